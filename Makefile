@@ -1,0 +1,96 @@
+# Weir's commands. Each sets up what it needs in .venv, once; `make` alone lists them.
+#
+# Needs Python 3.11 or newer with pip, and make. Only `make test-spark` needs Java 17.
+# Another Python: `make PYTHON=python3.12 run`.
+
+PYTHON ?= $(shell command -v python3.11 || command -v python3 || echo python3.11)
+VENV := .venv
+BIN := $(VENV)/bin
+PACKAGES := kernel adapters gateway auth metering spark
+
+# A stamp says what is installed; it is older than what decides that when that has changed.
+READY := $(VENV)/.ready
+READY_RUN := $(READY)-run
+READY_DEV := $(READY)-dev
+READY_SPARK := $(READY)-spark
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+
+# Arguments for `weir serve`, pytest and `weir bench`, as in `make run ARGS='--set amqp.port=5673'`.
+ARGS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help run test test-spark setup-spark lint format bench docs freeze clean
+.DELETE_ON_ERROR:
+
+help: ## List the commands.
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+run: $(READY_RUN) ## Serve: `weir serve $(ARGS)`.
+	@exec $(BIN)/weir serve $(ARGS)
+
+test: $(READY_DEV) ## Run all tests; the Spark tests last.
+	$(BIN)/python -m pytest tests --ignore=tests/spark $(ARGS)
+	@if ls tests/spark/test_*.py >/dev/null 2>&1; then \
+		$(MAKE) --no-print-directory test-spark; \
+	else \
+		echo "tests/spark has no tests yet: no Spark test was run."; \
+	fi
+
+test-spark: $(READY_SPARK) ## Run the tests of the billing jobs (needs Java 17).
+	@command -v java >/dev/null || { echo "The Spark tests need Java 17 (Debian: openjdk-17-jre-headless); java is not on the PATH." >&2; exit 1; }
+	$(BIN)/python -m pytest tests/spark $(ARGS)
+
+setup-spark: $(READY_SPARK) ## Install PySpark into .venv (460 MB to download).
+
+lint: $(READY_DEV) ## Check style, types, import rules and tidiness.
+	$(BIN)/ruff check --output-format concise .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python -m pytest tests/tidy -q
+
+format: $(READY_DEV) ## Put imports and layout in order.
+	$(BIN)/ruff check --select I --fix .
+	$(BIN)/ruff format .
+
+bench: $(READY_DEV) ## Measure: `weir bench $(ARGS)`.
+	$(BIN)/weir bench $(ARGS)
+
+docs: $(READY_RUN) ## Write the generated pages.
+	$(BIN)/python -m gateway.docs_config
+
+freeze: $(READY_SPARK) ## Write constraints.txt from what is installed, after changing requirements.
+	@{ sed '/^[^#]/,$$d' constraints.txt; \
+	   $(BIN)/python -m pip freeze --exclude-editable --exclude weir-mq --exclude pip | LC_ALL=C sort -f; \
+	} > $(VENV)/constraints.new
+	@if grep -E '@|://' $(VENV)/constraints.new >&2; then \
+		echo "Something was installed from a file or an address; constraints.txt stays as it was." >&2; exit 1; \
+	fi
+	@mv $(VENV)/constraints.new constraints.txt
+
+clean: ## Remove the environment and the tools' caches; never a data directory.
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+		echo "Weir needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) --version 2>&1)." >&2; \
+		echo "Name another one: make PYTHON=/path/to/python3.11 ..." >&2; exit 1; }
+	@# Debian ships Python without ensurepip; its pip can still fill an environment from outside.
+	@$(PYTHON) -m venv $(VENV) 2>/dev/null || { \
+		$(PYTHON) -m venv --clear --without-pip $(VENV) && \
+		$(PYTHON) -m pip --python $(BIN)/python install --quiet pip; }
+
+$(READY_RUN): pyproject.toml constraints.txt | $(BIN)/python
+	@echo "Setting up $(VENV) ..."
+	@$(INSTALL) -e .
+	@touch $@
+
+$(READY_DEV): pyproject.toml constraints.txt | $(BIN)/python
+	@echo "Setting up $(VENV) with the tools for development ..."
+	@$(INSTALL) -e '.[dev,s3]'
+	@touch $@ $(READY_RUN)
+
+$(READY_SPARK): $(READY_DEV)
+	@echo "Setting up $(VENV) with PySpark (460 MB to download) ..."
+	@$(INSTALL) -e '.[dev,s3,spark]'
+	@touch $@

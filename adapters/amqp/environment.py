@@ -1,0 +1,105 @@
+"""What every connection of the adapter shares, and what it asks of its driver."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine
+
+    from adapters.amqp.handshake import AmqpSettings
+    from adapters.amqp.publishing import Stamps
+    from adapters.amqp.topology import Declarations
+    from adapters.base import DeliveryMeter, SignIn
+    from kernel.client import Client
+    from kernel.origins import Origins
+    from kernel.ports import Random
+
+
+class Counters:
+    """What the adapter has done since it started. Plain integers, read when somebody asks."""
+
+    __slots__ = (
+        "acked",
+        "confirmed",
+        "connections",
+        "connections_refused",
+        "delivered",
+        "logins_refused",
+        "nacked",
+        "published",
+        "returned",
+        "unroutable",
+    )
+
+    def __init__(self) -> None:
+        self.connections = 0
+        self.connections_refused = 0
+        self.logins_refused = 0
+        self.published = 0
+        """Messages submitted to the kernel."""
+        self.confirmed = 0
+        """Messages the kernel has stored, whether or not the client wanted to know."""
+        self.nacked = 0
+        """Messages the kernel has refused."""
+        self.unroutable = 0
+        """Messages without a destination, returned or dropped."""
+        self.returned = 0
+        self.delivered = 0
+        self.acked = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """Shared by all connections of one adapter."""
+
+    client: Client
+    origins: Origins
+    declarations: Declarations
+    sign_in: SignIn
+    random: Random
+    settings: AmqpSettings
+    stamps: Stamps
+    counters: Counters
+    meter: DeliveryMeter | None = None
+
+
+class Host(Protocol):
+    """The driver of one connection: it moves bytes, and knows the time."""
+
+    out: list[bytes]
+    """Bytes to be written, in order; `write_soon` has them written."""
+    bytes_in: int
+    """Octets received so far: life is a change of it."""
+    bytes_out: int
+    """Octets written so far."""
+
+    def write_soon(self) -> None:
+        """Write at the end of this turn of the event loop, after `Connection.finish_turn`."""
+
+    def hold_reading(self, reason: str) -> None:
+        """Stop reading until `release_reading` is called with the same reason."""
+
+    def release_reading(self, reason: str) -> None:
+        """The reason is gone."""
+
+    @property
+    def is_reading_held(self) -> bool:
+        """Whether there is a reason not to read."""
+
+    @property
+    def peer(self) -> str:
+        """The peer's address, for operators."""
+
+    def run(self, operation: Coroutine[object, object, None]) -> None:
+        """Run to the end, unless the connection is lost first; then call `Connection.resume`."""
+
+    def close(self, reason: str) -> None:
+        """Write what is there and close the transport. `reason` is for the operator's log."""
+
+    def wall_ms(self) -> int:
+        """Milliseconds since the epoch."""
+
+    def monotonic_ms(self) -> int:
+        """Milliseconds since some point; never goes back."""

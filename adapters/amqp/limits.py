@@ -1,0 +1,80 @@
+"""Every bound of the AMQP adapter that is not the wire format's own, with its reason.
+
+Sizes are bytes, durations milliseconds, as the names say. A deployment changes the ones that
+`AmqpSettings` repeats, through its configuration.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+# --- Connections ----------------------------------------------------------------------------
+
+FRAME_MAX: Final = 131_072
+"""Largest frame we offer in connection.tune: RabbitMQ's default."""
+FRAME_MIN: Final = 4_096
+"""Smallest frame size a client may ask for: the specification's minimum. RabbitMQ 4.1 asks 8,192
+and so broke clients (amqplib before 0.10.7)."""
+HANDSHAKE_FRAME_MAX: Final = 65_536
+"""Largest frame before connection.open: tokens of single sign-on are passwords of some 10 KiB."""
+CHANNEL_MAX: Final = 2_047
+"""Highest channel number we offer: RabbitMQ's default."""
+HEARTBEAT_S: Final = 60
+"""Heartbeat interval we offer: RabbitMQ's default."""
+HANDSHAKE_TIMEOUT_MS: Final = 10_000
+"""From the TCP connection to connection.open: a silent peer costs a socket and a buffer."""
+CLOSE_TIMEOUT_MS: Final = 5_000
+"""How long we wait for connection.close-ok before dropping the connection."""
+REFUSAL_DELAY_MS: Final = 3_000
+"""Wait before a refused login is dropped if the client does not know how to be told: what RabbitMQ
+waits, so that clients do not reconnect in a busy loop."""
+CLIENT_PROPERTIES_SHOWN_MAX: Final = 32
+"""Client properties kept for the operator's connection list."""
+CONNECTION_NAME_MAX: Final = 256
+"""Characters kept of a client's `connection_name`."""
+
+# --- Buffers and flow control ---------------------------------------------------------------
+
+HELD_BYTES_PAUSE: Final = 262_144
+"""Bytes read but not parsed, while an operation is under way, above which reading pauses: one
+socket read of the event loop."""
+PUBLISH_BYTES_PAUSE: Final = 8 * 1024 * 1024
+"""Bytes of one connection submitted but not stored yet, above which reading pauses: 80 ms of a
+disk that takes 100 MB/s, far more than a group commit needs to stay busy."""
+PUBLISH_BYTES_RESUME: Final = PUBLISH_BYTES_PAUSE // 2
+"""Reading goes on when so much is left; half, so that it does not flutter."""
+WRITE_BYTES_PAUSE: Final = 2 * 1024 * 1024
+"""Bytes not taken by the peer above which its consumers get no credit."""
+BODY_BYTES_MAX: Final = 16 * 1024 * 1024
+"""Largest message body: RabbitMQ 4's default and the kernel's hard limit."""
+CHANNEL_ASSEMBLY_BYTES_MAX: Final = 64 * 1024 * 1024
+"""Bodies of all channels of a connection that are announced and not complete: four of the largest,
+so that 2,047 channels with a body each cannot fill the memory."""
+
+# --- Caches ---------------------------------------------------------------------------------
+
+ROUTES_MAX: Final = 4_096
+"""(exchange, routing key) pairs whose destinations a connection remembers; cleared when full."""
+PROPERTY_BLOCKS_MAX: Final = 1_024
+"""Property blocks whose meaning the adapter remembers; cleared when full."""
+PROPERTY_BLOCK_BYTES_MAX: Final = 256
+"""Longer blocks are not worth remembering: they seldom come twice."""
+
+# --- Consumers ------------------------------------------------------------------------------
+
+PREFETCH_UNLIMITED: Final = 2_000
+"""What prefetch 0 means, and the credit of a consumer without acks (DESIGN.md 3)."""
+CONSUMERS_PER_CHANNEL_MAX: Final = 1_024
+"""A guard against a client that consumes in a loop; nobody was seen with more than some dozens."""
+UNACKED_PER_CHANNEL_MAX: Final = 65_535
+"""Deliveries of a channel in flight: what a prefetch count can say at most."""
+
+# --- Names and declarations -----------------------------------------------------------------
+
+SHORT_STRING_BYTES_MAX: Final = 255
+"""Names and routing keys: a short string's length is one octet."""
+DECLARATION_BYTES_MAX: Final = 32_768
+"""Arguments of one declaration or binding: they are kept in the topic's definition."""
+LOAD_ATTEMPTS_MAX: Final = 8
+"""Times that one publish may wait for names to be loaded, one exchange behind another; more is a
+fault of ours, not a reason to spin."""

@@ -1,0 +1,104 @@
+"""How AMQP spells names and keys, and how the kernel does.
+
+Rules:
+
+1. A queue is the kernel topic of its name, an exchange the router of its name; '' is no router: it
+   publishes straight to a topic.
+2. Every routing and binding key is given to routers in the kernel's spelling, whatever the type of
+   the exchange: `.` and `/` change places, and so do `*` and `+`; `#` stays. One rule for all types
+   keeps dead-letter keys right, since the type of a dead-letter exchange may change after the
+   queue was declared. The exchange of characters undoes itself, so no key is lost by it.
+3. The virtual host `/` is the tenant `default`; every other one is the tenant of its name.
+"""
+
+from __future__ import annotations
+
+import base64
+from typing import Final
+
+from adapters.amqp.errors import ACCESS_REFUSED, PRECONDITION_FAILED, AmqpError
+from adapters.amqp.limits import SHORT_STRING_BYTES_MAX
+from kernel.model import DEFAULT_TENANT
+
+DEFAULT_VIRTUAL_HOST: Final = "/"
+
+PREDECLARED: Final[dict[str, str]] = {
+    "amq.direct": "direct",
+    "amq.fanout": "fanout",
+    "amq.topic": "topic",
+    "amq.headers": "headers",
+    "amq.match": "headers",
+}
+"""Exchanges that every virtual host has, and nobody can declare anew or delete."""
+
+_RESERVED: Final = ("amq.", "__", "weir.", "$", "%")
+"""Beginnings of names that clients may not create (DESIGN.md 3)."""
+
+_TO_KERNEL: Final = str.maketrans("./*+", "/.+*")
+
+
+def kernel_key(key: str) -> str:
+    """A routing or binding key in the kernel's spelling. Octets that are not UTF-8 are replaced:
+    they can match no binding.
+    """
+    swapped = key.translate(_TO_KERNEL)
+    if not swapped.isascii():
+        swapped = swapped.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+    return swapped
+
+
+def amqp_key(key: str) -> str:
+    """A key of the kernel in AMQP's spelling: the inverse of `kernel_key`."""
+    return key.translate(_TO_KERNEL)
+
+
+def tenant_of(virtual_host: str) -> str:
+    """The tenant that a virtual host is."""
+    return DEFAULT_TENANT if virtual_host == DEFAULT_VIRTUAL_HOST else virtual_host
+
+
+def virtual_host_of(tenant: str) -> str:
+    """The virtual host that a tenant is."""
+    return DEFAULT_VIRTUAL_HOST if tenant == DEFAULT_TENANT else tenant
+
+
+def check_name(name: str, what: str) -> str:
+    """A name as RabbitMQ takes it: CR and LF removed. Raises AmqpError 406 if it is not UTF-8."""
+    cleaned = name.replace("\r", "").replace("\n", "")
+    try:
+        size = len(cleaned.encode())
+    except UnicodeEncodeError:
+        raise AmqpError(PRECONDITION_FAILED, f"the name of a {what} must be UTF-8") from None
+    if size > SHORT_STRING_BYTES_MAX:
+        raise AmqpError(
+            PRECONDITION_FAILED, f"the name of a {what} has over {SHORT_STRING_BYTES_MAX} bytes"
+        )
+    return cleaned
+
+
+def check_new_name(name: str, what: str) -> None:
+    """Refuse to create what belongs to the server. Raises AmqpError 403."""
+    for prefix in _RESERVED:
+        if name.startswith(prefix):
+            raise AmqpError(
+                ACCESS_REFUSED, f"{what} name '{name}' contains reserved prefix '{prefix}*'"
+            )
+
+
+def generated_queue_name(bits: int) -> str:
+    """A server-named queue from 128 random bits."""
+    return "amq.gen-" + _compact(bits)
+
+
+def generated_consumer_tag(bits: int) -> str:
+    """A server-named consumer tag from 128 random bits."""
+    return "amq.ctag-" + _compact(bits)
+
+
+def _compact(bits: int) -> str:
+    return base64.urlsafe_b64encode(bits.to_bytes(16, "big")).decode().rstrip("=")
+
+
+def resource(kind: str, name: str, tenant: str) -> str:
+    """A thing as RabbitMQ names it in error texts: queue 'q' in vhost '/'."""
+    return f"{kind} '{name}' in vhost '{virtual_host_of(tenant)}'"

@@ -1,0 +1,240 @@
+"""The property block of a message: kept as the bytes that came, read only where it matters.
+
+It stands in a header frame behind class, weight and body size (AMQP 0-9-1 section 2.3.5.2)::
+
+    flags:u16 | the properties whose flag is set, highest bit first
+
+    15 content-type s   14 content-encoding s   13 headers t    12 delivery-mode o  11 priority o
+    10 correlation-id s  9 reply-to s            8 expiration s   7 message-id s     6 timestamp l
+     5 type s            4 user-id s             3 app-id s       2 cluster-id s
+     1 and 0 must be clear (0 would announce more flags; no further property exists)
+
+    s short string   t table   o octet   l u64
+
+Rules:
+
+1. A publish is checked once, by `inspect`: its whole structure, because what we store is handed
+   to consumers unseen. `inspect` also finds what routing and storing need (`Traits`).
+2. To change a block, `split` it into its raw properties, replace some, and `join` them: what is not
+   touched stays byte for byte.
+3. A malformed block raises `AmqpError` 502 SYNTAX_ERROR, a bad value 406 PRECONDITION_FAILED.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from adapters.amqp.errors import PRECONDITION_FAILED, SYNTAX_ERROR, AmqpError
+from adapters.amqp.fields import (
+    EMPTY_TABLE,
+    Field,
+    Table,
+    check_table,
+    decode_table,
+    encode_entry,
+    encode_table,
+    integer_of,
+)
+
+# Places of the properties in what `split` returns.
+CONTENT_TYPE: Final = 0
+CONTENT_ENCODING: Final = 1
+HEADERS: Final = 2
+DELIVERY_MODE: Final = 3
+PRIORITY: Final = 4
+CORRELATION_ID: Final = 5
+REPLY_TO: Final = 6
+EXPIRATION: Final = 7
+MESSAGE_ID: Final = 8
+TIMESTAMP: Final = 9
+TYPE: Final = 10
+USER_ID: Final = 11
+APP_ID: Final = 12
+CLUSTER_ID: Final = 13
+PROPERTY_COUNT: Final = 14
+
+NAMES: Final = (
+    "content_type",
+    "content_encoding",
+    "headers",
+    "delivery_mode",
+    "priority",
+    "correlation_id",
+    "reply_to",
+    "expiration",
+    "message_id",
+    "timestamp",
+    "type",
+    "user_id",
+    "app_id",
+    "cluster_id",
+)
+_SHORT_STRINGS: Final = frozenset(range(PROPERTY_COUNT)) - {
+    HEADERS,
+    DELIVERY_MODE,
+    PRIORITY,
+    TIMESTAMP,
+}
+_FLAGS: Final = tuple(1 << 15 - place for place in range(PROPERTY_COUNT))
+_UNUSED_FLAGS: Final = 0b11
+_PERSISTENT: Final = b"\x02"
+TTL_MS_MAX: Final = 2**32 - 1
+"""Largest expiration RabbitMQ takes (49 days)."""
+DELAY_MS_MAX: Final = 40 * 24 * 3600 * 1000
+"""Largest x-delay: how far ahead the kernel delivers."""
+
+HEADER_DELAY: Final = "x-delay"
+HEADER_ORDERING_KEY: Final = "x-message-group-id"
+HEADER_TAG: Final = "weir.tag"
+HEADER_KEYS: Final = "weir.keys"
+HEADERS_COPIES: Final = ("CC", "BCC")
+_MARKS: Final = (b"x-delay", b"x-message-group-id", b"weir.", b"CC")
+"""A block that contains none of these has no header that `Traits` needs: its table stays raw."""
+
+
+class Traits(NamedTuple):
+    """What routing and storing need to know of a property block."""
+
+    persistent: bool
+    priority: int
+    ttl_ms: int | None
+    """`expiration`; None if there is none."""
+    delay_ms: int
+    user_id: bytes | None
+    headers: Table
+    """Decoded only if one of the headers that mean something to us may be there."""
+
+
+def inspect(block: bytes) -> Traits:
+    """Check a block from end to end and return its traits. Raises AmqpError 502 or 406."""
+    fields = split(block)
+    persistent = fields[DELIVERY_MODE] == _PERSISTENT
+    priority = fields[PRIORITY]
+    headers_block = fields[HEADERS]
+    headers = EMPTY_TABLE
+    delay_ms = 0
+    if headers_block is not None:
+        if any(mark in headers_block for mark in _MARKS):
+            headers, _ = decode_table(headers_block, 0, len(headers_block))
+            delay_ms = _delay(headers)
+        else:
+            check_table(headers_block, 0, len(headers_block))
+    user_id = fields[USER_ID]
+    return Traits(
+        persistent,
+        0 if priority is None else priority[0],
+        _expiration(fields[EXPIRATION]),
+        delay_ms,
+        None if user_id is None else user_id[1:],
+        headers,
+    )
+
+
+def _expiration(field: bytes | None) -> int | None:
+    if field is None:
+        return None
+    digits = field[1:]
+    # isdigit() of bytes knows ASCII digits only, which is what we want.
+    if not digits.isdigit() or len(digits) > 10 or int(digits) > TTL_MS_MAX:
+        text = digits.decode("utf-8", "replace")
+        raise AmqpError(
+            PRECONDITION_FAILED,
+            f"invalid expiration '{text}': not a number of milliseconds up to {TTL_MS_MAX}",
+        )
+    return int(digits)
+
+
+def _delay(headers: Table) -> int:
+    field = headers.get(HEADER_DELAY)
+    if field is None:
+        return 0
+    delay_ms = integer_of(field)
+    if delay_ms is None or delay_ms > DELAY_MS_MAX:
+        raise AmqpError(
+            PRECONDITION_FAILED,
+            f"invalid x-delay header: not a number of milliseconds up to {DELAY_MS_MAX}",
+        )
+    # The delayed-message plugin delivers a negative delay at once.
+    return max(delay_ms, 0)
+
+
+def split(block: bytes) -> list[bytes | None]:
+    """The 14 properties as raw bytes (length words included), None where the flag is clear.
+
+    The inside of the headers table is not looked at. Raises AmqpError 502.
+    """
+    size = len(block)
+    if size < 2:
+        raise AmqpError(SYNTAX_ERROR, "a property block without flags")
+    flags = block[0] << 8 | block[1]
+    if flags & _UNUSED_FLAGS:
+        raise AmqpError(SYNTAX_ERROR, f"unknown property flags {flags:#06x}")
+    fields: list[bytes | None] = [None] * PROPERTY_COUNT
+    at = 2
+    try:
+        for place, flag in enumerate(_FLAGS):
+            if not flags & flag:
+                continue
+            if place in _SHORT_STRINGS:
+                end = at + 1 + block[at]
+            elif place == HEADERS:
+                end = at + 4 + int.from_bytes(block[at : at + 4], "big")
+            elif place == TIMESTAMP:
+                end = at + 8
+            else:
+                end = at + 1
+            if end > size:
+                raise _cut_off()
+            fields[place] = block[at:end]
+            at = end
+    except IndexError:
+        raise _cut_off() from None
+    if at != size:
+        raise AmqpError(SYNTAX_ERROR, "octets behind the last property")
+    return fields
+
+
+def join(fields: list[bytes | None]) -> bytes:
+    """The inverse of `split`."""
+    flags = 0
+    parts: list[bytes] = []
+    for flag, field in zip(_FLAGS, fields, strict=True):
+        if field is not None:
+            flags |= flag
+            parts.append(field)
+    return flags.to_bytes(2, "big") + b"".join(parts)
+
+
+def headers_of(fields: list[bytes | None]) -> Table:
+    """The headers table of a block that was split; empty if it has none. Raises AmqpError 502."""
+    block = fields[HEADERS]
+    return EMPTY_TABLE if block is None else decode_table(block, 0, len(block))[0]
+
+
+def replace_headers(block: bytes, headers: dict[str, Field]) -> bytes:
+    """`block` with the headers given put in place of those of these names; the rest stays."""
+    fields = split(block)
+    kept = [entry for entry in headers_of(fields).entries if entry[0] not in headers]
+    body = b"".join(encode_entry(name, field) for name, field in (*kept, *headers.items()))
+    fields[HEADERS] = len(body).to_bytes(4, "big") + body
+    return join(fields)
+
+
+def short_text(field: bytes | None) -> str | None:
+    """The text of a short-string property as `split` gives it."""
+    return None if field is None else field[1:].decode("utf-8", "surrogateescape")
+
+
+def short_field(text: str | bytes) -> bytes:
+    """A short-string property from text. Raises ValueError over 255 bytes."""
+    raw = text.encode("utf-8", "surrogateescape") if isinstance(text, str) else text
+    return bytes((len(raw),)) + raw
+
+
+def encode_headers(table: Table) -> bytes:
+    """A headers property from a table."""
+    return encode_table(table)
+
+
+def _cut_off() -> AmqpError:
+    return AmqpError(SYNTAX_ERROR, "a property is longer than its block")

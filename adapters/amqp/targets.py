@@ -1,0 +1,166 @@
+"""What the arguments of a basic.publish lead to, remembered per connection.
+
+The arguments, taken as bytes, are the key: a publisher that keeps sending to the same exchange with
+the same routing key pays one dict look-up for parsing, rights, routing. Everything is forgotten when
+the kernel's topology changes, and every tick, so that a right withdrawn ends within a second.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from adapters.amqp import properties
+from adapters.amqp.errors import (
+    ACCESS_REFUSED,
+    FRAME_ERROR,
+    NOT_FOUND,
+    NOT_IMPLEMENTED,
+    AmqpError,
+)
+from adapters.amqp.limits import ROUTES_MAX
+from adapters.amqp.names import PREDECLARED, kernel_key, resource
+from adapters.amqp.stored import attributes_of, native_prefix
+from adapters.amqp.topology import PUBLISH_ROUTER, PUBLISH_TOPIC, Caller, needs_attributes
+from kernel.errors import Code, KernelError, NotLoaded
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from kernel.client import Client, Destinations
+
+_MANDATORY: Final = 1
+_IMMEDIATE: Final = 2
+
+
+class Target:
+    """Where the publishes with the same arguments go."""
+
+    __slots__ = ("exchange", "is_by_attributes", "is_mandatory", "key", "prefix", "route", "to")
+
+    def __init__(self, exchange: str, key: str, route: bytes, *, is_mandatory: bool) -> None:
+        self.exchange = exchange
+        self.key = key
+        self.route = route
+        self.prefix = native_prefix(route)
+        self.is_mandatory = is_mandatory
+        self.to: Destinations | None = None
+        """None: unroutable (or, by attributes: to be found for each message)."""
+        self.is_by_attributes = False
+
+
+class Targets:
+    """Targets of one connection."""
+
+    def __init__(self, client: Client, caller: Caller) -> None:
+        self._client = client
+        self._caller = caller
+        self.known: dict[bytes, Target] = {}
+        self._by_attributes: dict[str, bool] = {}
+        self._version = -1
+
+    def refresh(self) -> None:
+        """Forget everything if the topology has changed."""
+        version = self._client.topology_version
+        if version != self._version:
+            self._version = version
+            self.forget()
+
+    def forget(self) -> None:
+        """Look up every target anew."""
+        self.known.clear()
+        self._by_attributes.clear()
+
+    def find(self, arguments: bytes) -> Target:
+        """The target of a basic.publish with these arguments (without the ticket).
+
+        Raises AmqpError: 403, 404, 540, 501; NotLoaded if `load` must be awaited first.
+        """
+        target = self.known.get(arguments)
+        if target is not None:
+            return target
+        exchange, key, bits = _parse(arguments)
+        if bits & _IMMEDIATE:
+            raise AmqpError(NOT_IMPLEMENTED, "immediate=true")
+        target = Target(exchange, key, arguments[:-1], is_mandatory=bool(bits & _MANDATORY))
+        if exchange:
+            self._find_by_router(target)
+        else:
+            self._find_by_name(target)
+        if len(self.known) >= ROUTES_MAX:
+            self.known.clear()
+        self.known[arguments] = target
+        return target
+
+    def _find_by_name(self, target: Target) -> None:
+        """The default exchange: the queue whose name is the key."""
+        if not target.key.isascii():
+            try:
+                target.key.encode()
+            except UnicodeEncodeError:
+                return
+        self._caller.require(PUBLISH_TOPIC, "queue", target.key)
+        topic = self._client.topic(self._caller.tenant, target.key)
+        if topic is not None:
+            target.to = self._client.to_topic(topic)
+
+    def _find_by_router(self, target: Target) -> None:
+        tenant = self._caller.tenant
+        name = target.exchange
+        if not name.isascii():
+            name = name.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+        by_attributes = self._by_attributes.get(name)
+        if by_attributes is None:
+            by_attributes = self._check_exchange(tenant, name)
+        target.is_by_attributes = by_attributes
+        if not by_attributes:
+            target.to = self._to_router(name, target.key, None)
+
+    def _check_exchange(self, tenant: str, name: str) -> bool:
+        """Whether headers decide where the exchange's messages go. Refuses what it may not do."""
+        self._caller.require(PUBLISH_ROUTER, "exchange", name)
+        router = self._client.router(tenant, name)
+        if router is None:
+            if name in PREDECLARED:
+                # `Declarations.router` makes it, which has to be awaited.
+                raise NotLoaded
+            raise self._no_exchange(name)
+        if router.options.internal:
+            where = resource("exchange", name, tenant)
+            raise AmqpError(ACCESS_REFUSED, f"cannot publish to internal {where}")
+        found = needs_attributes(lambda each: self._client.router(tenant, each), name)
+        self._by_attributes[name] = found
+        return found
+
+    def destinations(self, target: Target, block: bytes) -> Destinations | None:
+        """Where one message goes, whose target is by attributes; None: nowhere.
+
+        Raises AmqpError 404 and NotLoaded.
+        """
+        fields = properties.split(block)
+        attributes = attributes_of(properties.headers_of(fields))
+        return self._to_router(target.exchange, target.key, attributes)
+
+    def _to_router(
+        self, name: str, key: str, attributes: Mapping[str, object] | None
+    ) -> Destinations | None:
+        try:
+            to = self._client.to_router(self._caller.tenant, name, kernel_key(key), attributes)
+        except KernelError as error:
+            if error.code is not Code.NOT_FOUND:
+                raise
+            raise self._no_exchange(name) from None
+        return to if to.count else None
+
+    def _no_exchange(self, name: str) -> AmqpError:
+        return AmqpError(NOT_FOUND, f"no {resource('exchange', name, self._caller.tenant)}")
+
+
+def _parse(arguments: bytes) -> tuple[str, str, int]:
+    """Exchange, routing key and bits. Raises AmqpError 501 if they do not fill `arguments`."""
+    size = len(arguments)
+    key_at = 1 + arguments[0] if size else size
+    if key_at >= size or key_at + 1 + arguments[key_at] + 1 != size:
+        raise AmqpError(FRAME_ERROR, "method arguments are cut off")
+    exchange = arguments[1:key_at].decode("utf-8", "surrogateescape")
+    key = arguments[key_at + 1 : -1].decode("utf-8", "surrogateescape")
+    return exchange, key, arguments[-1]

@@ -1,0 +1,116 @@
+"""What every adapter is to the gateway, and what the gateway gives every adapter.
+
+An adapter is made with a kernel client, a `SignIn`, listener addresses and its settings; then
+
+    start -> (serving) -> drain -> stop
+
+`drain` stops taking new connections and says goodbye in the protocol's own way; `stop` ends what
+is left. Both are bounded in time by their caller. No adapter imports another.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    import ssl
+    from collections.abc import Mapping
+
+    from auth.principal import Principal
+    from auth.rules import Permission
+
+
+class Origin(IntEnum):
+    """The byte in a stored message that says which adapter wrote its native block. These numbers
+    are on disk: none is ever given to another protocol. 0 is the kernel's own (`weir message`).
+    """
+
+    KERNEL = 0
+    AMQP = 1
+    MQTT = 2
+    SQS = 3
+    ROCKETMQ = 4
+
+
+class Rights(Protocol):
+    """What one connection's principal may do now (`auth.policy.Access`)."""
+
+    @property
+    def principal(self) -> Principal:
+        """Who it is."""
+
+    def allows(self, number: Permission, name: str, /) -> bool:
+        """Whether `name` may be used so; cheap enough for every call, not for every message."""
+
+    def is_alive(self) -> bool:
+        """False once the principal was removed or disabled."""
+
+
+class SignIn(Protocol):
+    """Turns a login and a password into rights. The gateway makes it from `auth`."""
+
+    async def sign_in(self, login: str, password: bytes, address: str) -> Rights:
+        """Check a password sent from `address`; `login` is as typed (`auth.principal.split_login`).
+
+        Raises `auth.errors.AuthError`: BAD_CREDENTIALS (one answer for every cause), BUSY or
+        UNAVAILABLE if nothing could be decided.
+        """
+
+
+class DeliveryCounter(Protocol):
+    """Counts what one consumer group of one topic is handed (`metering.counters.Counter`)."""
+
+    def count(self, messages: int, size_bytes: int, units_4k: int, /) -> None:
+        """A batch: number of messages, their bytes together, their 4 KiB units together."""
+
+
+class DeliveryMeter(Protocol):
+    """Gives out counters. The gateway makes it from `metering`."""
+
+    def delivery_counter(self, tenant: str, topic: str, group: str) -> DeliveryCounter:
+        """The counter of a (topic, group); kept by the caller as long as it delivers."""
+
+
+@dataclass(frozen=True, slots=True)
+class ListenerAddress:
+    """Where one listener binds: port 0 takes a free one. `tls` given: a handshake comes first."""
+
+    name: str
+    host: str
+    port: int
+    tls: ssl.SSLContext | None = None
+    reuse_port: bool = False
+    """Share the port between worker processes (SO_REUSEPORT)."""
+
+
+@dataclass(frozen=True, slots=True)
+class AdapterStatistics:
+    """Figures of an adapter; `counters` only rise while the process lives, `gauges` move."""
+
+    connections: int
+    counters: Mapping[str, int] = field(default_factory=dict)
+    gauges: Mapping[str, int] = field(default_factory=dict)
+
+
+class Adapter(Protocol):
+    """One protocol, served."""
+
+    name: str
+    """Its key in protocols.yaml."""
+
+    async def start(self) -> None:
+        """Bind every listener. Raises OSError if one cannot be bound; then none is."""
+
+    def addresses(self) -> Mapping[str, tuple[str, int]]:
+        """Listener name to the address bound (the real port, if 0 was asked for)."""
+
+    async def drain(self) -> None:
+        """Take no new connection, tell every client to go, return when all have gone."""
+
+    async def stop(self) -> None:
+        """Close listeners and what connections are left, at once. Idempotent."""
+
+    def statistics(self) -> AdapterStatistics:
+        """Figures now."""

@@ -1,0 +1,6 @@
+"""The MQTT codec: strict, sans-I/O, one packet model for 3.1, 3.1.1 and 5.
+
+`decoder.Decoder` takes bytes as they arrive and gives packets; runs of PUBLISH and of one kind of
+acknowledgement come as columns. `encoder.encode` gives the bytes of any packet; the hot ones have
+functions of their own. The only exception that bytes from a peer can cause is `errors.MqttError`.
+"""

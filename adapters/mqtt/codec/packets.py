@@ -1,0 +1,247 @@
+"""The packets, for both versions and both directions (MQTT5 chapter 3).
+
+Control packets are values. PUBLISH and the four acknowledgements of the QoS 1 and 2 exchanges
+arrive as *runs*: columns over consecutive packets of one kind in one chunk of bytes, because an
+object per message is the dearest thing a hot path can do. A 3.1.1 packet simply has no properties.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, ClassVar, TypeAlias
+
+from adapters.mqtt.codec.packet_types import DUP_BIT, QOS_BITS, RETAIN_BIT, PacketType
+from adapters.mqtt.codec.properties import (
+    NO_PROPERTIES,
+    Properties,
+    parse_publish_properties,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+@dataclass(frozen=True, slots=True)
+class Will:
+    """What the server publishes for a client that is gone (MQTT5 3.1.2.5)."""
+
+    topic: str
+    payload: bytes
+    qos: int = 0
+    retain: bool = False
+    properties: Properties = NO_PROPERTIES
+
+
+@dataclass(frozen=True, slots=True)
+class Connect:
+    """MQTT5 3.1. `level` is 3, 4 or 5; `clean_start` is Clean Session in 3.1 and 3.1.1."""
+
+    type: ClassVar[PacketType] = PacketType.CONNECT
+    client_id: str
+    level: int = 5
+    clean_start: bool = True
+    keep_alive_s: int = 0
+    username: str | None = None
+    password: bytes | None = None
+    will: Will | None = None
+    properties: Properties = NO_PROPERTIES
+
+
+@dataclass(frozen=True, slots=True)
+class Connack:
+    """MQTT5 3.2. In 3.1.1 `reason_code` is the return code, 0 to 5."""
+
+    type: ClassVar[PacketType] = PacketType.CONNACK
+    reason_code: int = 0
+    session_present: bool = False
+    properties: Properties = NO_PROPERTIES
+
+
+@dataclass(frozen=True, slots=True)
+class Publish:
+    """One PUBLISH (MQTT5 3.3). `packet_id` is 0 at QoS 0. An empty topic needs a topic alias."""
+
+    type: ClassVar[PacketType] = PacketType.PUBLISH
+    topic: str
+    payload: bytes
+    qos: int = 0
+    retain: bool = False
+    dup: bool = False
+    packet_id: int = 0
+    properties: Properties = NO_PROPERTIES
+
+
+@dataclass(slots=True)
+class PublishRun:
+    """Consecutive PUBLISH packets of one chunk, a column per field, all of equal length.
+
+    `flags` holds the first byte of each packet: DUP, QoS and RETAIN in its low nibble.
+    `properties` holds the message's own properties as raw, validated bytes (`properties.py` says
+    which, and parses them on request). What is rare is in the dictionaries, keyed by position.
+    """
+
+    type: ClassVar[PacketType] = PacketType.PUBLISH
+    topics: list[str] = field(default_factory=list)
+    payloads: list[bytes] = field(default_factory=list)
+    flags: list[int] = field(default_factory=list)
+    packet_ids: list[int] = field(default_factory=list)
+    properties: list[bytes] = field(default_factory=list)
+    # Position -> message expiry interval in seconds.
+    expiries: dict[int, int] = field(default_factory=dict)
+    # Position -> topic alias; the topic is "" if the packet gave only the alias.
+    aliases: dict[int, int] = field(default_factory=dict)
+    # Position -> subscription identifiers; only servers send them.
+    subscription_identifiers: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    # True if a packet of the run has QoS 2.
+    exactly_once: bool = False
+    # Given by the session: what `publish_committed` wants back; 0 where nothing is answered.
+    tokens: Sequence[int] = ()
+
+    def __len__(self) -> int:
+        return len(self.topics)
+
+    def packet(self, index: int) -> Publish:
+        """One packet of the run, with everything parsed; for tests and tools, not for speed."""
+        flags = self.flags[index]
+        own = parse_publish_properties(self.properties[index])
+        return Publish(
+            topic=self.topics[index],
+            payload=self.payloads[index],
+            qos=(flags & QOS_BITS) >> 1,
+            retain=bool(flags & RETAIN_BIT),
+            dup=bool(flags & DUP_BIT),
+            packet_id=self.packet_ids[index],
+            properties=Properties(
+                payload_format_indicator=own.payload_format_indicator,
+                message_expiry_interval=self.expiries.get(index),
+                content_type=own.content_type,
+                response_topic=own.response_topic,
+                correlation_data=own.correlation_data,
+                subscription_identifiers=self.subscription_identifiers.get(index, ()),
+                topic_alias=self.aliases.get(index),
+                user_properties=own.user_properties,
+            ),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Ack:
+    """One PUBACK, PUBREC, PUBREL or PUBCOMP (MQTT5 3.4 to 3.7), to be encoded."""
+
+    type: PacketType
+    packet_id: int
+    reason_code: int = 0
+    properties: Properties = NO_PROPERTIES
+
+
+@dataclass(slots=True)
+class AckRun:
+    """Consecutive acknowledgements of one type, as columns; see `Ack`."""
+
+    type: PacketType
+    packet_ids: list[int] = field(default_factory=list)
+    reason_codes: list[int] = field(default_factory=list)
+    # Position -> properties, of the few that have any.
+    properties: dict[int, Properties] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.packet_ids)
+
+
+@dataclass(frozen=True, slots=True)
+class FilterOptions:
+    """One filter of a SUBSCRIBE with its options (MQTT5 3.8.3.1). In 3.1.1 only `qos` exists."""
+
+    filter: str
+    qos: int = 0
+    no_local: bool = False
+    retain_as_published: bool = False
+    retain_handling: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Subscribe:
+    """MQTT5 3.8."""
+
+    type: ClassVar[PacketType] = PacketType.SUBSCRIBE
+    packet_id: int
+    filters: tuple[FilterOptions, ...]
+    properties: Properties = NO_PROPERTIES
+
+
+@dataclass(frozen=True, slots=True)
+class Suback:
+    """MQTT5 3.9: one code for each filter, in order."""
+
+    type: ClassVar[PacketType] = PacketType.SUBACK
+    packet_id: int
+    reason_codes: tuple[int, ...]
+    properties: Properties = NO_PROPERTIES
+
+
+@dataclass(frozen=True, slots=True)
+class Unsubscribe:
+    """MQTT5 3.10."""
+
+    type: ClassVar[PacketType] = PacketType.UNSUBSCRIBE
+    packet_id: int
+    filters: tuple[str, ...]
+    properties: Properties = NO_PROPERTIES
+
+
+@dataclass(frozen=True, slots=True)
+class Unsuback:
+    """MQTT5 3.11. A 3.1.1 UNSUBACK has no codes."""
+
+    type: ClassVar[PacketType] = PacketType.UNSUBACK
+    packet_id: int
+    reason_codes: tuple[int, ...] = ()
+    properties: Properties = NO_PROPERTIES
+
+
+@dataclass(frozen=True, slots=True)
+class Pingreq:
+    """MQTT5 3.12."""
+
+    type: ClassVar[PacketType] = PacketType.PINGREQ
+
+
+@dataclass(frozen=True, slots=True)
+class Pingresp:
+    """MQTT5 3.13."""
+
+    type: ClassVar[PacketType] = PacketType.PINGRESP
+
+
+@dataclass(frozen=True, slots=True)
+class Disconnect:
+    """MQTT5 3.14. In 3.1.1 only a client sends it, and always means code 0."""
+
+    type: ClassVar[PacketType] = PacketType.DISCONNECT
+    reason_code: int = 0
+    properties: Properties = NO_PROPERTIES
+
+
+@dataclass(frozen=True, slots=True)
+class Auth:
+    """MQTT5 3.15; MQTT 5 only."""
+
+    type: ClassVar[PacketType] = PacketType.AUTH
+    reason_code: int = 0
+    properties: Properties = NO_PROPERTIES
+
+
+ControlPacket: TypeAlias = (
+    Connect
+    | Connack
+    | Subscribe
+    | Suback
+    | Unsubscribe
+    | Unsuback
+    | Pingreq
+    | Pingresp
+    | Disconnect
+    | Auth
+)
+ReceivedPacket: TypeAlias = ControlPacket | PublishRun | AckRun
+SentPacket: TypeAlias = ControlPacket | Publish | Ack

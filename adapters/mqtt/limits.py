@@ -1,0 +1,65 @@
+"""Every bound of the MQTT adapter, each with its reason.
+
+The defaults of `SessionConfig` come from here; a deployment changes them through its configuration,
+never by editing a codec. Sizes are bytes, durations are in the unit that the name ends with.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+# The wire format's own bounds (MQTT5 1.5.4, 1.5.5, 2.2.1).
+TEXT_BYTES_MAX: Final = 65_535
+VARINT_MAX: Final = 268_435_455
+PACKET_ID_MAX: Final = 65_535
+RECEIVE_MAXIMUM_MAX: Final = 65_535
+# A session expiry of all ones means "never" (MQTT5 3.1.2.11.2).
+SESSION_EXPIRY_NEVER: Final = 0xFFFF_FFFF
+
+# The kernel stores bodies of at most 16 MiB beside 256 KiB of properties; the rest is a topic name
+# of the greatest legal length and the packet's own header.
+PACKET_BYTES_MAX: Final = 16 * 1024 * 1024 + 256 * 1024 + 128 * 1024
+# What the kernel stores of a writer's properties.
+PUBLISH_PROPERTY_BYTES_MAX: Final = 256 * 1024
+# Before authentication anybody may send: room for a will of 64 KiB and a large token, no more.
+CONNECT_BYTES_MAX: Final = 128 * 1024
+# A client may send packets behind CONNECT before it hears CONNACK (MQTT5 3.1.4). Reading pauses at
+# the first mark; what one socket read still brings after that must stay below the second.
+HELD_BYTES_PAUSE: Final = 64 * 1024
+HELD_BYTES_MAX: Final = 1024 * 1024
+
+# A client that opened a connection and says nothing costs a socket and a buffer.
+CONNECT_TIMEOUT_MS: Final = 10_000
+# The client id names a session record in the kernel. The specification asks for 23, clients with
+# certificates or URNs as ids need some hundred.
+CLIENT_ID_BYTES_MAX: Final = 1_024
+
+# Unacknowledged QoS 1 and 2 messages that one publisher may have with us: a window that hides a
+# group commit of some milliseconds at full speed, and bounds what a crash makes it send again.
+RECEIVE_MAXIMUM: Final = 1_000
+# Unacknowledged deliveries to one subscriber, whatever it offers: each costs an in-flight record.
+DELIVERIES_IN_FLIGHT_MAX: Final = 1_000
+# Aliases per connection: each holds a reference to an interned name, and most devices publish to a
+# handful of topics.
+TOPIC_ALIAS_MAXIMUM: Final = 32
+TOPIC_ALIASES_OUT_MAX: Final = 32
+
+# SUBSCRIBE and UNSUBSCRIBE requests whose answers are pending before reading pauses.
+REQUESTS_PENDING_MAX: Final = 256
+# Filters in one SUBSCRIBE; those beyond are refused with 0x97, the others are served.
+FILTERS_PER_SUBSCRIBE_MAX: Final = 1_000
+# Matching costs a step a level; device hierarchies use fewer than ten.
+TOPIC_LEVELS_MAX: Final = 128
+
+# Validated topic names are remembered: publishers repeat theirs. About 2 MiB when full of names of
+# usual length; longer names are validated each time.
+TOPIC_NAMES_REMEMBERED_MAX: Final = 8_192
+TOPIC_NAME_REMEMBERED_BYTES_MAX: Final = 256
+
+# Part of a packet proves a live client only if it is a real part of one: a byte now and then must
+# not hold a connection open for ever.
+KEEP_ALIVE_PROGRESS_BYTES: Final = 1_024
+# A client that misses half of one more interval is gone (MQTT5 3.1.2.10).
+KEEP_ALIVE_GRACE: Final = 1.5
+# A client without keep alive that vanished would hold its session's place for ever.
+KEEP_ALIVE_S_MAX: Final = 65_535

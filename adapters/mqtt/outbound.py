@@ -1,0 +1,314 @@
+"""What a client receives: packet identifiers, its receive window, aliases, QoS 1 and 2 exchanges.
+
+A delivery is known by the driver's `token`, an integer that says nothing here. The table of what is
+in flight keeps the order of sending, which is the order of sending again: after a reconnect, and
+at no other time, what the client has not acknowledged is sent once more with its old identifier
+([MQTT-4.4.0-1], [MQTT-4.6.0-1]). Bodies are not kept here; the driver fetches them by token.
+"""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import TYPE_CHECKING, NamedTuple
+
+from adapters.mqtt.codec.encoder import (
+    PUBREL_WORD,
+    PublishFrame,
+    encode_words,
+    marked_duplicate,
+    publish_frame,
+)
+from adapters.mqtt.codec.errors import LocalProtocolError, protocol_error
+from adapters.mqtt.codec.packet_types import QOS_BITS, PacketType
+from adapters.mqtt.codec.properties import hop_properties
+from adapters.mqtt.codec.reason_codes import FAILURE, ReasonCode
+from adapters.mqtt.codec.wire import U16
+from adapters.mqtt.limits import PACKET_ID_MAX
+from adapters.mqtt.states import ON_OUTGOING, Outgoing, OutgoingAction, OutgoingInput
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from adapters.mqtt.codec.packets import AckRun
+    from adapters.mqtt.events import DeliveriesCompleted, DeliveriesReceived
+    from adapters.mqtt.outbox import Outbox
+
+_pack_id = U16.pack
+
+
+class InFlight(NamedTuple):
+    """A delivery that a client has not ended, as a session's record keeps it."""
+
+    packet_id: int
+    token: int
+    qos: int
+    # QoS 2 and PUBREC is on record: PUBREL is sent again, never PUBLISH ([MQTT-4.3.3-6]).
+    released: bool = False
+
+
+class Outbound:
+    """The receiving half of one accepted connection (seen from the client)."""
+
+    __slots__ = (
+        "_aliases",
+        "_aliases_max",
+        "_exactly_once",
+        "_in_flight",
+        "_last_id",
+        "_outbox",
+        "_resend",
+        "_window",
+    )
+
+    def __init__(self, outbox: Outbox) -> None:
+        self._outbox = outbox
+        self._window = 0
+        self._aliases_max = 0
+        # Topic -> alias; the first come keep theirs, aliases are never given to another topic.
+        self._aliases: dict[str, int] = {}
+        # Packet identifier -> token, in the order of sending.
+        self._in_flight: dict[int, int] = {}
+        # Packet identifier -> state, of those that have QoS 2.
+        self._exactly_once: dict[int, Outgoing] = {}
+        # Packet identifier -> token, of what an earlier connection sent and this one has not yet.
+        self._resend: dict[int, int] = {}
+        self._last_id = 0
+
+    def open(self, window: int, aliases_max: int) -> None:
+        """What the client takes: so many unacknowledged deliveries, so many topic aliases."""
+        self._window = window
+        self._aliases_max = aliases_max
+
+    # -----------------------------------------------------------------------------------------
+    # New deliveries
+
+    @property
+    def credit(self) -> int:
+        """How many more QoS 1 and 2 deliveries may be sent now; none before all resending."""
+        return 0 if self._resend else max(0, self._window - len(self._in_flight))
+
+    @property
+    def in_flight(self) -> int:
+        return len(self._in_flight)
+
+    @property
+    def uses_aliases(self) -> bool:
+        return self._aliases_max > 0
+
+    def send_frames(self, frames: Sequence[PublishFrame], tokens: Sequence[int]) -> list[int]:
+        """Sends deliveries that are encoded already; returns the tokens of those too large.
+
+        What is too large for this client is not in flight: to it, it is delivered
+        ([MQTT-3.1.2-25]). A hot loop. Raises LocalProtocolError beyond `credit`.
+        """
+        too_large: list[int] = []
+        parts = self._outbox.parts
+        limit = self._outbox.maximum_packet_size
+        for frame, token in zip(frames, tokens, strict=True):
+            head, tail = frame
+            if not head[0] & QOS_BITS:
+                if len(head) > limit:
+                    too_large.append(token)
+                else:
+                    parts.append(head)
+                continue
+            if len(head) + len(tail) + 2 > limit:
+                too_large.append(token)
+                continue
+            parts += (head, _pack_id(self._take_id(token, head[0])), tail)
+        return too_large
+
+    def send_publish(
+        self, topic: str, flags: int, properties: bytes, payload: bytes, token: int
+    ) -> bool:
+        """Encodes and sends one delivery, with a topic alias if there is one to have.
+
+        Arguments as in `publish_frame`. Returns False if it is too large for this client, which
+        then counts as delivered. Raises LocalProtocolError beyond `credit`.
+        """
+        alias = self._aliases.get(topic, 0)
+        new = not alias and len(self._aliases) < self._aliases_max
+        raw_topic = b"" if alias else topic.encode()
+        if new:
+            alias = len(self._aliases) + 1
+        block = hop_properties(topic_alias=alias) + properties if alias else properties
+        head, tail = publish_frame(self._outbox.level, flags, raw_topic, block, payload)
+        numbered = head[0] & QOS_BITS
+        if len(head) + len(tail) + (2 if numbered else 0) > self._outbox.maximum_packet_size:
+            return False
+        if numbered:
+            self._outbox.parts += (head, _pack_id(self._take_id(token, head[0])), tail)
+        else:
+            self._outbox.parts.append(head)
+        if new:
+            self._aliases[topic] = alias
+        return True
+
+    def _take_id(self, token: int, first: int) -> int:
+        """The next free packet identifier, now of `token` ([MQTT-2.2.1-4])."""
+        in_flight = self._in_flight
+        if self._resend or len(in_flight) >= self._window:
+            raise LocalProtocolError("the client's receive maximum is used up")
+        packet_id = self._last_id % PACKET_ID_MAX + 1
+        while packet_id in in_flight:
+            packet_id = packet_id % PACKET_ID_MAX + 1
+        self._last_id = packet_id
+        in_flight[packet_id] = token
+        if first & 0x04:
+            self._exactly_once[packet_id] = Outgoing.SENT
+        return packet_id
+
+    # -----------------------------------------------------------------------------------------
+    # What a client answers
+
+    def acknowledged(self, run: AckRun, completed: DeliveriesCompleted) -> None:
+        """PUBACKs. Raises MqttError 0x82 for one that answers a QoS 2 delivery."""
+        in_flight, exactly_once = self._in_flight, self._exactly_once
+        for packet_id, code in zip(run.packet_ids, run.reason_codes, strict=True):
+            if exactly_once and packet_id in exactly_once:
+                raise protocol_error(f"PUBACK for the QoS 2 delivery {packet_id}")
+            token = in_flight.pop(packet_id, None)
+            if token is None:
+                continue
+            if self._resend:
+                self._resend.pop(packet_id, None)
+            completed.tokens.append(token)
+            if code >= FAILURE:
+                completed.refused[token] = code
+
+    def received(
+        self, run: AckRun, receipts: DeliveriesReceived, completed: DeliveriesCompleted
+    ) -> None:
+        """PUBRECs. Raises MqttError 0x82 for one that answers a QoS 1 delivery."""
+        for packet_id, code in zip(run.packet_ids, run.reason_codes, strict=True):
+            refused = code >= FAILURE
+            what = OutgoingInput.PUBREC_REFUSED if refused else OutgoingInput.PUBREC
+            token = self._in_flight.get(packet_id, 0)
+            action = self._step(packet_id, what)
+            if action == OutgoingAction.RECORD_RECEIPT:
+                receipts.packet_ids.append(packet_id)
+                receipts.tokens.append(token)
+            elif action == OutgoingAction.COMPLETE:
+                completed.tokens.append(token)
+                completed.refused[token] = code
+            elif action == OutgoingAction.SEND_PUBREL:
+                self._outbox.parts.append(encode_words((PUBREL_WORD | packet_id,)))
+            elif action == OutgoingAction.SEND_PUBREL_NOT_FOUND:
+                self._outbox.acknowledge(
+                    PacketType.PUBREL, packet_id, ReasonCode.PACKET_IDENTIFIER_NOT_FOUND
+                )
+
+    def receipts_committed(self, packet_ids: Sequence[int]) -> None:
+        """The receipts are on record: PUBREL ([MQTT-4.3.3-4])."""
+        for packet_id in packet_ids:
+            if self._exactly_once.get(packet_id) != Outgoing.RECEIVED:
+                raise LocalProtocolError(f"delivery {packet_id} has no receipt to record")
+            self._step(packet_id, OutgoingInput.COMMITTED)
+        if packet_ids and not self._outbox.closed:
+            words = [PUBREL_WORD | packet_id for packet_id in packet_ids]
+            self._outbox.parts.append(encode_words(words))
+
+    def finished(self, run: AckRun, completed: DeliveriesCompleted) -> None:
+        """PUBCOMPs. Raises MqttError 0x82 for one that no PUBREL went before."""
+        for packet_id in run.packet_ids:
+            token = self._in_flight.get(packet_id, 0)
+            if self._step(packet_id, OutgoingInput.PUBCOMP) == OutgoingAction.COMPLETE:
+                completed.tokens.append(token)
+
+    def _step(self, packet_id: int, what: OutgoingInput) -> OutgoingAction:
+        state = self._exactly_once.get(packet_id, Outgoing.UNKNOWN)
+        if state == Outgoing.UNKNOWN and packet_id in self._in_flight:
+            state = Outgoing.AT_LEAST_ONCE
+        row = ON_OUTGOING.get((state, what))
+        if row is None:
+            raise protocol_error(f"{what.name} for delivery {packet_id} is out of order")
+        after, action = row
+        if after == Outgoing.UNKNOWN:
+            self._exactly_once.pop(packet_id, None)
+            self._in_flight.pop(packet_id, None)
+        else:
+            self._exactly_once[packet_id] = after
+        self._resend.pop(packet_id, None)
+        return action
+
+    # -----------------------------------------------------------------------------------------
+    # Reconnecting
+
+    def restore(self, deliveries: Iterable[InFlight]) -> None:
+        """Takes over what an earlier connection of this session had in flight, in its order.
+
+        PUBRELs go out at once; the rest is what `resend_list` holds.
+        """
+        words: list[int] = []
+        for delivery in deliveries:
+            packet_id = delivery.packet_id
+            self._in_flight[packet_id] = delivery.token
+            self._last_id = packet_id
+            if delivery.qos == 2:
+                released = delivery.released
+                self._exactly_once[packet_id] = Outgoing.RELEASED if released else Outgoing.SENT
+            if delivery.released:
+                words.append(PUBREL_WORD | packet_id)
+            else:
+                self._resend[packet_id] = delivery.token
+        if words:
+            self._outbox.parts.append(encode_words(words))
+
+    def resend_list(self) -> list[InFlight]:
+        """The deliveries to be sent again next, as far as the client's window goes."""
+        return [
+            InFlight(packet_id, token, 2 if packet_id in self._exactly_once else 1)
+            for packet_id, token in islice(self._resend.items(), self._resend_room())
+        ]
+
+    def _resend_room(self) -> int:
+        sent_here = len(self._in_flight) - len(self._resend)
+        return max(0, self._window - sent_here)
+
+    def resend(self, packet_id: int, frame: PublishFrame) -> bool:
+        """Sends the first of `resend_list` again, marked as a duplicate.
+
+        Returns False if it is too large for this client; then it is given up. Raises
+        LocalProtocolError if it is not the first, or the window is full.
+        """
+        self._check_next(packet_id)
+        head, tail = marked_duplicate(frame)
+        if bool(head[0] & 0x04) != (packet_id in self._exactly_once):
+            raise LocalProtocolError("a delivery cannot be sent again with another QoS")
+        if len(head) + len(tail) + 2 > self._outbox.maximum_packet_size:
+            self.give_up(packet_id)
+            return False
+        del self._resend[packet_id]
+        self._outbox.parts += (head, _pack_id(packet_id), tail)
+        return True
+
+    def give_up(self, packet_id: int) -> int | None:
+        """The first of `resend_list` is no more: its message has expired or cannot be sent.
+
+        Returns its token if that is the end of it. A QoS 2 exchange must still be brought to its
+        end, because the client may know the identifier: PUBREL is sent and None returned.
+        """
+        self._check_next(packet_id)
+        token = self._resend.pop(packet_id)
+        if packet_id in self._exactly_once:
+            self._exactly_once[packet_id] = Outgoing.RELEASED
+            self._outbox.parts.append(encode_words((PUBREL_WORD | packet_id,)))
+            return None
+        del self._in_flight[packet_id]
+        return token
+
+    def _check_next(self, packet_id: int) -> None:
+        if not self._resend_room() or next(iter(self._resend), None) != packet_id:
+            raise LocalProtocolError(f"delivery {packet_id} is not the next to be sent again")
+
+    def stored(self) -> list[InFlight]:
+        """Everything in flight, in the order of sending, for the session's record."""
+        return [
+            InFlight(
+                packet_id,
+                token,
+                2 if packet_id in self._exactly_once else 1,
+                self._exactly_once.get(packet_id) == Outgoing.RELEASED,
+            )
+            for packet_id, token in self._in_flight.items()
+        ]

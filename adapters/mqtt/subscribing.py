@@ -1,0 +1,61 @@
+"""SUBSCRIBE and UNSUBSCRIBE: which filters may stand, which are refused alone (MQTT5 3.8, 3.10)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from adapters.mqtt.codec.errors import MqttError, protocol_error
+from adapters.mqtt.codec.reason_codes import ReasonCode
+from adapters.mqtt.events import SubscribeReceived, SubscriptionRequest, UnsubscribeReceived
+from adapters.mqtt.topic_filter import is_shared, parse_filter
+
+if TYPE_CHECKING:
+    from adapters.mqtt.codec.packets import FilterOptions, Subscribe, Unsubscribe
+    from adapters.mqtt.config import SessionConfig
+
+
+def subscribe_received(packet: Subscribe, config: SessionConfig) -> SubscribeReceived:
+    """The request with each filter parsed, or refused alone with 0x8F or 0x97.
+
+    Raises MqttError 0x82 for No Local on a shared subscription ([MQTT-3.8.3-4]).
+    """
+    requests = [_request(options, config) for options in packet.filters]
+    for index in range(config.filters_per_subscribe_max, len(requests)):
+        requests[index] = requests[index]._replace(filter=None, refusal=ReasonCode.QUOTA_EXCEEDED)
+    identifiers = packet.properties.subscription_identifiers
+    return SubscribeReceived(
+        packet_id=packet.packet_id,
+        requests=tuple(requests),
+        subscription_identifier=identifiers[0] if identifiers else 0,
+        user_properties=packet.properties.user_properties,
+    )
+
+
+def _request(options: FilterOptions, config: SessionConfig) -> SubscriptionRequest:
+    if options.no_local and is_shared(options.filter):
+        raise protocol_error("No Local on a shared subscription")
+    refusal = 0
+    parsed = None
+    try:
+        parsed = parse_filter(options.filter, config.topic_levels_max)
+    except MqttError as error:
+        refusal = int(error.reason_code)
+    return SubscriptionRequest(
+        text=options.filter,
+        filter=parsed,
+        # A server of a lower QoS still accepts the request ([MQTT-3.2.2-10]).
+        qos=min(options.qos, config.maximum_qos),
+        no_local=options.no_local,
+        retain_as_published=options.retain_as_published,
+        retain_handling=options.retain_handling,
+        refusal=refusal,
+    )
+
+
+def unsubscribe_received(packet: Unsubscribe) -> UnsubscribeReceived:
+    """The request. A filter that is not valid is no one's, so it is not looked at further."""
+    return UnsubscribeReceived(
+        packet_id=packet.packet_id,
+        filters=packet.filters,
+        user_properties=packet.properties.user_properties,
+    )

@@ -1,0 +1,240 @@
+"""Shared by adapters that own their sockets: listeners, joined writes, flow control.
+
+Knows bytes and nothing of what they mean. A protocol's driver subclasses `StreamProtocol`, hands
+incoming bytes to its state machine, and puts outgoing ones into `out`.
+
+Flow control is the event loop's own, in both directions:
+
+* writing: when a peer does not read, the transport's buffer passes its high-water mark and
+  `writing_paused` is called; `writing_resumed` follows when it has drained. What a driver must do
+  in between is stop producing.
+* reading: reasons to stop reading are counted by name (`hold_reading`, `release_reading`), so that
+  two of them do not undo one another.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from adapters.base import ListenerAddress
+
+WRITE_BUFFER_BYTES_MAX = 256 * 1024
+"""High-water mark of a connection's send buffer: two of the largest usual frames."""
+
+BACKLOG = 1_024
+"""Connections the kernel keeps for us while we are busy: a reconnecting fleet comes at once."""
+
+TLS_HANDSHAKE_TIMEOUT_S = 10
+"""A peer that does not finish its handshake costs a socket."""
+
+
+class StreamProtocol(asyncio.Protocol):
+    """One connection: collects output and writes it once per turn of the event loop."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
+        self.transport: asyncio.Transport | None = None
+        self.out: list[bytes] = []
+        """Bytes to be written; a driver appends and calls `write_soon`."""
+        self.bytes_in = 0
+        self.bytes_out = 0
+        self.is_writing_paused = False
+        self._write_scheduled = False
+        self._closing = False
+        self._holds: set[str] = set()
+
+    # --- To be overridden -------------------------------------------------------------------
+
+    def opened(self) -> None:
+        """The connection is there; `transport` is set."""
+
+    def received(self, data: bytes) -> None:
+        """One socket read brought these bytes."""
+
+    def writing_paused(self) -> None:
+        """The peer does not read fast enough: produce no more."""
+
+    def writing_resumed(self) -> None:
+        """The peer has caught up."""
+
+    def closed(self, error: Exception | None) -> None:
+        """The connection is gone; nothing can be written any more."""
+
+    # --- Output -----------------------------------------------------------------------------
+
+    def write_soon(self) -> None:
+        """Have `out` written at the end of this turn of the event loop."""
+        if not self._write_scheduled:
+            self._write_scheduled = True
+            self.loop.call_soon(self.flush)
+
+    def flush(self) -> None:
+        """Write `out` now, in one call."""
+        self._write_scheduled = False
+        out = self.out
+        if not out:
+            return
+        transport = self.transport
+        data = out[0] if len(out) == 1 else b"".join(out)
+        out.clear()
+        if transport is not None and not transport.is_closing():
+            self.bytes_out += len(data)
+            transport.write(data)
+
+    def close(self) -> None:
+        """Write what is there, then close; bytes that still come in are ignored. Idempotent."""
+        if self._closing:
+            return
+        self.flush()
+        self._closing = True
+        if self.transport is not None:
+            self.transport.close()
+
+    def abort(self) -> None:
+        """Drop the connection with whatever was not written. Idempotent."""
+        self._closing = True
+        if self.transport is not None:
+            self.transport.abort()
+
+    @property
+    def peer(self) -> str:
+        """The peer's address, `host:port`; empty if it has none (a socket pair)."""
+        name = self.transport.get_extra_info("peername") if self.transport is not None else None
+        if not isinstance(name, tuple) or len(name) < 2:
+            return ""
+        host = f"[{name[0]}]" if ":" in str(name[0]) else str(name[0])
+        return f"{host}:{name[1]}"
+
+    # --- Flow control -----------------------------------------------------------------------
+
+    def hold_reading(self, reason: str) -> None:
+        """Stop reading until `release_reading` is called with the same reason."""
+        if not self._holds and self.transport is not None and not self.transport.is_closing():
+            self.transport.pause_reading()
+        self._holds.add(reason)
+
+    def release_reading(self, reason: str) -> None:
+        """The reason is gone; read again if it was the last one."""
+        if reason not in self._holds:
+            return
+        self._holds.discard(reason)
+        if not self._holds and self.transport is not None and not self.transport.is_closing():
+            self.transport.resume_reading()
+
+    @property
+    def is_reading_held(self) -> bool:
+        """Whether there is a reason not to read."""
+        return bool(self._holds)
+
+    # --- asyncio.Protocol -------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Called by the event loop."""
+        assert isinstance(transport, asyncio.Transport)
+        self.transport = transport
+        transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES_MAX)
+        self.opened()
+
+    def data_received(self, data: bytes) -> None:
+        """Called by the event loop."""
+        if not self._closing:
+            self.bytes_in += len(data)
+            self.received(data)
+
+    def pause_writing(self) -> None:
+        """Called by the event loop."""
+        self.is_writing_paused = True
+        self.writing_paused()
+
+    def resume_writing(self) -> None:
+        """Called by the event loop."""
+        self.is_writing_paused = False
+        self.writing_resumed()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Called by the event loop, once."""
+        self._closing = True
+        self.out.clear()
+        self.closed(exc)
+
+
+ProtocolT = TypeVar("ProtocolT", bound=StreamProtocol)
+
+
+class Listeners(Generic[ProtocolT]):
+    """The listening sockets of one adapter, and the connections that came by them."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        addresses: Iterable[ListenerAddress],
+        factory: Callable[[ListenerAddress], ProtocolT],
+    ) -> None:
+        self._loop = loop
+        self._wanted = tuple(addresses)
+        self._factory = factory
+        self._servers: dict[str, asyncio.Server] = {}
+        self.connections: set[ProtocolT] = set()
+        """Open connections. A driver adds itself in `opened` and leaves in `closed`."""
+        self._emptied: asyncio.Event = asyncio.Event()
+
+    async def start(self) -> None:
+        """Bind all. Raises OSError if one cannot be bound, after closing the others."""
+        try:
+            for wanted in self._wanted:
+                self._servers[wanted.name] = await self._bind(wanted)
+        except OSError:
+            await self.stop_accepting()
+            raise
+
+    async def _bind(self, wanted: ListenerAddress) -> asyncio.Server:
+        return await self._loop.create_server(
+            lambda: self._factory(wanted),
+            wanted.host,
+            wanted.port,
+            ssl=wanted.tls,
+            backlog=BACKLOG,
+            reuse_port=wanted.reuse_port or None,
+            ssl_handshake_timeout=TLS_HANDSHAKE_TIMEOUT_S if wanted.tls is not None else None,
+        )
+
+    def addresses(self) -> Mapping[str, tuple[str, int]]:
+        """Listener name to the address bound."""
+        found: dict[str, tuple[str, int]] = {}
+        for name, server in self._servers.items():
+            sockets = server.sockets
+            if sockets:
+                host, port = sockets[0].getsockname()[:2]
+                found[name] = (host, port)
+        return found
+
+    def entered(self, connection: ProtocolT) -> None:
+        """A connection has opened."""
+        self.connections.add(connection)
+        self._emptied.clear()
+
+    def left(self, connection: ProtocolT) -> None:
+        """A connection has closed."""
+        self.connections.discard(connection)
+        if not self.connections:
+            self._emptied.set()
+
+    async def stop_accepting(self) -> None:
+        """Close the listening sockets; connections stay. Idempotent."""
+        servers, self._servers = self._servers, {}
+        for server in servers.values():
+            server.close()
+
+    async def wait_until_empty(self) -> None:
+        """Return when no connection is left."""
+        if self.connections:
+            await self._emptied.wait()
+
+    def abort_all(self) -> None:
+        """Drop every connection at once."""
+        for connection in list(self.connections):
+            connection.abort()

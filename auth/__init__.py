@@ -1,0 +1,1 @@
+"""Who may do what: principals, passwords, keys and policies over kernel names."""

@@ -1,0 +1,241 @@
+"""Brokers as child processes of a comparison: each on loopback, on ports of its own, in a folder
+of its own on the real disk, ended by its pid.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from abc import ABC, abstractmethod
+from pathlib import Path
+
+from gateway.bench.amqp_client import SetupConnection
+from gateway.bench.amqp_wire import BenchError, parse_url
+
+READY_TIMEOUT_S = 90.0  # an Erlang node with a million messages to recover
+STOP_TIMEOUT_S = 60.0
+LOG_TAIL_BYTES = 2000
+RABBITMQ_CONFIG = """\
+listeners.tcp.default = 127.0.0.1:{port}
+log.console = false
+log.file.level = warning
+"""
+WEIR_OTHERS_OFF = ("sqs", "mqtt", "rocketmq")
+
+
+class BrokerFailed(Exception):
+    """A broker did not start or did not live; the text says why."""
+
+
+def free_port() -> int:
+    """A TCP port of loopback that is free now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+class Broker(ABC):
+    """One broker with one data folder; start, stop and start again keep the data."""
+
+    name: str
+    metrics_url = ""
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir(parents=True)
+        self.folder = folder
+        self.port = free_port()
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        return f"amqp://guest:guest@127.0.0.1:{self.port}/"
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None, "the broker is running"
+        return self._process.pid
+
+    @abstractmethod
+    def settings(self) -> str:
+        """What differs from the broker's defaults, for the page of results."""
+
+    @abstractmethod
+    def _command(self) -> tuple[list[str], dict[str, str]]:
+        """The command line and its environment."""
+
+    @abstractmethod
+    def version(self) -> str:
+        """The product and its version."""
+
+    def start(self) -> None:
+        """Start it and wait until an AMQP client gets in. Raises BrokerFailed."""
+        command, environment = self._command()
+        with (self.folder / "output.log").open("ab") as log:
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=environment,
+                cwd=self.folder,
+                start_new_session=True,
+            )
+        deadline = time.monotonic() + READY_TIMEOUT_S
+        while not self._answers():
+            if self._process.poll() is not None or time.monotonic() > deadline:
+                reason = f"{self.name} does not serve AMQP:\n{self._log_tail()}"
+                self.stop()
+                raise BrokerFailed(reason)
+            time.sleep(0.1)
+
+    def _answers(self) -> bool:
+        try:
+            with socket.create_connection(("127.0.0.1", self.port), timeout=1.0):
+                pass
+            SetupConnection(parse_url(self.url)).close()
+        except (OSError, BenchError):
+            return False
+        return True
+
+    def _log_tail(self) -> str:
+        data = (self.folder / "output.log").read_bytes()
+        return data[-LOG_TAIL_BYTES:].decode(errors="replace")
+
+    def stop(self) -> None:
+        """End it as an operator would; kill its process group if it does not go."""
+        process, self._process = self._process, None
+        if process is None or process.poll() is not None:
+            return
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+    def close(self) -> None:
+        """Stop it and remove its data."""
+        self.stop()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+class Weir(Broker):
+    """`weir serve` with AMQP alone."""
+
+    name = "Weir"
+
+    def __init__(self, folder: Path, command: Path, extra: list[str]) -> None:
+        super().__init__(folder)
+        self._weir = command
+        self._set = [f"amqp.port={self.port}"]
+        self._set += [f"{other}.enabled=false" for other in WEIR_OTHERS_OFF]
+        self._set += extra
+        admin = free_port()
+        metrics = ["node.admin.enabled=true", f"node.admin.port={admin}"]
+        if self._accepts(metrics):
+            self._set += metrics
+            self.metrics_url = f"http://127.0.0.1:{admin}/metrics"
+
+    def _assignments(self, settings: list[str]) -> list[str]:
+        return [word for setting in settings for word in ("--set", setting)]
+
+    def _accepts(self, settings: list[str]) -> bool:
+        """Whether this build of Weir can be told `settings`."""
+        command = [str(self._weir), "config", "check", *self._assignments(settings)]
+        return subprocess.run(command, capture_output=True, check=False).returncode == 0
+
+    def _command(self) -> tuple[list[str], dict[str, str]]:
+        data = str(self.folder / "data")
+        command = [str(self._weir), "serve", "--data", data, *self._assignments(self._set)]
+        return command, dict(os.environ)
+
+    def settings(self) -> str:
+        chosen = [setting for setting in self._set if ".port=" not in setting]
+        return "`weir serve` with " + ", ".join(f"`{setting}`" for setting in chosen)
+
+    def version(self) -> str:
+        command = [str(self._weir), "--version"]
+        return subprocess.run(command, capture_output=True, check=False, text=True).stdout.strip()
+
+
+class RabbitMQ(Broker):
+    """A node of its own, as root or not: Debian's wrapper, which wants its user, is passed by."""
+
+    name = "RabbitMQ"
+
+    def __init__(self, folder: Path, server: Path) -> None:
+        super().__init__(folder)
+        self._server = server
+        self._epmd: subprocess.Popen[bytes] | None = None
+        self._epmd_port = free_port()
+        self._distribution_port = free_port()
+        home = folder / "home"
+        home.mkdir()
+        cookie = home / ".erlang.cookie"
+        cookie.write_text(secrets.token_hex(16))
+        cookie.chmod(0o400)
+        (folder / "rabbitmq.conf").write_text(RABBITMQ_CONFIG.format(port=self.port))
+        (folder / "enabled_plugins").write_text("[].\n")
+
+    @classmethod
+    def find(cls) -> Path | None:
+        """The server script of an installed RabbitMQ, beside whatever the PATH leads to."""
+        found = shutil.which("rabbitmq-server")
+        if found is None:
+            return None
+        server = Path(found).resolve().parent / "rabbitmq-server"
+        return server if server.exists() else None
+
+    def start(self) -> None:
+        """Start Erlang's port mapper in the foreground (else the node leaves one behind)."""
+        if self._epmd is None:
+            epmd = shutil.which("epmd")
+            if epmd is None:
+                raise BrokerFailed("RabbitMQ needs Erlang's epmd on the PATH")
+            port = str(self._epmd_port)
+            self._epmd = subprocess.Popen(
+                [epmd, "-address", "127.0.0.1", "-port", port],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+            )
+        super().start()
+
+    def close(self) -> None:
+        super().close()
+        if self._epmd is not None:
+            self._epmd.terminate()
+            self._epmd.wait()
+            self._epmd = None
+
+    def _command(self) -> tuple[list[str], dict[str, str]]:
+        folder = self.folder
+        environment = {
+            "PATH": os.environ["PATH"],
+            "HOME": str(folder / "home"),
+            "ERL_EPMD_ADDRESS": "127.0.0.1",
+            "ERL_EPMD_PORT": str(self._epmd_port),
+            "RABBITMQ_NODENAME": f"weirbench{self.port}@localhost",
+            "RABBITMQ_DIST_PORT": str(self._distribution_port),
+            "RABBITMQ_CONF_ENV_FILE": str(folder / "no-such-file"),
+            "RABBITMQ_CONFIG_FILE": str(folder / "rabbitmq.conf"),
+            "RABBITMQ_ENABLED_PLUGINS_FILE": str(folder / "enabled_plugins"),
+            "RABBITMQ_MNESIA_BASE": str(folder / "mnesia"),
+            "RABBITMQ_LOG_BASE": str(folder / "log"),
+            "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "-kernel inet_dist_use_interface {127,0,0,1}",
+        }
+        return [str(self._server)], environment
+
+    def settings(self) -> str:
+        return "its defaults, no plugins, logging to a file at level warning"
+
+    def version(self) -> str:
+        setup = SetupConnection(parse_url(self.url))
+        setup.close()
+        return f"{setup.identity.product} {setup.identity.version}"

@@ -1,0 +1,114 @@
+"""Runs of the load tester against brokers in turn, and which of them count.
+
+Sides are measured alternately (A B C A B C ...), each by the same command in the same settings,
+nothing pinned to a core; both brokers are up and one of them is idle. A run does not count when
+its verification failed, or when a generator process used more than 80 % of a core in a closed
+loop: then the figures are the generator's.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+
+from benchmarks.disk import fdatasync_us
+from benchmarks.peers import Broker
+from benchmarks.samples import Sample
+from gateway.bench.report import LoadReport
+
+ROOT = Path(__file__).parents[1]
+RUN_TIMEOUT_S = 1800.0  # a million messages through a slow peer, and no more
+
+Measure = Callable[[], dict[str, float] | None]
+
+
+@dataclass(slots=True)
+class Session:
+    """One comparison: its brokers by side, its rounds, what it has to say beside the figures."""
+
+    folder: Path
+    brokers: dict[str, Broker]
+    rounds: int = 5
+    duration_s: float = 10.0
+    cold_messages: int = 1_000_000
+    notes: list[str] = field(default_factory=list)
+
+    def say(self, text: str) -> None:
+        """Talk to the person who waits, on stderr."""
+        print(text, file=sys.stderr, flush=True)
+
+    def note(self, text: str) -> None:
+        """Say it, and keep it for the page (once)."""
+        self.say(f"  {text}")
+        if text not in self.notes:
+            self.notes.append(text)
+
+    def fdatasync_us(self) -> float:
+        return fdatasync_us(self.folder)
+
+    def load(self, broker: Broker, *arguments: str) -> LoadReport | None:
+        """One run of `weir bench amqp`; None when it did not count, with a note."""
+        command = [sys.executable, "-m", "gateway", "bench", "amqp", "-o", "json"]
+        command += ["--url", broker.url, "--pid", str(broker.pid)]
+        if broker.metrics_url:
+            command += ["--metrics-url", broker.metrics_url]
+        done = subprocess.run(
+            [*command, *arguments],
+            capture_output=True,
+            check=False,
+            cwd=ROOT,
+            timeout=RUN_TIMEOUT_S,
+        )
+        if done.returncode:
+            self.note(f"{broker.name}: run refused: {done.stderr.decode().strip()}")
+            return None
+        report = msgspec.json.decode(done.stdout, type=LoadReport)
+        return report if self._counts(broker, report) else None
+
+    def _counts(self, broker: Broker, report: LoadReport) -> bool:
+        if report.generator_saturated and not report.settings["rate"]:
+            worst = max(report.generators, key=lambda part: part.cpu_share)
+            self.note(
+                f"{broker.name}: run refused: generator {worst.role} used "
+                f"{worst.cpu_share:.0%} of a core"
+            )
+            return False
+        return True
+
+    def alternate(self, sides: dict[str, Measure]) -> dict[str, dict[str, Sample]]:
+        """Measure every side once a round; return side → figure → sample."""
+        taken: dict[str, list[dict[str, float] | None]] = {side: [] for side in sides}
+        for number in range(1, self.rounds + 1):
+            for side, measure in sides.items():
+                figures = measure()
+                taken[side].append(figures)
+                shown = ", ".join(f"{k} {v:,.1f}" for k, v in (figures or {}).items())
+                self.say(f"  round {number} {side}: {shown or 'did not count'}")
+        return {side: _by_figure(rounds) for side, rounds in taken.items()}
+
+
+def _by_figure(rounds: list[dict[str, float] | None]) -> dict[str, Sample]:
+    names = {name for figures in rounds if figures for name in figures}
+    return {name: Sample(tuple((figures or {}).get(name) for figures in rounds)) for name in names}
+
+
+def load_average() -> str:
+    """The load of the last 1, 5 and 15 minutes."""
+    return " ".join(f"{value:.2f}" for value in os.getloadavg())
+
+
+def machine() -> str:
+    """The processor and the kernel, as far as they explain figures."""
+    models = [
+        line.partition(":")[2].strip()
+        for line in Path("/proc/cpuinfo").read_text().splitlines()
+        if line.startswith("model name")
+    ]
+    model = models[0] if models else "unknown processor"
+    return f"{os.cpu_count()} × {model}, Linux {os.uname().release.split('-')[0]}"

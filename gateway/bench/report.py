@@ -1,0 +1,313 @@
+"""The outcome of a load test as figures: judged, put into one record, printed.
+
+The record is the stable face (`-o json`): keys are only ever added, `version` counts other
+changes. Rates are messages a second, times microseconds, shares fractions of one core.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from gateway.bench.amqp_plan import Mode
+from gateway.bench.amqp_spec import first_sequence, sent_to_lane
+from gateway.bench.stats import Histogram
+from gateway.bench.verify import Arrivals, Verdict, judge
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from gateway.bench.amqp_load import LoadResult
+    from gateway.bench.amqp_plan import LoadOptions
+    from gateway.bench.amqp_spec import ProducerTotal, Seen, Window
+
+REPORT_VERSION = 1
+GENERATOR_SHARE_MAX = 0.8  # of a core: above, the figures describe the generator
+
+
+class Latency(msgspec.Struct, frozen=True):
+    samples: int
+    p50_us: float
+    p99_us: float
+    max_us: float
+
+
+class Generator(msgspec.Struct, frozen=True):
+    """One generator process in the measured window."""
+
+    role: str
+    messages_per_s: float
+    cpu_share: float
+    cpu_us_per_message: float
+
+
+class Server(msgspec.Struct, frozen=True):
+    """The broker's processes in the measured window; only with --pid."""
+
+    cpu_share: float
+    cpu_us_per_message: float  # for fanout: a reference, that is a queue reached
+    resident_mib: float
+
+
+class Verification(msgspec.Struct, frozen=True):
+    """Messages of the whole run, warm-up and drain included."""
+
+    published: int
+    unconfirmed: int
+    nacked: int
+    expected: int
+    received: int
+    lost: int
+    duplicated: int
+    disordered: int
+    misrouted: int
+    redelivered: int
+    foreign: int
+    ok: bool
+
+
+class LoadReport(msgspec.Struct, frozen=True):
+    version: int
+    broker: str
+    settings: dict[str, str | int | float | bool]
+    window_s: float
+    published_per_s: float
+    consumed_per_s: float
+    confirm: Latency
+    end_to_end: Latency
+    generators: list[Generator]
+    generator_saturated: bool
+    server: Server | None
+    fdatasyncs_per_1000: float | None
+    verification: Verification
+
+
+def _latency(windows: Iterable[Window]) -> Latency:
+    merged = Histogram()
+    for window in windows:
+        merged.add_pairs(window.latency, window.latency_max_ns)
+    return Latency(
+        samples=merged.total,
+        p50_us=round(merged.percentile_ns(50) / 1e3, 1),
+        p99_us=round(merged.percentile_ns(99) / 1e3, 1),
+        max_us=round(merged.max_ns / 1e3, 1),
+    )
+
+
+def _per_s(window: Window) -> float:
+    return window.messages * 1e9 / window.elapsed_ns if window.elapsed_ns > 0 else 0.0
+
+
+def _generator(role: str, number: int, window: Window) -> Generator:
+    return Generator(
+        role=f"{role} {number}",
+        messages_per_s=round(_per_s(window), 1),
+        cpu_share=round(window.cpu_ns / window.elapsed_ns, 3) if window.elapsed_ns > 0 else 0.0,
+        cpu_us_per_message=round(window.cpu_ns / 1e3 / max(window.messages, 1), 2),
+    )
+
+
+def _server(result: LoadResult, handled: int) -> Server | None:
+    if not result.options.pids:
+        return None
+    used_s = result.after.cpu_s - result.before.cpu_s
+    elapsed_s = (result.after.at_ns - result.before.at_ns) / 1e9
+    return Server(
+        cpu_share=round(used_s / elapsed_s, 3),
+        cpu_us_per_message=round(used_s * 1e6 / max(handled, 1), 2),
+        resident_mib=round(result.resident_bytes / (1 << 20), 1),
+    )
+
+
+def _totals(result: LoadResult) -> list[ProducerTotal]:
+    return [total for part in result.producers for total in part.producers]
+
+
+def _refused(total: ProducerTotal, lane: int, lanes: int) -> list[int]:
+    """The positions on `lane` of the messages that the broker refused."""
+    first = first_sequence(total.number, lane, lanes)
+    return [
+        (sequence - first) // lanes
+        for sequence in total.nacked
+        if sequence >= first and (sequence - first) % lanes == 0
+    ]
+
+
+def _expected(result: LoadResult) -> int:
+    """How many deliveries there should have been in the whole run."""
+    if result.options.mode is Mode.CONSUME:
+        return result.options.messages or result.backlog
+    kept = sum(total.sent - len(total.nacked) for total in _totals(result))
+    return kept * result.options.copies
+
+
+def judge_deliveries(result: LoadResult) -> Verdict:
+    """Loss, duplicates and order over everything the consumers received."""
+    options = result.options
+    parts: dict[tuple[int, int], list[Arrivals]] = {}
+    seen: Seen
+    for consumer in result.consumers:
+        for seen in consumer.seen:
+            arrived = Arrivals(seen.intervals, seen.duplicated, seen.disordered, seen.misrouted)
+            parts.setdefault((seen.queue, seen.producer), []).append(arrived)
+    verdict = Verdict()
+    for total in _totals(result):
+        for queue in range(options.queues):
+            lane = 0 if options.fanout else queue
+            sent = sent_to_lane(total.sent, total.number, lane, options.lanes)
+            found = parts.pop((queue, total.number), [])
+            verdict += judge(found, sent, _refused(total, lane, options.lanes))
+    known = bool(result.producers)
+    for found in parts.values():  # of producers that are not of this run
+        verdict += judge(found, 0 if known else None)
+    if not known:
+        missing = _expected(result) - (verdict.received - verdict.duplicated)
+        verdict += Verdict(lost=max(missing, 0))
+    return verdict
+
+
+def judge_depths(result: LoadResult) -> Verdict:
+    """Loss by counting: what waits in each queue beside what was sent there."""
+    options = result.options
+    verdict = Verdict()
+    for queue, depth in enumerate(result.depths):
+        lane = 0 if options.fanout else queue
+        sent = sum(
+            sent_to_lane(total.sent, total.number, lane, options.lanes)
+            - len(_refused(total, lane, options.lanes))
+            for total in _totals(result)
+        )
+        verdict += Verdict(
+            received=depth, lost=max(sent - depth, 0), duplicated=max(depth - sent, 0)
+        )
+    return verdict
+
+
+def _verification(result: LoadResult) -> Verification:
+    verdict = judge_deliveries(result) if result.consumers else judge_depths(result)
+    totals = _totals(result)
+    published = sum(total.sent for total in totals)
+    unconfirmed = published - sum(total.answered for total in totals)
+    nacked = sum(len(total.nacked) for total in totals)
+    return Verification(
+        published=published,
+        unconfirmed=unconfirmed,
+        nacked=nacked,
+        expected=_expected(result),
+        received=verdict.received,
+        lost=verdict.lost,
+        duplicated=verdict.duplicated,
+        disordered=verdict.disordered,
+        misrouted=verdict.misrouted,
+        redelivered=sum(part.redelivered for part in result.consumers),
+        foreign=sum(part.foreign for part in result.consumers),
+        ok=not (verdict.lost or verdict.disordered or verdict.misrouted or unconfirmed)
+        and bool(published or not result.producers),
+    )
+
+
+def _settings(options: LoadOptions) -> dict[str, str | int | float | bool]:
+    """The options that shape the load; the URL and the processes measured are the caller's."""
+    return {
+        "mode": options.mode.value,
+        "pattern": "fanout" if options.fanout else "queue",
+        "size_bytes": options.size_bytes,
+        "producers": options.producers,
+        "consumers": options.consumers,
+        "window": options.window,
+        "prefetch": options.prefetch,
+        "acks": options.acks.value,
+        "rate": options.rate,
+        "duration_s": options.duration_s,
+        "messages": options.messages,
+        "warmup_s": options.lead_s,
+        "queues": options.queues,
+        "queue_type": options.queue_type,
+        "durable": options.durable,
+    }
+
+
+def report_of(result: LoadResult) -> LoadReport:
+    """All figures of one run."""
+    producing = [part.window for part in result.producers]
+    consuming = [part.window for part in result.consumers]
+    published = sum(window.messages for window in producing)
+    consumed = sum(window.messages for window in consuming)
+    handled = published * result.options.copies if producing else consumed
+    syncs = result.after.fdatasyncs - result.before.fdatasyncs
+    generators = [
+        _generator(role, number, window)
+        for role, windows in (("producer", producing), ("consumer", consuming))
+        for number, window in enumerate(windows, start=1)
+    ]
+    return LoadReport(
+        version=REPORT_VERSION,
+        broker=f"{result.identity.product} {result.identity.version}",
+        settings=_settings(result.options),
+        window_s=round((result.after.at_ns - result.before.at_ns) / 1e9, 3),
+        published_per_s=round(sum(map(_per_s, producing)), 1),
+        consumed_per_s=round(sum(map(_per_s, consuming)), 1),
+        confirm=_latency(producing),
+        end_to_end=_latency(consuming),
+        generators=generators,
+        generator_saturated=any(g.cpu_share > GENERATOR_SHARE_MAX for g in generators),
+        server=_server(result, handled),
+        fdatasyncs_per_1000=(
+            round(syncs * 1e3 / max(published or consumed, 1), 2)
+            if result.before.fdatasyncs >= 0
+            else None
+        ),
+        verification=_verification(result),
+    )
+
+
+def rows_of(report: LoadReport) -> list[tuple[str, str]]:
+    """The report for people: (figure, value)."""
+    rows = {
+        "broker": report.broker,
+        "window": f"{report.window_s:.1f} s",
+        "published and confirmed": f"{report.published_per_s:,.0f} msg/s",
+        "consumed": f"{report.consumed_per_s:,.0f} msg/s",
+        "confirm latency": _latency_line(report.confirm),
+        "end-to-end latency": _latency_line(report.end_to_end),
+    }
+    for part in report.generators:
+        rows[f"generator {part.role}"] = (
+            f"{part.cpu_share:.0%} of a core, {part.cpu_us_per_message:.2f} us/msg"
+        )
+    if report.server is not None:
+        rows["server"] = (
+            f"{report.server.cpu_share:.0%} of a core, "
+            f"{report.server.cpu_us_per_message:.2f} us/msg, "
+            f"{report.server.resident_mib:,.0f} MiB resident"
+        )
+    if report.fdatasyncs_per_1000 is not None:
+        rows["fdatasyncs"] = f"{report.fdatasyncs_per_1000:.2f} per 1,000 messages"
+    rows |= _verification_rows(report.verification)
+    return list(rows.items())
+
+
+def _verification_rows(check: Verification) -> dict[str, str]:
+    rows = {
+        "published in all": f"{check.published:,}, {check.unconfirmed:,} unconfirmed",
+        "verified": (
+            f"{check.received:,} of {check.expected:,} received, {check.lost:,} lost, "
+            f"{check.duplicated:,} duplicated, {check.disordered:,} out of order"
+        ),
+    }
+    if check.nacked or check.redelivered or check.foreign or check.misrouted:
+        rows["also"] = (
+            f"{check.nacked:,} refused, {check.redelivered:,} redelivered, "
+            f"{check.foreign:,} foreign, {check.misrouted:,} misrouted"
+        )
+    return rows
+
+
+def _latency_line(latency: Latency) -> str:
+    if not latency.samples:
+        return "-"
+    return (
+        f"p50 {latency.p50_us / 1e3:,.2f} ms, p99 {latency.p99_us / 1e3:,.2f} ms, "
+        f"max {latency.max_us / 1e3:,.2f} ms"
+    )

@@ -1,0 +1,127 @@
+"""A generator process, seen from inside: its commands, its reports, its measured window.
+
+The coordinator writes one JSON object a line to the process's stdin and reads the same from its
+stdout. When stdin ends, the coordinator is gone and so is the process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import sys
+import time
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from gateway.bench.amqp_spec import Command, Failed, Progress, Report, Window
+from gateway.bench.stats import Histogram
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+PROGRESS_INTERVAL_S = 0.25
+READ_BYTES = 65_536
+
+
+def new_loop() -> asyncio.AbstractEventLoop:
+    """uvloop where it is installed, for the least CPU a message."""
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.new_event_loop()
+    return uvloop.new_event_loop()
+
+
+class WindowMeter:
+    """Counts messages, CPU and latency between the two edges of the measured window."""
+
+    def __init__(self) -> None:
+        self.latency = Histogram()
+        self._messages = 0
+        self._started_ns = 0
+        self._cpu_ns = 0
+        self._closed: Window | None = None
+
+    def open(self, messages: int, latency: Histogram) -> None:
+        """The window begins; `latency` is filled from now on."""
+        self.latency = latency
+        self._messages = messages
+        self._started_ns = time.monotonic_ns()
+        self._cpu_ns = time.process_time_ns()
+
+    def close(self, messages: int, ended_ns: int = 0) -> None:
+        """The window ends, now or at `ended_ns`; later calls change nothing."""
+        if self._closed is None:
+            self._closed = Window(
+                messages=messages - self._messages,
+                elapsed_ns=(ended_ns or time.monotonic_ns()) - self._started_ns,
+                cpu_ns=time.process_time_ns() - self._cpu_ns,
+                latency=self.latency.to_pairs(),
+                latency_max_ns=self.latency.max_ns,
+            )
+
+    def window(self) -> Window:
+        assert self._closed is not None, "the window is read after it was closed"
+        return self._closed
+
+
+class Worker:
+    """The pipe to the coordinator, on the running event loop."""
+
+    def __init__(self, on_command: Callable[[Command], None], progress: Callable[[], int]) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._on_command = on_command
+        self._progress = progress
+        self._rest = b""
+        self._ended = asyncio.Event()
+        self._decoder = msgspec.json.Decoder(Command)
+        self._loop.add_reader(sys.stdin.fileno(), self._read)
+        self._loop.set_exception_handler(self._broken)
+
+    def _read(self) -> None:
+        data = os.read(sys.stdin.fileno(), READ_BYTES)
+        if not data:
+            self.end()
+            return
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        for line in lines:
+            self._on_command(self._decoder.decode(line))
+
+    def report(self, message: Report) -> None:
+        """Write one line; a coordinator that is gone ends the process."""
+        try:
+            sys.stdout.buffer.write(msgspec.json.encode(message) + b"\n")
+            sys.stdout.buffer.flush()
+        except BrokenPipeError:
+            self.end()
+
+    def _broken(self, _loop: asyncio.AbstractEventLoop, context: dict[str, object]) -> None:
+        """An error that no callback caught is a bug of the tester: say so and stop."""
+        error = context.get("exception")
+        self.fail(f"the load tester itself failed: {error!r} ({context.get('message')})")
+
+    def fail(self, reason: str) -> None:
+        if not self._ended.is_set():
+            self.report(Failed(reason))
+            self.end()
+
+    def end(self) -> None:
+        self._ended.set()
+
+    def at(self, when_ns: int, call: Callable[[], None]) -> None:
+        """Call at a time of CLOCK_MONOTONIC (both loops have clocks of their own)."""
+        self._loop.call_later(max(when_ns - time.monotonic_ns(), 0) / 1e9, call)
+
+    async def wait_ended(self) -> None:
+        """Report progress until `end`."""
+        last = -1
+        while not self._ended.is_set():
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._ended.wait(), PROGRESS_INTERVAL_S)
+            messages = self._progress()
+            if messages != last and not self._ended.is_set():
+                self.report(Progress(messages))
+                last = messages
+        self._loop.remove_reader(sys.stdin.fileno())

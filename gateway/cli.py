@@ -1,0 +1,57 @@
+"""The command `weir`: a tree of commands, and the one place where failures become exit codes."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated, NoReturn
+
+import typer
+
+import gateway
+from gateway.commands import bench, config
+from gateway.commands.output import CommandError, say
+from gateway.commands.serve import serve
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+app = typer.Typer(
+    name="weir",
+    help="One message queue for SQS, AMQP, MQTT and RocketMQ clients, over one durable log.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command()(serve)
+app.add_typer(config.app, name="config")
+app.add_typer(bench.app, name="bench")
+
+
+def _show_version(asked: bool) -> None:
+    if asked:
+        sys.stdout.write(f"weir {gateway.__version__}\n")
+        raise typer.Exit
+
+
+@app.callback()
+def weir(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", help="Say which version this is.", callback=_show_version, is_eager=True
+        ),
+    ] = False,
+) -> None:
+    """Hold the options that stand before any command; `--version` answers by itself."""
+
+
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
+    """Run the command line and leave with its exit code; `arguments` stand in for sys.argv[1:]."""
+    try:
+        app(args=None if arguments is None else list(arguments), prog_name="weir")
+    except CommandError as error:
+        say(f"weir: {error.message}")
+        if error.hint:
+            say(f"hint: {error.hint}")
+        sys.exit(error.code)
+    sys.exit(0)

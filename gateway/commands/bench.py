@@ -1,0 +1,201 @@
+"""`weir bench`: load testers that run against any broker of a protocol."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from gateway.bench.amqp_deliveries import AckMode
+from gateway.bench.amqp_plan import QUEUES_MAX, LoadOptions, Mode
+from gateway.bench.amqp_wire import SIZE_MAX, SIZE_MIN, BenchError
+from gateway.bench.verify import PRODUCERS_MAX
+from gateway.commands.output import CommandError, Format, FormatOption, Table, put, say
+
+if TYPE_CHECKING:
+    from gateway.bench.report import LoadReport
+
+app = typer.Typer(
+    no_args_is_help=True,
+    help="Load testers for Weir or any other broker; they verify loss, duplicates and order.",
+)
+
+PROCESSES_MAX = 64  # generators of one kind; more than that many cores are no test machine
+WINDOW_MAX = 100_000  # open publishes of a producer: 100 MB in sockets at 1 KB
+PREFETCH_MAX = 65_535  # AMQP 0-9-1 1.8.3.1: a short
+
+
+class Pattern(StrEnum):
+    """The shape of the load."""
+
+    QUEUE = "queue"
+    FANOUT = "fanout"
+    LONE = "lone"
+
+
+Url = Annotated[str, typer.Option(help="The broker.")]
+PatternOption = Annotated[
+    Pattern,
+    typer.Option(
+        help="queue: producers take --queues in turn; fanout: one exchange, --fanout queues; "
+        "lone: one producer, one message at a time."
+    ),
+]
+ModeOption = Annotated[
+    Mode,
+    typer.Option(help="produce alone, consume an existing backlog until it is empty, or both."),
+]
+Size = Annotated[int, typer.Option(min=SIZE_MIN, max=SIZE_MAX, help="Bytes of a body.")]
+Producers = Annotated[
+    int, typer.Option("--producers", "-P", min=1, max=PRODUCERS_MAX, help="Connections.")
+]
+Consumers = Annotated[
+    int, typer.Option("--consumers", "-C", min=0, max=PRODUCERS_MAX, help="Connections.")
+]
+Processes = Annotated[
+    int, typer.Option(min=1, max=PROCESSES_MAX, help="Generator processes that share them.")
+]
+Window = Annotated[
+    int, typer.Option(min=1, max=WINDOW_MAX, help="Unconfirmed messages of a producer at most.")
+]
+Prefetch = Annotated[
+    int, typer.Option(min=0, max=PREFETCH_MAX, help="Unacknowledged of a consumer; 0 = no limit.")
+]
+Ack = Annotated[
+    AckMode, typer.Option(help="each: a frame a message; multiple: one a read; none: no-ack.")
+]
+Rate = Annotated[
+    float,
+    typer.Option(
+        min=0, help="Messages/s of all producers on a fixed schedule; 0 = as fast as confirmed."
+    ),
+]
+Duration = Annotated[float, typer.Option(min=0.1, help="Seconds of the measured part.")]
+Messages = Annotated[
+    int,
+    typer.Option(
+        min=0, help="Messages of the run instead of --duration; consuming: how many to expect."
+    ),
+]
+Warmup = Annotated[
+    float, typer.Option(min=0, help="Seconds before the measured part (not with --messages).")
+]
+Queues = Annotated[
+    int, typer.Option(min=1, max=QUEUES_MAX, help="Queues that the load is spread over.")
+]
+Fanout = Annotated[int, typer.Option(min=1, max=QUEUES_MAX, help="Queues of the fanout pattern.")]
+QueueType = Annotated[str, typer.Option(help="classic, quorum, ... (x-queue-type).")]
+Durable = Annotated[
+    bool, typer.Option("--durable/--transient", help="Queues and messages survive a restart.")
+]
+QueueName = Annotated[
+    str, typer.Option(help="Prefix; PREFIX-0000 ... are deleted before and after a run.")
+]
+Keep = Annotated[bool, typer.Option("--keep", help="Leave the queues and what is in them.")]
+Pids = Annotated[
+    list[int] | None,
+    typer.Option(help="A process of the server, for its CPU a message (repeatable)."),
+]
+MetricsUrl = Annotated[
+    str, typer.Option(help="Weir's /metrics, for its fdatasyncs per 1,000 messages.")
+]
+DrainTimeout = Annotated[
+    float, typer.Option(min=1, help="Seconds without any progress after which a run ends.")
+]
+
+
+@app.callback()
+def _bench() -> None:
+    """Keep `bench amqp` a sub-command while it is the only one."""
+
+
+@app.command()
+def amqp(
+    url: Url = "amqp://guest:guest@127.0.0.1:5672/%2f",
+    pattern: PatternOption = Pattern.QUEUE,
+    mode: ModeOption = Mode.BOTH,
+    size: Size = 1024,
+    producers: Producers = 1,
+    consumers: Consumers = 1,
+    producer_processes: Processes = 1,
+    consumer_processes: Processes = 1,
+    window: Window = 200,
+    prefetch: Prefetch = 200,
+    ack: Ack = AckMode.EACH,
+    rate: Rate = 0.0,
+    duration: Duration = 10.0,
+    messages: Messages = 0,
+    warmup: Warmup = 2.0,
+    queues: Queues = 1,
+    fanout: Fanout = 100,
+    queue_type: QueueType = "classic",
+    durable: Durable = True,
+    queue_name: QueueName = "weir-bench",
+    keep: Keep = False,
+    pid: Pids = None,
+    metrics_url: MetricsUrl = "",
+    drain_timeout: DrainTimeout = 30.0,
+    output: FormatOption = Format.TABLE,
+) -> None:
+    """Load an AMQP 0-9-1 broker and verify it.
+
+    Exit code 1 when a message is lost or out of order, or when the broker refuses.
+    """
+    import asyncio
+
+    from gateway.bench.amqp_load import run_load
+    from gateway.bench.report import report_of
+
+    lone = pattern is Pattern.LONE
+    fan = pattern is Pattern.FANOUT
+    if fan and queues != 1:
+        raise typer.BadParameter("the fanout pattern has --fanout queues", param_hint="--queues")
+    options = LoadOptions(
+        url=url,
+        mode=mode,
+        size_bytes=size,
+        producers=1 if lone else producers,
+        consumers=consumers,
+        producer_processes=producer_processes,
+        consumer_processes=consumer_processes,
+        window=1 if lone else window,
+        prefetch=prefetch,
+        acks=ack,
+        rate=rate,
+        duration_s=duration,
+        messages=messages,
+        warmup_s=warmup,
+        queues=fanout if fan else queues,
+        fanout=fan,
+        queue_name=queue_name,
+        queue_type=queue_type,
+        durable=durable,
+        pids=pid or [],
+        metrics_url=metrics_url,
+        drain_timeout_s=drain_timeout,
+        keep=keep,
+    )
+    try:
+        report = report_of(asyncio.run(run_load(options)))
+    except BenchError as error:
+        raise CommandError(str(error)) from None
+    _put(report, output)
+
+
+def _put(report: LoadReport, output: Format) -> None:
+    """Print the report; say what spoils it, and fail when messages were lost or out of order."""
+    from gateway.bench.report import rows_of
+
+    put(report, Table(("figure", "value"), rows_of(report)), output)
+    if report.generator_saturated and not report.settings["rate"]:
+        say(
+            "weir: a generator process used over 80 % of a core, so these figures describe it "
+            "and not the broker; use more --producer-processes or --consumer-processes"
+        )
+    check = report.verification
+    if not check.ok:
+        raise CommandError(
+            f"not verified: {check.lost:,} lost, {check.disordered:,} out of order, "
+            f"{check.misrouted:,} misrouted, {check.unconfirmed:,} unconfirmed"
+        )

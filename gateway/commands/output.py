@@ -1,0 +1,98 @@
+"""How every command speaks: data to stdout, talk to stderr, one set of forms and exit codes.
+
+    0 ok    1 failed    2 usage    3 unhealthy    4 not found
+
+A command makes its answer twice: as plain data (what `-o json` and `-o yaml` print, with stable
+keys, for programs) and as a table (`-o table`, and its first column for `-o name`, for people).
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from enum import IntEnum, StrEnum
+from typing import TYPE_CHECKING, Annotated
+
+import msgspec
+import typer
+import yaml
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+class ExitCode(IntEnum):
+    """What the process tells its caller; the same for every command."""
+
+    OK = 0
+    FAILED = 1
+    USAGE = 2
+    UNHEALTHY = 3
+    NOT_FOUND = 4
+
+
+class Format(StrEnum):
+    """The forms of an answer."""
+
+    TABLE = "table"
+    JSON = "json"
+    YAML = "yaml"
+    NAME = "name"
+
+
+FormatOption = Annotated[
+    Format, typer.Option("--output", "-o", help="Form of the answer.", show_default=True)
+]
+
+
+class CommandError(Exception):
+    """A command that cannot do its work: says why, what to do next, and with which exit code."""
+
+    def __init__(self, message: str, code: ExitCode = ExitCode.FAILED, hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.code = code
+        self.hint = hint
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Rows for people. The first column names the thing the row is about."""
+
+    columns: tuple[str, ...]
+    rows: Sequence[tuple[str, ...]]
+
+
+def put(data: object, table: Table, form: Format) -> None:
+    """Write an answer to stdout in the form asked for."""
+    text = _rendered(data, table, form)
+    if text:
+        sys.stdout.write(text + "\n")
+
+
+def say(message: str) -> None:
+    """Write news about the work to stderr, where it never mixes with data."""
+    sys.stderr.write(message + "\n")
+
+
+def _rendered(data: object, table: Table, form: Format) -> str:
+    match form:
+        case Format.JSON:
+            return msgspec.json.format(msgspec.json.encode(data), indent=2).decode()
+        case Format.YAML:
+            plain = msgspec.to_builtins(data)
+            dumped: str = yaml.safe_dump(plain, sort_keys=False, allow_unicode=True)
+            return dumped.rstrip("\n")
+        case Format.NAME:
+            return "\n".join(row[0] for row in table.rows)
+        case Format.TABLE:
+            return "\n".join(_lines(table))
+
+
+def _lines(table: Table) -> list[str]:
+    every = [tuple(column.upper() for column in table.columns), *table.rows]
+    widths = [max(len(row[i]) for row in every) for i in range(len(table.columns))]
+    return [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in every
+    ]

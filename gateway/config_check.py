@@ -1,0 +1,119 @@
+"""Rules that no single value shows: what settings mean together, and what is not served yet.
+
+Every rule yields what is wrong and where; none of them changes anything. A setting that this
+version reads but does not act upon is refused unless it has its shipped value, with a sentence
+that says what this version does instead (NOT_SERVED_YET): a setting ignored in silence is a lie.
+Whoever makes the program act upon one of them removes its row.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gateway.config_path import SECTIONS, Path, Problem, spell
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from gateway.config_schema import Settings
+
+Finding = tuple[Path, str]
+
+ANY = "*"
+"""Stands for any one key in a row of NOT_SERVED_YET."""
+
+NOT_SERVED_YET: tuple[Finding, ...] = (
+    (("node", "role"), "this version runs gateway and store in one process"),
+    (("node", "workers"), "this version runs one gateway process"),
+    (("node", "admin"), "this version has no admin API"),
+    (("node", "store"), "this version has its store inside the process"),
+    (("tenants",), "this version has the one tenant 'default'"),
+    (("names",), "this version has neither aliases nor the topic tree"),
+    (("protocols", ANY, "auth"), "this version offers what it has: PLAIN for AMQP"),
+    (("protocols", ANY, "listeners", ANY, "tls"), "this version speaks no TLS"),
+    (("protocols", ANY, "listeners", ANY, "advertised"), "this version advertises no address"),
+)
+"""Beginnings of paths whose values are fixed for now, and what is the case instead."""
+
+
+def find_problems(
+    settings: Settings, origins: Mapping[Path, str], changed: Iterable[Path]
+) -> list[Problem]:
+    """Return everything wrong with settings whose every value is fine by itself.
+
+    `changed` are the paths whose value differs from the shipped one.
+    """
+    findings = [
+        *_protocol_findings(settings),
+        *_limit_findings(settings),
+        *_operation_findings(settings),
+        *_address_findings(settings),
+        *_unserved_findings(changed),
+    ]
+    return [Problem(spell(path), what, _origin(path, origins)) for path, what in findings]
+
+
+def _protocol_findings(settings: Settings) -> Iterator[Finding]:
+    for name, protocol in settings.protocols.items():
+        at = ("protocols", name)
+        if name in SECTIONS:
+            yield at, "has the name of a section; a protocol needs another one"
+        if not protocol.enabled:
+            continue
+        if protocol.adapter is None:
+            yield (*at, "enabled"), f"{name} is not served yet: this version has no adapter for it"
+        elif not protocol.open_listeners():
+            yield (*at, "listeners"), f"none is enabled, so no one could reach {name}"
+        for listener_name, listener in protocol.open_listeners().items():
+            if listener.tls:
+                path = (*at, "listeners", listener_name, "enabled")
+                yield path, "is not served yet: this version speaks no TLS"
+
+
+def _limit_findings(settings: Settings) -> Iterator[Finding]:
+    for protocol_name, protocol in settings.protocols.items():
+        for name, limit in protocol.limits.items():
+            path = ("protocols", protocol_name, "limits", name, "value")
+            if limit.value < limit.min:
+                yield path, f"{limit.value} is below the least possible, {limit.min} {limit.unit}"
+            if limit.max is not None and limit.value > limit.max:
+                yield path, f"{limit.value} is above the most possible, {limit.max} {limit.unit}"
+
+
+def _operation_findings(settings: Settings) -> Iterator[Finding]:
+    for protocol_name, protocol in settings.protocols.items():
+        for name, operation in protocol.operations.items():
+            path = ("protocols", protocol_name, "operations", name)
+            if (operation.status == "refused") != (operation.error is not None):
+                yield path, "an error is named exactly where the status is 'refused'"
+            if operation.status == "partial" and operation.note is None:
+                yield path, "a partial operation needs a note that says what is left out"
+
+
+def _address_findings(settings: Settings) -> Iterator[Finding]:
+    taken: dict[tuple[str, int], Path] = {}
+    for path, listener in settings.open_listeners().items():
+        # Port 0 asks the system for a free port, so it never collides.
+        if listener.port == 0:
+            continue
+        first = taken.setdefault((listener.host, listener.port), path)
+        if first != path:
+            what = f"{listener.host}:{listener.port} is the address of {spell(first)} too"
+            yield (*path, "port"), what
+
+
+def _unserved_findings(changed: Iterable[Path]) -> Iterator[Finding]:
+    for path in changed:
+        for beginning, instead in NOT_SERVED_YET:
+            head = path[: len(beginning)]
+            if len(head) == len(beginning) and all(
+                pattern in {ANY, key} for pattern, key in zip(beginning, head, strict=True)
+            ):
+                yield path, f"cannot be changed yet: {instead}"
+
+
+def _origin(path: Path, origins: Mapping[Path, str]) -> str:
+    for at, origin in origins.items():
+        if at[: len(path)] == path:
+            return origin
+    return ""

@@ -1,0 +1,174 @@
+"""The shape of the settings: what protocols.yaml may say, as frozen types.
+
+protocols.yaml is the product's face; this module is its grammar. Three kinds of key exist:
+
+- *settings*, which an operator may change in a file, the environment or a flag;
+- *facts* of the program (`versions`, `operations`, a limit's `unit`, `min`, `max`, `reason`),
+  which the file states so that people and tests can read them, and which no one may change;
+- *names*, the keys of the open maps (`tenants`, `listeners`, `names.aliases`, `protocols`), to
+  which a file may add.
+
+Every struct refuses unknown keys. A setting that this version reads but does not yet honour is
+refused as well (gateway/config_check.py), because a setting that is silently ignored is a lie.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Literal, TypeVar
+
+from msgspec import Meta, Struct
+
+if TYPE_CHECKING:
+    from gateway.config_path import Path
+
+HOST_LENGTH_MAX = 253
+"""The longest name that DNS can carry (RFC 1035 section 2.3.4, less length and root octets)."""
+
+WORKERS_MAX = 256
+"""More cores than one machine gives to one queue system."""
+
+_Kind = TypeVar("_Kind", bool, int, str)
+
+Scalar = bool | int | str
+"""What an option may hold. The type of an option is the type of its default."""
+
+
+class Listener(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """One address at which a protocol, or the node itself, is reached.
+
+    What does not change from listener to listener is described here, once; the descriptions are
+    those of docs/reference/config.md.
+    """
+
+    host: Annotated[
+        str, Meta(min_length=1, max_length=HOST_LENGTH_MAX, description="Address to bind.")
+    ]
+    port: Annotated[int, Meta(ge=0, le=65_535, description="TCP port; 0 takes a free one.")]
+    enabled: Annotated[bool, Meta(description="Whether to listen.")] = True
+    tls: Annotated[bool, Meta(description="Whether a TLS handshake comes first.")] = False
+    advertised: Annotated[
+        str | None, Meta(description="Address told to clients; null echoes the one they used.")
+    ] = None
+
+
+class Limit(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """One bound, its unit and why it is what it is; `min` and `max` are what the wire allows."""
+
+    value: int
+    unit: str
+    reason: str
+    min: int = 0
+    max: int | None = None
+
+
+class Operation(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What a protocol's operation gets: served whole, in part, or refused by a named error.
+
+    `test` is the pytest node id that proves the status. `error` is what a refusal answers, and is
+    there exactly when the status is `refused`. `note` says what `partial` leaves out.
+    """
+
+    status: Literal["full", "partial", "refused"]
+    test: str
+    error: str | None = None
+    note: str | None = None
+
+
+class Auth(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """How a peer of one protocol proves who it is; who exists is auth's business."""
+
+    methods: list[str] = []
+
+
+class Protocol(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """One protocol: which adapter speaks it, where, within which bounds, and how much of it.
+
+    `adapter` is `module:Class`; null means that this version has none.
+    """
+
+    adapter: str | None
+    enabled: bool
+    versions: list[str] = []
+    listeners: dict[str, Listener] = {}
+    auth: Auth = Auth()
+    limits: dict[str, Limit] = {}
+    options: dict[str, Scalar] = {}
+    operations: dict[str, Operation] = {}
+
+    def limit(self, name: str) -> int:
+        """Return the limit's value in the unit the file states; KeyError if there is none."""
+        return self.limits[name].value
+
+    def values(self) -> dict[str, Scalar]:
+        """Return all limits and options by name: what an adapter's settings are made of."""
+        return {name: limit.value for name, limit in self.limits.items()} | self.options
+
+    def flag(self, name: str) -> bool:
+        """Return a yes-or-no option; KeyError if unknown, TypeError if it is of another type."""
+        return _option(self.options, name, bool)
+
+    def number(self, name: str) -> int:
+        """Return a whole-number option; KeyError if unknown, TypeError if of another type."""
+        return _option(self.options, name, int)
+
+    def text(self, name: str) -> str:
+        """Return a text option; KeyError if unknown, TypeError if of another type."""
+        return _option(self.options, name, str)
+
+    def open_listeners(self) -> dict[str, Listener]:
+        """Return the listeners to bind, by name and in the file's order; none if not enabled."""
+        if not self.enabled:
+            return {}
+        return {name: listener for name, listener in self.listeners.items() if listener.enabled}
+
+
+class Node(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """One process: which role it plays, where its data lies, how many gateways it runs."""
+
+    role: Literal["all", "store", "gateway"]
+    data: Annotated[str, Meta(min_length=1)]
+    workers: Annotated[int, Meta(ge=1, le=WORKERS_MAX)]
+    admin: Listener
+    store: Listener
+
+
+class Tenant(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """One tenant: the name each protocol has for it (an account, a virtual host, a namespace)."""
+
+    known_as: dict[str, str]
+
+
+class Names(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """How names join the protocols: aliases of topics, and who takes part in the topic tree."""
+
+    aliases: dict[str, str] = {}
+    tree: dict[str, bool] = {}
+
+
+class Settings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Everything an operator can set, after the merge and all checks."""
+
+    node: Node
+    tenants: dict[str, Tenant]
+    names: Names
+    protocols: dict[str, Protocol]
+
+    def open_listeners(self) -> dict[Path, Listener]:
+        """Return every address this process will bind, by the path of its listener."""
+        found: dict[Path, Listener] = {
+            ("protocols", protocol, "listeners", name): listener
+            for protocol, settings in self.protocols.items()
+            for name, listener in settings.open_listeners().items()
+        }
+        for name, listener in (("admin", self.node.admin), ("store", self.node.store)):
+            if listener.enabled:
+                found["node", name] = listener
+        return found
+
+
+def _option(options: dict[str, Scalar], name: str, kind: type[_Kind]) -> _Kind:
+    value = options[name]
+    # `type() is`, because True is an int and a flag read as a number would be 0 or 1.
+    if type(value) is not kind:
+        raise TypeError(f"option {name!r} is {type(value).__name__}, read as {kind.__name__}")
+    return value

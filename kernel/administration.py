@@ -1,0 +1,305 @@
+"""Changes of topics, routers and routes, carried out over the Raft groups they touch.
+
+Each change returns once every command it needed is on disk. A name is changed by one change at a
+time, so that a check and the command that follows it see the same state.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from .broker import commands
+from .client import (
+    Administration,
+    DeleteRoute,
+    DeleteRouter,
+    DeleteTopic,
+    PurgeTopic,
+    PutRoute,
+    PutRouter,
+    PutTopic,
+)
+from .errors import Code, KernelError
+from .ids import QUEUES_PER_TOPIC_MAX, Offset, RaftGroup, home_of
+from .limits import GROUP_NAME_BYTES_MAX, NAME_BYTES_MAX
+from .model import RouterOptions, TopicInfo
+from .placement import home_group
+from .store.node import Store
+from .store.volatile import VOLATILE_GROUP
+from .topology import Topology
+
+
+class Administrator:
+    """Carries out `client.Administration`."""
+
+    def __init__(
+        self,
+        store: Store,
+        topology: Topology,
+        next_identity: Callable[[], tuple[int, int, int]],
+    ) -> None:
+        self._store = store
+        self._topology = topology
+        self._next_identity = next_identity
+        self._locks: dict[tuple[str, str], asyncio.Lock] = {}
+
+    async def administer(self, change: Administration) -> object:
+        """Make a change (see its docstring for the result and the errors)."""
+        name = change.router if isinstance(change, PutRoute | DeleteRoute) else change.name
+        _check_name(change.tenant, NAME_BYTES_MAX, "tenant")
+        _check_name(name, NAME_BYTES_MAX, "name")
+        key = (change.tenant, name)
+        lock = self._locks.setdefault(key, asyncio.Lock())
+        try:
+            async with lock:
+                return await self._carry_out(change)
+        finally:
+            if not lock.locked() and self._locks.get(key) is lock:
+                del self._locks[key]
+
+    async def _carry_out(self, change: Administration) -> object:
+        if isinstance(change, PutTopic):
+            return await self._put_topic(change)
+        if isinstance(change, DeleteTopic):
+            return await self._delete_topic(change)
+        if isinstance(change, PurgeTopic):
+            return await self._purge(change)
+        if isinstance(change, PutRouter):
+            return await self._put_router(change)
+        if isinstance(change, DeleteRouter):
+            await self._delete_router(change)
+            return None
+        if isinstance(change, PutRoute):
+            await self._put_route(change)
+            return None
+        return await self._delete_route(change)
+
+    async def _propose(self, group: RaftGroup, change: commands.Control) -> object:
+        """Propose a command; its result once applied. Raises it if it is a KernelError."""
+        future: asyncio.Future[object] = asyncio.get_running_loop().create_future()
+
+        def done(result: object) -> None:
+            if not future.done():
+                future.set_result(result)
+
+        self._store.replica(group).propose(change, self._next_identity(), done)
+        results = await future
+        result = results[0] if isinstance(results, tuple) and results else None
+        if isinstance(result, KernelError):
+            raise result
+        return result
+
+    # --- Topics -----------------------------------------------------------------------------
+
+    async def _put_topic(self, change: PutTopic) -> TopicInfo:
+        options = change.options
+        if not 1 <= options.queues <= QUEUES_PER_TOPIC_MAX:
+            raise KernelError(
+                Code.INVALID_ARGUMENT, f"queues must be 1 to {QUEUES_PER_TOPIC_MAX}"
+            )
+        for name in change.groups:
+            _check_name(name, GROUP_NAME_BYTES_MAX, "group")
+        known = self._topology.topics.get((change.tenant, change.name))
+        if known is not None:
+            fixed = known.options
+            if change.must_be_new:
+                raise KernelError(Code.ALREADY_EXISTS, f"topic {change.name} exists")
+            if (fixed.kind, fixed.durable, fixed.queues) != (
+                options.kind,
+                options.durable,
+                options.queues,
+            ):
+                raise KernelError(
+                    Code.ALREADY_EXISTS,
+                    f"topic {change.name} exists with another kind, durability or number of queues",
+                )
+            home = home_of(known.id)
+            placement = tuple(int(ref.group) for ref in known.queues)
+        elif options.durable:
+            groups = self._store.data_groups
+            home = home_group(groups, change.tenant, change.name)
+            first = groups.index(home)
+            placement = tuple(
+                int(groups[(first + number) % len(groups)]) for number in range(options.queues)
+            )
+        else:
+            home = VOLATILE_GROUP
+            placement = (int(VOLATILE_GROUP),) * options.queues
+        info = await self._propose(
+            home,
+            commands.PutTopic(
+                change.tenant,
+                change.name,
+                options,
+                dict(change.groups),
+                change.must_be_new,
+                placement,
+            ),
+        )
+        assert isinstance(info, TopicInfo)
+        for group in {ref.group for ref in info.queues} - {home}:
+            await self._propose(
+                group,
+                commands.PutQueues(
+                    info.id,
+                    info.version,
+                    info.tenant,
+                    info.name,
+                    info.options,
+                    info.queues,
+                    info.groups,
+                ),
+            )
+        return info
+
+    def _topic(self, tenant: str, name: str) -> TopicInfo:
+        topic = self._topology.topics.get((tenant, name))
+        if topic is None:
+            raise KernelError(Code.NOT_FOUND, f"no topic {name}")
+        return topic
+
+    async def _delete_topic(self, change: DeleteTopic) -> int:
+        topic = self._topic(change.tenant, change.name)
+        ready = consumers = 0
+        for ref in topic.queues:
+            replica = self._store.replica(ref.group)
+            for name in topic.groups:
+                dispatcher = replica.dispatcher(ref.id, name)
+                ready += dispatcher.ready.count
+                consumers += sum(1 for each in dispatcher.consumers if not each.spec.pull)
+        if change.if_unused and consumers:
+            raise KernelError(Code.IN_USE, f"topic {change.name} has consumers")
+        if change.if_empty and ready:
+            raise KernelError(Code.IN_USE, f"topic {change.name} is not empty")
+        home = home_of(topic.id)
+        await self._propose(home, commands.DeleteTopic(topic.id))
+        for group in {ref.group for ref in topic.queues} - {home}:
+            await self._propose(group, commands.DeleteTopic(topic.id))
+        await self._remove_routes_to(change.tenant, "topic", change.name)
+        return ready
+
+    async def _remove_routes_to(self, tenant: str, kind: str, name: str) -> None:
+        """Remove the routes to something that is gone."""
+        for router, route in self._topology.routes_to(tenant, kind, name):
+            await self._delete_route(DeleteRoute(tenant, router, route))
+
+    async def _purge(self, change: PurgeTopic) -> int:
+        topic = self._topic(change.tenant, change.name)
+        purged = 0
+        for ref in topic.queues:
+            replica = self._store.replica(ref.group)
+            dispatcher = replica.dispatcher(ref.id, change.group)
+            result = await self._propose(
+                ref.group,
+                commands.Purge(
+                    ref.id,
+                    change.group,
+                    Offset(dispatcher.queue.index.tail),
+                    tuple(Offset(each) for each in dispatcher.holds()),
+                ),
+            )
+            purged += result if isinstance(result, int) else 0
+        return purged
+
+    # --- Routers ----------------------------------------------------------------------------
+
+    def _router_group(self, tenant: str, name: str, options: RouterOptions) -> RaftGroup:
+        if not options.durable:
+            return VOLATILE_GROUP
+        return home_group(self._store.data_groups, tenant, name)
+
+    async def _put_router(self, change: PutRouter) -> object:
+        known = self._topology.router_options(change.tenant, change.name)
+        if known is not None and known.durable != change.options.durable:
+            raise KernelError(
+                Code.ALREADY_EXISTS, f"router {change.name} exists with another durability"
+            )
+        if known is not None and change.must_be_new:
+            raise KernelError(Code.ALREADY_EXISTS, f"router {change.name} exists")
+        group = self._router_group(change.tenant, change.name, change.options)
+        return await self._propose(
+            group,
+            commands.PutRouter(change.tenant, change.name, change.options, change.must_be_new),
+        )
+
+    def _router(self, tenant: str, name: str) -> RouterOptions:
+        options = self._topology.router_options(tenant, name)
+        if options is None:
+            raise KernelError(Code.NOT_FOUND, f"no router {name}")
+        return options
+
+    async def _delete_router(self, change: DeleteRouter) -> None:
+        options = self._router(change.tenant, change.name)
+        if change.if_unused and self._topology.route_count(change.tenant, change.name):
+            raise KernelError(Code.IN_USE, f"router {change.name} has routes")
+        await self._propose(
+            self._router_group(change.tenant, change.name, options),
+            commands.DeleteRouter(change.tenant, change.name, False),
+        )
+        if options.durable:
+            await self._drop_volatile_half(change.tenant, change.name)
+        await self._remove_routes_to(change.tenant, "router", change.name)
+
+    async def _drop_volatile_half(self, tenant: str, name: str) -> None:
+        if (tenant, name) in self._store.volatile.state.routers:
+            await self._propose(VOLATILE_GROUP, commands.DeleteRouter(tenant, name, False))
+
+    # --- Routes -----------------------------------------------------------------------------
+
+    def _route_group(self, change: PutRoute | DeleteRoute, options: RouterOptions) -> RaftGroup:
+        """A route lives as long as its shorter-lived end: to something volatile, in memory."""
+        route = change.route
+        durable = options.durable
+        if route.topic is not None:
+            topic = self._topology.topics.get((change.tenant, route.topic))
+            if topic is not None:
+                durable = durable and topic.options.durable
+        elif route.router is not None:
+            target = self._topology.router_options(change.tenant, route.router)
+            if target is not None:
+                durable = durable and target.durable
+        if not durable:
+            return VOLATILE_GROUP
+        return home_group(self._store.data_groups, change.tenant, change.router)
+
+    async def _put_route(self, change: PutRoute) -> None:
+        options = self._router(change.tenant, change.router)
+        route = change.route
+        if (route.topic is None) == (route.router is None):
+            raise KernelError(Code.INVALID_ARGUMENT, "a route leads to one topic or one router")
+        if route.topic is not None:
+            self._topic(change.tenant, route.topic)
+        if route.router is not None:
+            self._router(change.tenant, route.router)
+        if self._topology.has_route(change.tenant, change.router, route):
+            return
+        group = self._route_group(change, options)
+        state = self._store.replica(group).state
+        if (change.tenant, change.router) not in state.routers:
+            await self._propose(
+                group, commands.PutRouter(change.tenant, change.router, options, False)
+            )
+        await self._propose(group, commands.PutRoute(change.tenant, change.router, route))
+
+    async def _delete_route(self, change: DeleteRoute) -> bool:
+        options = self._router(change.tenant, change.router)
+        if not self._topology.has_route(change.tenant, change.router, change.route):
+            return False
+        groups = [home_group(self._store.data_groups, change.tenant, change.router)]
+        for group in (*groups, VOLATILE_GROUP):
+            router = self._store.replica(group).state.routers.get((change.tenant, change.router))
+            if router is not None and change.route in router.routes:
+                await self._propose(
+                    group, commands.DeleteRoute(change.tenant, change.router, change.route)
+                )
+        if options.delete_when_unused and not self._topology.route_count(
+            change.tenant, change.router
+        ):
+            await self._delete_router(DeleteRouter(change.tenant, change.router))
+        return True
+
+
+def _check_name(name: str, bytes_max: int, what: str) -> None:
+    if not name or len(name.encode()) > bytes_max:
+        raise KernelError(Code.INVALID_ARGUMENT, f"{what} must have 1 to {bytes_max} bytes")

@@ -1,0 +1,229 @@
+"""Commands of the log: what a leader proposes and every replica applies.
+
+Hot commands are packed structs over columns; the rest is msgpack of frozen structs. Each command
+stands in a batch of an entry (`kernel.log.entry`) with its type and version byte. A version is
+only written once the cluster's format version allows it.
+
+    ENQUEUE  u32 runs | run [runs]           run: u64 queue | u32 first slot | u16 slots | u16 features
+    SETTLE   u64 queue | u8 how | u8 reason | u8 group length | group | u32 ranges | range [ranges]
+                                             range: u64 first offset | u32 offsets
+    MARK     u64 queue | u64 offset | group
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from enum import IntEnum
+
+import msgspec
+
+from ..client import Settlement
+from ..ids import Offset, QueueId, TopicId
+from ..model import GroupOptions, QueueRef, Reason, Route, RouterOptions, TopicOptions
+
+VERSION = 1
+
+RUN = struct.Struct("<QIHH")
+RANGE = struct.Struct("<QI")
+_COUNT = struct.Struct("<I")
+_SETTLE = struct.Struct("<QBBB")
+_MARK = struct.Struct("<QQ")
+
+
+class Command(IntEnum):
+    """Type byte of a command."""
+
+    ENQUEUE = 1
+    SETTLE = 2
+    MARK = 3
+    LEADER_START = 16
+    PUT_TOPIC = 17
+    PUT_QUEUES = 18
+    DELETE_TOPIC = 19
+    PURGE = 20
+    PUT_ROUTER = 21
+    DELETE_ROUTER = 22
+    PUT_ROUTE = 23
+    DELETE_ROUTE = 24
+    OUTBOX_DONE = 25
+
+
+REASON_CODES = {
+    Reason.ATTEMPTS: 1,
+    Reason.EXPIRED: 2,
+    Reason.REJECTED: 3,
+    Reason.OVERFLOW: 4,
+    Reason.TOO_LARGE: 5,
+}
+REASONS = {code: reason for reason, code in REASON_CODES.items()}
+
+
+class LeaderStart(msgspec.Struct, frozen=True, array_like=True):
+    """First entry of a leader's term: what was handed out before returns as redelivered."""
+
+    node: str
+
+
+class PutTopic(msgspec.Struct, frozen=True, array_like=True):
+    """Create or change a topic, in its home group. Result: `TopicInfo` or an error."""
+
+    tenant: str
+    name: str
+    options: TopicOptions
+    groups: dict[str, GroupOptions]
+    must_be_new: bool
+    placement: tuple[int, ...]
+    """Raft group of each queue, chosen by the leader; ignored if the topic exists."""
+
+
+class PutQueues(msgspec.Struct, frozen=True, array_like=True):
+    """Make the queues of a topic that live in this group, or update its settings (idempotent)."""
+
+    topic: TopicId
+    version: int
+    tenant: str
+    name: str
+    options: TopicOptions
+    queues: tuple[QueueRef, ...]
+    groups: dict[str, GroupOptions]
+
+
+class DeleteTopic(msgspec.Struct, frozen=True, array_like=True):
+    """Delete a topic's definition and its queues in this group. Result: its id or None."""
+
+    topic: TopicId
+
+
+class Purge(msgspec.Struct, frozen=True, array_like=True):
+    """Ack everything of a group below `end`, but for the offsets kept (leased ones)."""
+
+    queue: QueueId
+    group: str
+    end: Offset
+    keep: tuple[Offset, ...]
+
+
+class PutRouter(msgspec.Struct, frozen=True, array_like=True):
+    """Create or change a router. Result: `RouterInfo` or an error."""
+
+    tenant: str
+    name: str
+    options: RouterOptions
+    must_be_new: bool
+
+
+class DeleteRouter(msgspec.Struct, frozen=True, array_like=True):
+    """Delete a router and the routes from it."""
+
+    tenant: str
+    name: str
+    if_unused: bool
+
+
+class PutRoute(msgspec.Struct, frozen=True, array_like=True):
+    """Add a route. Result: None or an error."""
+
+    tenant: str
+    router: str
+    route: Route
+
+
+class DeleteRoute(msgspec.Struct, frozen=True, array_like=True):
+    """Remove a route. Result: whether it was there."""
+
+    tenant: str
+    router: str
+    route: Route
+
+
+class OutboxDone(msgspec.Struct, frozen=True, array_like=True):
+    """Outbox items up to and including this number have reached their target."""
+
+    number: int
+
+
+Control = (
+    LeaderStart
+    | PutTopic
+    | PutQueues
+    | DeleteTopic
+    | Purge
+    | PutRouter
+    | DeleteRouter
+    | PutRoute
+    | DeleteRoute
+    | OutboxDone
+)
+
+CONTROL_TYPES: dict[Command, type[Control]] = {
+    Command.LEADER_START: LeaderStart,
+    Command.PUT_TOPIC: PutTopic,
+    Command.PUT_QUEUES: PutQueues,
+    Command.DELETE_TOPIC: DeleteTopic,
+    Command.PURGE: Purge,
+    Command.PUT_ROUTER: PutRouter,
+    Command.DELETE_ROUTER: DeleteRouter,
+    Command.PUT_ROUTE: PutRoute,
+    Command.DELETE_ROUTE: DeleteRoute,
+    Command.OUTBOX_DONE: OutboxDone,
+}
+_TYPE_OF = {kind: command for command, kind in CONTROL_TYPES.items()}
+_encoder = msgspec.msgpack.Encoder()
+_decoders = {command: msgspec.msgpack.Decoder(kind) for command, kind in CONTROL_TYPES.items()}
+
+
+def encode_control(change: Control) -> tuple[int, int, bytes]:
+    """(type, version, bytes) of a control command, as `entry.Batch` takes it."""
+    return _TYPE_OF[type(change)], VERSION, _encoder.encode(change)
+
+
+def decode_control(kind: int, body: bytes) -> Control:
+    """The control command of a type byte. Raises ValueError for bytes that are none."""
+    decoded: Control = _decoders[Command(kind)].decode(body)
+    return decoded
+
+
+def encode_enqueue(runs: Sequence[Sequence[int]]) -> bytes:
+    """ENQUEUE of (queue, first slot, slots, features) runs; `runs.Feature` lists the features."""
+    pack = RUN.pack
+    return _COUNT.pack(len(runs)) + b"".join([pack(*run) for run in runs])
+
+
+def decode_enqueue(body: bytes) -> list[tuple[int, int, int, int]]:
+    """Runs of an ENQUEUE."""
+    return list(RUN.iter_unpack(memoryview(body)[_COUNT.size :]))
+
+
+def encode_settle(
+    queue: QueueId,
+    group: str,
+    how: Settlement,
+    reason: Reason,
+    ranges: Sequence[tuple[int, int]],
+) -> bytes:
+    """SETTLE of ascending (first offset, offsets) ranges."""
+    name = group.encode()
+    head = _SETTLE.pack(queue, how.value, REASON_CODES[reason], len(name))
+    pack = RANGE.pack
+    return b"".join([head, name, _COUNT.pack(len(ranges)), *[pack(*each) for each in ranges]])
+
+
+def decode_settle(body: bytes) -> tuple[QueueId, str, Settlement, Reason, list[tuple[int, int]]]:
+    """(queue, group, how, reason, ranges) of a SETTLE."""
+    queue, how, reason, length = _SETTLE.unpack_from(body)
+    at = _SETTLE.size + length
+    group = body[_SETTLE.size : at].decode()
+    ranges = list(RANGE.iter_unpack(memoryview(body)[at + _COUNT.size :]))
+    return QueueId(queue), group, Settlement(how), REASONS[reason], ranges
+
+
+def encode_mark(queue: QueueId, group: str, offset: int) -> bytes:
+    """MARK: messages below `offset` may have been handed to a consumer."""
+    return _MARK.pack(queue, offset) + group.encode()
+
+
+def decode_mark(body: bytes) -> tuple[QueueId, str, Offset]:
+    """(queue, group, offset) of a MARK."""
+    queue, offset = _MARK.unpack_from(body)
+    return QueueId(queue), body[_MARK.size :].decode(), Offset(offset)

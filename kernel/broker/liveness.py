@@ -1,0 +1,45 @@
+"""Which slots of a log entry somebody still needs: asked when a sparse segment is rewritten."""
+
+from __future__ import annotations
+
+from ..ids import QueueId
+from ..log import entry as entries
+from . import commands
+from .commands import Command
+from .progress import unacked_by_any
+from .state import GroupState
+
+
+def live_slots(state: GroupState, index: int, body: bytes) -> set[int]:
+    """Slots of entry `index` that a queue's group has not acked, or that wait in the outbox."""
+    live = {item.slot for item in state.outbox.values() if item.index == index}
+    queues: dict[int, None] = {}
+    for batch in entries.batches(body):
+        for kind, _version, command in batch.commands:
+            if kind == Command.ENQUEUE:
+                queues.update((run[0], None) for run in commands.decode_enqueue(command))
+    for ident in queues:
+        queue = state.queues.get(QueueId(ident))
+        if queue is None:
+            continue
+        for slot, count, first in queue.index.offsets_of(index):
+            for progress in queue.groups.values():
+                for start, end in progress.unacked(first, first + count):
+                    live.update(range(slot + start - first, slot + end - first))
+    return live
+
+
+def references(state: GroupState) -> dict[int, int]:
+    """Log index to the number of queue places and outbox items that refer to its slots: what a
+    recovered state must tell the journal before anything is replayed."""
+    found: dict[int, int] = {}
+    for item in state.outbox.values():
+        found[item.index] = found.get(item.index, 0) + 1
+    for queue in state.queues.values():
+        progresses = list(queue.groups.values())
+        floor = min((each.floor for each in progresses), default=queue.index.tail)
+        ranges = unacked_by_any(progresses, floor, queue.index.tail)
+        for start, end in ranges:
+            for index, _slot, count in queue.index.stretches(start, end):
+                found[index] = found.get(index, 0) + count
+    return found

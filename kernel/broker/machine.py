@@ -1,0 +1,421 @@
+"""The state machine of one Raft group: applies entries in log order, the same way on every node.
+
+Rules: apply is deterministic and never raises for anything a leader may have proposed; what cannot
+be done becomes a result. No clock, randomness, hash order or disk is read here: time is the log
+time that the entry carries. A batch of a client is applied once; a repeat of one that is still
+remembered returns the stored result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from ..client import Settlement
+from ..errors import Code, KernelError
+from ..ids import LogIndex, Offset, QueueId, RaftGroup, TopicId, queue_id
+from ..limits import RESULTS_KEPT_PER_CLIENT
+from ..log import entry as entries
+from ..model import DeadLetter, QueueRef, Reason, Route, RouterInfo, TopicInfo
+from . import commands
+from .commands import Command
+from .progress import Progress, acked_by_all, unacked_by_any
+from .runs import columns_of
+from .state import ClientResults, GroupState, OutboxItem, QueueState, RouterState, TopicState
+
+
+class Retention(Protocol):
+    """Hears which log entries still hold messages that somebody needs."""
+
+    def retain(self, group: int, index: int, references: int) -> None:
+        """So many more queue places refer to slots of the entry."""
+
+    def release(self, group: int, index: int, references: int) -> None:
+        """So many of them are gone."""
+
+
+class Observer(Protocol):
+    """The node's volatile half, told what an apply changed. Must not change state."""
+
+    def appended(self, queue: QueueState) -> None:
+        """Messages were added to the queue."""
+
+    def released(
+        self, queue: QueueState, group: str, ranges: Sequence[tuple[int, int]]
+    ) -> None:
+        """(first offset, offsets) ranges that a consumer held are ready again."""
+
+    def marked(self, queue: QueueState, group: str) -> None:
+        """The dispatch mark moved ahead."""
+
+    def purged(self, queue: QueueState, group: str) -> None:
+        """Everything ready was dropped."""
+
+    def queues_changed(self, topic: TopicState) -> None:
+        """The topic's queues of this group were made, or its settings changed."""
+
+    def queues_removed(self, queues: Sequence[QueueState]) -> None:
+        """These queues are gone."""
+
+    def topic_changed(self, topic: TopicInfo, *, removed: bool) -> None:
+        """A definition whose home is this group changed."""
+
+    def router_changed(self, router: RouterState, *, removed: bool) -> None:
+        """A router was made, changed its options, or is gone with its routes."""
+
+    def route_changed(self, router: RouterState, route: Route, *, removed: bool) -> None:
+        """One route of a router came or went."""
+
+    def outbox_grew(self) -> None:
+        """There is something to send."""
+
+
+class Machine:
+    """Applies entries to a `GroupState`."""
+
+    def __init__(self, state: GroupState, retention: Retention, observer: Observer) -> None:
+        self.state = state
+        self._retention = retention
+        self._observer = observer
+        self._control: dict[int, Callable[..., object]] = {
+            Command.LEADER_START: self._leader_start,
+            Command.PUT_TOPIC: self._put_topic,
+            Command.PUT_QUEUES: self._put_queues,
+            Command.DELETE_TOPIC: self._delete_topic,
+            Command.PURGE: self._purge,
+            Command.PUT_ROUTER: self._put_router,
+            Command.DELETE_ROUTER: self._delete_router,
+            Command.PUT_ROUTE: self._put_route,
+            Command.DELETE_ROUTE: self._delete_route,
+            Command.OUTBOX_DONE: self._outbox_done,
+        }
+
+    def apply(self, index: LogIndex, term: int, body: bytes) -> list[object]:
+        """Apply one entry; returns one result per batch: a tuple of its commands' results.
+
+        Results: ENQUEUE the first offset of each run (-1: the queue is gone); control commands
+        what `commands` says, or a KernelError; the rest None.
+        """
+        state = self.state
+        state.applied = index
+        state.term = term
+        results: list[object] = []
+        if not body:
+            return results
+        state.time_ms = max(state.time_ms, entries.base_time_ms(body))
+        for batch in entries.batches(body):
+            if batch.session == 0:
+                results.append(self._run(index, batch.commands, body))
+                continue
+            known = self._client(batch.session, batch.epoch)
+            if batch.sequence in known.results:
+                results.append(known.results[batch.sequence])
+                continue
+            if batch.sequence <= known.floor:
+                results.append((_forgotten(batch.sequence),))
+                continue
+            result = self._run(index, batch.commands, body)
+            known.results[batch.sequence] = result
+            if len(known.results) > RESULTS_KEPT_PER_CLIENT:
+                oldest, _ = known.results.popitem(last=False)
+                known.floor = max(known.floor, oldest)
+            results.append(result)
+        return results
+
+    def _client(self, session: int, epoch: int) -> ClientResults:
+        known = self.state.clients.get((session, epoch))
+        if known is None:
+            for older in [each for each in self.state.clients if each[0] == session]:
+                del self.state.clients[older]
+            known = self.state.clients[session, epoch] = ClientResults()
+        return known
+
+    def _run(
+        self, index: LogIndex, batch: Sequence[tuple[int, int, bytes]], entry: bytes
+    ) -> tuple[object, ...]:
+        results: list[object] = []
+        for kind, _version, body in batch:
+            if kind == Command.ENQUEUE:
+                results.append(self._enqueue(index, body, entry))
+            elif kind == Command.SETTLE:
+                self._settle(body)
+                results.append(None)
+            elif kind == Command.MARK:
+                self._mark(body)
+                results.append(None)
+            else:
+                results.append(self._control[kind](commands.decode_control(kind, body)))
+        return tuple(results)
+
+    # --- Messages ---------------------------------------------------------------------------
+
+    def _enqueue(self, index: LogIndex, body: bytes, entry: bytes) -> list[int]:
+        queues = self.state.queues
+        time_ms = self.state.time_ms
+        bounds: tuple[int, ...] | None = None
+        first_offsets: list[int] = []
+        touched: dict[QueueState, None] = {}
+        references = 0
+        for ident, slot, count, features in commands.decode_enqueue(body):
+            queue = queues.get(QueueId(ident))
+            if queue is None:
+                first_offsets.append(-1)
+                continue
+            columns = None
+            if features:
+                bounds = bounds or entries.directory(entry)
+                columns = columns_of(features, entry, bounds[slot : slot + count])
+            first_offsets.append(queue.index.append(index, slot, count, time_ms, columns))
+            references += count
+            touched[queue] = None
+        if references:
+            self._retention.retain(self.state.group, index, references)
+        for queue in touched:
+            self._observer.appended(queue)
+        return first_offsets
+
+    def _settle(self, body: bytes) -> None:
+        ident, name, how, reason, ranges = commands.decode_settle(body)
+        queue = self.state.queues.get(ident)
+        progress = queue.groups.get(name) if queue is not None else None
+        if queue is None or progress is None:
+            return
+        if how is Settlement.RELEASE:
+            for first, count in ranges:
+                for offset in range(first, first + count):
+                    if not progress.is_acked(offset):
+                        progress.failed(offset)
+            self._observer.released(queue, name, ranges)
+            return
+        target = queue.topic.groups[name].dead_letter if how is Settlement.DEAD_LETTER else None
+        for first, count in ranges:
+            end = min(first + count, queue.index.tail)
+            if target is not None:
+                for start, stop in list(progress.unacked(first, end)):
+                    self._to_outbox(queue, target, progress, start, stop, reason)
+                progress.ack(first, end)
+            else:
+                self._release(queue, progress, progress.ack(first, end))
+        queue.index.drop_below(min(each.floor for each in queue.groups.values()))
+
+    def _to_outbox(
+        self,
+        queue: QueueState,
+        target: DeadLetter,
+        progress: Progress,
+        start: int,
+        stop: int,
+        reason: Reason,
+    ) -> None:
+        """Keep the messages of [start, stop) for the outbox; their references live on there."""
+        state = self.state
+        for index, slot, count in queue.index.stretches(start, stop):
+            for each in range(count):
+                number = state.next_outbox
+                state.next_outbox = number + 1
+                state.outbox[number] = OutboxItem(
+                    number,
+                    queue.topic.tenant,
+                    queue.topic.name,
+                    target,
+                    queue.id,
+                    Offset(start),
+                    LogIndex(index),
+                    slot + each,
+                    reason,
+                    progress.failures(start),
+                )
+                start += 1
+            if len(queue.groups) > 1:
+                self._retention.retain(state.group, index, count)
+        self._observer.outbox_grew()
+
+    def _release(
+        self, queue: QueueState, progress: Progress, ranges: Sequence[tuple[int, int]]
+    ) -> None:
+        """Messages in `ranges` were just acked by `progress`: let go those that all groups have
+        acked."""
+        release = self._retention.release
+        group = self.state.group
+        others = [each for each in queue.groups.values() if each is not progress]
+        for start, end in ranges:
+            for low, high in acked_by_all(others, start, end):
+                for index, _slot, count in queue.index.stretches(low, high):
+                    release(group, index, count)
+
+    def _mark(self, body: bytes) -> None:
+        ident, name, offset = commands.decode_mark(body)
+        queue = self.state.queues.get(ident)
+        progress = queue.groups.get(name) if queue is not None else None
+        if queue is not None and progress is not None and offset > progress.mark:
+            progress.mark = offset
+            self._observer.marked(queue, name)
+
+    def _leader_start(self, _command: commands.LeaderStart) -> None:
+        for queue in self.state.queues.values():
+            for progress in queue.groups.values():
+                end = min(progress.mark, queue.index.tail)
+                for start, stop in list(progress.unacked(progress.floor, end)):
+                    for offset in range(start, stop):
+                        progress.failed(offset)
+
+    def _purge(self, command: commands.Purge) -> int:
+        queue = self.state.queues.get(command.queue)
+        progress = queue.groups.get(command.group) if queue is not None else None
+        if queue is None or progress is None:
+            return 0
+        dropped = 0
+        start = progress.floor
+        for stop in (*sorted(command.keep), min(command.end, queue.index.tail)):
+            fresh = progress.ack(start, stop)
+            dropped += sum(end - begin for begin, end in fresh)
+            self._release(queue, progress, fresh)
+            start = max(start, stop + 1)
+        queue.index.drop_below(min(each.floor for each in queue.groups.values()))
+        self._observer.purged(queue, command.group)
+        return dropped
+
+    def _outbox_done(self, command: commands.OutboxDone) -> None:
+        item = self.state.outbox.pop(command.number, None)
+        if item is not None:
+            self._retention.release(self.state.group, item.index, 1)
+
+    # --- Topics -----------------------------------------------------------------------------
+
+    def _put_topic(self, command: commands.PutTopic) -> TopicInfo | KernelError:
+        state = self.state
+        known = state.topic_names.get((command.tenant, command.name))
+        if known is not None:
+            topic = state.topics[known]
+            if command.must_be_new:
+                return KernelError(Code.ALREADY_EXISTS, f"topic {command.name} exists")
+            topic.version += 1
+            topic.options = command.options
+            topic.groups = {**topic.groups, **command.groups}
+        else:
+            ident = TopicId(state.group << 32 | state.next_topic)
+            state.next_topic += 1
+            refs = tuple(
+                QueueRef(queue_id(ident, number), RaftGroup(group))
+                for number, group in enumerate(command.placement)
+            )
+            topic = TopicState(
+                ident,
+                command.tenant,
+                command.name,
+                1,
+                command.options,
+                refs,
+                dict(command.groups),
+            )
+            state.topics[ident] = topic
+            state.topic_names[command.tenant, command.name] = ident
+        self._make_queues(topic)
+        info = topic.info()
+        self._observer.topic_changed(info, removed=False)
+        return info
+
+    def _put_queues(self, command: commands.PutQueues) -> None:
+        topic = self.state.topics.get(command.topic)
+        if topic is None:
+            topic = self.state.topics[command.topic] = TopicState(
+                command.topic,
+                command.tenant,
+                command.name,
+                command.version,
+                command.options,
+                command.queues,
+                dict(command.groups),
+            )
+        elif command.version >= topic.version:
+            topic.version = command.version
+            topic.options = command.options
+            topic.groups = {**topic.groups, **command.groups}
+        self._make_queues(topic)
+
+    def _make_queues(self, topic: TopicState) -> None:
+        for ref in topic.refs:
+            if ref.group != self.state.group:
+                continue
+            queue = self.state.queues.get(ref.id)
+            if queue is None:
+                self.state.queues[ref.id] = QueueState(ref.id, topic)
+                continue
+            for name in topic.groups:
+                if name not in queue.groups:
+                    queue.groups[name] = Progress(queue.index.head)
+        self._observer.queues_changed(topic)
+
+    def _delete_topic(self, command: commands.DeleteTopic) -> bool:
+        state = self.state
+        topic = state.topics.pop(command.topic, None)
+        if topic is None:
+            return False
+        gone: list[QueueState] = []
+        for ref in topic.refs:
+            queue = state.queues.pop(ref.id, None)
+            if queue is None:
+                continue
+            gone.append(queue)
+            floor = min(each.floor for each in queue.groups.values())
+            progresses = list(queue.groups.values())
+            for start, end in unacked_by_any(progresses, floor, queue.index.tail):
+                for index, _slot, count in queue.index.stretches(start, end):
+                    self._retention.release(state.group, index, count)
+        self._observer.queues_removed(gone)
+        if state.topic_names.get((topic.tenant, topic.name)) == topic.id:
+            del state.topic_names[topic.tenant, topic.name]
+            self._observer.topic_changed(topic.info(), removed=True)
+        return True
+
+    # --- Routers ----------------------------------------------------------------------------
+
+    def _put_router(self, command: commands.PutRouter) -> RouterInfo | KernelError:
+        key = (command.tenant, command.name)
+        router = self.state.routers.get(key)
+        if router is None:
+            router = RouterState(command.tenant, command.name, 1, command.options)
+            self.state.routers[key] = router
+        elif command.must_be_new:
+            return KernelError(Code.ALREADY_EXISTS, f"router {command.name} exists")
+        else:
+            router.version += 1
+            router.options = command.options
+        self._observer.router_changed(router, removed=False)
+        return router.info()
+
+    def _delete_router(self, command: commands.DeleteRouter) -> bool | KernelError:
+        key = (command.tenant, command.name)
+        router = self.state.routers.get(key)
+        if router is None:
+            return KernelError(Code.NOT_FOUND, f"no router {command.name}")
+        if command.if_unused and router.routes:
+            return KernelError(Code.IN_USE, f"router {command.name} has routes")
+        del self.state.routers[key]
+        self._observer.router_changed(router, removed=True)
+        return True
+
+    def _put_route(self, command: commands.PutRoute) -> KernelError | None:
+        router = self.state.routers.get((command.tenant, command.router))
+        if router is None:
+            return KernelError(Code.NOT_FOUND, f"no router {command.router}")
+        if command.route not in router.routes:
+            router.routes[command.route] = None
+            router.version += 1
+            self._observer.route_changed(router, command.route, removed=False)
+        return None
+
+    def _delete_route(self, command: commands.DeleteRoute) -> bool:
+        router = self.state.routers.get((command.tenant, command.router))
+        if router is None or command.route not in router.routes:
+            return False
+        del router.routes[command.route]
+        router.version += 1
+        self._observer.route_changed(router, command.route, removed=True)
+        return True
+
+
+def _forgotten(sequence: int) -> KernelError:
+    return KernelError(
+        Code.UNKNOWN_OUTCOME, f"batch {sequence} was executed, but its result is no longer kept"
+    )

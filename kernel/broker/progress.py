@@ -1,0 +1,187 @@
+"""How far one consumer group has come in one queue: ack floor, acked ranges above it, attempts.
+
+Every offset below `floor` is acked. Above it, acks are bits in one integer per page of 256
+offsets, attempts are kept for messages that failed at least once, and a page exists only while
+something in it differs from "new" (so that nothing here grows with the backlog). Durable state:
+part of snapshots and of the state hash.
+
+`mark` is the dispatch mark: messages at or above it were never handed to a push consumer
+(DESIGN.md 4 "Ack durability").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+PAGE_BITS = 8
+PAGE = 1 << PAGE_BITS
+FULL = (1 << PAGE) - 1
+
+
+class ProgressPage:
+    """256 offsets of a group: bit i of `acked` is offset `page number * 256 + i`."""
+
+    __slots__ = ("acked", "attempts")
+
+    def __init__(self) -> None:
+        self.acked = 0
+        self.attempts: dict[int, int] | None = None
+
+
+class Progress:
+    """Ack state of a group in a queue. `end` arguments are exclusive."""
+
+    __slots__ = ("acked_above", "floor", "mark", "pages")
+
+    def __init__(self, floor: int = 0) -> None:
+        self.floor = floor
+        self.mark = floor
+        self.pages: dict[int, ProgressPage] = {}
+        self.acked_above = 0
+
+    def is_acked(self, offset: int) -> bool:
+        """Whether the group is done with a message."""
+        if offset < self.floor:
+            return True
+        page = self.pages.get(offset >> PAGE_BITS)
+        return page is not None and bool(page.acked >> (offset & 255) & 1)
+
+    def acked_bits(self, page: int) -> int:
+        """Acked bits of a page of 256 offsets, wherever the floor is."""
+        start = page << PAGE_BITS
+        if start + PAGE <= self.floor:
+            return FULL
+        known = self.pages.get(page)
+        bits = known.acked if known else 0
+        if start < self.floor:
+            bits |= (1 << (self.floor - start)) - 1
+        return bits
+
+    def ack(self, start: int, end: int) -> list[tuple[int, int]]:
+        """Ack [start, end); returns the (start, end) ranges that were not acked before."""
+        start = max(start, self.floor)
+        if start >= end:
+            return []
+        if start == self.floor and not self.pages:
+            self.floor = end
+            return [(start, end)]
+        fresh: list[tuple[int, int]] = []
+        for number in range(start >> PAGE_BITS, (end - 1 >> PAGE_BITS) + 1):
+            base = number << PAGE_BITS
+            low = max(start - base, 0)
+            high = min(end - base, PAGE)
+            mask = (1 << high) - (1 << low)
+            page = self.pages.get(number)
+            if page is None:
+                page = self.pages[number] = ProgressPage()
+            new = mask & ~page.acked
+            if not new:
+                continue
+            page.acked |= mask
+            self.acked_above += new.bit_count()
+            if page.attempts:
+                for offset in [each for each in page.attempts if new >> (each & 255) & 1]:
+                    del page.attempts[offset]
+            fresh.extend(stretches(base, new))
+        self._raise_floor()
+        return fresh
+
+    def _raise_floor(self) -> None:
+        """Move the floor over what is acked right above it, and drop pages below it."""
+        while True:
+            number = self.floor >> PAGE_BITS
+            page = self.pages.get(number)
+            if page is None:
+                return
+            inside = self.floor & 255
+            open_bits = ~(page.acked >> inside)
+            step = (open_bits & -open_bits).bit_length() - 1
+            if inside + step >= PAGE:
+                step = PAGE - inside
+            if not step:
+                return
+            self.floor += step
+            self.acked_above -= step
+            if self.floor & 255:
+                return
+            del self.pages[number]
+
+    def failed(self, offset: int) -> None:
+        """One more delivery of an unacked message came to nothing."""
+        number = offset >> PAGE_BITS
+        page = self.pages.get(number)
+        if page is None:
+            page = self.pages[number] = ProgressPage()
+        if page.attempts is None:
+            page.attempts = {}
+        page.attempts[offset] = page.attempts.get(offset, 0) + 1
+
+    def failures(self, offset: int) -> int:
+        """Deliveries of a message that came to nothing."""
+        page = self.pages.get(offset >> PAGE_BITS)
+        if page is None or page.attempts is None:
+            return 0
+        return page.attempts.get(offset, 0)
+
+    def unacked(self, start: int, end: int) -> Iterator[tuple[int, int]]:
+        """(start, end) ranges of [start, end) that are not acked, ascending."""
+        at = max(start, self.floor)
+        while at < end:
+            number = at >> PAGE_BITS
+            page = self.pages.get(number)
+            stop = min(end, (number + 1) << PAGE_BITS)
+            if page is None or not page.acked:
+                yield at, stop
+            else:
+                base = number << PAGE_BITS
+                mask = (1 << (stop - base)) - (1 << (at - base))
+                yield from stretches(base, mask & ~page.acked)
+            at = stop
+
+
+def stretches(base: int, bits: int) -> Iterator[tuple[int, int]]:
+    """(start, end) of each stretch of ones in `bits`, shifted by `base`."""
+    at = 0
+    while bits:
+        zeros = (bits & -bits).bit_length() - 1
+        bits >>= zeros
+        at += zeros
+        ones = (~bits & (bits + 1)).bit_length() - 1
+        yield base + at, base + at + ones
+        bits >>= ones
+        at += ones
+
+
+def acked_by_all(
+    others: Sequence[Progress], start: int, end: int
+) -> list[tuple[int, int]]:
+    """Ranges of [start, end) that every one of `others` has acked."""
+    ranges = [(start, end)]
+    for progress in others:
+        kept: list[tuple[int, int]] = []
+        for low, high in ranges:
+            at = low
+            for open_start, open_end in progress.unacked(low, high):
+                if open_start > at:
+                    kept.append((at, open_start))
+                at = open_end
+            if at < high:
+                kept.append((at, high))
+        ranges = kept
+    return ranges
+
+
+def unacked_by_any(
+    progresses: Sequence[Progress], start: int, end: int
+) -> list[tuple[int, int]]:
+    """Ranges of [start, end) that at least one has not acked."""
+    acked = acked_by_all(progresses, start, end)
+    open_ranges: list[tuple[int, int]] = []
+    at = start
+    for low, high in acked:
+        if low > at:
+            open_ranges.append((at, low))
+        at = high
+    if at < end:
+        open_ranges.append((at, end))
+    return open_ranges

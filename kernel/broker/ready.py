@@ -1,0 +1,157 @@
+"""What of a queue is ready for a group, in the order it is to be handed out.
+
+Per priority level (a topic without priorities has one) a cursor, below which everything has been
+handed out, acked or given back, and a heap of offsets that came back: these go first in their
+level, in their old order. Nothing here grows with the backlog. Volatile: a new leader starts again
+from the ack floor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from heapq import heapify, heappop, heappush
+
+from .progress import Progress
+from .runs import Feature, Run, RunIndex
+
+
+class Ready:
+    """Ready messages of one (queue, group). `levels` is the topic's priority_max + 1."""
+
+    __slots__ = ("_acked_ahead", "_cursors", "_index", "_progress", "_returned", "levels")
+
+    def __init__(self, index: RunIndex, progress: Progress, levels: int) -> None:
+        self._index = index
+        self._progress = progress
+        self.levels = levels
+        self._cursors = [progress.floor] * levels
+        self._returned: list[list[int]] = [[] for _ in range(levels)]
+        self._acked_ahead = progress.acked_above
+
+    @property
+    def count(self) -> int:
+        """Messages ready."""
+        returned = sum(map(len, self._returned))
+        if self.levels == 1:
+            return self._index.tail - self._cursors[0] - self._acked_ahead + returned
+        return returned + sum(
+            self._ahead(level, self._cursors[level], self._index.tail)
+            for level in range(self.levels)
+        )
+
+    def _ahead(self, level: int, start: int, end: int) -> int:
+        """Unacked messages of a level in [start, end); walks the runs."""
+        return sum(len(offsets) for _, offsets in self._stretches(level, start, end))
+
+    def give_back(self, offsets: Iterable[int]) -> None:
+        """Messages handed out before are ready again."""
+        for offset in offsets:
+            level = 0
+            if self.levels > 1:
+                level = self._index.find(offset).value(Feature.PRIORITY, offset)
+            heappush(self._returned[level], offset)
+
+    def purged(self) -> None:
+        """A purge was applied: forget what is acked by now."""
+        acked = self._progress.is_acked
+        for level, heap in enumerate(self._returned):
+            kept = [offset for offset in heap if not acked(offset)]
+            heapify(kept)
+            self._returned[level] = kept
+        tail = self._index.tail
+        for level in range(self.levels):
+            self._cursors[level] = max(self._cursors[level], min(self._progress.floor, tail))
+        if self.levels == 1:
+            cursor = self._cursors[0]
+            open_ahead = sum(end - start for start, end in self._progress.unacked(cursor, tail))
+            self._acked_ahead = tail - cursor - open_ahead
+
+    def beyond(self) -> int:
+        """Lowest offset that the cursors have not passed: fresh messages start here."""
+        return min(self._cursors)
+
+    def take(self, limit: int, count: int) -> tuple[Run, Sequence[int]] | None:
+        """The next up to `count` ready messages of one run, now handed out; None if there is
+        none. Fresh ones only below offset `limit`."""
+        for level in range(self.levels - 1, -1, -1):
+            if self._returned[level]:
+                return self._take_returned(self._returned[level], count)
+            fresh = self._take_fresh(level, limit, count)
+            if fresh is not None:
+                return fresh
+        return None
+
+    def peek(self, level: int) -> tuple[Run, int] | None:
+        """The message of a level that is next, left where it is; None if there is none."""
+        heap = self._returned[level]
+        if heap:
+            return self._index.find(heap[0]), heap[0]
+        for run, offsets in self._stretches(level, self._cursors[level], self._index.tail):
+            return run, offsets[0]
+        return None
+
+    def skip(self, level: int) -> None:
+        """The message that `peek` shows is handed out (to nobody)."""
+        heap = self._returned[level]
+        if heap:
+            heappop(heap)
+        else:
+            self._take_fresh(level, self._index.tail, 1)
+
+    def _take_returned(self, heap: list[int], count: int) -> tuple[Run, Sequence[int]]:
+        first = heappop(heap)
+        run = self._index.find(first)
+        offsets = [first]
+        while heap and len(offsets) < count and heap[0] < run.end:
+            offsets.append(heappop(heap))
+        return run, offsets
+
+    def _take_fresh(self, level: int, limit: int, count: int) -> tuple[Run, Sequence[int]] | None:
+        start = self._cursors[level]
+        end = min(limit, self._index.tail)
+        for run, offsets in self._stretches(level, start, end):
+            taken = offsets[:count]
+            self._move_cursor(level, taken[-1] + 1)
+            return run, taken
+        if end > start:
+            self._move_cursor(level, end)
+        return None
+
+    def _move_cursor(self, level: int, to: int) -> None:
+        if self._acked_ahead and self.levels == 1:
+            start = self._cursors[0]
+            open_between = sum(high - low for low, high in self._progress.unacked(start, to))
+            self._acked_ahead -= to - start - open_between
+        self._cursors[level] = to
+
+    def _stretches(
+        self, level: int, start: int, end: int
+    ) -> Iterable[tuple[Run, Sequence[int]]]:
+        """Unacked messages of a level in [start, end), run by run, none of them empty."""
+        progress = self._progress
+        at = max(start, progress.floor, self._index.head)
+        while at < end:
+            run = self._index.find(at)
+            stop = min(run.end, end)
+            offsets: Sequence[int] = range(at, stop)
+            if self.levels > 1:
+                offsets = _of_level(run, offsets, level)
+            if progress.pages and len(offsets):
+                offsets = [
+                    each
+                    for low, high in progress.unacked(at, stop)
+                    for each in range(low, high)
+                    if self.levels == 1 or each in offsets
+                ]
+            if len(offsets):
+                yield (run if offsets[0] == at else self._index.find(offsets[0])), offsets
+            at = stop
+
+
+def _of_level(run: Run, offsets: Sequence[int], level: int) -> Sequence[int]:
+    """Those of a run's offsets that have the priority `level`."""
+    if not run.features & Feature.PRIORITY or run.columns is None:
+        return offsets if level == 0 else ()
+    column = run.columns[Feature.PRIORITY]
+    shift = run.skip - run.first
+    return [offset for offset in offsets if column[offset + shift] == level]

@@ -1,0 +1,276 @@
+"""Index of a queue: where its messages lie in the log, by runs.
+
+A run is a stretch of offsets whose messages are consecutive slots of one Raft entry: what one
+batch brought to the queue. One run costs 30 bytes whatever its length, so that the index of a
+busy queue is small and appending to it costs nothing per message; the worst case, one message an
+entry, is 30 bytes a message (ADR 0002).
+
+    page: up to 256 runs in columns
+    first offset u64 | log index u64 | log time ms u64 | first slot u32 | features u16
+
+Messages with a TTL, a delay, a priority, an ordering key or a tag make a run with `features`; such
+a run has one more column, of its messages, for each feature it has:
+
+    priority u8 | ttl ms u32 | delay ms u32 | key hash u64 | tag hash u32
+
+Full pages never change. Pages are dropped from the front as the queue's messages die.
+"""
+
+from __future__ import annotations
+
+import struct
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import IntFlag
+
+import msgspec
+
+from ..message import HEADER
+
+RUNS_PER_PAGE = 256
+U32_MAX = (1 << 32) - 1
+"""TTLs and delays are clipped to it: 49.7 days, above the longest that any protocol allows (40
+days for a delay); a longer TTL counts as that long."""
+
+
+class Feature(IntFlag):
+    """What the messages of a run may have beyond the plain."""
+
+    PRIORITY = 1
+    TTL = 2
+    DELAY = 4
+    KEY = 8
+    TAG = 16
+
+
+_COLUMNS: tuple[tuple[Feature, str, int], ...] = (
+    # feature, array type, position in the header's fields
+    (Feature.PRIORITY, "B", 2),
+    (Feature.TTL, "I", 10),
+    (Feature.DELAY, "I", 11),
+    (Feature.KEY, "Q", 12),
+    (Feature.TAG, "I", 13),
+)
+
+_PLAIN = bytes(28)
+_DETAILS = struct.Struct("<QQQI")
+
+
+def features_of(header: bytes) -> int:
+    """Features of one message, from the first bytes of its slot (hot: nearly always 0)."""
+    if header[40:68] == _PLAIN:
+        return 1 if header[2] else 0
+    ttl, delay, key, tag = _DETAILS.unpack_from(header, 40)
+    return (
+        (1 if header[2] else 0)
+        | (2 if ttl else 0)
+        | (4 if delay else 0)
+        | (8 if key else 0)
+        | (16 if tag else 0)
+    )
+
+
+def columns_of(features: int, entry: bytes, bounds: Sequence[int]) -> dict[int, array[int]]:
+    """Columns of a run with features: `bounds` are where its slots begin within `entry`."""
+    rows = [HEADER.unpack_from(entry, at) for at in bounds]
+    columns: dict[int, array[int]] = {}
+    for feature, kind, field in _COLUMNS:
+        if features & feature:
+            columns[feature] = array(kind, [min(row[field], _LIMITS[kind]) for row in rows])
+    return columns
+
+
+_LIMITS = {"B": 255, "I": U32_MAX, "Q": (1 << 64) - 1}
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A run, or the rest of one from the offset asked for."""
+
+    first: int
+    """First offset; the further ones follow on up to `end` (exclusive)."""
+    end: int
+    index: int
+    slot: int
+    """Slot of `first` in log entry `index`."""
+    time_ms: int
+    features: int
+    columns: dict[int, array[int]] | None
+    skip: int
+    """Position of `first` in the columns."""
+
+    def value(self, feature: Feature, offset: int) -> int:
+        """A message's value of a feature; 0 if it has none."""
+        if not self.features & feature or self.columns is None:
+            return 0
+        return self.columns[feature][self.skip + offset - self.first]
+
+
+class RunPage:
+    """Columns of up to RUNS_PER_PAGE runs. A run ends where the next one begins."""
+
+    __slots__ = ("columns", "features", "first", "index", "slot", "time_ms")
+
+    def __init__(self) -> None:
+        self.first = array("Q")
+        self.index = array("Q")
+        self.time_ms = array("Q")
+        self.slot = array("I")
+        self.features = array("H")
+        self.columns: dict[int, dict[int, array[int]]] | None = None
+        """Columns of the runs with features, by first offset."""
+
+    def dump(self) -> bytes:
+        """The page as `load` takes it."""
+        columns = {
+            first: {feature: column.tobytes() for feature, column in each.items()}
+            for first, each in (self.columns or {}).items()
+        }
+        plain = [
+            each.tobytes()
+            for each in (self.first, self.index, self.time_ms, self.slot, self.features)
+        ]
+        return msgspec.msgpack.encode((plain, columns))
+
+    @staticmethod
+    def load(data: bytes) -> RunPage:
+        """A page from `dump`. Raises ValueError (msgspec's included) if it is none."""
+        plain, columns = _decoder.decode(data)
+        page = RunPage()
+        for column, each in zip(
+            (page.first, page.index, page.time_ms, page.slot, page.features), plain, strict=True
+        ):
+            column.frombytes(each)
+        if columns:
+            kinds = {feature: kind for feature, kind, _ in _COLUMNS}
+            page.columns = {
+                first: {
+                    feature: array(kinds[Feature(feature)], each)
+                    for feature, each in entry.items()
+                }
+                for first, entry in columns.items()
+            }
+        return page
+
+
+_decoder = msgspec.msgpack.Decoder(tuple[list[bytes], dict[int, dict[int, bytes]]])
+
+
+class RunIndex:
+    """Runs of one queue in offset order, covering [head, tail)."""
+
+    __slots__ = ("_firsts", "_pages", "tail")
+
+    def __init__(self, tail: int = 0) -> None:
+        self.tail = tail
+        self._pages: list[RunPage] = []
+        self._firsts: list[int] = []
+
+    @property
+    def head(self) -> int:
+        """Lowest offset that can still be found (`tail` if none)."""
+        return self._firsts[0] if self._firsts else self.tail
+
+    def append(
+        self,
+        index: int,
+        slot: int,
+        count: int,
+        time_ms: int,
+        columns: dict[int, array[int]] | None = None,
+    ) -> int:
+        """Add `count` messages: slots from `slot` on of log entry `index`; returns the offset of
+        the first."""
+        first = self.tail
+        self.tail = first + count
+        page = self._pages[-1] if self._pages else None
+        if page is not None and columns is None and not page.features[-1]:
+            if page.index[-1] == index and page.slot[-1] + first - page.first[-1] == slot:
+                return first
+        if page is None or len(page.first) == RUNS_PER_PAGE:
+            page = RunPage()
+            self._pages.append(page)
+            self._firsts.append(first)
+        page.first.append(first)
+        page.index.append(index)
+        page.time_ms.append(time_ms)
+        page.slot.append(slot)
+        page.features.append(sum(columns) if columns else 0)
+        if columns:
+            if page.columns is None:
+                page.columns = {}
+            page.columns[first] = columns
+        return first
+
+    def last_features(self) -> int:
+        """Features of the newest run; 0 if there is none."""
+        return self._pages[-1].features[-1] if self._pages else 0
+
+    def _end(self, at: int, run: int) -> int:
+        """Offset behind the last message of a run."""
+        page = self._pages[at]
+        if run + 1 < len(page.first):
+            return page.first[run + 1]
+        return self._firsts[at + 1] if at + 1 < len(self._firsts) else self.tail
+
+    def find(self, offset: int) -> Run:
+        """The rest of the run of an offset in [head, tail). Raises IndexError outside."""
+        if not self.head <= offset < self.tail:
+            raise IndexError(f"offset {offset} is outside [{self.head}, {self.tail})")
+        at = bisect_right(self._firsts, offset) - 1
+        page = self._pages[at]
+        run = bisect_right(page.first, offset) - 1
+        first = page.first[run]
+        features = page.features[run]
+        return Run(
+            offset,
+            self._end(at, run),
+            page.index[run],
+            page.slot[run] + offset - first,
+            page.time_ms[run],
+            features,
+            page.columns[first] if features and page.columns is not None else None,
+            offset - first,
+        )
+
+    def stretches(self, start: int, end: int) -> Iterator[tuple[int, int, int]]:
+        """(log index, first slot, count) of [start, end), clipped to what is there."""
+        start = max(start, self.head)
+        end = min(end, self.tail)
+        while start < end:
+            run = self.find(start)
+            stop = min(run.end, end)
+            yield run.index, run.slot, stop - start
+            start = stop
+
+    def offsets_of(self, index: int) -> Iterator[tuple[int, int, int]]:
+        """(first slot, count, first offset) of each run that lies in log entry `index`."""
+        at = bisect_left(self._pages, index, key=lambda page: page.index[-1])
+        while at < len(self._pages) and self._pages[at].index[0] <= index:
+            page = self._pages[at]
+            run = bisect_left(page.index, index)
+            while run < len(page.index) and page.index[run] == index:
+                first = page.first[run]
+                yield page.slot[run], self._end(at, run) - first, first
+                run += 1
+            at += 1
+
+    def drop_below(self, offset: int) -> None:
+        """Forget pages that lie wholly below `offset`."""
+        at = 0
+        while at < len(self._pages) and self._end(at, len(self._pages[at].first) - 1) <= offset:
+            at += 1
+        if at:
+            del self._pages[:at], self._firsts[:at]
+
+    def pages(self) -> list[RunPage]:
+        """What is kept, in order."""
+        return list(self._pages)
+
+    def restore(self, pages: list[RunPage], tail: int) -> None:
+        """Become the index of these pages."""
+        self._pages = pages
+        self._firsts = [page.first[0] for page in pages]
+        self.tail = tail

@@ -1,0 +1,139 @@
+"""What one Raft group knows: topics, queues, routers, and the clients whose retries it answers.
+
+Plain records, changed only by `machine`. Everything here is durable state, in snapshots and in
+the state hash.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass, field
+
+from ..ids import LogIndex, Offset, QueueId, RaftGroup, TopicId
+from ..model import DeadLetter, GroupOptions, QueueRef, Reason, Route, RouterInfo, RouterOptions
+from ..model import TopicInfo, TopicOptions
+from .progress import Progress
+from .runs import RunIndex
+
+
+class QueueState:
+    """One queue: the index of its messages and how far each group has come."""
+
+    __slots__ = ("groups", "id", "index", "topic")
+
+    def __init__(self, ident: QueueId, topic: TopicState) -> None:
+        self.id = ident
+        self.topic = topic
+        self.index = RunIndex()
+        self.groups: dict[str, Progress] = {name: Progress() for name in topic.groups}
+
+
+class TopicState:
+    """A topic: its definition (in its home group) or the copy that the group of a queue keeps."""
+
+    __slots__ = ("groups", "id", "name", "options", "refs", "tenant", "version")
+
+    def __init__(
+        self,
+        ident: TopicId,
+        tenant: str,
+        name: str,
+        version: int,
+        options: TopicOptions,
+        refs: tuple[QueueRef, ...],
+        groups: dict[str, GroupOptions],
+    ) -> None:
+        self.id = ident
+        self.tenant = tenant
+        self.name = name
+        self.version = version
+        self.options = options
+        self.refs = refs
+        self.groups = groups
+
+    def info(self) -> TopicInfo:
+        """The definition as gateways see it."""
+        return TopicInfo(
+            self.tenant,
+            self.name,
+            self.id,
+            self.version,
+            self.options,
+            self.refs,
+            dict(self.groups),
+        )
+
+
+@dataclass(slots=True)
+class RouterState:
+    """A router and its routes, in insertion order."""
+
+    tenant: str
+    name: str
+    version: int
+    options: RouterOptions
+    routes: dict[Route, None] = field(default_factory=dict)
+
+    def info(self) -> RouterInfo:
+        """The definition as gateways see it."""
+        return RouterInfo(self.tenant, self.name, self.version, self.options, tuple(self.routes))
+
+
+@dataclass(slots=True)
+class OutboxItem:
+    """A dead letter on its way to another queue: acked in its group, kept until it is there."""
+
+    number: int
+    tenant: str
+    topic: str
+    target: DeadLetter
+    queue: QueueId
+    offset: Offset
+    index: LogIndex
+    slot: int
+    reason: Reason
+    attempts: int
+
+
+class ClientResults:
+    """Results of the last batches of one gateway process: repeats are answered from here."""
+
+    __slots__ = ("floor", "results")
+
+    def __init__(self) -> None:
+        self.floor = 0
+        self.results: OrderedDict[int, object] = OrderedDict()
+
+
+class GroupState:
+    """Everything of one Raft group."""
+
+    __slots__ = (
+        "applied",
+        "clients",
+        "group",
+        "next_outbox",
+        "next_topic",
+        "outbox",
+        "queues",
+        "routers",
+        "term",
+        "time_ms",
+        "topic_names",
+        "topics",
+    )
+
+    def __init__(self, group: RaftGroup) -> None:
+        self.group = group
+        self.applied = LogIndex(0)
+        self.term = 0
+        self.time_ms = 0
+        self.next_topic = 1
+        self.next_outbox = 1
+        self.topics: dict[TopicId, TopicState] = {}
+        self.topic_names: dict[tuple[str, str], TopicId] = {}
+        """Only topics whose home is this group."""
+        self.queues: dict[QueueId, QueueState] = {}
+        self.routers: dict[tuple[str, str], RouterState] = {}
+        self.outbox: dict[int, OutboxItem] = {}
+        self.clients: dict[tuple[int, int], ClientResults] = {}

@@ -1,0 +1,389 @@
+"""What a gateway may ask of the store: the one interface that adapters are written against.
+
+Two kinds of call (DESIGN.md 5):
+
+* **Hot calls are synchronous** and never wait: `PublishBatch.add`, `Client.submit`,
+  `Client.settle`, `Consumer.grant`. Results come by one call of a sink per batch and event-loop
+  turn, always from the event loop, never from inside the hot call itself.
+* **Awaitables** are for administration and single calls: `administer`, `load`, `receive`.
+
+Everything is called from one event loop. Whether the store runs in this process or far away, and
+which node leads what, is not visible here.
+
+Durability, one sentence for all: a sink hears "published", "settled" or an awaitable returns only
+after a majority of the group's voters (one node: this node) has fdatasynced the journal bytes that
+make it true; for volatile topics there are no such bytes, and the sink hears it when memory holds
+them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Protocol
+
+from .errors import KernelError
+from .ids import Offset, QueueId, SessionId
+from .model import (
+    GroupOptions,
+    QueueRef,
+    Reason,
+    Route,
+    RouterInfo,
+    RouterOptions,
+    TopicInfo,
+    TopicOptions,
+    TopicStatistics,
+)
+from .origins import Origins
+
+# --- Sessions -------------------------------------------------------------------------------
+
+
+class Session(Protocol):
+    """A client connection as the kernel knows it: owner of leases, of exclusive topics and of the
+    order of what it publishes. Ends with `close`; leases return, volatile property goes."""
+
+    id: SessionId
+    epoch: int
+
+    def close(self) -> None:
+        """End the session: return its leases (counted as redelivered), delete what it owns.
+
+        Idempotent, does not wait.
+        """
+
+
+# --- Publishing -----------------------------------------------------------------------------
+
+
+class Destinations(Protocol):
+    """Where messages of one (router, key) go: found once, cached by the adapter.
+
+    Stale after `Client.topology_version` has changed: look it up again.
+    """
+
+    count: int
+    """Number of topics that get a copy; 0: unroutable."""
+
+
+class PublishSink(Protocol):
+    """Hears of batches. One object per connection, usually the connection's driver."""
+
+    def published(self, batch: PublishBatch) -> None:
+        """Every message of the batch is stored in every destination, but for `batch.failures`.
+
+        Called once per batch, in the order of `submit` for batches to the same queue; between
+        different Raft groups the order may differ.
+        """
+
+
+class PublishBatch(Protocol):
+    """Messages of one connection, usually those that one socket read brought. Positions count
+    the `add` calls from 0."""
+
+    tag: object
+    """Free for the adapter (for example the first confirm number and its channel)."""
+    count: int
+    """Messages added."""
+    size_bytes: int
+    """Their bytes, headers included."""
+
+    @property
+    def failures(self) -> Mapping[int, KernelError] | None:
+        """After completion: position to error, None if all went well. A message to several topics
+        fails if any of them refused it."""
+
+    def add(self, to: Destinations, parts: Sequence[bytes], size: int) -> None:
+        """One message. `parts` joined are the slot (`kernel.message`: header, ext, native, body)
+        and `size` is their length; `parts[0]` holds the whole header. The kernel joins them once. `to.count` must not be 0.
+
+        A topic with several queues takes the queue of the header's ordering-key hash, or the next
+        one in turn.
+        """
+
+    def uid(self) -> tuple[int, int]:
+        """(high, low) for the header of the next message added: unique for ever, nearly free."""
+
+
+# --- Consuming ------------------------------------------------------------------------------
+
+
+class Deliveries(Protocol):
+    """Columns of equal length: messages handed to one consumer in one turn of the event loop."""
+
+    @property
+    def queue(self) -> QueueId:
+        """Where the messages lie."""
+
+    @property
+    def offsets(self) -> Sequence[int]:
+        """Their offsets."""
+
+    @property
+    def slots(self) -> Sequence[bytes]:
+        """The stored bytes (`kernel.message`)."""
+
+    @property
+    def attempts(self) -> Sequence[int] | None:
+        """1-based attempt of each; None if every one is a first attempt."""
+
+
+class ConsumerSink(Protocol):
+    """Hears what one or many push consumers get."""
+
+    def deliver(self, consumer: Consumer, deliveries: Deliveries) -> None:
+        """Messages leased to `consumer`'s session until settled, released or session end.
+
+        The credit of the consumer has already been lowered by their number.
+        """
+
+    def consumer_ended(self, consumer: Consumer, error: KernelError) -> None:
+        """The kernel ended the consumer (topic deleted, fenced): no more deliveries come."""
+
+
+class Consumer(Protocol):
+    """A push consumer: (topic, group, session). Made by `Client.attach`."""
+
+    tag: object
+    """Free for the adapter."""
+
+    def grant(self, messages: int) -> None:
+        """Add credit for so many more deliveries (hot; may be negative to take credit back)."""
+
+    def cancel(self) -> None:
+        """Stop deliveries. Leases given stay valid until settled or the session's end."""
+
+
+class Settlement(Enum):
+    """What happens to leased messages."""
+
+    ACK = 1
+    """Done with: never delivered to the group again."""
+    RELEASE = 2
+    """Give back to the old place in order; counts as an attempt."""
+    RETURN = 3
+    """Give back as if never delivered (unplaced prefetch): no attempt is counted."""
+    DEAD_LETTER = 4
+    """To the group's dead-letter target with `reason`, or gone if it has none."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerSpec:
+    """What `Client.attach` makes a consumer of."""
+
+    topic: TopicInfo
+    group: str
+    session: Session
+    priority: int = 0
+    """Higher ones are served first while they have credit; equals in turn."""
+    exclusive: bool = False
+    """Refuse with LOCKED if the group has a consumer, and keep others out."""
+    auto_ack: bool = False
+    """A delivery is acked by handing it to the sink (at most once)."""
+    pull: bool = False
+    """Stands for single receives, not for a waiting consumer: not counted as one."""
+    tag: object = None
+
+
+class SettleSink(Protocol):
+    """Hears that a settlement which gets an answer is on disk."""
+
+    def settled(self, tag: object, failures: Mapping[int, KernelError] | None) -> None:
+        """All offsets of the call with this tag are settled, but for `failures`."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReceiveSpec:
+    """One pull: lease up to `messages` messages, waiting up to `wait_ms` for the first.
+
+    `session` given: leases last as long as it (settle by `Client.settle` with the consumer
+    `Received.consumer`); else until `lease_ms` from now, and each has a token.
+    """
+
+    topic: TopicInfo
+    group: str
+    messages: int = 1
+    wait_ms: int = 0
+    session: Session | None = None
+    lease_ms: int | None = None
+    bytes_max: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """What a pull brought: columns of equal length, empty if nothing came in time."""
+
+    deliveries: Deliveries | None
+    consumer: Consumer | None
+    """Holder of the leases, for `Client.settle`, if the pull had a session."""
+    tokens: Sequence[bytes]
+    """Lease tokens, if it had none."""
+    ready: int
+    """Messages of the group still ready after this pull (a hint)."""
+
+
+# --- Administration -------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class PutTopic:
+    """Create a topic, or change the options and groups of an existing one.
+
+    `must_be_new`: ALREADY_EXISTS if the name is taken. `groups` are created or changed, none is
+    removed. Returns `TopicInfo`.
+    """
+
+    tenant: str
+    name: str
+    options: TopicOptions
+    groups: Mapping[str, GroupOptions]
+    session: Session | None = None
+    """Required for volatile topics: the session they are bound to if they have an owner."""
+    must_be_new: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteTopic:
+    """Delete a topic, its messages, groups and every route to it; its consumers hear NOT_FOUND.
+
+    Returns the number of messages that were ready. Errors: NOT_FOUND; IN_USE by the conditions.
+    """
+
+    tenant: str
+    name: str
+    if_unused: bool = False
+    if_empty: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PurgeTopic:
+    """Drop every ready message of the group addressed (leased ones stay). Returns their number."""
+
+    tenant: str
+    name: str
+    group: str
+
+
+@dataclass(frozen=True, slots=True)
+class PutRouter:
+    """Create a router or change it. Returns `RouterInfo`."""
+
+    tenant: str
+    name: str
+    options: RouterOptions
+    must_be_new: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteRouter:
+    """Delete a router and the routes from and to it. Errors: NOT_FOUND, IN_USE (it has routes)."""
+
+    tenant: str
+    name: str
+    if_unused: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PutRoute:
+    """Add a route (idempotent). Errors: NOT_FOUND names the router or target that is missing."""
+
+    tenant: str
+    router: str
+    route: Route
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteRoute:
+    """Remove a route (idempotent)."""
+
+    tenant: str
+    router: str
+    route: Route
+
+
+Administration = (
+    PutTopic | DeleteTopic | PurgeTopic | PutRouter | DeleteRouter | PutRoute | DeleteRoute
+)
+
+
+# --- The client -----------------------------------------------------------------------------
+
+
+class Client(Protocol):
+    """The store, seen from a gateway."""
+
+    @property
+    def topology_version(self) -> int:
+        """Rises whenever a topic, router or route known to this gateway changes: compare once
+        per chunk, and drop cached `Destinations` and `TopicInfo` when it has moved."""
+
+    @property
+    def origins(self) -> Origins:
+        """Where adapters register the readers of their native blocks."""
+
+    @property
+    def accepting(self) -> bool:
+        """False while new messages are refused (`NO_SPACE`); adapters tell their clients."""
+
+    def open_session(self, name: str) -> Session:
+        """A new session; `name` is shown to operators (connection name, address)."""
+
+    def topic(self, tenant: str, name: str) -> TopicInfo | None:
+        """The topic, or None if there is none. Raises NotLoaded."""
+
+    def router(self, tenant: str, name: str) -> RouterInfo | None:
+        """The router, or None if there is none. Raises NotLoaded."""
+
+    async def load(self, tenant: str, *, topics: Sequence[str], routers: Sequence[str]) -> None:
+        """Load the names into this gateway's cache, so that look-ups answer at once."""
+
+    def to_topic(self, topic: TopicInfo) -> Destinations:
+        """Destinations of a publish straight to one topic."""
+
+    def to_router(
+        self, tenant: str, router: str, key: str, attributes: Mapping[str, object] | None = None
+    ) -> Destinations:
+        """Destinations of a publish to a router. `attributes` are needed for `Match.ATTRIBUTES`
+        (then the result holds for this message only). Raises NotLoaded; KernelError NOT_FOUND.
+        """
+
+    def batch(self, session: Session, sink: PublishSink) -> PublishBatch:
+        """An empty batch of a session."""
+
+    def submit(self, batch: PublishBatch) -> None:
+        """Hand a batch over (hot). Exactly one `sink.published` follows, in a later turn, within
+        the publish deadline. An empty batch completes too."""
+
+    def attach(self, spec: ConsumerSpec, sink: ConsumerSink) -> Consumer:
+        """A new push consumer without credit. Raises KernelError: LOCKED, NOT_FOUND."""
+
+    def settle(
+        self,
+        consumer: Consumer,
+        how: Settlement,
+        offsets: Sequence[int],
+        *,
+        reason: Reason = Reason.REJECTED,
+        sink: SettleSink | None = None,
+        tag: object = None,
+    ) -> None:
+        """Settle leases that `consumer`'s session holds (hot). Ascending offsets are fastest.
+
+        Without a sink the settlement is on disk within 5 ms or 500 settlements and may be
+        forgotten by a crash (the message then returns as redelivered); with one, `sink.settled`
+        follows once it is on disk.
+        """
+
+    async def receive(self, spec: ReceiveSpec) -> Received:
+        """Pull messages (see ReceiveSpec). Raises KernelError: NOT_FOUND, LIMIT_EXCEEDED."""
+
+    async def administer(self, change: Administration) -> object:
+        """Make a change; returns what the command's docstring says, once it is on disk."""
+
+    def statistics(self, topic: TopicInfo, group: str) -> TopicStatistics:
+        """Figures of a topic and group. Exact in process; elsewhere at most a second old."""
+
+    def queue_of(self, topic: TopicInfo, number: int) -> QueueRef:
+        """Queue `number` of a topic."""

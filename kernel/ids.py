@@ -1,0 +1,43 @@
+"""Identifiers that must not be swapped for one another, as distinct types.
+
+A `QueueId` is `topic id << 8 | queue number`, so that the topic of a queue is known without a
+look-up; a `TopicId` is `raft group << 32 | counter`, so that the group that defined the topic is.
+"""
+
+from __future__ import annotations
+
+from typing import NewType
+
+RaftGroup = NewType("RaftGroup", int)
+"""Number of a Raft group: 0 is the metadata group, data groups follow, then the volatile one."""
+
+LogIndex = NewType("LogIndex", int)
+"""Position of an entry in one Raft group's log, from 1. Never a message's offset."""
+
+Term = NewType("Term", int)
+"""Raft term, from 1."""
+
+Offset = NewType("Offset", int)
+"""Position of a message in one queue: dense, from 0."""
+
+TopicId = NewType("TopicId", int)
+QueueId = NewType("QueueId", int)
+SessionId = NewType("SessionId", int)
+
+QUEUES_PER_TOPIC_MAX = 256
+"""The queue number takes the low 8 bits of a `QueueId`."""
+
+
+def queue_id(topic: TopicId, number: int) -> QueueId:
+    """Id of queue `number` (0 <= number < QUEUES_PER_TOPIC_MAX) of a topic."""
+    return QueueId(topic << 8 | number)
+
+
+def topic_of(queue: QueueId) -> TopicId:
+    """Id of the topic that a queue belongs to."""
+    return TopicId(queue >> 8)
+
+
+def home_of(topic: TopicId) -> RaftGroup:
+    """Raft group that holds the topic's definition."""
+    return RaftGroup(topic >> 32)

@@ -1,0 +1,53 @@
+"""Every bound of the kernel that is not a setting, with its reason."""
+
+from __future__ import annotations
+
+NAME_BYTES_MAX = 255
+"""Topic, router and tenant names: AMQP's short string, the longest name any protocol can spell."""
+
+GROUP_NAME_BYTES_MAX = 255
+"""The SETTLE command keeps the group's name behind a one-byte length."""
+
+DATA_GROUPS_DEFAULT = 4
+"""Data groups of a new store (DESIGN.md 4): enough to spread leaders over a small cluster."""
+
+DATA_GROUPS_MAX = 64
+"""More groups cost ticks and heartbeats without adding throughput (raft-store.md 3)."""
+
+RESULTS_KEPT_PER_CLIENT = 1_024
+"""Results of a gateway's last batches, per Raft group: a retry within them is answered from the
+table; a gateway has at most a few hundred batches in flight, since it bounds their bytes."""
+
+ENTRY_BYTES_MAX = 4 * 1024 * 1024
+"""An entry is closed at this size, so that one commit never holds up others for long. A single
+message larger than this makes an entry of its own."""
+
+ENTRY_SLOTS_MAX = 8_192
+"""An entry is closed at so many messages: bounds the time of one apply (a few ms)."""
+
+PROPOSAL_BYTES_MAX = 64 * 1024 * 1024
+"""Bytes submitted and not yet on disk, per store; above it publishes are refused with BUSY.
+At 100 MB/s of disk this is over half a second of work: more would only add latency."""
+
+SETTLE_DELAY_MS = 5
+SETTLE_COUNT = 500
+"""Settlements that get no answer commit after so long or so many (DESIGN.md 4)."""
+
+MARK_AHEAD = 1_000
+"""The dispatch mark runs so many messages ahead of dispatch (DESIGN.md 4)."""
+
+MARK_RENEW = 500
+"""A new mark is proposed when so few are left, so that dispatch does not wait for its sync."""
+
+CREDIT_UNLIMITED = 2_000
+"""Deliveries that a consumer without a limit of its own may hold (DESIGN.md 3)."""
+
+VOLATILE_BYTES_MAX = 256 * 1024 * 1024
+"""Bodies of volatile topics in this process; a publish above it is refused with BUSY."""
+
+VOLATILE_ENTRIES_MAX = 1_000_000
+"""Entries of volatile topics in this process: bounds the overhead of small messages."""
+
+PUBLISH_DEADLINE_MS = 30_000
+"""A publish not on disk by then fails with TIMEOUT: longer than any sync stall seen (0.3 s) and
+shorter than the 60 s after which clients give up on a connection."""

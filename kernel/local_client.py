@@ -1,0 +1,438 @@
+"""The kernel client of a gateway that has the store in its own process.
+
+Durability: `published`, `settled` and the awaitables return from `Store._apply`, which runs only
+on entries that are fdatasynced; volatile topics answer from memory, in a later turn of the loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import cast
+
+from .administration import Administrator
+from .broker.dispatcher import DispatchedConsumer, Dispatcher
+from .broker.state import QueueState, RouterState
+from .client import (
+    Administration,
+    Client,
+    Consumer,
+    ConsumerSink,
+    ConsumerSpec,
+    Deliveries,
+    DeleteTopic,
+    Destinations,
+    PublishBatch,
+    PublishSink,
+    Received,
+    ReceiveSpec,
+    Session,
+    Settlement,
+    SettleSink,
+)
+from .errors import Code, KernelError
+from .ids import RaftGroup, SessionId
+from .limits import (
+    PROPOSAL_BYTES_MAX,
+    PUBLISH_DEADLINE_MS,
+    VOLATILE_BYTES_MAX,
+    VOLATILE_ENTRIES_MAX,
+)
+from .model import (
+    DEFAULT_GROUP,
+    Overflow,
+    QueueRef,
+    Reason,
+    Route,
+    RouterInfo,
+    TopicInfo,
+    TopicStatistics,
+)
+from .ports import Clock, Random
+from .origins import Origins
+from .publish import Batch, Part
+from .store.dead_letters import DeadLetterSender
+from .store.node import Store
+from .store.replica import Replica
+from .store.volatile import VOLATILE_GROUP
+from .topology import Topology
+
+PULL_CHECK_MS = 20
+"""How often a pull that found something ready looks whether somebody else has taken it."""
+
+UUID_VERSION_BITS = 0x8000
+UUID_VARIANT = 1 << 63
+
+
+class LocalSession:
+    """`client.Session`."""
+
+    __slots__ = ("_client", "closed", "consumers", "epoch", "id", "name", "pulls")
+
+    def __init__(self, client: LocalClient, ident: SessionId, name: str) -> None:
+        self._client = client
+        self.id = ident
+        self.epoch = 1
+        self.name = name
+        self.consumers: dict[DispatchedConsumer, None] = {}
+        self.pulls: dict[tuple[int, str], DispatchedConsumer] = {}
+        self.closed = False
+
+    def close(self) -> None:
+        """End the session (see `client.Session`)."""
+        if not self.closed:
+            self.closed = True
+            self._client.end_session(self)
+
+
+class _Pull:
+    """Sink of one pull: the first delivery ends it."""
+
+    __slots__ = ("result",)
+
+    def __init__(self, result: asyncio.Future[Deliveries | None]) -> None:
+        self.result = result
+
+    def deliver(self, consumer: Consumer, deliveries: Deliveries) -> None:
+        """The messages have come."""
+        if not self.result.done():
+            self.result.set_result(deliveries)
+
+    def consumer_ended(self, consumer: Consumer, error: KernelError) -> None:
+        """The topic is gone."""
+        if not self.result.done():
+            self.result.set_exception(error)
+
+
+class LocalClient:
+    """`client.Client` over a `Store` in this process."""
+
+    def __init__(self, store: Store, clock: Clock, random: Random) -> None:
+        self._store = store
+        self._clock = clock
+        self._loop = asyncio.get_running_loop()
+        self.topology = Topology()
+        self.origins = Origins()
+        self.accepting = True
+        self._identity = random.bits(63) | 1
+        self.uid_high = random.bits(48) << 16 | UUID_VERSION_BITS | random.bits(12)
+        self.next_uid = UUID_VARIANT
+        self._sequence = 0
+        self._next_session = 1
+        self._pending_bytes = 0
+        self._pending: deque[Batch] = deque()
+        self._deadline_timer: asyncio.TimerHandle | None = None
+        self._administrator = Administrator(store, self.topology, self._next_identity)
+        self._dead_letters = DeadLetterSender(store, self)
+        self._owned: dict[SessionId, dict[tuple[str, str], None]] = {}
+        self._background: set[asyncio.Task[object]] = set()
+        for replica in store.replicas():
+            self._learn(replica)
+
+    def _learn(self, replica: Replica) -> None:
+        """Take over what a group holds."""
+        state = replica.state
+        for ident in state.topic_names.values():
+            self.topology.put_topic(state.topics[ident].info())
+        for (tenant, name), router in state.routers.items():
+            self.topology.put_router(tenant, name, router.options, router.routes)
+
+    async def start(self) -> None:
+        """Start the store and serve."""
+        await self._store.start(self)
+        for replica in self._store.replicas():
+            self._dead_letters.outbox_grew(replica)
+        self._check_deadlines()
+
+    async def drain(self) -> None:
+        """Return once everything submitted is on disk and answered."""
+        if self._deadline_timer is not None:
+            self._deadline_timer.cancel()
+        await self._dead_letters.stop()
+        if self._background:
+            await asyncio.gather(*self._background, return_exceptions=True)
+        await self._store.wait_idle()
+
+    def _next_identity(self) -> tuple[int, int, int]:
+        self._sequence += 1
+        return self._identity, 1, self._sequence
+
+    # --- Sessions ---------------------------------------------------------------------------
+
+    def open_session(self, name: str) -> Session:
+        """A new session."""
+        ident = SessionId(self._identity << 32 | self._next_session)
+        self._next_session += 1
+        return LocalSession(self, ident, name)
+
+    def end_session(self, session: LocalSession) -> None:
+        """Return its leases, delete what it owns."""
+        for consumer in (*session.consumers, *session.pulls.values()):
+            held = sorted(consumer.held)
+            consumer.dispatcher.detach(consumer)
+            if held:
+                consumer.dispatcher.settle(
+                    consumer, Settlement.RELEASE, held, Reason.REJECTED, urgent=True
+                )
+        session.consumers.clear()
+        session.pulls.clear()
+        for tenant, name in self._owned.pop(session.id, {}):
+            self._in_background(DeleteTopic(tenant, name))
+
+    def _in_background(self, change: Administration) -> None:
+        """Make a change that nobody waits for; a thing that is gone already is fine."""
+
+        async def run() -> None:
+            try:
+                await self._administrator.administer(change)
+            except KernelError:
+                return
+
+        task: asyncio.Task[object] = self._loop.create_task(run())
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
+
+    # --- Look-ups ---------------------------------------------------------------------------
+
+    @property
+    def topology_version(self) -> int:
+        """Rises with every change of a definition."""
+        return self.topology.version
+
+    def topic(self, tenant: str, name: str) -> TopicInfo | None:
+        """The topic, or None."""
+        return self.topology.topics.get((tenant, name))
+
+    def router(self, tenant: str, name: str) -> RouterInfo | None:
+        """The router, or None."""
+        return self.topology.router_info(tenant, name)
+
+    async def load(self, tenant: str, *, topics: Sequence[str], routers: Sequence[str]) -> None:
+        """Everything is loaded in process."""
+
+    def to_topic(self, topic: TopicInfo) -> Destinations:
+        """Destinations of a publish straight to one topic."""
+        return self.topology.to_topic(topic)
+
+    def to_router(
+        self, tenant: str, router: str, key: str, attributes: Mapping[str, object] | None = None
+    ) -> Destinations:
+        """Destinations of a publish to a router."""
+        return self.topology.find(tenant, router, key, attributes)
+
+    def queue_of(self, topic: TopicInfo, number: int) -> QueueRef:
+        """Queue `number` of a topic."""
+        return topic.queues[number]
+
+    # --- Publishing -------------------------------------------------------------------------
+
+    def batch(self, session: Session, sink: PublishSink) -> PublishBatch:
+        """An empty batch."""
+        return Batch(self, sink)
+
+    def has_room(self, topic: TopicInfo) -> bool:
+        """Whether a topic whose overflow policy refuses takes one more message."""
+        options = topic.options
+        if options.messages_max is None or options.overflow is Overflow.DROP_OLDEST:
+            return True
+        return self.statistics(topic, DEFAULT_GROUP).ready < options.messages_max
+
+    def submit(self, batch: PublishBatch) -> None:
+        """Hand a batch over (hot)."""
+        work = cast(Batch, batch)
+        parts = work.parts
+        if not parts:
+            self._loop.call_soon(work.sink.published, batch)
+            return
+        work.remaining = len(parts)
+        work.submitted_ms = self._clock.monotonic_ms()
+        self._pending_bytes += work.size_bytes
+        self._pending.append(work)
+        for part in parts:
+            refusal = self._refusal(part)
+            if refusal is not None:
+                work.fail_part(part, refusal)
+                self._loop.call_soon(work.part_done, part, self._batch_done, None)
+                continue
+            replica = self._store.replica(part.group)
+            replica.open.add_publish(
+                self._next_identity(),
+                part.all_runs(),
+                part.lengths,
+                part.buffers,
+                part.size,
+                partial(work.part_done, part, self._batch_done),
+            )
+            self._store.dirty(replica, urgent=True)
+
+    def _refusal(self, part: Part) -> KernelError | None:
+        """Why a part cannot be taken now; None if it can."""
+        if part.group == VOLATILE_GROUP:
+            log = self._store.volatile_log
+            if log.bytes + part.size > VOLATILE_BYTES_MAX or log.count >= VOLATILE_ENTRIES_MAX:
+                return KernelError(Code.BUSY, "volatile topics are full (volatile_bytes_max)")
+            return None
+        if not self.accepting:
+            return KernelError(Code.NO_SPACE, "free disk is below the mark for new messages")
+        if self._pending_bytes > PROPOSAL_BYTES_MAX:
+            return KernelError(Code.BUSY, "too much is waiting for the disk (proposal_bytes_max)")
+        return None
+
+    def _batch_done(self, batch: Batch) -> None:
+        self._pending_bytes -= batch.size_bytes
+        if batch.submitted_ms >= 0:
+            batch.submitted_ms = -1
+            batch.sink.published(batch)
+        while self._pending and self._pending[0].remaining == 0:
+            self._pending.popleft()
+
+    def _check_deadlines(self) -> None:
+        """Fail batches that are older than the publish deadline; runs each second."""
+        limit = self._clock.monotonic_ms() - PUBLISH_DEADLINE_MS
+        for batch in self._pending:
+            if batch.submitted_ms > limit:
+                break
+            if batch.submitted_ms >= 0:
+                batch.submitted_ms = -1
+                error = KernelError(Code.TIMEOUT, "not on disk within the publish deadline")
+                for position in range(batch.count):
+                    batch.fail(position, error)
+                batch.sink.published(batch)
+        self._deadline_timer = self._loop.call_later(1, self._check_deadlines)
+
+    # --- Consuming --------------------------------------------------------------------------
+
+    def _dispatcher(self, topic: TopicInfo, group: str, number: int = 0) -> Dispatcher:
+        ref = topic.queues[number]
+        return self._store.replica(ref.group).dispatcher(ref.id, group)
+
+    def attach(self, spec: ConsumerSpec, sink: ConsumerSink) -> Consumer:
+        """A new push consumer without credit."""
+        session = cast(LocalSession, spec.session)
+        consumer = self._dispatcher(spec.topic, spec.group).attach(spec, sink)
+        session.consumers[consumer] = None
+        return consumer
+
+    def settle(
+        self,
+        consumer: Consumer,
+        how: Settlement,
+        offsets: Sequence[int],
+        *,
+        reason: Reason = Reason.REJECTED,
+        sink: SettleSink | None = None,
+        tag: object = None,
+    ) -> None:
+        """Settle leases (hot)."""
+        holder = cast(DispatchedConsumer, consumer)
+        strangers = holder.dispatcher.settle(
+            holder, how, offsets, reason, urgent=sink is not None
+        )
+        if sink is None:
+            return
+        failures = {
+            offset: KernelError(Code.LEASE_LOST, f"no lease on offset {offset}")
+            for offset in strangers
+        }
+        replica = self._replica_of(holder)
+        replica.open.wait(lambda _: sink.settled(tag, failures or None))
+        self._store.dirty(replica, urgent=True)
+
+    def _replica_of(self, consumer: DispatchedConsumer) -> Replica:
+        topic = consumer.dispatcher.queue.topic
+        for ref in topic.refs:
+            if ref.id == consumer.dispatcher.queue.id:
+                return self._store.replica(ref.group)
+        raise KernelError(Code.NOT_FOUND, f"topic {topic.name} was deleted")
+
+    async def receive(self, spec: ReceiveSpec) -> Received:
+        """Pull messages with leases of the session."""
+        session = cast(LocalSession, spec.session)
+        dispatcher = self._dispatcher(spec.topic, spec.group)
+        if not dispatcher.ready.count and not spec.wait_ms:
+            return Received(None, None, (), 0)
+        result: asyncio.Future[Deliveries | None] = self._loop.create_future()
+        consumer = session.pulls.get((dispatcher.queue.id, spec.group))
+        if consumer is None or consumer.ended:
+            wanted = ConsumerSpec(spec.topic, spec.group, session, pull=True)
+            consumer = dispatcher.attach(wanted, _Pull(result))
+            session.pulls[dispatcher.queue.id, spec.group] = consumer
+        consumer.sink = _Pull(result)
+        consumer.grant(spec.messages)
+        await self._wait_for_pull(result, dispatcher, spec.wait_ms)
+        deliveries = result.result() if result.done() else None
+        consumer.grant(-consumer.credit)
+        return Received(deliveries, consumer, (), dispatcher.ready.count)
+
+    async def _wait_for_pull(
+        self, result: asyncio.Future[Deliveries | None], dispatcher: Dispatcher, wait_ms: int
+    ) -> None:
+        """Until the pull has messages, or its time is up and nothing is ready (messages that are
+        ready may still have to be read from disk)."""
+        deadline = self._clock.monotonic_ms() + wait_ms
+        while not result.done():
+            left = deadline - self._clock.monotonic_ms()
+            if left <= 0 and not dispatcher.ready.count:
+                return
+            await asyncio.wait((result,), timeout=max(left, PULL_CHECK_MS) / 1000)
+
+    def statistics(self, topic: TopicInfo, group: str) -> TopicStatistics:
+        """Figures of a topic and group."""
+        ready = leased = consumers = 0
+        for number in range(len(topic.queues)):
+            dispatcher = self._dispatcher(topic, group, number)
+            ready += dispatcher.ready.count
+            leased += dispatcher.held_count
+            consumers += sum(1 for each in dispatcher.consumers if not each.spec.pull)
+        return TopicStatistics(ready=ready, leased=leased, consumers=consumers)
+
+    # --- Administration ---------------------------------------------------------------------
+
+    async def administer(self, change: Administration) -> object:
+        """Make a change."""
+        return await self._administrator.administer(change)
+
+    # --- node.Listener ----------------------------------------------------------------------
+
+    def topic_changed(self, topic: TopicInfo, *, removed: bool) -> None:
+        """A definition changed."""
+        owner = topic.options.owner
+        if removed:
+            self.topology.remove_topic(topic)
+            if owner is not None:
+                self._owned.get(owner, {}).pop((topic.tenant, topic.name), None)
+            return
+        self.topology.put_topic(topic)
+        if owner is not None:
+            self._owned.setdefault(owner, {})[topic.tenant, topic.name] = None
+
+    def router_changed(self, router: RouterState, group: RaftGroup, *, removed: bool) -> None:
+        """A router changed."""
+        if removed:
+            self.topology.remove_router(router.tenant, router.name)
+        else:
+            self.topology.put_router(router.tenant, router.name, router.options, router.routes)
+
+    def route_changed(self, router: RouterState, route: Route, *, removed: bool) -> None:
+        """A route came or went."""
+        if removed:
+            self.topology.remove_route(router.tenant, router.name, route)
+        else:
+            self.topology.add_route(router.tenant, router.name, route)
+
+    def unused(self, queue: QueueState) -> None:
+        """The last consumer of a queue has gone."""
+        topic = queue.topic
+        if topic.options.delete_when_unused:
+            self._in_background(DeleteTopic(topic.tenant, topic.name, if_unused=True))
+
+    def outbox_grew(self, replica: Replica) -> None:
+        """There are dead letters to send."""
+        self._dead_letters.outbox_grew(replica)
+
+
+def _is_client(client: LocalClient) -> Client:
+    """Type check only: LocalClient is a Client."""
+    return client

@@ -1,0 +1,140 @@
+"""Body of a Raft entry: the slots it carries and the batches of commands over them.
+
+    u64 base time ms | u8 version (1) | u8 flags | u16 batches | u32 slots | u32 payload at
+    u32 slot end [slots]        relative to the payload
+    batch [batches]
+    payload                     the slots (`kernel.message`) back to back
+
+    batch:   u64 session | u32 epoch | u64 sequence | u16 commands | u32 bytes of commands
+    command: u8 type | u8 version | u32 length | bytes
+
+Little-endian. Slot bytes are joined here once and never parsed again on the write path. A
+rewritten entry (flag `REWRITTEN`) keeps base time, slot numbers and batches; its dead slots have
+length 0. It stands below the checkpoint and is never applied again: its batches only say which
+queues refer to it.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+
+HEAD = struct.Struct("<QBBHII")
+BATCH = struct.Struct("<QIQHI")
+COMMAND = struct.Struct("<BBI")
+VERSION = 1
+REWRITTEN = 1
+
+SLOTS_MAX = 65_536
+"""Slots of one entry: bounds the directory (256 KiB) and the work of one apply."""
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Commands of one client batch. `sequence` is unique per (session, epoch) and rising."""
+
+    session: int
+    epoch: int
+    sequence: int
+    commands: Sequence[tuple[int, int, bytes]]
+    """(type, version, bytes) of each."""
+
+
+def encode_batch(batch: Batch) -> bytes:
+    """Bytes of a batch, as it stands in an entry."""
+    commands = b"".join(
+        COMMAND.pack(kind, version, len(body)) + body for kind, version, body in batch.commands
+    )
+    head = BATCH.pack(
+        batch.session, batch.epoch, batch.sequence, len(batch.commands), len(commands)
+    )
+    return head + commands
+
+
+def build(
+    base_time_ms: int,
+    batches: Sequence[bytes],
+    slot_lengths: Sequence[int],
+    slot_parts: Sequence[bytes],
+) -> bytes:
+    """Join an entry: encoded batches, the length of each slot, and parts that make up the slots."""
+    ends: list[int] = []
+    end = 0
+    for length in slot_lengths:
+        end += length
+        ends.append(end)
+    directory = struct.pack(f"<{len(ends)}I", *ends)
+    commands = b"".join(batches)
+    payload_at = HEAD.size + len(directory) + len(commands)
+    head = HEAD.pack(base_time_ms, VERSION, 0, len(batches), len(ends), payload_at)
+    return b"".join((head, directory, commands, *slot_parts))
+
+
+def base_time_ms(entry: bytes) -> int:
+    """Log time of an entry."""
+    time_ms: int = HEAD.unpack_from(entry)[0]
+    return time_ms
+
+
+def batches(entry: bytes) -> Iterator[Batch]:
+    """The batches of an entry, in order."""
+    _time, _version, _flags, count, slots, _payload_at = HEAD.unpack_from(entry)
+    at = HEAD.size + 4 * slots
+    for _ in range(count):
+        session, epoch, sequence, commands, _length = BATCH.unpack_from(entry, at)
+        at += BATCH.size
+        found: list[tuple[int, int, bytes]] = []
+        for _ in range(commands):
+            kind, version, length = COMMAND.unpack_from(entry, at)
+            at += COMMAND.size
+            found.append((kind, version, entry[at : at + length]))
+            at += length
+        yield Batch(session, epoch, sequence, found)
+
+
+def directory(entry: bytes) -> tuple[int, ...]:
+    """Bounds of the slots within `entry`: slot i is `entry[bounds[i]:bounds[i + 1]]`."""
+    slots, payload_at = struct.unpack_from("<II", entry, 12)
+    ends = struct.unpack_from(f"<{slots}I", entry, HEAD.size)
+    return (payload_at, *[payload_at + end for end in ends])
+
+
+def slot(entry: bytes, number: int) -> bytes:
+    """Bytes of one slot; empty if it was dead when the entry was rewritten."""
+    slots, payload_at = struct.unpack_from("<II", entry, 12)
+    if not 0 <= number < slots:
+        raise IndexError(f"entry has {slots} slots, no slot {number}")
+    at = HEAD.size + 4 * number
+    start = struct.unpack_from("<I", entry, at - 4)[0] if number else 0
+    end = struct.unpack_from("<I", entry, at)[0]
+    return entry[payload_at + start : payload_at + end]
+
+
+def rewritten(entry: bytes, live: Collection[int]) -> bytes:
+    """The entry with nothing but the slots in `live`; slot numbers stay."""
+    time_ms, version, flags, count, slots, payload_at = HEAD.unpack_from(entry)
+    bounds = directory(entry)
+    parts = [entry[bounds[i] : bounds[i + 1]] if i in live else b"" for i in range(slots)]
+    ends: list[int] = []
+    end = 0
+    for part in parts:
+        end += len(part)
+        ends.append(end)
+    head = HEAD.pack(time_ms, version, flags | REWRITTEN, count, slots, payload_at)
+    commands = entry[HEAD.size + 4 * slots : payload_at]
+    return b"".join((head, struct.pack(f"<{slots}I", *ends), commands, *parts))
+
+
+def slots(entry: bytes, first: int, count: int) -> list[bytes]:
+    """Bytes of `count` consecutive slots (hot). They must be there: the index says so."""
+    (payload_at,) = struct.unpack_from("<I", entry, 16)
+    at = HEAD.size + 4 * first
+    if first:
+        bounds = struct.unpack_from(f"<{count + 1}I", entry, at - 4)
+    else:
+        bounds = (0, *struct.unpack_from(f"<{count}I", entry, at))
+    return [
+        entry[payload_at + start : payload_at + end]
+        for start, end in zip(bounds, bounds[1:], strict=False)
+    ]

@@ -1,0 +1,48 @@
+"""What the journal remembers of one Raft group's log, beside where its entries stand."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+
+from .checkpoint import HardState
+
+
+class GroupLog:
+    """Last entry, terms by index, hard state."""
+
+    __slots__ = ("_firsts", "_terms", "hard_state", "last_index", "last_term")
+
+    def __init__(self, index: int = 0, term: int = 0, hard_state: HardState | None = None) -> None:
+        self.last_index = index
+        self.last_term = term
+        self.hard_state = hard_state or HardState()
+        """As synced."""
+        self._firsts = [index]
+        self._terms = [term]
+
+    def append(self, index: int, term: int) -> None:
+        """Entry `index` follows (index = last + 1) or replaces what stood there and behind."""
+        if index <= self.last_index:
+            while len(self._firsts) > 1 and self._firsts[-1] >= index:
+                self._firsts.pop()
+                self._terms.pop()
+            self.last_term = self._terms[-1]
+        self.last_index = index
+        if term != self.last_term:
+            self.last_term = term
+            self._firsts.append(index)
+            self._terms.append(term)
+
+    def term(self, index: int) -> int:
+        """Term of an entry from the last checkpoint on; 0 below it and beyond the end."""
+        if index > self.last_index:
+            return 0
+        at = bisect_right(self._firsts, index) - 1
+        return self._terms[at] if at >= 0 else 0
+
+    def forget_below(self, index: int) -> None:
+        """A snapshot holds everything up to `index`: its term stays known, older ones go."""
+        at = bisect_right(self._firsts, index) - 1
+        if at > 0:
+            del self._firsts[:at]
+            del self._terms[:at]

@@ -1,0 +1,235 @@
+"""Where each entry stands: (group, index) to segment, offset, length and references, packed.
+
+Entries are kept in chunks of 1,024 indexes, each four arrays: 24 bytes an entry and no object.
+
+    position   u64   segment << 30 | offset / 8; 0 if the entry is not placed
+    length     u32   of the record
+    live       u32   references that still hold the entry
+    total      u32   references it ever had
+
+A chunk goes when nothing in it is held any more and all of it stands below its group's mark (the
+index that a durable snapshot has applied). So memory follows what is live, not what is on disk,
+and one message that nobody takes keeps one chunk.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator
+
+from .errors import JournalError
+from .segment import Segment
+
+CHUNK_SHIFT = 10
+CHUNK_ENTRIES = 1 << CHUNK_SHIFT
+CHUNK_MASK = CHUNK_ENTRIES - 1
+SEGMENT_SHIFT = 30
+OFFSET_MASK = (1 << SEGMENT_SHIFT) - 1
+
+_ZEROS_Q = bytes(8 * CHUNK_ENTRIES)
+_ZEROS_I = bytes(4 * CHUNK_ENTRIES)
+
+
+def pack_position(segment: int, offset: int) -> int:
+    """One integer for a place; offsets are multiples of 8."""
+    return segment << SEGMENT_SHIFT | offset >> 3
+
+
+class Chunk:
+    """1,024 consecutive indexes of a group."""
+
+    __slots__ = ("held", "lengths", "live", "positions", "total")
+
+    def __init__(self) -> None:
+        self.positions = array("Q", _ZEROS_Q)
+        self.lengths = array("I", _ZEROS_I)
+        self.live = array("I", _ZEROS_I)
+        self.total = array("I", _ZEROS_I)
+        self.held = 0
+        """Entries with a live reference."""
+
+
+class Locations:
+    """All entries of all groups, and how much of each segment they hold."""
+
+    def __init__(self) -> None:
+        self.segments: dict[int, Segment] = {}
+        self._groups: dict[int, dict[int, Chunk]] = {}
+        self._marks: dict[int, int] = {}
+        self._swept: dict[int, int] = {}
+
+    def place(self, group: int, index: int, position: int, length: int) -> None:
+        """The entry stands at `position` now. Hot: once per entry written."""
+        chunks = self._groups.get(group)
+        if chunks is None:
+            chunks = self._groups[group] = {}
+        chunk = chunks.get(index >> CHUNK_SHIFT)
+        if chunk is None:
+            chunk = chunks[index >> CHUNK_SHIFT] = Chunk()
+        slot = index & CHUNK_MASK
+        if chunk.live[slot]:
+            self._account(chunk, slot, -1)
+        chunk.positions[slot] = position
+        chunk.lengths[slot] = length
+        if chunk.live[slot]:
+            self._account(chunk, slot, 1)
+
+    def position(self, group: int, index: int) -> int:
+        """Packed position; 0 if the entry is unknown or not placed."""
+        chunks = self._groups.get(group)
+        if chunks is None:
+            return 0
+        chunk = chunks.get(index >> CHUNK_SHIFT)
+        return chunk.positions[index & CHUNK_MASK] if chunk is not None else 0
+
+    def locate(self, group: int, index: int) -> tuple[Segment, int, int]:
+        """(segment, offset, record length). JournalError if the journal does not hold the entry."""
+        chunk = self._chunk(group, index)
+        slot = index & CHUNK_MASK
+        position = chunk.positions[slot]
+        segment = self.segments.get(position >> SEGMENT_SHIFT)
+        if not position or segment is None:
+            raise JournalError(f"entry {index} of group {group} is not in the journal")
+        return segment, (position & OFFSET_MASK) << 3, chunk.lengths[slot]
+
+    def retain(self, group: int, index: int, references: int) -> None:
+        """The entry is held by so many references more. JournalError if it is unknown."""
+        if references <= 0:
+            return
+        chunk = self._chunk(group, index, create=True)
+        slot = index & CHUNK_MASK
+        live = chunk.live[slot]
+        position = chunk.positions[slot]
+        if position:
+            if position >> SEGMENT_SHIFT not in self.segments:
+                raise JournalError(f"entry {index} of group {group} is no more in the journal")
+            if live:
+                self._account(chunk, slot, -1)
+        if not live:
+            chunk.held += 1
+        chunk.live[slot] = live + references
+        chunk.total[slot] += references
+        if position:
+            self._account(chunk, slot, 1)
+
+    def release(self, group: int, index: int, references: int) -> bool:
+        """So many references died; True if none is left. JournalError if there were not so many.
+
+        Hot: once per entry and loop turn that settles messages of it.
+        """
+        chunk = self._chunk(group, index)
+        slot = index & CHUNK_MASK
+        live = chunk.live[slot]
+        left = live - references
+        if left < 0:
+            raise JournalError(
+                f"{references} references to entry {index} of group {group} released, it has {live}"
+            )
+        position = chunk.positions[slot]
+        segment = self.segments[position >> SEGMENT_SHIFT] if position else None
+        chunk.live[slot] = left
+        if segment is not None:
+            length = chunk.lengths[slot]
+            total = chunk.total[slot]
+            segment.live_bytes += length * left // total - length * live // total
+        if left or not references:
+            return False
+        if segment is not None:
+            segment.live_entries -= 1
+        chunk.held -= 1
+        if not chunk.held:
+            self._drop_if_dead(group, index >> CHUNK_SHIFT, chunk)
+        return True
+
+    def is_live(self, group: int, index: int, position: int) -> bool:
+        """Whether the entry stands at just that position and is held."""
+        chunks = self._groups.get(group)
+        chunk = chunks.get(index >> CHUNK_SHIFT) if chunks is not None else None
+        if chunk is None:
+            return False
+        slot = index & CHUNK_MASK
+        return chunk.positions[slot] == position and chunk.live[slot] > 0
+
+    def move(self, group: int, index: int, source: int, position: int, length: int) -> None:
+        """A rewrite of the entry counts from now on, if the entry is held and still in `source`.
+
+        What the rewrite left out was dead, so the references of before are its whole total.
+        """
+        chunks = self._groups.get(group)
+        chunk = chunks.get(index >> CHUNK_SHIFT) if chunks is not None else None
+        if chunk is None:
+            return
+        slot = index & CHUNK_MASK
+        if not chunk.live[slot] or chunk.positions[slot] >> SEGMENT_SHIFT != source:
+            return
+        self._account(chunk, slot, -1)
+        chunk.positions[slot] = position
+        chunk.lengths[slot] = length
+        chunk.total[slot] = chunk.live[slot]
+        self._account(chunk, slot, 1)
+
+    def truncate(self, group: int, index: int) -> None:
+        """Forget the group's entries from `index` on: another leader's replace them."""
+        for number, chunk in self._groups.get(group, {}).items():
+            first = number << CHUNK_SHIFT
+            for slot in range(max(0, index - first), CHUNK_ENTRIES):
+                if chunk.live[slot]:
+                    raise JournalError(
+                        f"entry {first + slot} of group {group} is applied and cannot be replaced"
+                    )
+                chunk.positions[slot] = 0
+
+    def checkpointed(self, group: int, index: int) -> None:
+        """A durable snapshot has applied the group up to `index`: drop what nothing holds."""
+        if index <= self._marks.get(group, -1):
+            return
+        self._marks[group] = index
+        self.sweep(group)
+
+    def sweep(self, group: int) -> None:
+        """Drop the group's chunks that are wholly below its mark and held by nothing."""
+        chunks = self._groups.get(group)
+        if chunks is None:
+            return
+        end = (self._marks.get(group, -1) + 1) >> CHUNK_SHIFT
+        start = self._swept.get(group)
+        self._swept[group] = end
+        numbers = range(start, end) if start is not None else [n for n in chunks if n < end]
+        for number in numbers:
+            chunk = chunks.get(number)
+            if chunk is not None and not chunk.held:
+                del chunks[number]
+
+    def entries_in_memory(self) -> int:
+        """Indexes that the chunks have room for: times 20 bytes is the memory they take."""
+        return sum(len(chunks) for chunks in self._groups.values()) * CHUNK_ENTRIES
+
+    def held(self) -> Iterator[tuple[int, int]]:
+        """(group, index) of every entry with a live reference. Slow: for tests and tools."""
+        for group, chunks in self._groups.items():
+            for number, chunk in chunks.items():
+                for slot in range(CHUNK_ENTRIES):
+                    if chunk.live[slot]:
+                        yield group, (number << CHUNK_SHIFT) + slot
+
+    def _chunk(self, group: int, index: int, *, create: bool = False) -> Chunk:
+        chunks = self._groups.get(group)
+        chunk = chunks.get(index >> CHUNK_SHIFT) if chunks is not None else None
+        if chunk is None:
+            if not create or index <= self._marks.get(group, -1):
+                raise JournalError(f"entry {index} of group {group} is not in the journal")
+            chunk = Chunk()
+            self._groups.setdefault(group, {})[index >> CHUNK_SHIFT] = chunk
+        return chunk
+
+    def _account(self, chunk: Chunk, slot: int, sign: int) -> None:
+        """Add (1) or take (-1) a held entry's share of its segment."""
+        segment = self.segments.get(chunk.positions[slot] >> SEGMENT_SHIFT)
+        if segment is not None:
+            segment.live_entries += sign
+            share = chunk.lengths[slot] * chunk.live[slot] // chunk.total[slot]
+            segment.live_bytes += sign * share
+
+    def _drop_if_dead(self, group: int, number: int, chunk: Chunk) -> None:
+        if (number + 1 << CHUNK_SHIFT) - 1 <= self._marks.get(group, -1) and not chunk.held:
+            del self._groups[group][number]

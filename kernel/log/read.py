@@ -1,0 +1,145 @@
+"""Reading entries that are no more in memory: up to 1 MiB of a segment at a time, in a thread."""
+
+from __future__ import annotations
+
+from ..ports import Disk
+from .errors import RecordDamaged
+from .files import segment_name
+from .locations import pack_position
+from .record import HEADER_BYTES, Header, RecordType
+from .segment import Segment
+from .segment_reader import SegmentReader
+
+READ_AHEAD_BYTES = 1024 * 1024
+"""A reader of old messages wants what follows next; more would flush the cold ring (16 MiB)."""
+
+_ENTRIES = (RecordType.ENTRY, RecordType.REWRITE)
+
+
+class ReadEntry:
+    """An entry as it was read."""
+
+    __slots__ = ("body", "group", "index", "position", "term")
+
+    def __init__(self, header: Header, position: int, body: bytes) -> None:
+        self.group = header.group
+        self.index = header.log_index
+        self.term = header.term
+        self.position = position
+        self.body = body
+
+
+class ReadJob:
+    """Reads an entry and what follows it. `run` belongs to a thread; then `Journal.end_read`."""
+
+    __slots__ = (
+        "_disk",
+        "_length",
+        "_offset",
+        "_seed",
+        "_span",
+        "entries",
+        "group",
+        "index",
+        "segment",
+    )
+
+    def __init__(
+        self,
+        disk: Disk,
+        seed: int,
+        segment: Segment,
+        entry: tuple[int, int],
+        place: tuple[int, int],
+        span: int,
+    ) -> None:
+        self._disk = disk
+        self._seed = seed
+        self.segment = segment
+        self.group, self.index = entry
+        self._offset, self._length = place
+        self._span = span
+        self.entries: list[ReadEntry] = []
+        """What was read: the entry asked for first, then those behind it."""
+
+    def run(self) -> None:
+        """Thread: one open, one read. OSError; RecordDamaged if the entry asked for is not whole.
+
+        What follows it is a bonus: the first record that does not read ends it.
+        """
+        number = self.segment.number
+        file = self._disk.open(segment_name(number))
+        try:
+            end = self._offset + max(self._length + 7 & -8, self._span)
+            reader = SegmentReader(file, end, self._seed, end - self._offset)
+            for offset, header in reader.records(self._offset):
+                if header.type in _ENTRIES:
+                    body = reader.body(offset, header)
+                    self.entries.append(ReadEntry(header, pack_position(number, offset), body))
+        finally:
+            file.close()
+        first = self.entries[0] if self.entries else None
+        if first is None or (first.group, first.index) != (self.group, self.index):
+            raise RecordDamaged(
+                f"entry {self.index} of group {self.group} is damaged: "
+                f"segment {number} at {self._offset}"
+            )
+
+
+class SliceRead:
+    """Reads the next part of a segment for a rewrite. `run` belongs to a thread."""
+
+    __slots__ = (
+        "_disk",
+        "_end",
+        "_number",
+        "_offset",
+        "_seed",
+        "_slice_bytes",
+        "entries",
+        "next_offset",
+    )
+
+    def __init__(
+        self, disk: Disk, seed: int, segment: Segment, offset: int, slice_bytes: int
+    ) -> None:
+        self._disk = disk
+        self._seed = seed
+        self._number = segment.number
+        self._offset = offset
+        self._end = segment.end
+        self._slice_bytes = slice_bytes
+        self.next_offset = offset
+        self.entries: list[ReadEntry] = []
+
+    def run(self) -> None:
+        """Thread: read up to the slice's bytes (at least one record). OSError, RecordDamaged."""
+        file = self._disk.open(segment_name(self._number))
+        try:
+            reader = SegmentReader(file, self._end, self._seed, self._slice_bytes)
+            for offset, header in reader.records(self._offset):
+                if header.type in _ENTRIES:
+                    position = pack_position(self._number, offset)
+                    self.entries.append(ReadEntry(header, position, reader.body(offset, header)))
+                self.next_offset = offset + header.padded
+                if self.next_offset - self._offset >= self._slice_bytes:
+                    return
+        finally:
+            file.close()
+        if self.next_offset < self._end:
+            raise RecordDamaged(f"segment {self._number} at {self.next_offset} is damaged")
+
+
+def read_body(
+    disk: Disk, seed: int, segment: Segment, offset: int, length: int
+) -> tuple[Header, bytes]:
+    """Blocking read of one record. OSError; RecordDamaged."""
+    file = disk.open(segment_name(segment.number))
+    try:
+        reader = SegmentReader(file, offset + length, seed, max(length, HEADER_BYTES))
+        header = reader.record(offset)
+        if header is None or header.type not in _ENTRIES:
+            raise RecordDamaged(f"segment {segment.number} at {offset} is damaged")
+        return header, reader.body(offset, header)
+    finally:
+        file.close()

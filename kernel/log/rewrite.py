@@ -1,0 +1,139 @@
+"""Rewriting a sparse segment: its live slots go to the end of the journal, then it can go.
+
+    while (part := job.read()) is not None:
+        part.run()                    # thread
+        job.append(part)              # at most 1 MiB is queued; write it with the next batches
+    job.close()                       # once all that is synced; False until then
+    job.closed                        # True when the closing record is synced
+
+A rewritten entry keeps (group, term, index) and its slot numbers. Until the closing record is
+synced nothing has changed: a crash leaves REWRITE records that recovery ignores. The segment is
+removed only after it.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Collection
+
+from ..ports import Disk
+from .entry import rewritten
+from .errors import JournalError
+from .locations import SEGMENT_SHIFT, Locations
+from .read import SliceRead
+from .record import Close, RecordType, encode_close
+from .segment import HEADER_PAGE_BYTES, Segment
+from .writer import Writer
+
+SLICE_BYTES = 1024 * 1024
+"""Bound of what one slice reads and appends: a few milliseconds of disk, so that the publishers
+behind it hardly notice."""
+
+LiveSlots = Callable[[int, int], Collection[int]]
+"""(group, index) to the slots of the entry that something still refers to."""
+
+
+class RewriteJob:
+    """One segment's rewrite; the journal has one at most."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        seed: int,
+        source: Segment,
+        locations: Locations,
+        writer: Writer,
+        live_slots: LiveSlots,
+    ) -> None:
+        self._disk = disk
+        self._seed = seed
+        self.source = source
+        self._locations = locations
+        self._writer = writer
+        self._live_slots = live_slots
+        self._offset = HEADER_PAGE_BYTES
+        self._queued = 0
+        self._groups = array("Q")
+        self._indexes = array("Q")
+        self._positions = array("Q")
+        self._lengths = array("I")
+        self._first = 0
+        self._last = 0
+        self._close_sequence = 0
+        self._closing = False
+        self.closed = False
+        self.bytes_rewritten = 0
+
+    @property
+    def first_segment(self) -> int:
+        """Lowest segment with a rewritten record of this job, 0 if there is none yet."""
+        return self._positions[0] >> SEGMENT_SHIFT if self._positions else 0
+
+    def read(self) -> SliceRead | None:
+        """The next part to read, None when all of the segment was read and appended."""
+        if self._offset >= self.source.end:
+            return None
+        return SliceRead(self._disk, self._seed, self.source, self._offset, SLICE_BYTES)
+
+    def append(self, part: SliceRead) -> int:
+        """Queue what is live of the part; returns the bytes queued.
+
+        JournalError if an entry has references but `live_slots` names none: the two books of the
+        owner disagree, and going on would lose messages.
+        """
+        before = self._writer.pending_bytes
+        for entry in part.entries:
+            if not self._locations.is_live(entry.group, entry.index, entry.position):
+                continue
+            live = self._live_slots(entry.group, entry.index)
+            if not live:
+                raise JournalError(
+                    f"entry {entry.index} of group {entry.group} has references but no live slot"
+                )
+            body = rewritten(entry.body, live)
+            self._queued += 1
+            self._writer.append((RecordType.REWRITE, entry.group, entry.term, entry.index, body))
+        self._offset = part.next_offset
+        return self._writer.pending_bytes - before
+
+    def close(self) -> bool:
+        """Queue the closing record if every rewritten entry is synced; False: not yet."""
+        if self._closing or self.read() is not None:
+            return self._closing
+        if len(self._positions) < self._queued or self._last > self._writer.synced_sequence:
+            return False
+        self._closing = True
+        self._writer.append((RecordType.CLOSE, 0, 0, 0, encode_close(self.close_record())))
+        return True
+
+    def close_record(self) -> Close:
+        """What the closing record says."""
+        last = self._positions[-1] >> SEGMENT_SHIFT if self._positions else 0
+        return Close(self.source.number, self._first, self._last, self.first_segment, last)
+
+    def placed(self, group: int, index: int, position: int, length: int, sequence: int) -> None:
+        """The writer has framed a rewritten entry."""
+        self._groups.append(group)
+        self._indexes.append(index)
+        self._positions.append(position)
+        self._lengths.append(length)
+        self._first = self._first or sequence
+        self._last = sequence
+        self.bytes_rewritten += length
+
+    def close_placed(self, sequence: int) -> None:
+        """The writer has framed the closing record."""
+        self._close_sequence = sequence
+
+    def synced(self, sequence: int) -> bool:
+        """Everything up to `sequence` is synced. True if that completes the rewrite."""
+        if self.closed or not self._close_sequence or self._close_sequence > sequence:
+            return False
+        self.closed = True
+        move = self._locations.move
+        source = self.source.number
+        for group, index, position, length in zip(
+            self._groups, self._indexes, self._positions, self._lengths, strict=True
+        ):
+            move(group, index, source, position, length)
+        return True

@@ -1,0 +1,421 @@
+"""The read-only half of recovery: what is on disk, what of it is proven, what is damaged.
+
+The segments below the checkpoint's come from their location files. From the checkpoint's segment
+on every record is read and verified, segment by segment as PAD records and cuts lead, until one
+does not read. That one is either **torn** (the end: it was never synced, nobody heard ok) or
+**damaged** (it was synced; cutting it would lose acknowledged data in silence). It is damaged if
+
+- the checkpoint, the clean mark or the closing record of a later batch says it was synced, or
+- records of a later batch follow (a batch is begun only when the one before it is synced), or
+- every sector of it was written and yet it does not match its sum.
+
+After damage the scan goes on at the next whole record. Which groups lost something follows from
+the closing record of the batch, which counts the records of each group.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from ..ports import Disk
+from .checkpoint import Checkpoint, HardState, Position
+from .errors import FormatError
+from .files import JOURNAL_DIRECTORY, segment_name
+from .groups import GroupLog
+from .location_file import read_location_file
+from .locations import Locations, pack_position
+from .meta import StoreMeta
+from .record import (
+    BatchEnd,
+    Close,
+    Header,
+    RecordType,
+    decode_batch_end,
+    decode_close,
+    decode_number,
+    seed_of,
+)
+from .segment import (
+    HEADER_PAGE_BYTES,
+    Segment,
+    SegmentHeader,
+    SegmentKind,
+    decode_segment_header,
+)
+from .segment_reader import SegmentReader
+
+
+def segment_numbers(disk: Disk) -> list[int]:
+    """Numbers of the segment files that exist, rising."""
+    names = disk.names(JOURNAL_DIRECTORY)
+    return sorted(int(name[:-4]) for name in names if name.endswith(".seg"))
+
+
+class Place(NamedTuple):
+    """Where a record stands."""
+
+    segment: int
+    offset: int
+    header: Header
+
+
+class _Evidence(NamedTuple):
+    """What follows an unreadable record."""
+
+    synced: bool
+    """It proves that the record was synced."""
+    resume: Place | None
+    """The next whole record."""
+
+
+class Scan:
+    """One pass over the journal of a store. OSError, FormatError."""
+
+    def __init__(self, disk: Disk, meta: StoreMeta, checkpoint: Checkpoint | None) -> None:
+        self._disk = disk
+        self._store = meta.store
+        self._seed = seed_of(meta.store)
+        self._cuts = dict(checkpoint.cuts) if checkpoint else {}
+        self.floor = max(
+            checkpoint.synced_sequence if checkpoint else 0,
+            meta.clean.sequence if meta.clean else 0,
+        )
+        """Sequence that is known to be synced before anything is read."""
+        self.numbers = segment_numbers(disk)
+        self.locations = Locations()
+        self.groups: dict[int, GroupLog] = {}
+        self._marks: dict[int, int] = {}
+        for number, group in (checkpoint.groups if checkpoint else {}).items():
+            self.groups[number] = GroupLog(group.index, group.term, group.hard_state)
+            self._marks[number] = group.index
+        self.closed: list[Close] = list(checkpoint.closed) if checkpoint else []
+        self._unclosed: list[Place] = []
+        self.damaged: dict[int, str] = dict.fromkeys(
+            checkpoint.damaged if checkpoint else (), "damaged since an earlier run"
+        )
+        self._damage_all: str | None = None
+        self.chain: list[int] = []
+        """Segments from the checkpoint's on, in order."""
+        self.scanned: list[Segment] = []
+        """Sealed segments that were read record by record and deserve a location file."""
+        self.unproven: list[Place] = []
+        """Records of the last batch: nothing on disk proves that they were synced."""
+        self.end = Position(0, 0)
+        """Behind the last whole record."""
+        self.proven_sequence = self.floor
+        self.next_sequence = 1
+        self.records = 0
+        self._hole: str | None = None
+        self._counts: dict[int, int] = {}
+        self._batch_first: int | None = None
+        self._start = checkpoint.position.segment if checkpoint else min(self.numbers, default=0)
+
+    def run(self) -> None:
+        """Scan everything."""
+        for number in self.numbers:
+            if number < self._start:
+                self._sealed(number)
+        if self._start:
+            self._walk(self._start, bounded=False)
+        self._close_hole()
+        if self._damage_all is not None:
+            for group in self.groups:
+                self.damaged.setdefault(group, self._damage_all)
+            if not self.groups:
+                self.damaged[0] = self._damage_all
+
+    # --- Segments ---------------------------------------------------------------------------
+
+    def _sealed(self, number: int) -> None:
+        """A segment wholly below the checkpoint."""
+        rows = read_location_file(self._disk, number, self._seed)
+        if rows is None:
+            self._walk(number, bounded=True)
+            self._close_hole()
+            return
+        segment = self._segment(number)
+        cut = self._cuts.get(number)
+        for offset, header in rows:
+            if cut is not None and offset >= cut.offset:
+                break
+            self._accept(Place(number, offset, header), None)
+            segment.end = offset + header.padded
+        segment.sealed = True
+        segment.headers = None
+        self.locations.segments[number] = segment
+
+    def _segment(self, number: int) -> Segment:
+        file = self._disk.open(segment_name(number))
+        try:
+            return Segment(number, file.size())
+        finally:
+            file.close()
+
+    def _walk(self, number: int, *, bounded: bool) -> None:
+        """Read the chain from the start of segment `number` on; only that segment if `bounded`."""
+        offset = HEADER_PAGE_BYTES
+        self.next_sequence = self._first_sequence(number)
+        anything_goes = True
+        self._batch_first = None
+        while True:
+            if number not in self.numbers:
+                place = self._missing(number, bounded=bounded)
+                following = None
+            else:
+                place, following = self._walk_segment(number, offset, anything_goes, bounded)
+            anything_goes = place is not None
+            if place is not None:
+                number, offset = place.segment, place.offset
+            elif following is not None and not bounded:
+                number, offset = following, HEADER_PAGE_BYTES
+            else:
+                return
+
+    def _walk_segment(
+        self, number: int, offset: int, anything_goes: bool, bounded: bool
+    ) -> tuple[Place | None, int | None]:
+        """Read one segment from `offset` on.
+
+        Returns (where to resume behind damage, None), (None, the next segment) or (None, None) at
+        the end of the journal.
+        """
+        segment = self.locations.segments.get(number) or self._segment(number)
+        if offset != HEADER_PAGE_BYTES:
+            segment.headers = None
+        cut = self._cuts.get(number)
+        file = self._disk.open(segment_name(number))
+        try:
+            reader = SegmentReader(file, cut.offset if cut else segment.size, self._seed)
+            for at, header in reader.records(offset):
+                if header.sequence != self.next_sequence and not anything_goes:
+                    break
+                anything_goes = False
+                self._reached(segment, at + header.padded)
+                if segment.headers is not None:
+                    segment.headers += reader.header_bytes(at)
+                body = reader.body(at, header) if header.type != RecordType.ENTRY else b""
+                self._accept(Place(number, at, header), body)
+                offset = at + header.padded
+                if header.type == RecordType.PAD:
+                    self._seal(segment)
+                    return None, decode_number(body)
+            if cut is not None and offset >= cut.offset:
+                self._reached(segment, offset)
+                self._seal(segment)
+                return None, cut.next
+            place = self._problem(number, offset, reader, bounded=bounded)
+            if place is not None or bounded:
+                segment.headers = None
+            if bounded and place is None and number in self.locations.segments:
+                segment.sealed = True
+            return place, None
+        finally:
+            file.close()
+
+    def _reached(self, segment: Segment, end: int) -> None:
+        """The scan has got so far: this segment is part of the journal."""
+        segment.end = end
+        self.end = Position(segment.number, end)
+        if segment.number not in self.locations.segments:
+            self.locations.segments[segment.number] = segment
+        if segment.number >= self._start and segment.number not in self.chain:
+            self.chain.append(segment.number)
+
+    def _seal(self, segment: Segment) -> None:
+        segment.sealed = True
+        if segment.headers is not None:
+            self.scanned.append(segment)
+
+    def _first_sequence(self, number: int) -> int:
+        """A lower bound of the sequences in a segment, from its header; 0 if that is unreadable."""
+        header = self._header_of(number)
+        return header.sequence_floor if header is not None else 0
+
+    def _header_of(self, number: int) -> SegmentHeader | None:
+        if number not in self.numbers:
+            return None
+        file = self._disk.open(segment_name(number))
+        try:
+            header = decode_segment_header(file.pread(HEADER_PAGE_BYTES, 0))
+        finally:
+            file.close()
+        if header is not None and header.store != self._store:
+            raise FormatError(f"segment {number} belongs to another store")
+        return header
+
+    # --- Problems ---------------------------------------------------------------------------
+
+    def _missing(self, number: int, *, bounded: bool) -> Place | None:
+        """The journal leads to a segment that does not exist."""
+        evidence = self._look_behind(number, 0, None, bounded=bounded)
+        if not evidence.synced and self.floor < self.next_sequence:
+            return None
+        return self._damage(f"segment {number} is missing", evidence.resume)
+
+    def _problem(
+        self, number: int, offset: int, reader: SegmentReader, *, bounded: bool
+    ) -> Place | None:
+        """The record at `offset` does not read: None if that is the end, else where to go on."""
+        evidence = self._look_behind(number, offset, reader, bounded=bounded)
+        torn = reader.may_be_torn(offset) and reader.record(offset) is None
+        unused = offset == HEADER_PAGE_BYTES and number not in self.locations.segments
+        if bounded and unused and torn and evidence.resume is None:
+            return None
+        if torn and not evidence.synced and self.floor < self.next_sequence and not bounded:
+            return None
+        return self._damage(f"segment {number} at {offset}", evidence.resume)
+
+    def _damage(self, where: str, resume: Place | None) -> Place | None:
+        self._hole = self._hole or f"unreadable after it was synced: {where}"
+        if resume is None:
+            self._damage_all = self._hole
+        else:
+            self.next_sequence = resume.header.sequence
+        return resume
+
+    def _close_hole(self) -> None:
+        """No closing record tells who lost something: everybody may have."""
+        if self._hole is not None:
+            self._damage_all = self._hole
+            self._hole = None
+
+    def _look_behind(
+        self, number: int, offset: int, reader: SegmentReader | None, *, bounded: bool
+    ) -> _Evidence:
+        """What the records behind an unreadable one say about it."""
+        bad = self.next_sequence
+        resume: Place | None = None
+        batch_end: int | None = None
+        for at in self._behind(number, offset, reader, bounded=bounded):
+            resume = resume or at[0]
+            header, end = at[0].header, at[1]
+            if batch_end is not None and header.sequence > batch_end:
+                return _Evidence(True, resume)
+            if end is not None:
+                if end.synced >= bad or end.first > bad:
+                    return _Evidence(True, resume)
+                batch_end = header.sequence
+        return _Evidence(False, resume)
+
+    def _behind(
+        self, number: int, offset: int, reader: SegmentReader | None, *, bounded: bool
+    ) -> Iterator[tuple[Place, BatchEnd | None]]:
+        """Whole records behind an unreadable one, with what closing records say."""
+        if reader is not None:
+            yield from self._search(number, offset, reader)
+        following = None if bounded else self._following(number)
+        while following is not None:
+            file = self._disk.open(segment_name(following))
+            try:
+                size = self._cuts[following].offset if following in self._cuts else file.size()
+                reader = SegmentReader(file, size, self._seed)
+                yield from self._search(following, HEADER_PAGE_BYTES, reader)
+            finally:
+                file.close()
+            following = self._following(following)
+
+    def _search(
+        self, number: int, offset: int, reader: SegmentReader
+    ) -> Iterator[tuple[Place, BatchEnd | None]]:
+        for at, header in reader.search(offset, self.next_sequence):
+            closing = header.type == RecordType.BATCH_END
+            end = decode_batch_end(reader.body(at, header)) if closing else None
+            yield Place(number, at, header), end
+
+    def _following(self, number: int) -> int | None:
+        """The next segment that may continue the journal: a cut's, else the next normal one."""
+        if number in self._cuts:
+            return self._cuts[number].next
+        for candidate in self.numbers:
+            if candidate > number:
+                header = self._header_of(candidate)
+                if header is None or header.kind == SegmentKind.NORMAL:
+                    return candidate
+        return None
+
+    # --- Records ----------------------------------------------------------------------------
+
+    def _accept(self, place: Place, body: bytes | None) -> None:
+        """Take a record into account. `body` is None if it comes from a location file."""
+        header = place.header
+        self.next_sequence = header.sequence + 1
+        self.records += 1
+        if header.type == RecordType.ENTRY:
+            self._entry(place)
+        elif header.type == RecordType.REWRITE:
+            self._rewrite(place)
+        elif body is not None:
+            self._control(place, body)
+        if body is not None:
+            if self._batch_first is None:
+                self._batch_first = header.sequence
+            if header.type not in (RecordType.BATCH_END, RecordType.PAD):
+                self._counts[header.group] = self._counts.get(header.group, 0) + 1
+            if header.sequence > self.proven_sequence:
+                self.unproven.append(place)
+
+    def _entry(self, place: Place) -> None:
+        header = place.header
+        log = self.group(header.group)
+        index = header.log_index
+        if index > self._marks.get(header.group, 0):
+            if index > log.last_index + 1:
+                why = f"entry {log.last_index + 1} is missing before entry {index}"
+                self.damaged.setdefault(header.group, why)
+                return
+            if index <= log.last_index:
+                self.locations.truncate(header.group, index)
+            log.append(index, header.term)
+        position = pack_position(place.segment, place.offset)
+        self.locations.place(header.group, index, position, header.length)
+
+    def _rewrite(self, place: Place) -> None:
+        if any(close.first <= place.header.sequence <= close.last for close in self.closed):
+            self._place_rewrite(place)
+        else:
+            self._unclosed.append(place)
+
+    def _place_rewrite(self, place: Place) -> None:
+        header = place.header
+        position = pack_position(place.segment, place.offset)
+        self.locations.place(header.group, header.log_index, position, header.length)
+
+    def _control(self, place: Place, body: bytes) -> None:
+        header = place.header
+        if header.type == RecordType.HARD_STATE:
+            if place.segment < self._start:
+                return  # the checkpoint holds this one or a later one, whose segment may be gone
+            state = HardState(header.term, decode_number(body), header.log_index)
+            self.group(header.group).hard_state = state
+        elif header.type == RecordType.CLOSE:
+            close = decode_close(body)
+            if close not in self.closed:
+                self.closed.append(close)
+            for rewrite in self._unclosed:
+                if close.first <= rewrite.header.sequence <= close.last:
+                    self._place_rewrite(rewrite)
+        elif header.type == RecordType.BATCH_END:
+            self._batch_end(header, decode_batch_end(body))
+
+    def _batch_end(self, header: Header, end: BatchEnd) -> None:
+        self.proven_sequence = max(self.proven_sequence, end.synced)
+        proven = self.proven_sequence
+        self.unproven = [place for place in self.unproven if place.header.sequence > proven]
+        if self._hole is not None:
+            if end.first == self._batch_first:
+                lost = [g for g, count in end.groups.items() if self._counts.get(g, 0) < count]
+                for group in lost:
+                    self.damaged.setdefault(group, self._hole)
+            else:
+                self._damage_all = self._hole
+            self._hole = None
+        self._counts = {}
+        self._batch_first = header.sequence + 1
+
+    def group(self, number: int) -> GroupLog:
+        """The group's log, a new one if it has not been met."""
+        log = self.groups.get(number)
+        if log is None:
+            log = self.groups[number] = GroupLog()
+        return log

@@ -1,0 +1,192 @@
+"""A batch of messages on its way from one connection to the groups that store them.
+
+`add` is the hottest function of the kernel: it only appends to columns. Per Raft group the batch
+has one part: slots once, and runs that refer to them per queue.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol, cast
+
+from .broker.runs import features_of
+from .client import Destinations, PublishSink
+from .errors import Code, KernelError
+from .ids import QueueId, RaftGroup
+from .message import HEADER
+from .model import QueueRef, TopicInfo
+from .topology import Found
+
+_PLAIN = bytes(28)
+_KEY_FIELD = 12
+_RUN_SLOTS_MAX = 60_000
+"""A run's count is a u16."""
+
+
+class BatchHost(Protocol):
+    """What a batch asks of its client."""
+
+    uid_high: int
+    next_uid: int
+
+    def has_room(self, topic: TopicInfo) -> bool:
+        """Whether a limited topic takes one more message."""
+
+
+class Part:
+    """What goes to one Raft group."""
+
+    __slots__ = ("buffers", "group", "lengths", "positions", "runs", "size")
+
+    def __init__(self, group: RaftGroup) -> None:
+        self.group = group
+        self.runs: dict[QueueId, list[list[int]]] = {}
+        """Per queue: [queue, first slot, slots, features] runs in order."""
+        self.lengths: list[int] = []
+        self.buffers: list[bytes] = []
+        self.positions: list[int] = []
+        """Position in the batch of each slot."""
+        self.size = 0
+
+    def all_runs(self) -> list[list[int]]:
+        """Every run; order matters only within a queue."""
+        if len(self.runs) == 1:
+            return next(iter(self.runs.values()))
+        return [run for runs in self.runs.values() for run in runs]
+
+
+class Batch:
+    """`client.PublishBatch`."""
+
+    __slots__ = (
+        "_host",
+        "_last",
+        "_parts",
+        "count",
+        "failures",
+        "remaining",
+        "sink",
+        "size_bytes",
+        "submitted_ms",
+        "tag",
+    )
+
+    def __init__(self, host: BatchHost, sink: PublishSink) -> None:
+        self._host = host
+        self._parts: dict[RaftGroup, Part] = {}
+        self._last: Part | None = None
+        self.sink = sink
+        self.tag: object = None
+        self.count = 0
+        self.size_bytes = 0
+        self.failures: dict[int, KernelError] | None = None
+        self.remaining = 0
+        self.submitted_ms = 0
+
+    @property
+    def parts(self) -> Sequence[Part]:
+        """What goes to each Raft group."""
+        return list(self._parts.values())
+
+    def uid(self) -> tuple[int, int]:
+        """(high, low) of the next message's uid: a UUID of version 8, unique for ever."""
+        host = self._host
+        low = host.next_uid
+        host.next_uid = low + 1
+        return host.uid_high, low
+
+    def add(self, to: Destinations, parts: Sequence[bytes], size: int) -> None:
+        """One message (see `client.PublishBatch.add`; hot)."""
+        found = cast(Found, to)
+        position = self.count
+        self.count = position + 1
+        self.size_bytes += size
+        header = parts[0]
+        features = 0
+        if header[40:68] != _PLAIN or header[2]:
+            features = features_of(header)
+        single = found.single
+        if single is None:
+            self._add_many(found, parts, size, position, features)
+            return
+        part = self._last
+        if part is None or part.group != single.group:
+            part = self._part(single.group)
+        lengths = part.lengths
+        slot = len(lengths)
+        lengths.append(size)
+        part.buffers += parts
+        part.positions.append(position)
+        part.size += size
+        runs = part.runs.get(single.id)
+        if runs is not None:
+            run = runs[-1]
+            if run[1] + run[2] == slot and run[3] == features and run[2] < _RUN_SLOTS_MAX:
+                run[2] += 1
+                return
+            runs.append([single.id, slot, 1, features])
+        else:
+            part.runs[single.id] = [[single.id, slot, 1, features]]
+
+    def _part(self, group: RaftGroup) -> Part:
+        part = self._parts.get(group)
+        if part is None:
+            part = self._parts[group] = Part(group)
+        self._last = part
+        return part
+
+    def _add_many(
+        self, to: Found, parts: Sequence[bytes], size: int, position: int, features: int
+    ) -> None:
+        """To any number of topics: one slot per Raft group, one run place per queue."""
+        for topic in to.topics:
+            if to.limited and not self._host.has_room(topic):
+                self.fail(
+                    position, KernelError(Code.REJECTED, f"topic {topic.name} is full")
+                )
+                continue
+            ref = topic.queues[0] if len(topic.queues) == 1 else _pick(to, topic, parts[0])
+            part = self._last
+            if part is None or part.group != ref.group:
+                part = self._part(ref.group)
+            if not part.positions or part.positions[-1] != position:
+                part.lengths.append(size)
+                part.buffers += parts
+                part.positions.append(position)
+                part.size += size
+            slot = len(part.lengths) - 1
+            runs = part.runs.setdefault(ref.id, [])
+            if runs:
+                run = runs[-1]
+                if run[1] + run[2] == slot and run[3] == features and run[2] < _RUN_SLOTS_MAX:
+                    run[2] += 1
+                    continue
+            runs.append([ref.id, slot, 1, features])
+
+    def fail(self, position: int, error: KernelError) -> None:
+        """Note a failure; the first one of a message stays."""
+        if self.failures is None:
+            self.failures = {}
+        self.failures.setdefault(position, error)
+
+    def fail_part(self, part: Part, error: KernelError) -> None:
+        """Note a failure of every message of a part."""
+        for position in part.positions:
+            self.fail(position, error)
+
+    def part_done(self, part: Part, complete: Callable[[Batch], None], result: object) -> None:
+        """One group has applied its part. A queue that was deleted meanwhile counts as done."""
+        if isinstance(result, tuple) and result and isinstance(result[0], KernelError):
+            self.fail_part(part, result[0])
+        self.remaining -= 1
+        if not self.remaining:
+            complete(self)
+
+
+def _pick(to: Found, topic: TopicInfo, header: bytes) -> QueueRef:
+    """Queue of a topic with several: by ordering key, else in turn."""
+    key: int = HEADER.unpack_from(header)[_KEY_FIELD]
+    if not key:
+        to.turn += 1
+        key = to.turn
+    return topic.queues[key % len(topic.queues)]

@@ -1,0 +1,1 @@
+"""Consensus, sans-I/O: propose, make stable, commit, apply."""

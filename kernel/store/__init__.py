@@ -1,0 +1,1 @@
+"""The drivers: threads, disk, event loop. They move bytes and decide nothing about messages."""

@@ -1,0 +1,182 @@
+"""Sends outbox items: dead letters from the group that held the message to the groups of their
+targets.
+
+Durability: an item leaves the source's state (OUTBOX_DONE) only after every target group has
+applied, and so fdatasynced, its copy. A crash in between repeats the send; the target drops the
+repeat, since the item's number is the sequence of a client that is never forgotten (DESIGN.md 3
+"Across groups").
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Protocol
+
+import msgspec
+
+from .. import message as messages
+from ..broker import commands
+from ..broker.runs import features_of
+from ..broker.state import OutboxItem
+from ..errors import KernelError
+from ..ids import RaftGroup
+from ..log import entry as entries
+from ..message import Ext, Flag, Message
+from ..model import Reason, TopicInfo
+from ..origins import Origins
+from ..topology import Found, Topology
+from .node import Store
+from .replica import Replica
+
+IN_FLIGHT_MAX = 256
+"""Items of one group on their way at once: bounds memory, and is many syncs deep."""
+
+HISTORY_MAX = 32
+"""Entries of a message's dead-letter history; older ones are forgotten."""
+
+_OUTBOX_CLIENT = 1 << 63
+"""Client number of a group's outbox is this plus the group: never that of a gateway, whose number
+has 63 bits."""
+
+
+class Surroundings(Protocol):
+    """What the sender asks of the client in this process."""
+
+    topology: Topology
+    origins: Origins
+
+
+class DeadLetterSender:
+    """Sends the outboxes of every group, each in order."""
+
+    def __init__(self, store: Store, client: Surroundings) -> None:
+        self._store = store
+        self._client = client
+        self._sending: dict[RaftGroup, dict[int, int]] = {}
+        self._stopped = False
+
+    async def stop(self) -> None:
+        """Send nothing more."""
+        self._stopped = True
+
+    def outbox_grew(self, replica: Replica) -> None:
+        """Send what is not under way yet."""
+        sending = self._sending.setdefault(replica.group, {})
+        for number, item in replica.state.outbox.items():
+            if self._stopped or len(sending) >= IN_FLIGHT_MAX:
+                return
+            if number in sending:
+                continue
+            entry = self._store.entry(replica.group, item.index)
+            if entry is None:
+                self._store.fetch(replica.group, item.index, lambda: self.outbox_grew(replica))
+                return
+            self._send(replica, item, entries.slot(entry, item.slot))
+
+    def _send(self, replica: Replica, item: OutboxItem, slot: bytes) -> None:
+        message = messages.decode(slot)
+        key = item.target.key
+        if key is None:
+            key = self._client.origins.routing_key(message.origin, message.native)
+        history = _history(message)
+        letter = _letter(message, item, key, history, replica.state.time_ms)
+        parts: dict[RaftGroup, list[list[int]]] = {}
+        features = features_of(letter[: messages.HEADER_BYTES])
+        for topic in self._targets(item, key, message):
+            if topic.name == item.topic and _in_cycle(item, history):
+                continue
+            ref = topic.queues[message.key_hash % len(topic.queues)]
+            parts.setdefault(ref.group, []).append([ref.id, 0, 1, features])
+        self._sending[replica.group][item.number] = len(parts)
+        if not parts:
+            self._done(replica, item.number)
+        for group, runs in parts.items():
+            target = self._store.replica(group)
+            target.open.add_publish(
+                (_OUTBOX_CLIENT | replica.group, 1, item.number),
+                runs,
+                [len(letter)],
+                [letter],
+                len(letter),
+                lambda _: self._part_done(replica, item.number),
+            )
+            self._store.dirty(target, urgent=True)
+
+    def _targets(self, item: OutboxItem, key: str, message: Message) -> tuple[TopicInfo, ...]:
+        """Topics that get the letter. A target that does not exist drops it, as its owners would
+        expect of a dead-letter router without routes."""
+        topology = self._client.topology
+        if item.target.router is None:
+            topic = topology.topics.get((item.tenant, key))
+            return (topic,) if topic is not None else ()
+        attributes = self._client.origins.attributes(message.origin, message.native)
+        try:
+            found: Found = topology.find(item.tenant, item.target.router, key, attributes)
+        except KernelError:
+            return ()
+        return found.topics
+
+    def _part_done(self, replica: Replica, number: int) -> None:
+        sending = self._sending[replica.group]
+        sending[number] -= 1
+        if not sending[number]:
+            self._done(replica, number)
+
+    def _done(self, replica: Replica, number: int) -> None:
+        def finished(_: object) -> None:
+            del self._sending[replica.group][number]
+            self.outbox_grew(replica)
+
+        replica.propose(commands.OutboxDone(number), (0, 0, 0), finished)
+
+
+def _history(message: Message) -> list[dict[str, object]]:
+    block = message.ext.get(Ext.DEAD_LETTER)
+    if block is None:
+        return []
+    return msgspec.msgpack.decode(block, type=list[dict[str, object]])
+
+
+def _letter(
+    message: Message,
+    item: OutboxItem,
+    key: str,
+    history: list[dict[str, object]],
+    time_ms: int,
+) -> bytes:
+    """The slot of the dead letter: the message with one more entry of history, without TTL."""
+    count = 1
+    earlier: list[dict[str, object]] = []
+    for each in history:
+        if each["topic"] == item.topic and each["reason"] == item.reason.value:
+            known = each["count"]
+            count = (known if isinstance(known, int) else 0) + 1
+        else:
+            earlier.append(each)
+    newest: dict[str, object] = {
+        "topic": item.topic,
+        "reason": item.reason.value,
+        "count": count,
+        "time_ms": time_ms,
+        "router": item.target.router or "",
+        "key": key,
+    }
+    block = msgspec.msgpack.encode([newest, *earlier][:HISTORY_MAX])
+    return messages.encode(
+        replace(
+            message,
+            flags=message.flags | Flag.DEAD_LETTER | Flag.INTERNAL,
+            ttl_ms=0,
+            delay_ms=0,
+            ext={**message.ext, Ext.DEAD_LETTER: block},
+        )
+    )
+
+
+def _in_cycle(item: OutboxItem, history: list[dict[str, object]]) -> bool:
+    """Whether the message has come back to where it was without anybody having rejected it: such a
+    cycle would never end."""
+    if item.reason is Reason.REJECTED:
+        return False
+    rejected = any(each["reason"] == Reason.REJECTED.value for each in history)
+    return not rejected and any(each["topic"] == item.topic for each in history)

@@ -1,0 +1,222 @@
+"""Background work of a store: checkpoints, space, disk marks. Never on the write path.
+
+One job runs at a time in its own thread; the event loop only hands over what the job needs. A
+group's state is dumped in one turn of the loop each (metadata only), the files are written by the
+thread. A checkpoint is taken every 128 MiB of journal or 10 s, if anything was applied since.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+
+from ..broker.liveness import live_slots
+from ..broker.snapshot import dump
+from ..ids import RaftGroup
+from ..log.checkpoint import CheckpointJob
+from ..log.journal import Journal, MaintenanceJob
+from ..log.rewrite import RewriteJob
+from ..ports import Disk
+from .node import Store
+from .snapshot_file import DIRECTORY, SnapshotJob, name_of
+from .worker import Runner, Workers
+
+CHECKPOINT_BYTES = 128 * 1024 * 1024
+CHECKPOINT_SECONDS = 10
+TICK_SECONDS = 1.0
+RETRY_SECONDS = 1.0
+"""After a failed job (a full disk) the next try comes so much later."""
+
+RESERVE_SHARE = 0.15
+RESERVE_BYTES_MAX = 5 * 1024**3
+"""New messages are refused below min(15 % of the volume, 5 GiB) free (DESIGN.md 4)."""
+
+
+class Housekeeper:
+    """Keeps one store's files in order."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        store: Store,
+        disk: Disk,
+        workers: Workers,
+        accept: Callable[[bool], None],
+        reserve_bytes: int | None = None,
+    ) -> None:
+        self._loop = loop
+        self._store = store
+        self._journal: Journal = store.journal
+        self._disk = disk
+        self._worker: Runner = workers("weir-housekeeping")
+        self._accept = accept
+        self._reserve_bytes = reserve_bytes
+        self._busy = False
+        self._paused_until = 0.0
+        self._ticker: asyncio.TimerHandle | None = None
+        self._last_checkpoint = loop.time()
+        self._bytes_at_checkpoint = self._journal.statistics().bytes_written
+        self._marks: dict[RaftGroup, int] = {}
+        self._rewrite: RewriteJob | None = None
+        self._rewriting: dict[tuple[int, int], bytes] = {}
+        """Bodies of the entries in the part that is being rewritten."""
+        self._stopping = False
+        self.checkpoints = 0
+        self.failures = 0
+
+    def start(self) -> None:
+        """Begin."""
+        self._store.on_written(self.poke)
+        self._tick()
+
+    async def stop(self) -> None:
+        """Finish the job under way, take a last checkpoint, stop the thread."""
+        self._stopping = True
+        if self._ticker is not None:
+            self._ticker.cancel()
+        await self._idle()
+        self._checkpoint()
+        await self._idle()
+        self._worker.stop()
+
+    async def _idle(self) -> None:
+        while self._busy:
+            await asyncio.sleep(0.005)
+
+    def _tick(self) -> None:
+        self._ticker = self._loop.call_later(TICK_SECONDS, self._tick)
+        self._check_space()
+        self.poke()
+
+    def _check_space(self) -> None:
+        reserve = self._reserve_bytes
+        if reserve is None:
+            reserve = min(int(self._disk.total_bytes() * RESERVE_SHARE), RESERVE_BYTES_MAX)
+        self._accept(self._disk.free_bytes() >= reserve and self._journal.can_accept)
+
+    def poke(self) -> None:
+        """Start the most urgent job, unless one runs."""
+        if self._busy or self._stopping or self._loop.time() < self._paused_until:
+            return
+        job = self._journal.maintenance()
+        if job is not None:
+            self._run(job.run, lambda: self._maintained(job))
+        elif self._rewrite is not None:
+            self._continue_rewrite(self._rewrite)
+        elif self._checkpoint_due():
+            self._checkpoint()
+        else:
+            candidate = self._journal.rewrite_candidate()
+            if candidate is not None:
+                self._rewrite = self._journal.rewrite(candidate, self._live_slots)
+                self._continue_rewrite(self._rewrite)
+
+    def _run(self, job: Callable[[], None], done: Callable[[], None]) -> None:
+        self._busy = True
+
+        def finished(error: BaseException | None) -> None:
+            self._busy = False
+            if error is not None:
+                self.failures += 1
+                self._paused_until = self._loop.time() + RETRY_SECONDS
+                self._check_space()
+                return
+            done()
+            self.poke()
+
+        self._worker.submit(job, finished)
+
+    def _maintained(self, job: MaintenanceJob) -> None:
+        self._journal.end_maintenance(job)
+        self._check_space()
+
+    # --- Checkpoints ------------------------------------------------------------------------
+
+    def _checkpoint_due(self) -> bool:
+        written = self._journal.statistics().bytes_written - self._bytes_at_checkpoint
+        if written >= CHECKPOINT_BYTES:
+            return True
+        overdue = self._loop.time() - self._last_checkpoint >= CHECKPOINT_SECONDS
+        return overdue and bool(self._changed())
+
+    def _changed(self) -> list[RaftGroup]:
+        applied = self._store.statistics().applied_index
+        return [
+            RaftGroup(group) for group, index in applied.items()
+            if index > self._marks.get(RaftGroup(group), 0)
+        ]
+
+    def _checkpoint(self) -> None:
+        """Dump the groups that changed, one in a turn; write the files; then `ckpt`."""
+        changed = self._changed()
+        if not changed:
+            return
+        self._last_checkpoint = self._loop.time()
+        self._bytes_at_checkpoint = self._journal.statistics().bytes_written
+        self._busy = True
+        self._loop.call_soon(self._dump_next, iter(changed), {})
+
+    def _dump_next(
+        self, groups: Iterator[RaftGroup], written: dict[int, tuple[int, str]]
+    ) -> None:
+        group = next(groups, None)
+        if group is None:
+            last = self._journal.checkpoint(written)
+            self._run(last.run, lambda: self._checkpointed(written, last))
+            return
+        state = self._store.replica(group).state
+        index = state.applied
+        job = SnapshotJob(self._disk, name_of(group, index), dump(state))
+
+        def finished(error: BaseException | None) -> None:
+            if error is not None:
+                self._busy = False
+                self.failures += 1
+                self._paused_until = self._loop.time() + RETRY_SECONDS
+                return
+            written[group] = (index, job.name)
+            self._dump_next(groups, written)
+
+        self._worker.submit(job.run, finished)
+
+    def _checkpointed(self, written: dict[int, tuple[int, str]], job: CheckpointJob) -> None:
+        self._journal.checkpointed(job)
+        self.checkpoints += 1
+        for group, (index, _name) in written.items():
+            self._marks[RaftGroup(group)] = index
+        keep = {each.snapshot for each in job.checkpoint.groups.values()}
+        self._run(lambda: remove_others(self._disk, keep), lambda: None)
+
+    # --- Rewriting --------------------------------------------------------------------------
+
+    def _live_slots(self, group: int, index: int) -> set[int]:
+        body = self._rewriting[group, index]
+        return live_slots(self._store.replica(RaftGroup(group)).state, index, body)
+
+    def _continue_rewrite(self, job: RewriteJob) -> None:
+        """One more slice of the segment; then its closing record."""
+        if job.closed:
+            self._rewrite = None
+            return
+        part = job.read()
+        if part is None:
+            job.close()
+            self._store.write_soon()
+            return
+
+        def read() -> None:
+            self._rewriting = {(each.group, each.index): each.body for each in part.entries}
+            job.append(part)
+            self._rewriting = {}
+            self._store.write_soon()
+
+        self._run(part.run, read)
+
+
+def remove_others(disk: Disk, keep: set[str]) -> None:
+    """Thread: remove snapshot files that no checkpoint names. OSError."""
+    others = [name for name in disk.names(DIRECTORY) if f"{DIRECTORY}/{name}" not in keep]
+    for name in others:
+        disk.remove(f"{DIRECTORY}/{name}")
+    if others:
+        disk.sync_directory(DIRECTORY)

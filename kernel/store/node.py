@@ -1,0 +1,339 @@
+"""The store of one process: journal, Raft groups, and the loop that turns proposals into commits.
+
+    fill open entries -> flush: close, propose, frame -> writer thread: pwritev + fdatasync
+      -> stable -> commit -> (next flush) -> apply -> answers and deliveries
+
+One write is in flight at a time; what arrives meanwhile makes the next one, so that no timer ever
+delays a commit. A batch is answered only from `_apply`, which runs only on entries that the
+journal has reported as synced. An fdatasync error ends the process at once: after it nobody can
+say what the disk holds (raft-store.md 3.5).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from ..broker import commands
+from ..broker.state import GroupState, QueueState, RouterState
+from ..ids import LogIndex, RaftGroup, Term
+from ..limits import SETTLE_DELAY_MS
+from ..log.journal import Journal
+from ..log.writer import WriteBatch
+from ..model import Route, TopicInfo
+from ..ports import Clock
+from ..raft.core import HardState, RaftCore
+from .log_clock import LogClock
+from .replica import Replica
+from .volatile import VOLATILE_GROUP, VolatileLog
+from .worker import Workers
+
+
+class Listener(Protocol):
+    """Hears of definitions and of queues that nobody uses: the client in this process."""
+
+    def topic_changed(self, topic: TopicInfo, *, removed: bool) -> None:
+        """A definition changed."""
+
+    def router_changed(self, router: RouterState, group: RaftGroup, *, removed: bool) -> None:
+        """A router changed."""
+
+    def route_changed(self, router: RouterState, route: Route, *, removed: bool) -> None:
+        """A route came or went."""
+
+    def unused(self, queue: QueueState) -> None:
+        """The last consumer of a queue has gone."""
+
+    def outbox_grew(self, replica: Replica) -> None:
+        """There are dead letters to send."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoreStatistics:
+    """Figures of a store."""
+
+    commits: int
+    """Journal batches synced."""
+    entries_applied: int
+    applied_index: Mapping[int, int]
+    volatile_bytes: int
+
+
+class _Durable:
+    """A group in the journal: replica and core."""
+
+    __slots__ = ("core", "replica")
+
+    def __init__(self, replica: Replica, core: RaftCore) -> None:
+        self.replica = replica
+        self.core = core
+
+
+class Store:
+    """All groups of this process. Made by `kernel.store.open_store`."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        journal: Journal,
+        states: Mapping[RaftGroup, GroupState],
+        clock: Clock,
+        fatal: Callable[[str, BaseException], None],
+        workers: Workers,
+        node: str = "local",
+    ) -> None:
+        self._loop = loop
+        self.journal = journal
+        self._clock = clock
+        self._fatal = fatal
+        self._node = node
+        self._listener: Listener | None = None
+        self._writer = workers("weir-journal-writer")
+        self._reader = workers("weir-journal-reader")
+        self._fetching: dict[tuple[RaftGroup, int], list[Callable[[], None]]] = {}
+        self._groups: dict[RaftGroup, _Durable] = {}
+        self._dirty: dict[Replica, None] = {}
+        self._volatile_dirty = False
+        self._writing: WriteBatch | None = None
+        self._flush_scheduled = False
+        self._lazy_timer: asyncio.TimerHandle | None = None
+        self._idle_waiters: list[asyncio.Future[None]] = []
+        self._after_write: Callable[[], None] = lambda: None
+        self.commits = 0
+        self.entries_applied = 0
+        for group, state in states.items():
+            replica = Replica(state, self, journal, LogClock(clock, state.time_ms))
+            term, vote, commit = journal.hard_state(group)
+            core = RaftCore(
+                group,
+                1,
+                HardState(Term(term), vote, LogIndex(commit)),
+                LogIndex(journal.last_index(group)),
+                state.applied,
+            )
+            self._groups[group] = _Durable(replica, core)
+        self.volatile_log = VolatileLog()
+        self.volatile = Replica(
+            GroupState(VOLATILE_GROUP), self, self.volatile_log, LogClock(clock, 0)
+        )
+
+    # --- Life -------------------------------------------------------------------------------
+
+    def on_written(self, action: Callable[[], None]) -> None:
+        """Call `action` after every commit (housekeeping)."""
+        self._after_write = action
+
+    async def start(self, listener: Listener) -> None:
+        """Become leader of every group: raise and sync its term, return what had been handed
+        out, then serve."""
+        self._listener = listener
+        started: list[asyncio.Future[object]] = []
+        for durable in self._groups.values():
+            durable.core.campaign()
+            future: asyncio.Future[object] = self._loop.create_future()
+            start = commands.LeaderStart(self._node)
+            durable.replica.propose(start, (0, 0, 0), future.set_result)
+            started.append(future)
+        await asyncio.gather(*started)
+        for durable in self._groups.values():
+            durable.replica.watch()
+
+    async def stop(self) -> None:
+        """Write what is pending, then stop the threads."""
+        await self.wait_idle()
+        self._writer.stop()
+        self._reader.stop()
+
+    async def wait_idle(self) -> None:
+        """Return once nothing is pending and no write is in flight."""
+        while self._writing is not None or self._dirty or self._volatile_dirty:
+            self._schedule_flush()
+            future = self._loop.create_future()
+            self._idle_waiters.append(future)
+            await future
+
+    # --- Groups -----------------------------------------------------------------------------
+
+    def replicas(self) -> list[Replica]:
+        """Every group, the volatile one last."""
+        return [each.replica for each in self._groups.values()] + [self.volatile]
+
+    def replica(self, group: RaftGroup) -> Replica:
+        """One group."""
+        return self.volatile if group == VOLATILE_GROUP else self._groups[group].replica
+
+    @property
+    def data_groups(self) -> list[RaftGroup]:
+        """Numbers of the groups that hold topics."""
+        return [group for group in self._groups if group != 0]
+
+    # --- Writing ----------------------------------------------------------------------------
+
+    def dirty(self, replica: Replica, *, urgent: bool) -> None:
+        """The replica has something to propose."""
+        if replica is self.volatile:
+            self._volatile_dirty = True
+        else:
+            self._dirty[replica] = None
+        if urgent:
+            self._schedule_flush()
+        elif self._lazy_timer is None:
+            self._lazy_timer = self._loop.call_later(SETTLE_DELAY_MS / 1000, self._lazy_due)
+
+    def write_soon(self) -> None:
+        """Housekeeping has queued journal records of its own."""
+        self._schedule_flush()
+
+    def _lazy_due(self) -> None:
+        self._lazy_timer = None
+        self._schedule_flush()
+
+    def _schedule_flush(self) -> None:
+        if not self._flush_scheduled:
+            self._flush_scheduled = True
+            self._loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        """Propose what has been gathered; start a write unless one is in flight."""
+        self._flush_scheduled = False
+        if self._volatile_dirty:
+            self._volatile_dirty = False
+            self._commit_volatile()
+        if self._writing is None and (self._dirty or self.journal.pending_records):
+            self._start_write()
+        self._wake_idle()
+
+    def _start_write(self) -> None:
+        for replica in self._dirty:
+            core = self._groups[replica.group].core
+            for filled in replica.close():
+                replica.proposed(core.propose(filled.body), filled)
+            ready = core.ready()
+            if ready.hard_state is not None:
+                state = ready.hard_state
+                self.journal.append_hard_state(core.group, state.term, state.vote, state.commit)
+            for entry in ready.entries:
+                self.journal.append(core.group, entry.term, entry.index, entry.body)
+        self._dirty.clear()
+        batch = self.journal.begin()
+        if batch is not None:
+            self._writing = batch
+            self._writer.submit(batch.run, self._written)
+
+    def _written(self, error: BaseException | None) -> None:
+        """The write in flight is on disk: start the next one, then apply."""
+        batch, self._writing = self._writing, None
+        if batch is None:
+            return
+        if error is not None:
+            self._fatal("the journal could not be written and synced", error)
+            return
+        self.commits += 1
+        stable = self.journal.end(batch)
+        if self._dirty or self.journal.pending_records:
+            self._start_write()
+        touched: list[Replica] = []
+        for group, index in stable:
+            durable = self._groups[RaftGroup(group)]
+            durable.core.stable(LogIndex(index))
+            self._apply(durable)
+            touched.append(durable.replica)
+        for replica in touched:
+            replica.dispatch()
+        self._after_write()
+        self._wake_idle()
+
+    def _apply(self, durable: _Durable) -> None:
+        for entry in durable.core.committed():
+            durable.replica.apply(entry.index, entry.term, entry.body)
+            durable.core.applied(entry.index)
+            self.entries_applied += 1
+
+    def _commit_volatile(self) -> None:
+        replica = self.volatile
+        for filled in replica.close():
+            index = self.volatile_log.append(filled.body)
+            replica.proposed(index, filled)
+            replica.apply(index, 1, filled.body)
+            self.volatile_log.sweep(index)
+        replica.dispatch()
+
+    def _wake_idle(self) -> None:
+        if self._writing is not None or self._dirty or self._volatile_dirty:
+            return
+        waiters, self._idle_waiters = self._idle_waiters, []
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    # --- Reading ----------------------------------------------------------------------------
+
+    def entry(self, group: RaftGroup, index: int) -> bytes | None:
+        """A log entry, if it is in memory."""
+        if group == VOLATILE_GROUP:
+            return self.volatile_log.entry(index)
+        return self.journal.entry(group, index)
+
+    def fetch(self, group: RaftGroup, index: int, done: Callable[[], None]) -> None:
+        """Read a log entry (and what follows it in the segment) into memory, then call `done`."""
+        key = (group, index)
+        waiting = self._fetching.get(key)
+        if waiting is not None:
+            waiting.append(done)
+            return
+        self._fetching[key] = [done]
+        job = self.journal.read_ahead(group, index)
+
+        def finished(error: BaseException | None) -> None:
+            if error is not None:
+                self._fatal(f"entry {index} of group {group} could not be read", error)
+                return
+            self.journal.end_read(job)
+            for each in self._fetching.pop(key):
+                each()
+
+        self._reader.submit(job.run, finished)
+
+    # --- replica.Host, the rest -------------------------------------------------------------
+
+    def call_later(self, delay_ms: int, action: Callable[[], None]) -> None:
+        """Call `action` after so long."""
+        self._loop.call_later(delay_ms / 1000, action)
+
+    def topic_changed(self, topic: TopicInfo, *, removed: bool) -> None:
+        """A definition changed."""
+        if self._listener is not None:
+            self._listener.topic_changed(topic, removed=removed)
+
+    def router_changed(
+        self, router: RouterState, group: RaftGroup = VOLATILE_GROUP, *, removed: bool
+    ) -> None:
+        """A router changed."""
+        if self._listener is not None:
+            self._listener.router_changed(router, group, removed=removed)
+
+    def route_changed(self, router: RouterState, route: Route, *, removed: bool) -> None:
+        """A route came or went."""
+        if self._listener is not None:
+            self._listener.route_changed(router, route, removed=removed)
+
+    def unused(self, queue: QueueState) -> None:
+        """The last consumer of a queue has gone."""
+        if self._listener is not None:
+            self._listener.unused(queue)
+
+    def outbox_grew(self, replica: Replica) -> None:
+        """There are dead letters to send."""
+        if self._listener is not None:
+            self._listener.outbox_grew(replica)
+
+    def statistics(self) -> StoreStatistics:
+        """Figures of this store."""
+        return StoreStatistics(
+            self.commits,
+            self.entries_applied,
+            {group: each.replica.state.applied for group, each in self._groups.items()},
+            self.volatile_log.bytes,
+        )

@@ -1,0 +1,172 @@
+"""The entry of a group that is being filled: client batches, slots, settlements on their way.
+
+What many connections bring between two syncs becomes one entry (DESIGN.md 4 "Write path").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from ..broker import commands
+from ..client import Settlement
+from ..ids import QueueId
+from ..limits import ENTRY_BYTES_MAX, ENTRY_SLOTS_MAX
+from ..log import entry as entries
+from ..model import Reason
+
+Completion = Callable[[object], None]
+"""Called with the result of a batch (see `machine.Machine.apply`) once it is applied."""
+
+
+class Filled:
+    """A closed entry body and who waits for its batches, one each."""
+
+    __slots__ = ("body", "waiting")
+
+    def __init__(self, body: bytes, waiting: list[Completion | None]) -> None:
+        self.body = body
+        self.waiting = waiting
+
+
+class OpenEntry:
+    """Fills entries of one group, closing each at ENTRY_BYTES_MAX or ENTRY_SLOTS_MAX."""
+
+    def __init__(self) -> None:
+        self._closed: list[tuple[list[bytes], list[int], list[bytes], list[Completion | None]]] = []
+        self._batches: list[bytes] = []
+        self._lengths: list[int] = []
+        self._parts: list[bytes] = []
+        self._waiting: list[Completion | None] = []
+        self._bytes = 0
+        self._settled: dict[tuple[QueueId, str, Settlement, Reason], list[int]] = {}
+        self.settled_count = 0
+
+    @property
+    def empty(self) -> bool:
+        """Nothing to propose, not even settlements."""
+        return not self._batches and not self._settled and not self._closed
+
+    def add_publish(
+        self,
+        identity: tuple[int, int, int],
+        runs: Sequence[Sequence[int]],
+        lengths: list[int],
+        parts: list[bytes],
+        size: int,
+        done: Completion,
+    ) -> None:
+        """A client's messages: (session, epoch, sequence), runs over slots 0.., slot lengths,
+        parts that make up the slots, their bytes in all."""
+        if self._batches and (
+            self._bytes + size > ENTRY_BYTES_MAX
+            or len(self._lengths) + len(lengths) > ENTRY_SLOTS_MAX
+        ):
+            self._close()
+        base = len(self._lengths)
+        if base:
+            runs = [(queue, slot + base, count, bits) for queue, slot, count, bits in runs]
+            self._lengths += lengths
+            self._parts += parts
+        else:
+            self._lengths = lengths
+            self._parts = parts
+        body = commands.encode_enqueue(runs)
+        batch = entries.Batch(*identity, ((commands.Command.ENQUEUE, commands.VERSION, body),))
+        self._batches.append(entries.encode_batch(batch))
+        self._waiting.append(done)
+        self._bytes += size
+
+    def add_control(
+        self, change: commands.Control, identity: tuple[int, int, int], done: Completion | None
+    ) -> None:
+        """An administrative command."""
+        batch = entries.Batch(*identity, (commands.encode_control(change),))
+        self._batches.append(entries.encode_batch(batch))
+        self._waiting.append(done)
+
+    def add_mark(self, queue: QueueId, group: str, offset: int) -> None:
+        """A dispatch mark."""
+        self._add_own(commands.Command.MARK, commands.encode_mark(queue, group, offset))
+
+    def add_settled(
+        self,
+        queue: QueueId,
+        group: str,
+        how: Settlement,
+        reason: Reason,
+        offsets: Sequence[int],
+    ) -> None:
+        """Settlements, merged with others of their kind until the entry closes (hot)."""
+        key = (queue, group, how, reason)
+        known = self._settled.get(key)
+        if known is None:
+            self._settled[key] = list(offsets)
+        else:
+            known += offsets
+        self.settled_count += len(offsets)
+
+    def wait(self, done: Completion) -> None:
+        """Call `done` once everything added so far is applied."""
+        self._close_settled()
+        batch = entries.Batch(0, 0, 0, ())
+        self._batches.append(entries.encode_batch(batch))
+        self._waiting.append(done)
+
+    def _add_own(self, kind: int, body: bytes) -> None:
+        batch = entries.Batch(0, 0, 0, ((kind, commands.VERSION, body),))
+        self._batches.append(entries.encode_batch(batch))
+        self._waiting.append(None)
+
+    def _close_settled(self) -> None:
+        if not self._settled:
+            return
+        own = [
+            (
+                int(commands.Command.SETTLE),
+                commands.VERSION,
+                commands.encode_settle(queue, group, how, reason, ranges_of(offsets)),
+            )
+            for (queue, group, how, reason), offsets in self._settled.items()
+        ]
+        self._settled = {}
+        self.settled_count = 0
+        self._batches.append(entries.encode_batch(entries.Batch(0, 0, 0, own)))
+        self._waiting.append(None)
+
+    def _close(self) -> None:
+        self._close_settled()
+        self._closed.append((self._batches, self._lengths, self._parts, self._waiting))
+        self._batches, self._lengths, self._parts, self._waiting = [], [], [], []
+        self._bytes = 0
+
+    def take(self, time_ms: int) -> list[Filled]:
+        """Close everything, stamped with log time; the entry is empty again."""
+        if self._batches or self._settled:
+            self._close()
+        closed, self._closed = self._closed, []
+        return [
+            Filled(entries.build(time_ms, batches, lengths, parts), waiting)
+            for batches, lengths, parts, waiting in closed
+        ]
+
+
+def ranges_of(offsets: list[int]) -> list[tuple[int, int]]:
+    """Ascending (first, count) ranges of some offsets (which it may sort)."""
+    count = len(offsets)
+    if offsets[-1] - offsets[0] + 1 == count and (count < 3 or _rising(offsets)):
+        return [(offsets[0], count)]
+    offsets.sort()
+    ranges: list[tuple[int, int]] = []
+    first = previous = offsets[0]
+    for offset in offsets[1:]:
+        if offset != previous + 1:
+            ranges.append((first, previous - first + 1))
+            first = offset
+        previous = offset
+    ranges.append((first, previous - first + 1))
+    return ranges
+
+
+def _rising(offsets: list[int]) -> bool:
+    """Whether the offsets are exactly first, first + 1, ..."""
+    return offsets == list(range(offsets[0], offsets[0] + len(offsets)))

@@ -1,0 +1,150 @@
+"""Opens a data directory: recovery, then a store and its client, ready to start.
+
+    ensure store.meta -> read ckpt -> recover the journal -> load snapshots, tell the journal what
+    they refer to -> replay what stands behind them -> store, housekeeper, client
+
+Replayed entries are on the disks of a majority (of one voter: this disk), so they are applied as
+committed before the new term begins.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from ..broker.liveness import references
+from ..broker.machine import Machine, Observer
+from ..broker.snapshot import load
+from ..broker.state import GroupState, QueueState, RouterState, TopicState
+from ..ids import LogIndex, RaftGroup
+from ..limits import DATA_GROUPS_DEFAULT, DATA_GROUPS_MAX
+from ..local_client import LocalClient
+from ..log.checkpoint import Checkpoint
+from ..log.journal import Journal, JournalOptions
+from ..log.meta import ensure_meta
+from ..model import Route, TopicInfo
+from ..ports import Clock, Disk, Random
+from .housekeeper import Housekeeper
+from .node import Store
+from .snapshot_file import read
+from .worker import Workers
+
+
+class Silent(Observer):
+    """Observer of a replay: nobody is listening yet."""
+
+    def appended(self, queue: QueueState) -> None:
+        """Nothing."""
+
+    def released(self, queue: QueueState, group: str, ranges: Sequence[tuple[int, int]]) -> None:
+        """Nothing."""
+
+    def marked(self, queue: QueueState, group: str) -> None:
+        """Nothing."""
+
+    def purged(self, queue: QueueState, group: str) -> None:
+        """Nothing."""
+
+    def queues_changed(self, topic: TopicState) -> None:
+        """Nothing."""
+
+    def queues_removed(self, queues: Sequence[QueueState]) -> None:
+        """Nothing."""
+
+    def topic_changed(self, topic: TopicInfo, *, removed: bool) -> None:
+        """Nothing."""
+
+    def router_changed(self, router: RouterState, *, removed: bool) -> None:
+        """Nothing."""
+
+    def route_changed(self, router: RouterState, route: Route, *, removed: bool) -> None:
+        """Nothing."""
+
+    def outbox_grew(self) -> None:
+        """Nothing."""
+
+
+@dataclass(slots=True)
+class LocalStore:
+    """An opened data directory."""
+
+    store: Store
+    client: LocalClient
+    housekeeper: Housekeeper
+    replayed: int
+    """Entries replayed behind the snapshots."""
+    clean: bool
+    """Whether the last run ended in order."""
+
+    async def start(self) -> None:
+        """Lead every group, then serve."""
+        await self.client.start()
+        self.housekeeper.start()
+
+    async def stop(self) -> None:
+        """Everything pending to disk, a last checkpoint, the mark of an orderly end."""
+        await self.client.drain()
+        await self.housekeeper.stop()
+        await self.store.stop()
+        self.store.journal.close()
+
+
+def recover(
+    disk: Disk, random: Random, options: JournalOptions, data_groups: int
+) -> tuple[Journal, dict[RaftGroup, GroupState], int, bool]:
+    """Journal and states of a data directory, entries replayed, whether it was closed in order.
+    Blocking. Errors: those of `Journal.recover`, SnapshotDamaged, ValueError."""
+    ensure_meta(disk, random)
+    checkpoint = Checkpoint.read(disk)
+    journal, recovered = Journal.recover(disk, options, checkpoint)
+    states: dict[RaftGroup, GroupState] = {}
+    for number in range(data_groups + 1):
+        states[RaftGroup(number)] = GroupState(RaftGroup(number))
+    for number, mark in recovered.checkpoint.groups.items():
+        if mark.snapshot:
+            state = load(read(disk, mark.snapshot))
+            states[RaftGroup(number)] = state
+            for index, count in references(state).items():
+                journal.retain(number, index, count)
+    machines = {
+        group: Machine(state, journal, Silent()) for group, state in states.items()
+    }
+    replayed = 0
+    for group_number, index, term, body in recovered.entries:
+        machines[RaftGroup(group_number)].apply(LogIndex(index), term, body)
+        replayed += 1
+    journal.finish_recovery()
+    return journal, states, replayed, recovered.clean
+
+
+def open_store(
+    disk: Disk,
+    clock: Clock,
+    random: Random,
+    workers: Workers,
+    fatal: Callable[[str, BaseException], None],
+    *,
+    options: JournalOptions | None = None,
+    data_groups: int = DATA_GROUPS_DEFAULT,
+    reserve_bytes: int | None = None,
+) -> LocalStore:
+    """Recover a data directory and build the store over it; then `await start()`.
+
+    `fatal` is called with a sentence and the error when the process must end (a failed sync).
+    `reserve_bytes`: free space below which new messages are refused (default: DESIGN.md 4).
+    """
+    if not 1 <= data_groups <= DATA_GROUPS_MAX:
+        raise ValueError(f"data_groups must be 1 to {DATA_GROUPS_MAX}")
+    journal, states, replayed, clean = recover(
+        disk, random, options or JournalOptions(), data_groups
+    )
+    loop = asyncio.get_running_loop()
+    store = Store(loop, journal, states, clock, fatal, workers)
+    client = LocalClient(store, clock, random)
+
+    def accept(accepting: bool) -> None:
+        client.accepting = accepting
+
+    housekeeper = Housekeeper(loop, store, disk, workers, accept, reserve_bytes)
+    return LocalStore(store, client, housekeeper, replayed, clean)

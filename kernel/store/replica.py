@@ -1,0 +1,249 @@
+"""One Raft group on this node: core, state machine, the entry being filled, the dispatchers.
+
+The store drives it: `fill` is what clients ask for, `close` proposes it, `commit` applies what has
+become durable, answers those who waited and hands out messages. Nothing here does I/O.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from ..broker import commands
+from ..broker.dispatcher import Dispatcher
+from ..broker.machine import Machine, Observer, Retention
+from ..broker.state import GroupState, QueueState, RouterState, TopicState
+from ..client import Settlement
+from ..errors import Code, KernelError
+from ..ids import QueueId, RaftGroup
+from ..limits import MARK_AHEAD, SETTLE_COUNT
+from ..log.entry import base_time_ms
+from ..model import Reason, Route, TopicInfo
+from .log_clock import LogClock
+from .open_entry import Completion, Filled, OpenEntry
+
+__all__ = ["Host", "MARK_AHEAD", "Replica", "base_time_ms"]
+
+
+class Host(Protocol):
+    """What a replica asks of the store it lives in."""
+
+    def entry(self, group: RaftGroup, index: int) -> bytes | None:
+        """A log entry, if it is in memory."""
+
+    def fetch(self, group: RaftGroup, index: int, done: Callable[[], None]) -> None:
+        """Read a log entry into memory, then call `done`."""
+
+    def dirty(self, replica: Replica, *, urgent: bool) -> None:
+        """The replica has something to propose: at the next commit, or within 5 ms."""
+
+    def call_later(self, delay_ms: int, action: Callable[[], None]) -> None:
+        """Call `action` after so long."""
+
+    def topic_changed(self, topic: TopicInfo, *, removed: bool) -> None:
+        """A definition changed."""
+
+    def router_changed(self, router: RouterState, *, removed: bool) -> None:
+        """A router changed."""
+
+    def route_changed(self, router: RouterState, route: Route, *, removed: bool) -> None:
+        """A route came or went."""
+
+    def unused(self, queue: QueueState) -> None:
+        """The last consumer of a queue has gone."""
+
+    def outbox_grew(self, replica: Replica) -> None:
+        """There are dead letters to send."""
+
+
+class Replica(Observer):
+    """One group at its leader."""
+
+    def __init__(
+        self, state: GroupState, host: Host, retention: Retention, clock: LogClock
+    ) -> None:
+        self.group = state.group
+        self.state = state
+        self.machine = Machine(state, retention, self)
+        self.open = OpenEntry()
+        self._host = host
+        self._clock = clock
+        self._dispatchers: dict[tuple[QueueId, str], Dispatcher] = {}
+        self._by_queue: dict[QueueId, list[Dispatcher]] = {}
+        self._waiting: dict[int, list[Completion | None]] = {}
+        self._appended: dict[QueueId, None] = {}
+        self._released: list[tuple[Dispatcher, list[int]]] = []
+        self._pump: dict[Dispatcher, None] = {}
+
+    # --- Proposing --------------------------------------------------------------------------
+
+    def close(self) -> list[Filled]:
+        """What is to be proposed now, as entries."""
+        return self.open.take(self._clock.now_ms())
+
+    def proposed(self, index: int, filled: Filled) -> None:
+        """`filled` has become entry `index` of the log."""
+        self._waiting[index] = filled.waiting
+
+    def apply(self, index: int, term: int, body: bytes) -> None:
+        """Apply a committed entry and answer those who waited for its batches."""
+        results = self.machine.apply(index, term, body)  # type: ignore[arg-type]
+        waiting = self._waiting.pop(index, None)
+        if waiting is not None:
+            for done, result in zip(waiting, results, strict=True):
+                if done is not None:
+                    done(result)
+
+    def dispatch(self) -> None:
+        """Hand out what the entries applied in this turn made ready."""
+        released, self._released = self._released, []
+        for dispatcher, offsets in released:
+            dispatcher.released(offsets)
+        appended, self._appended = self._appended, {}
+        for ident in appended:
+            for dispatcher in self._by_queue.get(ident, ()):
+                dispatcher.appended()
+        pump, self._pump = self._pump, {}
+        for dispatcher in pump:
+            dispatcher.pump()
+
+    # --- Dispatchers ------------------------------------------------------------------------
+
+    def dispatcher(self, ident: QueueId, group: str) -> Dispatcher:
+        """Dispatcher of a queue's group. Raises KernelError NOT_FOUND."""
+        found = self._dispatchers.get((ident, group))
+        if found is not None:
+            return found
+        queue = self.state.queues.get(ident)
+        if queue is None or group not in queue.groups:
+            raise KernelError(Code.NOT_FOUND, f"no group {group} on this topic")
+        found = Dispatcher(queue, group, self)
+        self._dispatchers[ident, group] = found
+        self._by_queue.setdefault(ident, []).append(found)
+        return found
+
+    def watch(self) -> None:
+        """Start dispatchers of queues whose messages must be looked after without consumers:
+        those with a TTL or a limit. For a new leader."""
+        for queue in self.state.queues.values():
+            self._watch_queue(queue)
+
+    def _watch_queue(self, queue: QueueState) -> None:
+        options = queue.topic.options
+        for group in queue.groups:
+            limited = options.messages_max is not None or options.message_ttl_ms is not None
+            if limited or queue.index.last_features():
+                self.dispatcher(queue.id, group).appended()
+
+    # --- dispatcher.Port --------------------------------------------------------------------
+
+    def entry(self, index: int) -> bytes | None:
+        """A log entry, if it is in memory."""
+        return self._host.entry(self.group, index)
+
+    def fetch(self, index: int, dispatcher: Dispatcher) -> None:
+        """Read a log entry, then pump."""
+        self._host.fetch(self.group, index, dispatcher.fetched)
+
+    def propose_settle(
+        self,
+        queue: QueueId,
+        group: str,
+        how: Settlement,
+        reason: Reason,
+        offsets: Sequence[int],
+        *,
+        urgent: bool,
+    ) -> None:
+        """Put a settlement into the open entry (hot)."""
+        self.open.add_settled(queue, group, how, reason, offsets)
+        self._host.dirty(self, urgent=urgent or self.open.settled_count >= SETTLE_COUNT)
+
+    def propose_mark(self, queue: QueueId, group: str, offset: int) -> None:
+        """Put a dispatch mark into the open entry."""
+        self.open.add_mark(queue, group, offset)
+        self._host.dirty(self, urgent=True)
+
+    def propose(
+        self, change: commands.Control, identity: tuple[int, int, int], done: Completion | None
+    ) -> None:
+        """Put an administrative command into the open entry."""
+        self.open.add_control(change, identity, done)
+        self._host.dirty(self, urgent=True)
+
+    def log_time_ms(self) -> int:
+        """Log time now."""
+        return self._clock.now_ms()
+
+    def wake(self, dispatcher: Dispatcher, delay_ms: int) -> None:
+        """Call `dispatcher.woken` after so long."""
+        self._host.call_later(delay_ms, dispatcher.woken)
+
+    def unused(self, queue: QueueState) -> None:
+        """The last consumer of a queue has gone."""
+        self._host.unused(queue)
+
+    # --- machine.Observer -------------------------------------------------------------------
+
+    def appended(self, queue: QueueState) -> None:
+        """Messages were added."""
+        if queue.id in self._by_queue:
+            self._appended[queue.id] = None
+        elif queue.topic.options.messages_max is not None or queue.index.last_features() or (
+            queue.topic.options.message_ttl_ms is not None
+        ):
+            for group in queue.groups:
+                self.dispatcher(queue.id, group)
+            self._appended[queue.id] = None
+
+    def released(
+        self, queue: QueueState, group: str, ranges: Sequence[tuple[int, int]]
+    ) -> None:
+        """Messages are ready again."""
+        dispatcher = self._dispatchers.get((queue.id, group))
+        if dispatcher is not None:
+            offsets = [each for first, count in ranges for each in range(first, first + count)]
+            self._released.append((dispatcher, offsets))
+
+    def marked(self, queue: QueueState, group: str) -> None:
+        """The dispatch mark moved ahead."""
+        dispatcher = self._dispatchers.get((queue.id, group))
+        if dispatcher is not None:
+            self._pump[dispatcher] = None
+
+    def purged(self, queue: QueueState, group: str) -> None:
+        """Everything ready was dropped."""
+        dispatcher = self._dispatchers.get((queue.id, group))
+        if dispatcher is not None:
+            dispatcher.purged()
+
+    def queues_changed(self, topic: TopicState) -> None:
+        """Settings changed: messages may be too many or too old now."""
+        for ref in topic.refs:
+            for dispatcher in self._by_queue.get(ref.id, ()):
+                self._appended[ref.id] = None
+                self._pump[dispatcher] = None
+
+    def queues_removed(self, queues: Sequence[QueueState]) -> None:
+        """Queues are gone: end their consumers."""
+        for queue in queues:
+            for dispatcher in self._by_queue.pop(queue.id, ()):
+                del self._dispatchers[queue.id, dispatcher.group]
+                name = queue.topic.name
+                dispatcher.end(KernelError(Code.NOT_FOUND, f"topic {name} was deleted"))
+
+    def topic_changed(self, topic: TopicInfo, *, removed: bool) -> None:
+        """A definition changed."""
+        self._host.topic_changed(topic, removed=removed)
+
+    def router_changed(self, router: RouterState, *, removed: bool) -> None:
+        """A router changed."""
+        self._host.router_changed(router, removed=removed)
+
+    def route_changed(self, router: RouterState, route: Route, *, removed: bool) -> None:
+        """A route came or went."""
+        self._host.route_changed(router, route, removed=removed)
+
+    def outbox_grew(self) -> None:
+        """There are dead letters to send."""
+        self._host.outbox_grew(self)

@@ -1,0 +1,143 @@
+"""What a gateway knows of topics, routers and routes: its cache of definitions, for look-ups.
+
+`version` rises with every change that could make a cached `Destinations` or `TopicInfo` stale.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from .errors import Code, KernelError
+from .model import QueueRef, Route, RouterInfo, RouterOptions, TopicInfo
+from .routing import RouteTable, resolve
+
+
+class Found:
+    """`Destinations`: topics, and a short cut for the common case of one queue."""
+
+    __slots__ = ("count", "limited", "single", "topics", "turn")
+
+    def __init__(self, topics: tuple[TopicInfo, ...]) -> None:
+        self.topics = topics
+        self.count = len(topics)
+        self.turn = 0
+        """Next queue for messages without ordering key, of topics with several."""
+        self.limited = any(each.options.messages_max is not None for each in topics)
+        self.single: QueueRef | None = None
+        if len(topics) == 1 and len(topics[0].queues) == 1 and not self.limited:
+            self.single = topics[0].queues[0]
+
+
+class Topology:
+    """Definitions by (tenant, name)."""
+
+    def __init__(self) -> None:
+        self.version = 1
+        self.topics: dict[tuple[str, str], TopicInfo] = {}
+        self._tables: dict[tuple[str, str], RouteTable] = {}
+        self._to: dict[tuple[str, str, str], dict[tuple[str, Route], None]] = {}
+        """(tenant, "topic" or "router", name) to the routes that lead there."""
+
+    def put_topic(self, topic: TopicInfo) -> None:
+        """A topic is new or has changed."""
+        self.topics[topic.tenant, topic.name] = topic
+        self.version += 1
+
+    def remove_topic(self, topic: TopicInfo) -> None:
+        """A topic is gone."""
+        known = self.topics.get((topic.tenant, topic.name))
+        if known is not None and known.id == topic.id:
+            del self.topics[topic.tenant, topic.name]
+            self.version += 1
+
+    def put_router(
+        self, tenant: str, name: str, options: RouterOptions, routes: Iterable[Route]
+    ) -> None:
+        """A router is new or has changed its options; `routes` are further ones it has."""
+        known = self._tables.get((tenant, name))
+        table = self._tables[tenant, name] = RouteTable(options)
+        for route in dict.fromkeys((*(known.routes if known is not None else ()), *routes)):
+            table.add(route)
+            self._note(tenant, name, route)
+        self.version += 1
+
+    def remove_router(self, tenant: str, name: str) -> None:
+        """A router is gone, with its routes."""
+        table = self._tables.pop((tenant, name), None)
+        if table is not None:
+            for route in table.routes:
+                self._forget(tenant, name, route)
+            self.version += 1
+
+    def add_route(self, tenant: str, router: str, route: Route) -> None:
+        """A route has come."""
+        table = self._tables[tenant, router]
+        if route not in table.routes:
+            table.add(route)
+            self._note(tenant, router, route)
+            self.version += 1
+
+    def remove_route(self, tenant: str, router: str, route: Route) -> None:
+        """A route has gone."""
+        table = self._tables.get((tenant, router))
+        if table is not None and route in table.routes:
+            table.remove(route)
+            self._forget(tenant, router, route)
+            self.version += 1
+
+    def _note(self, tenant: str, router: str, route: Route) -> None:
+        self._to.setdefault(_target(tenant, route), {})[router, route] = None
+
+    def _forget(self, tenant: str, router: str, route: Route) -> None:
+        key = _target(tenant, route)
+        routes = self._to.get(key)
+        if routes is not None:
+            routes.pop((router, route), None)
+            if not routes:
+                del self._to[key]
+
+    def routes_to(self, tenant: str, kind: str, name: str) -> list[tuple[str, Route]]:
+        """(router, route) pairs that lead to a "topic" or "router"."""
+        return list(self._to.get((tenant, kind, name), ()))
+
+    def router_options(self, tenant: str, name: str) -> RouterOptions | None:
+        """Options of a router; None if there is none."""
+        table = self._tables.get((tenant, name))
+        return table.options if table is not None else None
+
+    def router_info(self, tenant: str, name: str) -> RouterInfo | None:
+        """A router as adapters see it."""
+        table = self._tables.get((tenant, name))
+        if table is None:
+            return None
+        return RouterInfo(tenant, name, self.version, table.options, tuple(table.routes))
+
+    def has_route(self, tenant: str, router: str, route: Route) -> bool:
+        """Whether the route is there."""
+        table = self._tables.get((tenant, router))
+        return table is not None and route in table.routes
+
+    def route_count(self, tenant: str, router: str) -> int:
+        """Routes from a router."""
+        table = self._tables.get((tenant, router))
+        return len(table.routes) if table is not None else 0
+
+    def to_topic(self, topic: TopicInfo) -> Found:
+        """Destinations of a publish straight to one topic."""
+        return Found((topic,))
+
+    def find(
+        self, tenant: str, router: str, key: str, attributes: Mapping[str, object] | None
+    ) -> Found:
+        """Destinations of a publish. Raises KernelError NOT_FOUND if there is no such router."""
+        if (tenant, router) not in self._tables:
+            raise KernelError(Code.NOT_FOUND, f"no router {router}")
+        names = resolve(lambda name: self._tables.get((tenant, name)), router, key, attributes)
+        topics = (self.topics.get((tenant, name)) for name in names)
+        return Found(tuple(topic for topic in topics if topic is not None))
+
+
+def _target(tenant: str, route: Route) -> tuple[str, str, str]:
+    if route.topic is not None:
+        return tenant, "topic", route.topic
+    return tenant, "router", route.router or ""

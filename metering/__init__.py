@@ -1,0 +1,1 @@
+"""Counting what was served, per tenant, so that it can be billed and proved."""

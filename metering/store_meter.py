@@ -1,0 +1,89 @@
+"""The store's meter: cumulative counters of a state machine as rows.
+
+Apply adds; this module only looks. Every window the leader of a Raft group hands over its
+counters as of one log index, and the rows are those that grew since the last time. A window that
+is lost is made good by the next one, because the values are cumulative; the bill is the
+difference of two of them (billing.md 4.2).
+
+What the state machine promises:
+- a counter never falls. One that is forgotten and begun again has another `cum_since`: the log
+  index of the entry that began it.
+- `messages`, `size_bytes` and `units_4k` are those of the action (DESIGN.md 8): publish and route
+  count at append, deliver at a lease or dispatch, ack when a group is done with a message.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from metering.schema import Kind, QueueClass
+from metering.window import RowKey, RowValues, Window
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+@dataclass(frozen=True, slots=True)
+class StoreCounter:
+    """One cumulative counter of a state machine, as of a log index."""
+
+    tenant: str
+    topic: str
+    # The origin: the name an adapter registered, or `internal` for the server's own moves.
+    protocol: str
+    action: str
+    messages: int
+    size_bytes: int
+    units_4k: int
+    group: str = ""
+    queue_class: str = QueueClass.STANDARD
+    account: str = ""
+    cum_since: int = 0
+
+
+class StoreMeter:
+    """Turns the counters of one Raft group into windows of the rows that grew.
+
+    Memory: the last value of each counter, hence bounded by the state machine's own table.
+    """
+
+    def __init__(self, raft_group: int, *, region: str = "") -> None:
+        self._raft_group = raft_group
+        self._region = region
+        self._last: dict[RowKey, int] = {}
+
+    def observe(
+        self, start_us: int, end_us: int, log_index: int, counters: Iterable[StoreCounter]
+    ) -> Window | None:
+        """The rows of the window [start_us, end_us) with the counters as of `log_index`.
+
+        None if no counter grew. The window lies in one hour; counters that are missing are
+        forgotten here as well.
+        """
+        rows: dict[RowKey, RowValues] = {}
+        current: dict[RowKey, int] = {}
+        for counter in counters:
+            key = RowKey(
+                kind=Kind.STORE,
+                tenant=counter.tenant,
+                account=counter.account,
+                protocol=counter.protocol,
+                action=counter.action,
+                topic=counter.topic,
+                group=counter.group,
+                queue_class=counter.queue_class,
+                region=self._region,
+                raft_group=self._raft_group,
+                cum_since=counter.cum_since,
+            )
+            current[key] = counter.messages
+            if self._last.get(key) != counter.messages:
+                rows[key] = RowValues(
+                    log_index=log_index,
+                    cum_messages=counter.messages,
+                    cum_bytes=counter.size_bytes,
+                    cum_units_4k=counter.units_4k,
+                )
+        self._last = current
+        return Window(start_us, end_us, rows) if rows else None

@@ -1,0 +1,222 @@
+"""The billing job of one period: archive files in, one run's directory out.
+
+    usage/       Parquet: hourly usage (spark.usage)
+    quarantine/  Parquet: records that were not billed, with the reason
+    lines/       Parquet: rated lines with exact and shown amounts
+    invoices/    Parquet: one row a tenant
+    json/        one invoice a tenant, canonical JSON, named after the tenant
+
+Each table is made from the one before it as it was written, so that what is on disk is what was
+billed. `spark-submit jobs/bill.py --period 2026-11 --metering DIR --out DIR` runs it on a cluster
+whose machines share these directories; `weir bill` runs the same in one process.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import sys
+from dataclasses import dataclass
+from decimal import Decimal
+from functools import reduce
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - the name every Spark text uses
+
+from metering.schema import Kind
+from spark.invoice import EXACT, Invoice, Line
+from spark.jobs import rated_lines, usage_hourly
+from spark.session import apply_settings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import DataFrame, Row
+
+    from spark.archive import Archive
+    from spark.period import Period
+    from spark.pricebook import PriceBook
+
+# A file name has 255 bytes; a longer tenant name is replaced by its hash.
+_FILE_STEM_MAX = 200
+
+
+class BillError(RuntimeError):
+    """The run's own tables contradict each other: nothing of it is published."""
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """What the run read and what it left out. records = billed + duplicates + quarantined."""
+
+    records: int
+    duplicates: int
+    quarantined: int
+    counters_fallen: int
+    usage_rows: int
+    invoices: int
+    total: Decimal
+
+
+def execute(
+    session: SparkSession,
+    archive: Archive,
+    book: PriceBook,
+    period: Period,
+    run_id: str,
+    directory: Path,
+) -> Counts:
+    """Write all tables of a run into `directory`. Raises BillError, or what Spark raises."""
+    apply_settings(session)
+    stages = usage_hourly.build(session, archive.paths, period)
+    try:
+        _write(stages.usage, directory / "usage", run_id, period)
+        _write(stages.quarantine, directory / "quarantine", run_id, period)
+        read = _count_records(stages.records)
+    finally:
+        stages.records.unpersist()
+    usage = session.read.parquet(str(directory / "usage"))
+    usage_rows = _check_usage(usage, read)
+    rated = rated_lines.build(session, book, usage, period)
+    _write(rated.shown, directory / "lines", run_id, period)
+    lines = session.read.parquet(str(directory / "lines"))
+    exact = lines.drop("amount", "run_id", "period")
+    invoices = rated_lines.invoice_totals(book, exact).withColumns(
+        {
+            "currency": F.lit(book.currency),
+            "minor_digits": F.lit(book.minor_digits),
+            "price_book": F.lit(book.name),
+            "price_book_sha256": F.lit(book.sha256),
+        }
+    )
+    _write(invoices, directory / "invoices", run_id, period)
+    written = session.read.parquet(str(directory / "invoices"))
+    count, total = _write_json(_invoices(book, period, run_id, lines, written), directory / "json")
+    falls = session.read.parquet(str(directory / "quarantine")).where("reason = 'counter_fell'")
+    return Counts(
+        records=read["records"],
+        duplicates=read["records"] - read["unique"] - read["quarantined"],
+        quarantined=read["quarantined"],
+        counters_fallen=falls.count(),
+        usage_rows=usage_rows,
+        invoices=count,
+        total=total,
+    )
+
+
+def _write(frame: DataFrame, directory: Path, run_id: str, period: Period) -> None:
+    stamped = frame.withColumns({"run_id": F.lit(run_id), "period": F.lit(str(period))})
+    stamped.write.parquet(str(directory))
+
+
+def _count_records(records: DataFrame) -> dict[str, int]:
+    """Records read, identities billed, records in quarantine; messages of kinds that add up."""
+    conflict = F.col("conflict")
+    adds_up = ~conflict & (F.col("kind") != Kind.STORE.value)
+    row = records.agg(
+        F.sum("copies").alias("records"),
+        F.count(F.when(~conflict, 1)).alias("unique"),
+        F.sum(F.when(conflict, F.col("copies"))).alias("quarantined"),
+        F.sum(F.when(adds_up, F.col("messages"))).alias("messages"),
+    ).first()
+    return {} if row is None else {name: int(value or 0) for name, value in row.asDict().items()}
+
+
+def _check_usage(usage: DataFrame, read: dict[str, int]) -> int:
+    """The number of usage rows; raises BillError unless they add up to the records' messages."""
+    adds_up = F.when(F.col("kind") != Kind.STORE.value, F.col("messages"))
+    row = usage.agg(F.count(F.lit(1)).alias("rows"), F.sum(adds_up).alias("messages")).first()
+    rows, messages = (0, 0) if row is None else (int(row["rows"]), int(row["messages"] or 0))
+    if messages != read["messages"]:
+        raise BillError(f"usage has {messages} messages, its records have {read['messages']}")
+    return rows
+
+
+def _invoices(
+    book: PriceBook, period: Period, run_id: str, lines: DataFrame, invoices: DataFrame
+) -> Iterator[Invoice]:
+    """The invoices in order of tenant, read back from their tables."""
+    line_rows = lines.orderBy("tenant", "position").toLocalIterator()
+    waiting = next(line_rows, None)
+    for row in invoices.orderBy("tenant").toLocalIterator():
+        own: list[Line] = []
+        while waiting is not None and waiting["tenant"] == row["tenant"]:
+            own.append(_line(waiting))
+            waiting = next(line_rows, None)
+        yield Invoice(
+            tenant=row["tenant"],
+            period=str(period),
+            currency=row["currency"],
+            minor_digits=row["minor_digits"],
+            exact=row["exact"],
+            total=row["total"],
+            lines=tuple(own),
+            run_id=run_id,
+            price_book=book.name,
+            price_book_sha256=row["price_book_sha256"],
+        )
+    if waiting is not None:
+        raise BillError(f"the lines of {waiting['tenant']} belong to no invoice")
+
+
+def _line(row: Row) -> Line:
+    return Line(
+        tenant=row["tenant"],
+        position=row["position"],
+        sku=row["sku"],
+        price_id=row["price_id"],
+        tier=row["tier"],
+        title=row["title"],
+        quantity=int(row["quantity"]),
+        per=row["per"],
+        unit_price=row["unit_price"],
+        exact=row["exact"],
+        amount=row["amount"],
+    )
+
+
+def _write_json(invoices: Iterator[Invoice], directory: Path) -> tuple[int, Decimal]:
+    """(number of invoices, their total). Raises BillError for one that does not add up."""
+    directory.mkdir()
+    count, total = 0, Decimal(0)
+    for invoice in invoices:
+        shown = reduce(EXACT.add, (line.amount for line in invoice.lines), Decimal(0))
+        exact = reduce(EXACT.add, (line.exact for line in invoice.lines), Decimal(0))
+        if shown != invoice.total or exact != invoice.exact:
+            raise BillError(f"the invoice of {invoice.tenant} does not add up to its lines")
+        path = directory / f"{_file_stem(invoice.tenant)}.json"
+        path.write_text(invoice.to_json(), encoding="utf-8")
+        count, total = count + 1, EXACT.add(total, invoice.total)
+    return count, total
+
+
+def _file_stem(tenant: str) -> str:
+    stem = quote(tenant, safe="")
+    if len(stem) <= _FILE_STEM_MAX:
+        return stem
+    return hashlib.sha256(tenant.encode()).hexdigest()
+
+
+def main(arguments: list[str]) -> int:
+    """The entry of spark-submit: bills a period in the session that it opened."""
+    from spark import bill
+
+    parser = argparse.ArgumentParser(prog="bill")
+    parser.add_argument("--period", required=True, help="a month, such as 2026-11")
+    parser.add_argument("--metering", required=True, type=Path, help="the metering archive")
+    parser.add_argument("--out", required=True, type=Path, help="where the run's tables go")
+    parser.add_argument("--price-book", type=Path, help="YAML; Weir's own unless given")
+    options = parser.parse_args(arguments)
+    session = SparkSession.builder.appName("weir bill").getOrCreate()
+    summary = bill.run(
+        options.period, options.metering, options.out, options.price_book, session=session
+    )
+    sys.stdout.write(summary.to_json())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

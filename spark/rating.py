@@ -1,0 +1,201 @@
+"""From hourly usage to invoice lines: the rules, in plain exact decimals.
+
+The order of operations is fixed, and the Spark job (jobs/rated_lines.py) keeps the same:
+
+1. measure      the usage a SKU's meter matches, in its measure; never the server's own moves or
+                errors. One usage row may match several SKUs.
+2. multiplier   times the whole factors of its class and other dimensions (1 where none is given)
+3. version      by hour: each hour belongs to the price version in force at its start. A change
+                in mid-month splits the month's quantity into one pool for each version.
+4. free         the month's free quota is used up by the pools in order of time
+5. tiers        each pool's rest runs through the tiers of its version from the first one on; the
+                flat model is one open tier
+6. sum          quantity x unit price per line, exact, added up per tenant, exact
+7. rounding     once: the sum, half-even, to the currency's smallest coin. The shown amounts of
+                the lines are rounded down and the coins that are left go to the lines with the
+                largest remainders, so that the lines add up to the total.
+
+No step divides, and every step before the last traps inexact arithmetic: a result that needed
+rounding would be an error and not a wrong invoice.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from decimal import ROUND_FLOOR, ROUND_HALF_EVEN, Context, Decimal
+from functools import reduce
+from typing import TYPE_CHECKING
+
+from spark.invoice import EXACT, FREE_TIER, Invoice, Line
+from spark.period import Period, day_start_us
+from spark.pricebook import QUANTITY_MAX, Price, PriceBook, Sku
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from spark.usage import Usage
+
+# Rounding happens in this context and in no other.
+_ROUNDING = Context(prec=80)
+
+
+class RatingError(ValueError):
+    """Usage that the price book cannot rate; the message names SKU, tenant and time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """A price version's share of a period: hours from start_us up to end_us."""
+
+    number: int
+    start_us: int
+    end_us: int
+
+
+def versions(sku: Sku, period: Period) -> list[Version]:
+    """The price versions of a SKU that are in force in a period, in order of time."""
+    found = []
+    for number, price in enumerate(sku.prices):
+        start_us = max(period.start_us, day_start_us(price.first))
+        end_us = period.end_us
+        if price.end is not None:
+            end_us = min(end_us, day_start_us(price.end))
+        if start_us < end_us:
+            found.append(Version(number, start_us, end_us))
+    return found
+
+
+def quantity(sku: Sku, usage: Usage) -> int:
+    """What one usage row adds to a SKU, multiplied; 0 if its meter does not match."""
+    if not usage.billable:
+        return 0
+    for name, values in sku.filters:
+        if getattr(usage, name) not in values:
+            return 0
+    measured: int = getattr(usage, sku.measure)
+    for name, factors in sku.multipliers:
+        measured *= dict(factors).get(getattr(usage, name), 1)
+    return measured
+
+
+def rate(book: PriceBook, usage: Iterable[Usage], period: Period) -> list[Line]:
+    """The lines of a period without their shown amounts, ordered by tenant and position.
+
+    Raises RatingError for usage at a time without a price, or more than 10**18 - 1 units.
+    """
+    pools: dict[tuple[str, int, int], int] = defaultdict(int)
+    in_force = [versions(sku, period) for sku in book.skus]
+    for row in usage:
+        for number, sku in enumerate(book.skus):
+            units = quantity(sku, row)
+            if units:
+                version = _version_at(in_force[number], sku, row)
+                pools[row.tenant, number, version] += units
+    lines: list[Line] = []
+    free_left: dict[tuple[str, int], int] = {}
+    positions = line_positions(book)
+    for (tenant, number, version), units in sorted(pools.items()):
+        sku = book.skus[number]
+        if units > QUANTITY_MAX:
+            raise RatingError(f"{tenant} used {units} units of {sku.id}: at most {QUANTITY_MAX}")
+        left = free_left.get((tenant, number), sku.prices[version].free)
+        free = min(left, units)
+        free_left[tenant, number] = left - free
+        for tier, part, unit_price in _parts(sku.prices[version], free, units - free):
+            lines.append(
+                Line(
+                    tenant=tenant,
+                    position=positions[number, version, tier],
+                    sku=sku.id,
+                    price_id=sku.prices[version].id,
+                    tier=tier,
+                    title=sku.title,
+                    quantity=part,
+                    per=sku.prices[version].per,
+                    unit_price=unit_price,
+                    exact=EXACT.multiply(unit_price, Decimal(part)),
+                )
+            )
+    return lines
+
+
+def invoices(book: PriceBook, lines: Iterable[Line], period: Period, run_id: str) -> list[Invoice]:
+    """One invoice for each tenant with lines, in order of tenant: the one place of rounding."""
+    by_tenant: dict[str, list[Line]] = defaultdict(list)
+    for line in lines:
+        by_tenant[line.tenant].append(line)
+    result = []
+    for tenant, own in sorted(by_tenant.items()):
+        exact = reduce(EXACT.add, (line.exact for line in own), Decimal(0))
+        total = round_total(exact, book.minor_digits)
+        shown = shares([line.exact for line in own], total, book.minor_digits)
+        result.append(
+            Invoice(
+                tenant=tenant,
+                period=str(period),
+                currency=book.currency,
+                minor_digits=book.minor_digits,
+                exact=exact,
+                total=total,
+                lines=tuple(
+                    line.with_amount(amount) for line, amount in zip(own, shown, strict=True)
+                ),
+                run_id=run_id,
+                price_book=book.name,
+                price_book_sha256=book.sha256,
+            )
+        )
+    return result
+
+
+def round_total(exact: Decimal, minor_digits: int) -> Decimal:
+    """A sum in whole coins, half to even."""
+    return exact.quantize(Decimal(1).scaleb(-minor_digits), ROUND_HALF_EVEN, _ROUNDING)
+
+
+def shares(amounts: Sequence[Decimal], total: Decimal, minor_digits: int) -> list[Decimal]:
+    """The amounts (>= 0) in whole coins that add up to `total`, their rounded sum.
+
+    Each is rounded down; the coins left over go one each to the largest remainders, to the
+    earlier of equal ones.
+    """
+    coin = Decimal(1).scaleb(-minor_digits)
+    shown = [amount.quantize(coin, ROUND_FLOOR, _ROUNDING) for amount in amounts]
+    left = int(EXACT.divide(reduce(EXACT.subtract, shown, total), coin))
+    by_remainder = sorted(range(len(amounts)), key=lambda at: (shown[at] - amounts[at], at))
+    for at in by_remainder[:left]:
+        shown[at] = EXACT.add(shown[at], coin)
+    return shown
+
+
+def line_positions(book: PriceBook) -> dict[tuple[int, int, int], int]:
+    """The place of every possible line (SKU, version, tier) in any invoice of this book."""
+    order = [
+        (number, version, tier)
+        for number, sku in enumerate(book.skus)
+        for version, price in enumerate(sku.prices)
+        for tier in range(FREE_TIER, len(price.tiers))
+    ]
+    return {key: position for position, key in enumerate(order)}
+
+
+def _version_at(in_force: list[Version], sku: Sku, row: Usage) -> int:
+    for version in in_force:
+        if version.start_us <= row.hour_us < version.end_us:
+            return version.number
+    hour = datetime.fromtimestamp(row.hour_us // 1_000_000, UTC)
+    raise RatingError(f"{sku.id} has no price at {hour:%Y-%m-%d %H:%M} UTC; {row.tenant} used it")
+
+
+def _parts(price: Price, free: int, billed: int) -> Iterator[tuple[int, int, Decimal]]:
+    """(tier, units, unit price) of one pool: its free units, then its tiers; none without units."""
+    if free:
+        yield FREE_TIER, free, Decimal(0)
+    lower = 0
+    for tier, item in enumerate(price.tiers):
+        upper = billed if item.up_to is None else min(billed, item.up_to)
+        if upper > lower:
+            yield tier, upper - lower, item.unit_price
+            lower = upper

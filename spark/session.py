@@ -1,0 +1,126 @@
+"""The Spark session of the billing jobs, with every setting that a bill depends on.
+
+Needs the extra `spark` (pyspark, pandas < 3, pyarrow) and a Java runtime of version 17. On a
+cluster the same settings come in through `apply_settings`, whatever spark-submit was given.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import SparkSession
+
+JAVA_VERSION_MIN = 17
+
+# What decides values. Hours are of UTC; an overflow is an error and not a null; a decimal result
+# that needs more than 38 digits is an error and not a rounded number.
+VALUE_SETTINGS = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.ansi.enabled": "true",
+    "spark.sql.decimalOperations.allowPrecisionLoss": "false",
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+}
+
+# One machine with a few cores. More partitions than cores only cost scheduling (billing.md 5).
+_LOCAL_SETTINGS = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.sql.shuffle.partitions": "4",
+    "spark.sql.adaptive.enabled": "true",
+    "spark.sql.parquet.compression.codec": "zstd",
+    # Success markers and summary files in a run's directory say nothing that its rename does not.
+    "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
+}
+
+# Below a few million rows the JVM is done before its second compiler and its concurrent collector
+# have paid for themselves: start is 1.5 to 3 times as fast.
+QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+QUICK_ROWS_MAX = 5_000_000
+
+
+class SparkUnavailableError(RuntimeError):
+    """pyspark or Java is missing; the message says which, and what to do."""
+
+
+def check_available() -> None:
+    """Raises SparkUnavailableError unless a session can be opened here."""
+    if importlib.util.find_spec("pyspark") is None:
+        raise SparkUnavailableError(
+            "billing needs pyspark: pip install 'weir-mq[spark]' (460 MB to download)"
+        )
+    java = _java()
+    if java is None:
+        raise SparkUnavailableError(
+            f"billing needs Java {JAVA_VERSION_MIN}: install a JRE, or set JAVA_HOME"
+        )
+    found = subprocess.run([java, "-version"], capture_output=True, text=True, check=False)  # noqa: S603 - the java of JAVA_HOME or PATH
+    version = _major_version(found.stderr)
+    if version < JAVA_VERSION_MIN:
+        raise SparkUnavailableError(
+            f"billing needs Java {JAVA_VERSION_MIN} or newer, {java} is version {version}"
+        )
+
+
+@contextmanager
+def local_session(
+    *, cores: int = 2, driver_memory: str = "1g", quick: bool = True
+) -> Iterator[SparkSession]:
+    """A session of this process, stopped on leaving.
+
+    Raises SparkUnavailableError. `quick` starts the JVM for a small job (see QUICK_ROWS_MAX).
+    """
+    check_available()
+    from pyspark.sql import SparkSession
+
+    # Workers and driver take the interpreter and the address that run here, whatever a shim or
+    # the host's own name would say.
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    builder = SparkSession.builder.master(f"local[{cores}]").appName("weir bill")
+    builder = builder.config("spark.driver.memory", driver_memory)
+    if quick:
+        builder = builder.config("spark.driver.extraJavaOptions", QUICK_JAVA)
+    for name, value in {**VALUE_SETTINGS, **_LOCAL_SETTINGS}.items():
+        builder = builder.config(name, value)
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("ERROR")
+    try:
+        yield session
+    finally:
+        session.stop()
+
+
+def apply_settings(session: SparkSession) -> None:
+    """Give a session that someone else opened the settings that decide values."""
+    for name, value in VALUE_SETTINGS.items():
+        session.conf.set(name, value)
+
+
+def _java() -> str | None:
+    home = os.environ.get("JAVA_HOME")
+    if home and (Path(home) / "bin" / "java").exists():
+        return str(Path(home) / "bin" / "java")
+    return shutil.which("java")
+
+
+def _major_version(text: str) -> int:
+    """17 in `openjdk version "17.0.15"`, 8 in `java version "1.8.0"`, 0 if there is none."""
+    parts = text.split('"')
+    if len(parts) < 2:
+        return 0
+    numbers = parts[1].split(".")
+    major = numbers[1] if numbers[0] == "1" and len(numbers) > 1 else numbers[0]
+    digits = "".join(ch for ch in major if ch.isdigit())
+    return int(digits or 0)

@@ -1,0 +1,102 @@
+"""A loopback HTTP server around the codecs, for real clients to talk to."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from adapters.sqs import wire
+from adapters.sqs.errors import SqsError
+from adapters.sqs.http import HttpRequest
+from adapters.sqs.shape_base import Shape
+from adapters.sqs.shapes import Call
+
+REQUEST_ID = "7a62c49f-347e-4fc4-9331-6e8e7a96aa73"
+
+Answer = Callable[[Call], Shape | None]
+
+
+class Loopback:
+    """Decodes each request, answers with `answer`, keeps calls and raw requests."""
+
+    def __init__(self) -> None:
+        self.url = ""
+        self.answer: Answer = lambda call: None
+        self.calls: list[Call] = []
+        self.requests: list[HttpRequest] = []
+
+    def handle(self, request: HttpRequest):
+        self.requests.append(request)
+        protocol = wire.select(request)
+        try:
+            call = protocol.decode(request)
+            self.calls.append(call)
+            return protocol.encode_result(call.action, self.answer(call), REQUEST_ID)
+        except SqsError as error:
+            return protocol.encode_error(error, REQUEST_ID)
+
+
+def _handler(loopback: Loopback) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def _serve(self) -> None:
+            path, _, query = self.path.partition("?")
+            length = int(self.headers.get("content-length", 0))
+            headers = [
+                (name.lower().encode(), value.encode()) for name, value in self.headers.items()
+            ]
+            response = loopback.handle(
+                HttpRequest(
+                    self.command, path.encode(), query.encode(), headers, self.rfile.read(length)
+                )
+            )
+            self.send_response(response.status)
+            for name, value in response.headers:
+                self.send_header(name.decode(), value.decode())
+            self.end_headers()
+            self.wfile.write(response.body)
+
+        do_GET = _serve
+        do_POST = _serve
+
+        def log_message(self, *args: object) -> None:
+            pass
+
+    return Handler
+
+
+@pytest.fixture
+def loopback() -> Iterator[Loopback]:
+    loopback = Loopback()
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(loopback))
+    server.daemon_threads = True
+    loopback.url = f"http://127.0.0.1:{server.server_address[1]}"
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    try:
+        yield loopback
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+@pytest.fixture
+def json_client(loopback: Loopback):
+    import boto3
+    from botocore.config import Config
+
+    client = boto3.client(
+        "sqs",
+        endpoint_url=loopback.url,
+        region_name="eu-central-1",
+        aws_access_key_id="weir",
+        aws_secret_access_key="weir-secret",
+        config=Config(retries={"total_max_attempts": 1}),
+    )
+    yield client
+    client.close()

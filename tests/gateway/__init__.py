@@ -1,0 +1,1 @@
+"""Tests of the composition root: configuration, command line, assembly."""

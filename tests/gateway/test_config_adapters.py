@@ -1,0 +1,43 @@
+"""protocols.yaml and the adapters say the same: names, defaults, mechanisms."""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import fields
+
+import msgspec
+import pytest
+
+from adapters.amqp.handshake import MECHANISMS, AmqpSettings
+from gateway.config import load
+
+
+def test_amqp_shows_every_setting_of_its_adapter_with_its_default() -> None:
+    shown = load(environ={}).settings.protocols["amqp"].values()
+    known = {field.name: field.default for field in fields(AmqpSettings)}
+    # An empty version stands for Weir's own, which the gateway fills in.
+    assert shown.pop("version") == ""
+    del known["version"]
+    assert shown == known
+
+
+def test_what_amqp_is_set_to_makes_settings_of_its_adapter() -> None:
+    changes = ["amqp.limits.frame_max=8192", "amqp.options.product=RabbitMQ"]
+    protocol = load(assignments=changes, environ={}).settings.protocols["amqp"]
+    settings = msgspec.convert(protocol.values(), AmqpSettings)
+    assert (settings.frame_max, settings.product) == (8192, "RabbitMQ")
+
+
+def test_amqp_offers_the_mechanisms_it_shows() -> None:
+    shown = load(environ={}).settings.protocols["amqp"].auth.methods
+    assert tuple(shown) == MECHANISMS
+
+
+@pytest.mark.parametrize(
+    "name", [name for name, p in load(environ={}).settings.protocols.items() if p.enabled]
+)
+def test_the_adapter_of_a_served_protocol_is_there(name: str) -> None:
+    adapter = load(environ={}).settings.protocols[name].adapter
+    assert adapter is not None
+    module, _, attribute = adapter.partition(":")
+    assert isinstance(getattr(importlib.import_module(module), attribute), type)

@@ -1,0 +1,163 @@
+"""Power loss at every boundary of a fixed run: what was acknowledged is there, in order."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+
+from tests.kernel.log.harness import History, Store, body_of, close_cleanly, new_disk, run_workload
+from tests.simulator.disk import SimulatedDisk
+
+COMMITS = 150
+
+UNSYNCED = ("written", "fdatasync", "create", "allocate", "rename", "remove")
+"""Boundaries at which something is on its way: only there can a torn cut differ."""
+
+
+class Sweep:
+    """Takes a copy of the disk at boundaries, and recovers each."""
+
+    def __init__(self, disk: SimulatedDisk, history: History, *, torn: bool) -> None:
+        self.disk = disk
+        self.history = history
+        self.torn = torn
+        self.recoveries = 0
+        self.kinds: dict[str, int] = {}
+
+    def __call__(self, boundary: int, what: str) -> None:
+        kind = what.split()[0]
+        if self.torn != (kind in UNSYNCED):
+            return
+        self.kinds[kind] = self.kinds.get(kind, 0) + 1
+        after = self.disk.crashed_copy(boundary if self.torn else None)
+        self.verify(after, boundary)
+
+    def verify(self, disk: SimulatedDisk, boundary: int) -> None:
+        history = copy.copy(self.history)
+        history.bodies = {group: list(bodies) for group, bodies in self.history.bodies.items()}
+        history.acked = dict(self.history.acked)
+        try:
+            store = Store(disk, history)
+            store.check()
+            # It can go on, and what it then acknowledges survives the next power loss.
+            store.append(0, body_of([b"after the crash"]))
+            store.commit()
+            again = Store(disk.crashed_copy(), history)
+            again.check(complete=False)
+        except Exception as error:
+            raise AssertionError(f"boundary {boundary}") from error
+        self.recoveries += 1
+
+
+@pytest.mark.parametrize("torn", [False, True], ids=["clean", "torn"])
+def test_nothing_acknowledged_is_lost_at_any_boundary(torn: bool) -> None:
+    disk = new_disk()
+    history = History()
+    store = Store(disk, history)
+    sweep = Sweep(disk, history, torn=torn)
+    disk.on_boundary = sweep
+    before = disk.syncs
+
+    run_workload(store, seed=7, commits=COMMITS)
+
+    statistics = store.journal.statistics()
+    assert disk.syncs - before >= 150
+    assert sum(len(bodies) for bodies in history.bodies.values()) >= 200
+    assert statistics.rewrites >= 3
+    assert sweep.recoveries >= 300
+    if not torn:
+        assert sweep.kinds["sync_directory"] >= 10
+        assert sweep.kinds["synced"] >= 150
+    store.check()
+
+
+def test_a_crash_inside_recovery_changes_nothing() -> None:
+    """Recovery of a torn disk, cut at each of its own boundaries, twice over."""
+    disk = new_disk()
+    history = History()
+    store = Store(disk, history)
+    run_workload(store, seed=3, commits=12)
+    store.append(1, body_of([b"x" * 3000]))
+    batch = store.journal.begin()
+    assert batch is not None
+    batch.run()
+    disk.stop()
+    copies = 0
+
+    def recover_and_cut(source: SimulatedDisk, depth: int) -> None:
+        nonlocal copies
+
+        def cut(boundary: int, what: str) -> None:
+            nonlocal copies
+            copies += 1
+            for seed in (None, boundary):
+                after = source.crashed_copy(seed)
+                if depth:
+                    recover_and_cut(after, depth - 1)
+                else:
+                    Store(after, copy.deepcopy(history)).check()
+
+        source.on_boundary = cut
+        recovered = Store(source, copy.deepcopy(history))
+        source.on_boundary = None
+        recovered.check()
+        assert recovered.recovered.records_copied > 0 or not recovered.recovered.clean
+
+    recover_and_cut(disk.killed_copy(), 1)
+    assert copies > 100
+
+
+def test_the_copy_of_the_tail_makes_the_page_cache_durable() -> None:
+    """A sync fails, pages are marked clean, the process ends: the next one must not trust them."""
+    disk = new_disk()
+    history = History()
+    store = Store(disk, history)
+    run_workload(store, seed=5, commits=20)
+    disk.fail("fdatasync", OSError(5, "Input/output error"))
+    store.append(0, body_of([b"never synced"]))
+    batch = store.journal.begin()
+    assert batch is not None
+    with pytest.raises(OSError, match="Input/output"):
+        batch.run()
+
+    killed = disk.killed_copy()
+    second = Store(killed, history)
+    second.check()
+    assert second.recovered.records_copied == 1
+    last = second.journal.last_index(0)
+    history.acked[0] = last  # the second process may have shown it to anybody
+
+    third = Store(killed.crashed_copy(), history)
+    third.check()
+    assert third.journal.last_index(0) == last
+
+
+def test_a_clean_end_needs_no_copy() -> None:
+    disk = new_disk()
+    history = History()
+    store = Store(disk, history)
+    run_workload(store, seed=5, commits=20)
+    close_cleanly(store)
+
+    again = Store(disk.crashed_copy(), history)
+
+    assert again.recovered.clean
+    assert again.recovered.records_copied == 0
+    assert again.replayed == []
+    again.check()
+    run_workload(again, seed=6, commits=5)
+    again.check()
+    assert not Store(disk.crashed_copy(), history).recovered.damaged
+
+
+def test_a_second_run_after_an_unclean_one_is_not_taken_for_clean() -> None:
+    disk = new_disk()
+    history = History()
+    store = Store(disk, history)
+    store.append(0, body_of([b"one"]))
+    store.commit()
+    close_cleanly(store)
+    store = Store(disk.crashed_copy(), history)
+    assert store.recovered.clean
+    assert not Store(store.disk.crashed_copy(), history).recovered.clean

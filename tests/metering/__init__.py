@@ -1,0 +1,1 @@
+"""The meters, their records, the way to the log and the archive."""

@@ -1,0 +1,1 @@
+"""Style as tests: sizes, names, paths, generated pages, packaging."""
