@@ -15,10 +15,10 @@ Flow control is the event loop's own, in both directions:
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar, cast
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Coroutine, Iterable, Mapping
 
     from adapters.base import ListenerAddress
 
@@ -55,6 +55,9 @@ class StreamProtocol(asyncio.Protocol):
     def received(self, data: bytes) -> None:
         """One socket read brought these bytes."""
 
+    def turn_ending(self) -> None:
+        """`out` is about to be written: the last moment to add to it in this turn."""
+
     def writing_paused(self) -> None:
         """The peer does not read fast enough: produce no more."""
 
@@ -74,7 +77,9 @@ class StreamProtocol(asyncio.Protocol):
 
     def flush(self) -> None:
         """Write `out` now, in one call."""
+        # First, so that `turn_ending` can ask for another turn.
         self._write_scheduled = False
+        self.turn_ending()
         out = self.out
         if not out:
             return
@@ -134,8 +139,8 @@ class StreamProtocol(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Called by the event loop."""
-        assert isinstance(transport, asyncio.Transport)
-        self.transport = transport
+        # uvloop's transports are none of asyncio's classes.
+        self.transport = cast("asyncio.Transport", transport)
         transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES_MAX)
         self.opened()
 
@@ -160,6 +165,31 @@ class StreamProtocol(asyncio.Protocol):
         self._closing = True
         self.out.clear()
         self.closed(exc)
+
+
+class Tasks:
+    """Tasks of one owner that start at any time and all end with it.
+
+    An `asyncio.TaskGroup` would end them all when one fails; these are strangers to one another.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def start(self, work: Coroutine[object, object, None]) -> asyncio.Task[None]:
+        """Run a coroutine that deals with its own errors."""
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    async def stop(self) -> None:
+        """Cancel what runs, and wait for it."""
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 ProtocolT = TypeVar("ProtocolT", bound=StreamProtocol)

@@ -233,7 +233,7 @@ def canonical_queries(pairs: list[tuple[bytes, bytes]]) -> list[bytes]:
     """
     if not pairs:
         return [b""]
-    by_rule = _joined([(_encoded(name), _encoded(value)) for name, value in pairs if name or value])
+    by_rule = _joined([(_encoded(name), _encoded(value)) for name, value in pairs])
     as_sent = _joined(pairs)
     return [by_rule] if by_rule == as_sent else [by_rule, as_sent]
 

@@ -85,6 +85,7 @@ def measure(row: Row, options: argparse.Namespace, how: Circumstances) -> tuple[
         for broker in session.brokers.values():
             broker.close()
         shutil.rmtree(folder, ignore_errors=True)
+    session.note_others()
     outcome.notes.extend(session.notes)
     return section(row.title, outcome, how), measured
 

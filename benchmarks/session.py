@@ -24,6 +24,7 @@ from gateway.bench.report import LoadReport
 
 ROOT = Path(__file__).parents[1]
 RUN_TIMEOUT_S = 1800.0  # a million messages through a slow peer, and no more
+QUIET_SHARE = 0.25  # of a core: interrupts and this program's own talk stay below
 
 Measure = Callable[[], dict[str, float] | None]
 
@@ -38,6 +39,7 @@ class Session:
     duration_s: float = 10.0
     cold_messages: int = 1_000_000
     notes: list[str] = field(default_factory=list)
+    others_share_max: float = 0.0
 
     def say(self, text: str) -> None:
         """Talk to the person who waits, on stderr."""
@@ -71,7 +73,15 @@ class Session:
         report = msgspec.json.decode(done.stdout, type=LoadReport)
         return report if self._counts(broker, report) else None
 
+    def note_others(self) -> None:
+        """Say so when something else was busy during the runs."""
+        if self.others_share_max > QUIET_SHARE:
+            share = f"{self.others_share_max:.0%}"
+            self.note(f"The machine was not quiet: others used up to {share} of a core.")
+
     def _counts(self, broker: Broker, report: LoadReport) -> bool:
+        if report.server is not None:
+            self.others_share_max = max(self.others_share_max, report.server.others_cpu_share)
         if report.generator_saturated and not report.settings["rate"]:
             worst = max(report.generators, key=lambda part: part.cpu_share)
             self.note(

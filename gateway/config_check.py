@@ -25,7 +25,6 @@ ANY = "*"
 NOT_SERVED_YET: tuple[Finding, ...] = (
     (("node", "role"), "this version runs gateway and store in one process"),
     (("node", "workers"), "this version runs one gateway process"),
-    (("node", "admin"), "this version has no admin API"),
     (("node", "store"), "this version has its store inside the process"),
     (("tenants",), "this version has the one tenant 'default'"),
     (("names",), "this version has neither aliases nor the topic tree"),

@@ -16,18 +16,22 @@ from .client import (
     DeleteRouter,
     DeleteTopic,
     PurgeTopic,
+    PutRecord,
     PutRoute,
     PutRouter,
     PutTopic,
 )
 from .errors import Code, KernelError
-from .ids import QUEUES_PER_TOPIC_MAX, Offset, RaftGroup, home_of
+from .ids import METADATA_GROUP, QUEUES_PER_TOPIC_MAX, Offset, RaftGroup, home_of
 from .limits import GROUP_NAME_BYTES_MAX, NAME_BYTES_MAX
 from .model import RouterOptions, TopicInfo
 from .placement import home_group
 from .store.node import Store
 from .store.volatile import VOLATILE_GROUP
 from .topology import Topology
+
+
+
 
 
 class Administrator:
@@ -46,6 +50,9 @@ class Administrator:
 
     async def administer(self, change: Administration) -> object:
         """Make a change (see its docstring for the result and the errors)."""
+        if isinstance(change, PutRecord):
+            put = commands.PutRecord(change.key, change.value, change.expected)
+            return await self._propose(METADATA_GROUP, put)
         name = change.router if isinstance(change, PutRoute | DeleteRoute) else change.name
         _check_name(change.tenant, NAME_BYTES_MAX, "tenant")
         _check_name(name, NAME_BYTES_MAX, "name")
@@ -73,6 +80,7 @@ class Administrator:
         if isinstance(change, PutRoute):
             await self._put_route(change)
             return None
+        assert isinstance(change, DeleteRoute)
         return await self._delete_route(change)
 
     async def _propose(self, group: RaftGroup, change: commands.Control) -> object:
@@ -166,8 +174,8 @@ class Administrator:
             replica = self._store.replica(ref.group)
             for name in topic.groups:
                 dispatcher = replica.dispatcher(ref.id, name)
-                ready += dispatcher.ready.count
-                consumers += sum(1 for each in dispatcher.consumers if not each.spec.pull)
+                ready += dispatcher.ready_count
+                consumers += dispatcher.consumer_count
         if change.if_unused and consumers:
             raise KernelError(Code.IN_USE, f"topic {change.name} has consumers")
         if change.if_empty and ready:
@@ -196,7 +204,8 @@ class Administrator:
                     ref.id,
                     change.group,
                     Offset(dispatcher.queue.index.tail),
-                    tuple(Offset(each) for each in dispatcher.holds()),
+                    () if change.in_flight else tuple(map(Offset, dispatcher.holds())),
+                    change.in_flight,
                 ),
             )
             purged += result if isinstance(result, int) else 0

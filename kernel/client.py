@@ -18,7 +18,7 @@ them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
@@ -89,6 +89,15 @@ class PublishBatch(Protocol):
     """Messages added."""
     size_bytes: int
     """Their bytes, headers included."""
+
+    def place(self, position: int) -> tuple[QueueId, Offset] | None:
+        """After completion: queue and offset of a message (of its first destination); None if it
+        failed or went to something volatile."""
+
+    @property
+    def duplicates(self) -> Mapping[int, bytes] | None:
+        """After completion: position to the uid of the original, for messages that the topic's
+        deduplication window has dropped; `place` then tells the original's."""
 
     @property
     def failures(self) -> Mapping[int, KernelError] | None:
@@ -175,16 +184,44 @@ class ConsumerSpec:
 
     topic: TopicInfo
     group: str
-    session: Session
+    session: Session | None
+    """Holder of the leases; None only with `lease_ms`."""
     priority: int = 0
     """Higher ones are served first while they have credit; equals in turn."""
     exclusive: bool = False
     """Refuse with LOCKED if the group has a consumer, and keep others out."""
     auto_ack: bool = False
     """A delivery is acked by handing it to the sink (at most once)."""
+    lease_ms: int | None = None
+    """Deliveries are leased for so long, by the log, instead of until the session's end."""
     pull: bool = False
     """Stands for single receives, not for a waiting consumer: not counted as one."""
     tag: object = None
+
+
+class LeaseVerb(Enum):
+    """What happens to a message leased by token."""
+
+    ACK = 1
+    """Done with. Also while the lease has run out, as long as nobody got the message since."""
+    RELEASE = 2
+    """Ready again after `delay_ms`; the delivery counts as an attempt."""
+    RETURN = 3
+    """Ready again after `delay_ms`; the delivery does not count as an attempt."""
+    EXTEND = 4
+    """Leased until `delay_ms` from now; the token stays."""
+    DEAD_LETTER = 5
+    """To the group's dead-letter target, or gone if it has none."""
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseChange:
+    """One lease and what is to happen to it."""
+
+    token: bytes
+    verb: LeaseVerb
+    delay_ms: int = 0
+    reason: Reason = Reason.REJECTED
 
 
 class SettleSink(Protocol):
@@ -259,11 +296,13 @@ class DeleteTopic:
 
 @dataclass(frozen=True, slots=True)
 class PurgeTopic:
-    """Drop every ready message of the group addressed (leased ones stay). Returns their number."""
+    """Drop every ready message of the group addressed; returns their number. Leased ones stay."""
 
     tenant: str
     name: str
     group: str
+    in_flight: bool = False
+    """Drop the leased ones too, and forget the deduplication window."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -303,8 +342,18 @@ class DeleteRoute:
     route: Route
 
 
+@dataclass(frozen=True, slots=True)
+class PutRecord:
+    """Set or (value None) remove a metadata record: users, policies, nodes. The kernel does not
+    look inside. Returns its new version; ALREADY_EXISTS if `expected` is not its version now."""
+
+    key: str
+    value: bytes | None
+    expected: int | None = None
+
+
 Administration = (
-    PutTopic | DeleteTopic | PurgeTopic | PutRouter | DeleteRouter | PutRoute | DeleteRoute
+    PutTopic | DeleteTopic | PurgeTopic | PutRouter | DeleteRouter | PutRoute | DeleteRoute | PutRecord
 )
 
 
@@ -378,6 +427,24 @@ class Client(Protocol):
 
     async def receive(self, spec: ReceiveSpec) -> Received:
         """Pull messages (see ReceiveSpec). Raises KernelError: NOT_FOUND, LIMIT_EXCEEDED."""
+
+    async def settle_leases(
+        self, topic: TopicInfo, group: str, changes: Sequence[LeaseChange]
+    ) -> Sequence[KernelError | None]:
+        """Change leases by token; per change None, once it is on disk, or LEASE_LOST (expired and
+        given to somebody else, settled, or not a token of this topic)."""
+
+    async def peek(
+        self, topic: TopicInfo, number: int, offset: Offset, messages: int
+    ) -> Sequence[tuple[Offset, bytes]]:
+        """Up to `messages` (offset, slot) pairs of queue `number` from `offset` on, whatever
+        their state, without leasing them; those gone from disk are left out."""
+
+    def records(self, prefix: str) -> Mapping[str, tuple[int, bytes]]:
+        """(version, value) of the metadata records whose key begins so."""
+
+    def watch_records(self, action: Callable[[str, bytes | None], None]) -> None:
+        """Have every change of a metadata record told to `action`."""
 
     async def administer(self, change: Administration) -> object:
         """Make a change; returns what the command's docstring says, once it is on disk."""

@@ -11,6 +11,8 @@ from typing import NewType
 RaftGroup = NewType("RaftGroup", int)
 """Number of a Raft group: 0 is the metadata group, data groups follow, then the volatile one."""
 
+METADATA_GROUP = RaftGroup(0)
+
 LogIndex = NewType("LogIndex", int)
 """Position of an entry in one Raft group's log, from 1. Never a message's offset."""
 

@@ -25,6 +25,9 @@ message larger than this makes an entry of its own."""
 ENTRY_SLOTS_MAX = 8_192
 """An entry is closed at so many messages: bounds the time of one apply (a few ms)."""
 
+ENTRY_BATCHES_MAX = 60_000
+"""Batches of one entry: their number is a u16."""
+
 PROPOSAL_BYTES_MAX = 64 * 1024 * 1024
 """Bytes submitted and not yet on disk, per store; above it publishes are refused with BUSY.
 At 100 MB/s of disk this is over half a second of work: more would only add latency."""

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import cast
 
 from .administration import Administrator
-from .broker.dispatcher import DispatchedConsumer, Dispatcher
+from .broker.consumers import DispatchedConsumer
+from .broker.dispatcher import Dispatcher
 from .broker.state import QueueState, RouterState
 from .client import (
     Administration,
@@ -21,9 +22,9 @@ from .client import (
     Consumer,
     ConsumerSink,
     ConsumerSpec,
-    Deliveries,
     DeleteTopic,
     Destinations,
+    LeaseChange,
     PublishBatch,
     PublishSink,
     Received,
@@ -33,7 +34,7 @@ from .client import (
     SettleSink,
 )
 from .errors import Code, KernelError
-from .ids import RaftGroup, SessionId
+from .ids import METADATA_GROUP, Offset, QueueId, RaftGroup, SessionId
 from .limits import (
     PROPOSAL_BYTES_MAX,
     PUBLISH_DEADLINE_MS,
@@ -50,9 +51,11 @@ from .model import (
     TopicInfo,
     TopicStatistics,
 )
+from .log import entry as entries
 from .ports import Clock, Random
 from .origins import Origins
 from .publish import Batch, Part
+from .pull import Pull, decode_token
 from .store.dead_letters import DeadLetterSender
 from .store.node import Store
 from .store.replica import Replica
@@ -87,25 +90,6 @@ class LocalSession:
             self._client.end_session(self)
 
 
-class _Pull:
-    """Sink of one pull: the first delivery ends it."""
-
-    __slots__ = ("result",)
-
-    def __init__(self, result: asyncio.Future[Deliveries | None]) -> None:
-        self.result = result
-
-    def deliver(self, consumer: Consumer, deliveries: Deliveries) -> None:
-        """The messages have come."""
-        if not self.result.done():
-            self.result.set_result(deliveries)
-
-    def consumer_ended(self, consumer: Consumer, error: KernelError) -> None:
-        """The topic is gone."""
-        if not self.result.done():
-            self.result.set_exception(error)
-
-
 class LocalClient:
     """`client.Client` over a `Store` in this process."""
 
@@ -126,6 +110,7 @@ class LocalClient:
         self._deadline_timer: asyncio.TimerHandle | None = None
         self._administrator = Administrator(store, self.topology, self._next_identity)
         self._dead_letters = DeadLetterSender(store, self)
+        self._watchers: list[Callable[[str, bytes | None], None]] = []
         self._owned: dict[SessionId, dict[tuple[str, str], None]] = {}
         self._background: set[asyncio.Task[object]] = set()
         for replica in store.replicas():
@@ -348,45 +333,155 @@ class LocalClient:
         raise KernelError(Code.NOT_FOUND, f"topic {topic.name} was deleted")
 
     async def receive(self, spec: ReceiveSpec) -> Received:
-        """Pull messages with leases of the session."""
-        session = cast(LocalSession, spec.session)
-        dispatcher = self._dispatcher(spec.topic, spec.group)
-        if not dispatcher.ready.count and not spec.wait_ms:
+        """Pull messages (see `client.ReceiveSpec`)."""
+        ready = 0
+        for number in range(len(spec.topic.queues)):
+            dispatcher = self._dispatcher(spec.topic, spec.group, number)
+            if dispatcher.leased_count >= dispatcher.queue.topic.groups[spec.group].in_flight_max:
+                raise KernelError(
+                    Code.LIMIT_EXCEEDED, f"group {spec.group} has in_flight_max messages in flight"
+                )
+            ready += dispatcher.ready_count
+        if not ready and not spec.wait_ms:
             return Received(None, None, (), 0)
-        result: asyncio.Future[Deliveries | None] = self._loop.create_future()
-        consumer = session.pulls.get((dispatcher.queue.id, spec.group))
-        if consumer is None or consumer.ended:
-            wanted = ConsumerSpec(spec.topic, spec.group, session, pull=True)
-            consumer = dispatcher.attach(wanted, _Pull(result))
-            session.pulls[dispatcher.queue.id, spec.group] = consumer
-        consumer.sink = _Pull(result)
-        consumer.grant(spec.messages)
-        await self._wait_for_pull(result, dispatcher, spec.wait_ms)
-        deliveries = result.result() if result.done() else None
-        consumer.grant(-consumer.credit)
-        return Received(deliveries, consumer, (), dispatcher.ready.count)
+        pull = Pull(self._loop)
+        consumers = self._pull_from(spec, pull)
+        try:
+            await self._wait_for_pull(pull, [each.dispatcher for each in consumers], spec.wait_ms)
+        except asyncio.CancelledError:
+            pull.abandoned = True
+            raise
+        finally:
+            pull.over()
+            for consumer in consumers:
+                consumer.credit = 0
+                if spec.session is None:
+                    consumer.cancel()
+        return pull.received(spec.session is not None)
+
+    def _pull_from(self, spec: ReceiveSpec, pull: Pull) -> list[DispatchedConsumer]:
+        """Consumers that stand for one pull, one on each queue of the topic."""
+        consumers: list[DispatchedConsumer] = []
+        for number in range(len(spec.topic.queues)):
+            dispatcher = self._dispatcher(spec.topic, spec.group, number)
+            key = (dispatcher.queue.id, spec.group)
+            session = cast("LocalSession | None", spec.session)
+            known = session.pulls.get(key) if session is not None else None
+            if known is None or known.ended:
+                lease_ms = None
+                if session is None:
+                    lease_ms = spec.lease_ms
+                    if lease_ms is None:
+                        lease_ms = dispatcher.queue.topic.groups[spec.group].lease_ms
+                wanted = ConsumerSpec(
+                    spec.topic, spec.group, spec.session, lease_ms=lease_ms, pull=True
+                )
+                known = dispatcher.attach(wanted, pull)
+                if session is not None:
+                    session.pulls[key] = known
+            known.sink = pull
+            consumers.append(known)
+        pull.begin(consumers, spec.messages)
+        return consumers
 
     async def _wait_for_pull(
-        self, result: asyncio.Future[Deliveries | None], dispatcher: Dispatcher, wait_ms: int
+        self, pull: Pull, dispatchers: Sequence[Dispatcher], wait_ms: int
     ) -> None:
         """Until the pull has messages, or its time is up and nothing is ready (messages that are
         ready may still have to be read from disk)."""
         deadline = self._clock.monotonic_ms() + wait_ms
-        while not result.done():
+        while not pull.done.done():
             left = deadline - self._clock.monotonic_ms()
-            if left <= 0 and not dispatcher.ready.count:
+            if left <= 0 and not pull.expecting and not any(
+                each.ready.count for each in dispatchers
+            ):
                 return
-            await asyncio.wait((result,), timeout=max(left, PULL_CHECK_MS) / 1000)
+            await asyncio.wait((pull.done,), timeout=max(left, PULL_CHECK_MS) / 1000)
+
+    async def settle_leases(
+        self, topic: TopicInfo, group: str, changes: Sequence[LeaseChange]
+    ) -> Sequence[KernelError | None]:
+        """Change leases by token."""
+        refs = {ref.id: ref for ref in topic.queues}
+        by_queue: dict[QueueId, list[tuple[int, LeaseChange, int, int]]] = {}
+        results: list[KernelError | None] = [None] * len(changes)
+        for position, change in enumerate(changes):
+            token = decode_token(change.token)
+            if token is None or token[0] not in refs:
+                results[position] = KernelError(Code.LEASE_LOST, "not a lease of this topic")
+                continue
+            by_queue.setdefault(QueueId(token[0]), []).append((position, change, *token[1:]))
+        for ident, wanted in by_queue.items():
+            good = await self._change(refs[ident], group, wanted)
+            for (position, *_), held in zip(wanted, good, strict=True):
+                if not held:
+                    results[position] = KernelError(
+                        Code.LEASE_LOST, "the lease has ended, or the message was settled"
+                    )
+        return results
+
+    async def _change(
+        self, ref: QueueRef, group: str, wanted: Sequence[tuple[int, LeaseChange, int, int]]
+    ) -> Sequence[int]:
+        replica = self._store.replica(ref.group)
+        now = replica.log_time_ms()
+        future: asyncio.Future[object] = self._loop.create_future()
+        packed = [
+            (
+                offset,
+                lease,
+                change.verb,
+                change.reason,
+                now + change.delay_ms if change.delay_ms else 0,
+            )
+            for _, change, offset, lease in wanted
+        ]
+        replica.change(ref.id, group, packed, self._next_identity(), _setter(future))
+        result = await future
+        good: object = result[0] if isinstance(result, tuple) and result else None
+        if isinstance(good, KernelError):
+            raise good
+        return cast(Sequence[int], good)
+
+    async def peek(
+        self, topic: TopicInfo, number: int, offset: Offset, messages: int
+    ) -> Sequence[tuple[Offset, bytes]]:
+        """Messages from an offset on, without leasing them."""
+        ref = topic.queues[number]
+        replica = self._store.replica(ref.group)
+        queue = replica.state.queues.get(ref.id)
+        if queue is None:
+            raise KernelError(Code.NOT_FOUND, f"topic {topic.name} was deleted")
+        found: list[tuple[Offset, bytes]] = []
+        at = max(int(offset), queue.index.head)
+        while len(found) < messages and queue.index.head <= at < queue.index.tail:
+            run = queue.index.find(at)
+            count = min(run.end - at, messages - len(found))
+            entry = self._store.entry(ref.group, run.index)
+            if entry is None and all(each.is_acked(at) for each in queue.groups.values()):
+                at += 1
+                continue
+            if entry is None:
+                fetched: asyncio.Future[None] = self._loop.create_future()
+                self._store.fetch(ref.group, run.index, partial(_set_once, fetched))
+                await fetched
+                continue
+            slots = entries.slots(entry, run.slot, count)
+            found += [(Offset(at + i), slot) for i, slot in enumerate(slots) if slot]
+            at += count
+        return found
 
     def statistics(self, topic: TopicInfo, group: str) -> TopicStatistics:
         """Figures of a topic and group."""
-        ready = leased = consumers = 0
-        for number in range(len(topic.queues)):
-            dispatcher = self._dispatcher(topic, group, number)
-            ready += dispatcher.ready.count
-            leased += dispatcher.held_count
-            consumers += sum(1 for each in dispatcher.consumers if not each.spec.pull)
-        return TopicStatistics(ready=ready, leased=leased, consumers=consumers)
+        each = [self._dispatcher(topic, group, number) for number in range(len(topic.queues))]
+        oldest = [time_ms for one in each if (time_ms := one.oldest_ms()) is not None]
+        return TopicStatistics(
+            ready=sum(one.ready_count for one in each),
+            leased=sum(one.leased_count for one in each),
+            delayed=sum(one.delayed_count for one in each),
+            oldest_ms=min(oldest, default=None),
+            consumers=sum(one.consumer_count for one in each),
+        )
 
     # --- Administration ---------------------------------------------------------------------
 
@@ -432,7 +527,36 @@ class LocalClient:
         """There are dead letters to send."""
         self._dead_letters.outbox_grew(replica)
 
+    # --- Metadata ---------------------------------------------------------------------------
+
+    def records(self, prefix: str) -> Mapping[str, tuple[int, bytes]]:
+        """(version, value) of the metadata records whose key begins so."""
+        records = self._store.replica(METADATA_GROUP).state.records
+        return {key: each for key, each in records.items() if key.startswith(prefix)}
+
+    def watch_records(self, action: Callable[[str, bytes | None], None]) -> None:
+        """Have every change of a metadata record told to `action`."""
+        self._watchers.append(action)
+
+    def record_changed(self, key: str, value: bytes | None) -> None:
+        """A metadata record changed."""
+        for action in self._watchers:
+            action(key, value)
+
 
 def _is_client(client: LocalClient) -> Client:
     """Type check only: LocalClient is a Client."""
     return client
+
+
+def _setter(future: asyncio.Future[object]) -> Callable[[object], None]:
+    def done(result: object) -> None:
+        if not future.done():
+            future.set_result(result)
+
+    return done
+
+
+def _set_once(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)

@@ -50,6 +50,8 @@ class Flag(IntFlag):
     """Moved here by a dead-letter policy; `Ext.DEAD_LETTER` tells why."""
     INTERNAL = 4
     """Moved by the server itself: never billed (DESIGN.md 8)."""
+    DEDUPLICATE = 8
+    """`Ext.DEDUPLICATION_ID` is there: the topic's window applies."""
 
 
 class Ext(IntEnum):

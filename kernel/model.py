@@ -81,6 +81,9 @@ class TopicOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Levels 0..priority_max (at most 255); a message above it counts as priority_max."""
     retention_ms: int | None = None
     retention_bytes: int | None = None
+    deduplication_ms: int | None = None
+    """Messages with an `Ext.DEDUPLICATION_ID` seen within so long are dropped and answered with
+    the original."""
     declarations: dict[str, bytes] = {}
     """Per adapter name, its own last declaration, opaque: redeclare equivalence compares these."""
 
@@ -186,5 +189,9 @@ class TopicStatistics(msgspec.Struct, frozen=True):
     ready: int
     """Deliverable now: not acked, not leased, not delayed."""
     leased: int
+    delayed: int
+    """Not yet due: published with a delay, or given back with one."""
+    oldest_ms: int | None
+    """Log time at which the oldest unacked message was stored; None if there is none."""
     consumers: int
     """Push consumers attached."""

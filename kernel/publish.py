@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol, cast
 
+from .broker.machine import Placed
 from .broker.runs import features_of
 from .client import Destinations, PublishSink
 from .errors import Code, KernelError
-from .ids import QueueId, RaftGroup
+from .ids import Offset, QueueId, RaftGroup
 from .message import HEADER
 from .model import QueueRef, TopicInfo
+from .store.volatile import VOLATILE_GROUP
 from .topology import Found
 
 _PLAIN = bytes(28)
@@ -62,6 +64,7 @@ class Batch:
         "_host",
         "_last",
         "_parts",
+        "_results",
         "count",
         "failures",
         "remaining",
@@ -80,6 +83,7 @@ class Batch:
         self.count = 0
         self.size_bytes = 0
         self.failures: dict[int, KernelError] | None = None
+        self._results: list[tuple[Part, list[Placed]]] = []
         self.remaining = 0
         self.submitted_ms = 0
 
@@ -103,7 +107,7 @@ class Batch:
         self.size_bytes += size
         header = parts[0]
         features = 0
-        if header[40:68] != _PLAIN or header[2]:
+        if header[40:68] != _PLAIN or header[2] or header[3] > 7:
             features = features_of(header)
         single = found.single
         if single is None:
@@ -163,6 +167,31 @@ class Batch:
                     continue
             runs.append([ref.id, slot, 1, features])
 
+    def place(self, position: int) -> tuple[QueueId, Offset] | None:
+        """Queue and offset of a message (see `client.PublishBatch.place`)."""
+        for part, placed in self._results:
+            if part.group == VOLATILE_GROUP or position not in part.positions:
+                continue
+            slot = part.positions.index(position)
+            for run, where in zip(part.all_runs(), placed, strict=True):
+                behind = slot - run[1]
+                if 0 <= behind < run[2] and where != -1:
+                    first = where[behind][0] if isinstance(where, list) else where + behind
+                    return QueueId(run[0]), Offset(first)
+        return None
+
+    @property
+    def duplicates(self) -> dict[int, bytes] | None:
+        """Position to the original's uid (see `client.PublishBatch.duplicates`)."""
+        found: dict[int, bytes] = {}
+        for part, placed in self._results:
+            for run, where in zip(part.all_runs(), placed, strict=True):
+                if isinstance(where, list):
+                    for behind, (_offset, original) in enumerate(where):
+                        if original:
+                            found[part.positions[run[1] + behind]] = original
+        return found or None
+
     def fail(self, position: int, error: KernelError) -> None:
         """Note a failure; the first one of a message stays."""
         if self.failures is None:
@@ -176,8 +205,11 @@ class Batch:
 
     def part_done(self, part: Part, complete: Callable[[Batch], None], result: object) -> None:
         """One group has applied its part. A queue that was deleted meanwhile counts as done."""
-        if isinstance(result, tuple) and result and isinstance(result[0], KernelError):
-            self.fail_part(part, result[0])
+        placed = result[0] if isinstance(result, tuple) and result else None
+        if isinstance(placed, KernelError):
+            self.fail_part(part, placed)
+        elif isinstance(placed, list):
+            self._results.append((part, placed))
         self.remaining -= 1
         if not self.remaining:
             complete(self)

@@ -9,7 +9,8 @@ if TYPE_CHECKING:
     from collections.abc import Coroutine
 
     from adapters.amqp.handshake import AmqpSettings
-    from adapters.amqp.publishing import Stamps
+    from adapters.amqp.lifecycle import ConnectionState
+    from adapters.amqp.stamps import Stamps
     from adapters.amqp.topology import Declarations
     from adapters.base import DeliveryMeter, SignIn
     from kernel.client import Client
@@ -24,7 +25,6 @@ class Counters:
         "acked",
         "confirmed",
         "connections",
-        "connections_refused",
         "delivered",
         "logins_refused",
         "nacked",
@@ -35,7 +35,7 @@ class Counters:
 
     def __init__(self) -> None:
         self.connections = 0
-        self.connections_refused = 0
+        """Connections opened."""
         self.logins_refused = 0
         self.published = 0
         """Messages submitted to the kernel."""
@@ -63,6 +63,18 @@ class Environment:
     stamps: Stamps
     counters: Counters
     meter: DeliveryMeter | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionStatistics:
+    """Figures of one connection."""
+
+    state: ConnectionState
+    channels: int
+    consumers: int
+    unacked: int
+    publish_bytes_in_flight: int
+    is_blocked: bool
 
 
 class Host(Protocol):

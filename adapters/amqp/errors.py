@@ -137,7 +137,21 @@ class AmqpError(Exception):
         return self
 
     def __str__(self) -> str:
+        """As it stands in a log."""
         return f"{self.code} {self.text} ({self.class_id}.{self.method_id})"
+
+
+class LoginRefused(AmqpError):
+    """A login that failed. No method is to blame, and some clients must not be told at all."""
+
+    def __init__(self, code: int, explanation: str) -> None:
+        # There is no channel yet to close, so it ends the connection whatever its code.
+        super().__init__(code, explanation, hard=True)
+
+    def blame(self, class_id: int, method_id: int) -> AmqpError:
+        """RabbitMQ names class 0 and method 0."""
+        del class_id, method_id
+        return self
 
 
 def from_kernel(error: KernelError) -> AmqpError:

@@ -10,16 +10,20 @@ its length word, that holds LOGIN and PASSWORD.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
-from adapters.amqp import limits
-from adapters.amqp.errors import ACCESS_REFUSED, COMMAND_INVALID, NOT_ALLOWED, AmqpError
+from adapters.amqp import limits, spec
+from adapters.amqp.errors import (
+    ACCESS_REFUSED,
+    COMMAND_INVALID,
+    NOT_ALLOWED,
+    RESOURCE_ERROR,
+    AmqpError,
+    LoginRefused,
+)
 from adapters.amqp.fields import EMPTY_TABLE, Table, decode_table, text_of
-from auth.errors import AuthError
+from auth.errors import AuthCode, AuthError
 from auth.sasl import PlainCredentials, parse_plain
-
-if TYPE_CHECKING:
-    from adapters.amqp import spec
 
 MECHANISMS: Final = ("PLAIN", "AMQPLAIN")
 LOCALES: Final = b"en_US"
@@ -92,6 +96,12 @@ def server_properties(settings: AmqpSettings) -> Table:
     )
 
 
+def start(settings: AmqpSettings) -> spec.ConnectionStart:
+    """Our first word."""
+    mechanisms = " ".join(MECHANISMS).encode()
+    return spec.ConnectionStart(0, 9, server_properties(settings), mechanisms, LOCALES)
+
+
 def client_features(properties: Table) -> ClientFeatures:
     """What start-ok says about the client."""
     field = properties.get("capabilities")
@@ -143,10 +153,19 @@ def _amqplain(response: bytes) -> PlainCredentials:
     return PlainCredentials(login, password.value)
 
 
-def refused(mechanism: str, why: str = "") -> AmqpError:
-    """A refused login. 403 is soft by its number, but there is no channel yet to close."""
+def refused(mechanism: str, why: str = "") -> LoginRefused:
+    """A refused login."""
     text = f"Login was refused using authentication mechanism {mechanism}"
-    return AmqpError(ACCESS_REFUSED, f"{text}: {why}" if why else f"{text}.", hard=True)
+    return LoginRefused(ACCESS_REFUSED, f"{text}: {why}" if why else f"{text}.")
+
+
+def sign_in_error(error: AuthError, mechanism: str) -> LoginRefused:
+    """What a client is told of a sign-in that failed: 403, or 506 if nothing could be decided."""
+    if error.code is AuthCode.BAD_CREDENTIALS:
+        return refused(mechanism)
+    if error.code.caller_fault:
+        return refused(mechanism, error.message)
+    return LoginRefused(RESOURCE_ERROR, f"login is not possible now: {error.message}")
 
 
 def agree(settings: AmqpSettings, answer: spec.ConnectionTuneOk) -> Agreement:

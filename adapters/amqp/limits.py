@@ -43,8 +43,11 @@ PUBLISH_BYTES_PAUSE: Final = 8 * 1024 * 1024
 disk that takes 100 MB/s, far more than a group commit needs to stay busy."""
 PUBLISH_BYTES_RESUME: Final = PUBLISH_BYTES_PAUSE // 2
 """Reading goes on when so much is left; half, so that it does not flutter."""
-WRITE_BYTES_PAUSE: Final = 2 * 1024 * 1024
-"""Bytes not taken by the peer above which its consumers get no credit."""
+DELIVERY_BYTES_WINDOW: Final = 2 * 1024 * 1024
+"""Bytes of messages that one consumer's credit may amount to, by the size of its last ones: what is
+handed out in one turn of the event loop stands in memory until the peer takes it."""
+DELIVERY_BYTES_FIRST_GUESS: Final = 32 * 1024
+"""Size of a message assumed before a consumer has had any."""
 BODY_BYTES_MAX: Final = 16 * 1024 * 1024
 """Largest message body: RabbitMQ 4's default and the kernel's hard limit."""
 CHANNEL_ASSEMBLY_BYTES_MAX: Final = 64 * 1024 * 1024

@@ -5,29 +5,22 @@ another in a chunk; anything else - a body in several frames, a message that str
 malformed frame, a name that is not loaded - goes the long way through `Assembly`, frame by frame,
 and gives the same result.
 
-What a message costs is kept low by remembering:
+What a message costs is kept low by remembering: `targets` what the arguments of a publish lead to,
+`stamps` what a property block means. All messages of one read go to the kernel in one batch.
 
-* per connection, what the arguments of a basic.publish, taken as bytes, lead to (`Target`): the
-  rights, the exchange, the destinations. Forgotten whenever the topology changes, and every tick,
-  so that a right withdrawn ends within a second.
-* per adapter, what a property block, taken as bytes, means for storing (`Stamp`).
-
-All messages of one read go to the kernel in one batch. Durability of what the publisher is told is
-the kernel's: a number is confirmed when `published` says so (kernel.client).
+Durability of what the publisher is told is the kernel's: a number is confirmed when `published`
+says so (kernel.client), and a message that had nowhere to go is returned before its confirm.
 """
 
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
-from adapters.amqp import properties, spec
+from adapters.amqp import spec
 from adapters.amqp.errors import (
-    ACCESS_REFUSED,
     FRAME_ERROR,
     NO_ROUTE,
-    NOT_FOUND,
-    NOT_IMPLEMENTED,
     PRECONDITION_FAILED,
     REPLY_NAMES,
     AmqpError,
@@ -46,24 +39,20 @@ from adapters.amqp.frames import (
 )
 from adapters.amqp.limits import (
     CHANNEL_ASSEMBLY_BYTES_MAX,
-    PROPERTY_BLOCK_BYTES_MAX,
-    PROPERTY_BLOCKS_MAX,
     PUBLISH_BYTES_PAUSE,
     PUBLISH_BYTES_RESUME,
-    ROUTES_MAX,
 )
 from adapters.amqp.methods import encode_method
-from adapters.amqp.names import PREDECLARED, kernel_key, resource
-from adapters.amqp.stored import attributes_of, native_prefix
-from adapters.amqp.topology import PUBLISH_ROUTER, PUBLISH_TOPIC, Caller, needs_attributes
+from adapters.amqp.targets import Target, Targets
 from adapters.base import Origin
 from kernel import message
-from kernel.errors import NotLoaded
-from kernel.message import Ext, Flag
+from kernel.errors import KernelError, NotLoaded
 
 if TYPE_CHECKING:
     from adapters.amqp.channel import Channel
     from adapters.amqp.environment import Environment, Host
+    from adapters.amqp.stamps import Stamp
+    from adapters.amqp.topology import Caller
     from kernel.client import Destinations, PublishBatch, PublishSink
 
 METHOD_START: Final = struct.Struct(">BHII")
@@ -73,20 +62,20 @@ _PACK_HEADER: Final = message.HEADER.pack
 _HEADER_BYTES: Final = message.HEADER_BYTES
 _ORIGIN: Final = int(Origin.AMQP)
 _VERSION: Final = message.VERSION
-_MANDATORY: Final = 1
-_IMMEDIATE: Final = 2
 _LEAST: Final = 12 + 22
-"""Octets of the shortest basic.publish start and header frame."""
+"""Octets of the shortest basic.publish frame's start and of the shortest header frame."""
 
 
 class Assembly:
     """A message that is being received on a channel."""
 
-    __slots__ = ("block", "body_bytes", "parts", "received", "target")
+    __slots__ = ("block", "body_bytes", "parts", "received", "stamp", "target", "to")
 
     def __init__(self, target: Target) -> None:
         self.target = target
-        self.block: bytes | None = None
+        self.to: Destinations | None = None
+        self.stamp: Stamp | None = None
+        self.block = b""
         self.body_bytes = 0
         self.received = 0
         self.parts: list[bytes] = []
@@ -109,45 +98,36 @@ class Publisher:
     """The publishing side of one connection."""
 
     def __init__(
-        self, environment: Environment, host: Host, caller: Caller, sink: PublishSink
+        self,
+        environment: Environment,
+        host: Host,
+        caller: Caller,
+        sink: PublishSink,
+        frame_max: int,
     ) -> None:
         self._client = environment.client
         self._counters = environment.counters
         self._stamps = environment.stamps
         self._body_bytes_max = environment.settings.body_bytes_max
         self._host = host
-        self._caller = caller
+        self._session = caller.session
         self._sink = sink
         self._login = caller.rights.principal.name.encode()
-        self._targets: dict[bytes, Target] = {}
-        self._by_attributes: dict[str, bool] = {}
-        self._topology_version = -1
+        self._room = frame_max - ENVELOPE_BYTES
+        self.targets = Targets(environment.client, caller)
         self._batch: PublishBatch | None = None
         self._segments: list[Segment] = []
         self._segment: Segment | None = None
         self._wall_ms = 0
-        self._room = 0
         self._announced_bytes = 0
         self.batches_in_flight = 0
         self.bytes_in_flight = 0
         self.has_published = False
 
-    def agreed(self, frame_max: int) -> None:
-        """The frame size is settled."""
-        self._room = frame_max - ENVELOPE_BYTES
-
     def begin_chunk(self) -> None:
         """A socket read is about to be parsed."""
-        version = self._client.topology_version
-        if version != self._topology_version:
-            self._topology_version = version
-            self.forget()
+        self.targets.refresh()
         self._wall_ms = self._host.wall_ms()
-
-    def forget(self) -> None:
-        """Look up every target anew."""
-        self._targets.clear()
-        self._by_attributes.clear()
 
     # --- The fast way -----------------------------------------------------------------------
 
@@ -155,10 +135,11 @@ class Publisher:
         """Take the messages that begin at `at`; returns the offset after the last one taken.
 
         Takes none, and so returns `at`, if the first frame is not the beginning of a whole,
-        sound message that this way can deal with. Never raises.
+        sound message that this way can deal with. Never raises. A hot loop.
         """
         room = self._room
-        targets = self._targets
+        body_room = min(room, self._body_bytes_max)
+        targets = self.targets.known
         stamps = self._stamps.known
         number_known = -1
         channel: Channel | None = None
@@ -169,7 +150,9 @@ class Publisher:
             if number != number_known:
                 channel = channels.get(number)
                 number_known = number
-            if channel is None or not channel.takes_publishes:
+                if channel is not None and not channel.is_between_messages():
+                    break
+            if channel is None:
                 break
             stop = at + 7 + size
             header_at = stop + 1
@@ -178,17 +161,18 @@ class Publisher:
             kind, header_number, header_size, class_id, _, body_bytes = CONTENT_START.unpack_from(
                 data, header_at
             )
-            header_stop = header_at + 7 + header_size
+            after = header_at + 7 + header_size
             if (
                 kind != FRAME_HEADER
                 or header_number != number
                 or class_id != CLASS_BASIC
                 or header_size > room
-                or header_stop >= end
-                or data[header_stop] != FRAME_END
+                or after >= end
+                or data[after] != FRAME_END
             ):
                 break
-            after = header_stop + 1
+            block = data[header_at + 19 : after]
+            after += 1
             body = b""
             if body_bytes:
                 if after + 7 >= end:
@@ -200,68 +184,63 @@ class Publisher:
                     kind != FRAME_BODY
                     or body_number != number
                     or body_size != body_bytes
-                    or body_size > room
+                    or body_size > body_room
                     or after >= end
                     or data[after] != FRAME_END
                 ):
                     break
                 body = data[body_at:after]
                 after += 1
-            target = targets.get(data[at + 13 : stop])
-            if target is None:
-                target = self._try_find(data[at + 13 : stop])
-                if target is None:
-                    break
-            block = data[header_at + 19 : header_stop]
+            arguments = data[at + 13 : stop]
+            target = targets.get(arguments)
             stamp = stamps.get(block)
-            if stamp is None or stamp.user_id is not None:
-                stamp = self._try_stamp(block)
-                if stamp is None:
+            if (
+                target is None
+                or stamp is None
+                or stamp.user_id is not None
+                or target.is_by_attributes
+            ):
+                if not self._take_unknown(channel, arguments, block, body):
                     break
-            self._store(channel, target, stamp, block, body)
+            elif target.to is None:
+                self._unroutable(channel, target, block, body)
+            else:
+                self._store(channel, target.to, target.prefix, stamp, block, body)
             at = after
         return at
 
-    def _try_find(self, arguments: bytes) -> Target | None:
-        """The target; None if finding it raises, which the long way will tell the client."""
+    def _take_unknown(self, channel: Channel, arguments: bytes, block: bytes, body: bytes) -> bool:
+        """A whole message that nothing is remembered about; False if the long way must take it,
+        which will find the same error and tell the client.
+        """
         try:
-            return self.find(arguments)
-        except (AmqpError, NotLoaded):
-            return None
-
-    def _try_stamp(self, block: bytes) -> Stamp | None:
-        """The stamp; None if the block is refused, which the long way will tell the client."""
-        try:
-            return self._stamp(block)
-        except AmqpError:
-            return None
-
-    def _stamp(self, block: bytes) -> Stamp:
-        stamp = self._stamps.known.get(block) or self._stamps.learn(block)
-        if stamp.user_id is not None and stamp.user_id != self._login:
-            raise AmqpError(
-                PRECONDITION_FAILED,
-                f"user_id property set to '{stamp.user_id.decode('utf-8', 'replace')}' but "
-                f"authenticated user was '{self._login.decode()}'",
-            )
-        return stamp
-
-    def _store(
-        self, channel: Channel, target: Target, stamp: Stamp, block: bytes, body: bytes
-    ) -> None:
-        """One whole message: into the batch, or back to where it came from. Hot."""
-        to = target.to
-        if to is None and target.is_by_attributes:
-            to = self._find_by_attributes(target, block)
-        confirms = channel.confirms
+            target = self.targets.find(arguments)
+            stamp = self._stamps.of(block, self._login)
+            to = target.to
+            if target.is_by_attributes:
+                to = self.targets.destinations(target, block)
+        except (AmqpError, KernelError, NotLoaded):
+            return False
         if to is None:
             self._unroutable(channel, target, block, body)
-            return
+        else:
+            self._store(channel, to, target.prefix, stamp, block, body)
+        return True
+
+    def _store(
+        self,
+        channel: Channel,
+        to: Destinations,
+        prefix: bytes,
+        stamp: Stamp,
+        block: bytes,
+        body: bytes,
+    ) -> None:
+        """One whole message: into the batch. Hot."""
         batch = self._batch
         if batch is None:
-            batch = self._batch = self._client.batch(self._caller.session, self._sink)
+            batch = self._batch = self._client.batch(self._session, self._sink)
         priority, flags, ttl_ms, delay_ms, key_hash, tag_hash, ext, _ = stamp
-        prefix = target.prefix
         body_bytes = len(body)
         native_bytes = len(prefix) + len(block)
         high, low = batch.uid()
@@ -282,7 +261,10 @@ class Publisher:
             tag_hash,
             0,
         )
-        if confirms is not None:
+        confirms = channel.confirms
+        if confirms is None:
+            self._segment = None
+        else:
             number = confirms.published = confirms.published + 1
             segment = self._segment
             if segment is not None and segment.channel is channel:
@@ -290,15 +272,14 @@ class Publisher:
             else:
                 segment = self._segment = Segment(channel, batch.count, number)
                 self._segments.append(segment)
-        else:
-            self._segment = None
+        size = _HEADER_BYTES + native_bytes + body_bytes
         if ext:
-            size = _HEADER_BYTES + native_bytes + body_bytes + len(ext)
-            batch.add(to, (header, ext, prefix, block, body), size)
+            batch.add(to, (header, ext, prefix, block, body), size + len(ext))
         else:
-            batch.add(to, (header, prefix, block, body), _HEADER_BYTES + native_bytes + body_bytes)
+            batch.add(to, (header, prefix, block, body), size)
 
     def _unroutable(self, channel: Channel, target: Target, block: bytes, body: bytes) -> None:
+        """A message without a destination: back to the client if it wants it, and confirmed."""
         self._counters.unroutable += 1
         if target.is_mandatory:
             self._counters.returned += 1
@@ -320,13 +301,14 @@ class Publisher:
     # --- The long way -----------------------------------------------------------------------
 
     def begin(self, channel: Channel, arguments: bytes) -> None:
-        """A basic.publish frame: content must follow. Raises AmqpError and NotLoaded as `find`."""
-        channel.assembly = Assembly(self.find(arguments))
+        """A basic.publish frame: content must follow.
 
-    def header(self, channel: Channel, payload: bytes) -> None:
-        """A header frame. Raises AmqpError."""
-        assembly = channel.assembly
-        assert assembly is not None
+        Raises AmqpError, and NotLoaded if names must be loaded before it can be tried again.
+        """
+        channel.assembly = Assembly(self.targets.find(arguments))
+
+    def header(self, channel: Channel, assembly: Assembly, payload: bytes) -> None:
+        """A header frame. Raises as `begin` does; NotLoaded before anything has changed."""
         if len(payload) < CONTENT_HEAD_BYTES:
             raise AmqpError(FRAME_ERROR, "a header frame shorter than its fixed part")
         class_id, _, body_bytes = CONTENT_HEAD.unpack_from(payload)
@@ -344,17 +326,19 @@ class Publisher:
                 "too many large messages begun on other channels of the connection",
             )
         block = payload[CONTENT_HEAD_BYTES:]
-        self._stamp(block)
+        stamp = self._stamps.of(block, self._login)
+        target = assembly.target
+        to = self.targets.destinations(target, block) if target.is_by_attributes else target.to
         assembly.block = block
+        assembly.stamp = stamp
+        assembly.to = to
         assembly.body_bytes = body_bytes
         self._announced_bytes += body_bytes
         if not body_bytes:
             self._complete(channel, assembly)
 
-    def body(self, channel: Channel, payload: bytes) -> None:
+    def body(self, channel: Channel, assembly: Assembly, payload: bytes) -> None:
         """A body frame. Raises AmqpError."""
-        assembly = channel.assembly
-        assert assembly is not None
         assembly.received += len(payload)
         if assembly.received > assembly.body_bytes:
             raise AmqpError(FRAME_ERROR, "a body longer than its header frame said")
@@ -363,14 +347,18 @@ class Publisher:
             self._complete(channel, assembly)
 
     def _complete(self, channel: Channel, assembly: Assembly) -> None:
-        block = assembly.block
-        assert block is not None
+        assert assembly.stamp is not None
         self.drop(channel)
         body = b"".join(assembly.parts)
-        self._store(channel, assembly.target, self._stamp(block), block, body)
+        block = assembly.block
+        if assembly.to is None:
+            self._unroutable(channel, assembly.target, block, body)
+        else:
+            prefix = assembly.target.prefix
+            self._store(channel, assembly.to, prefix, assembly.stamp, block, body)
 
     def drop(self, channel: Channel) -> None:
-        """Forget a message that is being received, because its channel is closing or it is whole."""
+        """The message being received on a channel is whole, or its channel is closing."""
         if channel.assembly is not None:
             self._announced_bytes -= channel.assembly.body_bytes
             channel.assembly = None
@@ -401,10 +389,9 @@ class Publisher:
         if self.bytes_in_flight <= PUBLISH_BYTES_RESUME:
             self._host.release_reading("publishing")
         failures = batch.failures
-        counters = self._counters
         failed = len(failures) if failures else 0
-        counters.confirmed += batch.count - failed
-        counters.nacked += failed
+        self._counters.confirmed += batch.count - failed
+        self._counters.nacked += failed
         segments = batch.tag
         assert isinstance(segments, list)
         for segment in segments:

@@ -97,3 +97,7 @@ class AmqpOrigin:
         """The headers of the publish."""
         fields = properties.split(parse_native(native).properties)
         return attributes_of(properties.headers_of(fields))
+
+
+AMQP_ORIGIN: Final = AmqpOrigin()
+"""The one reader: registering it again is no conflict."""

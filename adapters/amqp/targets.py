@@ -1,8 +1,8 @@
 """What the arguments of a basic.publish lead to, remembered per connection.
 
 The arguments, taken as bytes, are the key: a publisher that keeps sending to the same exchange with
-the same routing key pays one dict look-up for parsing, rights, routing. Everything is forgotten when
-the kernel's topology changes, and every tick, so that a right withdrawn ends within a second.
+the same routing key pays one dict look-up for parsing, rights and routing. Everything is forgotten
+when the kernel's topology changes, and every tick, so that a right withdrawn ends within a second.
 """
 
 from __future__ import annotations

@@ -131,6 +131,14 @@ class Declarations:
             raise AmqpError(NOT_FOUND, f"no {resource('exchange', name, caller.tenant)}")
         return router
 
+    async def load(self, tenant: str, exchange: str, key: str) -> None:
+        """Make the look-ups of a publish answer at once."""
+        if exchange:
+            await self._client.load(tenant, topics=(), routers=(exchange,))
+            await self.router(tenant, exchange)
+        else:
+            await self._client.load(tenant, topics=(key,), routers=())
+
     # --- Exchanges --------------------------------------------------------------------------
 
     async def declare_exchange(

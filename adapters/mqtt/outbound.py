@@ -268,7 +268,7 @@ class Outbound:
     def resend(self, packet_id: int, frame: PublishFrame) -> bool:
         """Sends the first of `resend_list` again, marked as a duplicate.
 
-        Returns False if it is too large for this client; then it is given up. Raises
+        Returns False and sends nothing if it is too large for this client: then `give_up`. Raises
         LocalProtocolError if it is not the first, or the window is full.
         """
         self._check_next(packet_id)
@@ -276,7 +276,6 @@ class Outbound:
         if bool(head[0] & 0x04) != (packet_id in self._exactly_once):
             raise LocalProtocolError("a delivery cannot be sent again with another QoS")
         if len(head) + len(tail) + 2 > self._outbox.maximum_packet_size:
-            self.give_up(packet_id)
             return False
         del self._resend[packet_id]
         self._outbox.parts += (head, _pack_id(packet_id), tail)

@@ -122,22 +122,21 @@ class Session(Connection):
             if to_record:
                 events.append(PublishesReleased(to_record))
             return
-        # In the list before they are filled: an error in the run does not undo what came before.
         completed = DeliveriesCompleted()
-        position = len(events)
-        events.append(completed)
-        if run.type is _PUBACK:
-            self._outbound.acknowledged(run, completed)
-        elif run.type is _PUBREC:
-            receipts = DeliveriesReceived([], [])
-            events.append(receipts)
-            self._outbound.received(run, receipts, completed)
-            if not receipts.packet_ids:
-                events.pop()
-        else:
-            self._outbound.finished(run, completed)
-        if not completed.tokens:
-            del events[position]
+        receipts = DeliveriesReceived([], [])
+        try:
+            if run.type is _PUBACK:
+                self._outbound.acknowledged(run, completed)
+            elif run.type is _PUBREC:
+                self._outbound.received(run, receipts, completed)
+            else:
+                self._outbound.finished(run, completed)
+        finally:
+            # An error in the run does not undo what came before it.
+            if completed.tokens:
+                events.append(completed)
+            if receipts.packet_ids:
+                events.append(receipts)
 
     def _on_request(self, packet: Subscribe | Unsubscribe, events: list[Event]) -> None:
         packet_id = packet.packet_id

@@ -29,6 +29,13 @@ class RedrivePolicy:
     target_arn: str
     receive_count_max: int
 
+    @property
+    def target(self) -> names.QueueArn:
+        """The target's ARN in parts."""
+        arn = names.parse_arn(self.target_arn)
+        assert arn is not None, "checked by parse_redrive_policy"
+        return arn
+
 
 @dataclass(frozen=True, slots=True)
 class RedriveAllowPolicy:
@@ -38,9 +45,11 @@ class RedriveAllowPolicy:
     source_arns: tuple[str, ...]
 
     def allows(self, source_arn: str) -> bool:
-        """True if the queue of that ARN may send its dead letters here."""
+        """True if the queue of that ARN may send its dead letters here. Regions do not part queues
+        (DESIGN.md 3), so an ARN with another one names the same queue."""
         if self.permission == "byQueue":
-            return source_arn in self.source_arns
+            source = _without_region(source_arn)
+            return any(_without_region(arn) == source for arn in self.source_arns)
         return self.permission == "allowAll"
 
 
@@ -140,6 +149,11 @@ def parse_redrive_allow_policy(text: str) -> RedriveAllowPolicy:
         reason = "Amazon SQS can't create the redrive allow policy. " + reason
         raise errors.invalid_parameter(text, "RedriveAllowPolicy", reason)
     return RedriveAllowPolicy(str(permission), tuple(arns))
+
+
+def _without_region(arn: str) -> tuple[str, str, str] | str:
+    parts = names.parse_arn(arn)
+    return arn if parts is None else (parts.service, parts.account, parts.name)
 
 
 def _source_arns_fault(permission: str, arns: int) -> str | None:

@@ -42,10 +42,11 @@ METRIC_FDATASYNCS = "weir_store_fdatasyncs_total"
 
 @dataclass(frozen=True, slots=True)
 class ServerSample:
-    """What the server had used at one moment."""
+    """What the server, and the machine, had used at one moment."""
 
     at_ns: int
     cpu_s: float
+    busy_s: float  # of the whole machine
     fdatasyncs: int
 
 
@@ -92,7 +93,8 @@ def sample(options: LoadOptions) -> ServerSample:
         cpu_s = procfs.cpu_s(options.pids) if options.pids else 0.0
     except procfs.ProcessGone as error:
         raise BenchError(f"--pid: {error}") from None
-    return ServerSample(time.monotonic_ns(), cpu_s, read_fdatasyncs(options.metrics_url))
+    fdatasyncs = read_fdatasyncs(options.metrics_url)
+    return ServerSample(time.monotonic_ns(), cpu_s, procfs.busy_s(), fdatasyncs)
 
 
 class _Run:

@@ -131,10 +131,16 @@ def table(entries: dict[str, str]) -> bytes:
 
 
 def start_ok(url: AmqpUrl) -> bytes:
-    """connection.start-ok with SASL PLAIN; no capabilities, so the broker pushes no extras."""
+    """connection.start-ok with SASL PLAIN.
+
+    The one capability asks for words instead of a silent close when the login fails.
+    """
+    capabilities = short_string("authentication_failure_close") + b"t\x01"
+    properties = table({"product": "weir bench"})[4:]
+    properties += short_string("capabilities") + b"F" + long_string(capabilities)
     response = f"\x00{url.user}\x00{url.password}".encode()
     arguments = (
-        table({"product": "weir bench"})
+        long_string(properties)
         + short_string("PLAIN")
         + long_string(response)
         + short_string("en_US")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import signal
 import sys
 
 import msgspec
@@ -25,6 +26,8 @@ async def _run(spec: Spec) -> None:
 
 def main() -> int:
     spec: Spec = msgspec.json.decode(sys.stdin.buffer.readline(), type=Spec)
+    # Ctrl-C reaches the whole process group: the coordinator cleans up and ends this process.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     # The hot loops make no cycles, and a collection in the middle of a run is a false latency.
     gc.disable()
     try:

@@ -61,6 +61,15 @@ def cpu_s(pids: list[int]) -> float:
     return ticks / TICKS_PER_S
 
 
+def busy_s() -> float:
+    """CPU seconds that all processors have spent on anything but idling or awaiting a disk."""
+    with (PROC / "stat").open() as file:
+        user, nice, system, _idle, _wait, irq, softirq, steal = map(
+            int, file.readline().split()[1:9]
+        )
+    return (user + nice + system + irq + softirq + steal) / TICKS_PER_S
+
+
 def resident_bytes(pids: list[int]) -> int:
     """Resident memory of `pids` and all their descendants; 0 for those that are gone."""
     pages = 0

@@ -48,6 +48,7 @@ class Server(msgspec.Struct, frozen=True):
     cpu_share: float
     cpu_us_per_message: float  # for fanout: a reference, that is a queue reached
     resident_mib: float
+    others_cpu_share: float  # of everything on the machine but the server and the generators
 
 
 class Verification(msgspec.Struct, frozen=True):
@@ -113,10 +114,15 @@ def _server(result: LoadResult, handled: int) -> Server | None:
         return None
     used_s = result.after.cpu_s - result.before.cpu_s
     elapsed_s = (result.after.at_ns - result.before.at_ns) / 1e9
+    windows = [part.window for part in result.producers]
+    windows += [part.window for part in result.consumers]
+    generators_ns = sum(window.cpu_ns for window in windows)
+    others_s = result.after.busy_s - result.before.busy_s - used_s - generators_ns / 1e9
     return Server(
         cpu_share=round(used_s / elapsed_s, 3),
         cpu_us_per_message=round(used_s * 1e6 / max(handled, 1), 2),
         resident_mib=round(result.resident_bytes / (1 << 20), 1),
+        others_cpu_share=round(max(others_s, 0.0) / elapsed_s, 3),
     )
 
 
@@ -219,7 +225,7 @@ def _settings(options: LoadOptions) -> dict[str, str | int | float | bool]:
         "prefetch": options.prefetch,
         "acks": options.acks.value,
         "rate": options.rate,
-        "duration_s": options.duration_s,
+        "duration_s": 0.0 if options.by_messages else options.duration_s,
         "messages": options.messages,
         "warmup_s": options.lead_s,
         "queues": options.queues,
@@ -282,6 +288,7 @@ def rows_of(report: LoadReport) -> list[tuple[str, str]]:
             f"{report.server.cpu_us_per_message:.2f} us/msg, "
             f"{report.server.resident_mib:,.0f} MiB resident"
         )
+        rows["everything else"] = f"{report.server.others_cpu_share:.0%} of a core"
     if report.fdatasyncs_per_1000 is not None:
         rows["fdatasyncs"] = f"{report.fdatasyncs_per_1000:.2f} per 1,000 messages"
     rows |= _verification_rows(report.verification)

@@ -8,6 +8,9 @@ only written once the cluster's format version allows it.
     SETTLE   u64 queue | u8 how | u8 reason | u8 group length | group | u32 ranges | range [ranges]
                                              range: u64 first offset | u32 offsets
     MARK     u64 queue | u64 offset | group
+    LEASE    u64 queue | u64 deadline ms | u8 group length | group | u32 ranges | range [ranges]
+    CHANGE   u64 queue | u8 group length | group | u32 changes | change [changes]
+             change: u64 offset | u64 lease | u8 verb | u8 reason | u64 until ms
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ from enum import IntEnum
 
 import msgspec
 
-from ..client import Settlement
+from ..client import LeaseVerb, Settlement
 from ..ids import Offset, QueueId, TopicId
 from ..model import GroupOptions, QueueRef, Reason, Route, RouterOptions, TopicOptions
 
@@ -29,6 +32,9 @@ RANGE = struct.Struct("<QI")
 _COUNT = struct.Struct("<I")
 _SETTLE = struct.Struct("<QBBB")
 _MARK = struct.Struct("<QQ")
+_LEASE = struct.Struct("<QQB")
+_CHANGE = struct.Struct("<QB")
+CHANGE = struct.Struct("<QQBBQ")
 
 
 class Command(IntEnum):
@@ -37,6 +43,8 @@ class Command(IntEnum):
     ENQUEUE = 1
     SETTLE = 2
     MARK = 3
+    LEASE = 4
+    CHANGE = 5
     LEADER_START = 16
     PUT_TOPIC = 17
     PUT_QUEUES = 18
@@ -47,6 +55,7 @@ class Command(IntEnum):
     PUT_ROUTE = 23
     DELETE_ROUTE = 24
     OUTBOX_DONE = 25
+    PUT_RECORD = 26
 
 
 REASON_CODES = {
@@ -102,6 +111,8 @@ class Purge(msgspec.Struct, frozen=True, array_like=True):
     group: str
     end: Offset
     keep: tuple[Offset, ...]
+    forget: bool
+    """Forget the deduplication window too."""
 
 
 class PutRouter(msgspec.Struct, frozen=True, array_like=True):
@@ -143,6 +154,15 @@ class OutboxDone(msgspec.Struct, frozen=True, array_like=True):
     number: int
 
 
+class PutRecord(msgspec.Struct, frozen=True, array_like=True):
+    """Set or (value None) remove a metadata record, if its version is the one expected (0: there
+    is none; None: whatever it is). Result: the new version, or an error."""
+
+    key: str
+    value: bytes | None
+    expected: int | None
+
+
 Control = (
     LeaderStart
     | PutTopic
@@ -154,6 +174,7 @@ Control = (
     | PutRoute
     | DeleteRoute
     | OutboxDone
+    | PutRecord
 )
 
 CONTROL_TYPES: dict[Command, type[Control]] = {
@@ -167,6 +188,7 @@ CONTROL_TYPES: dict[Command, type[Control]] = {
     Command.PUT_ROUTE: PutRoute,
     Command.DELETE_ROUTE: DeleteRoute,
     Command.OUTBOX_DONE: OutboxDone,
+    Command.PUT_RECORD: PutRecord,
 }
 _TYPE_OF = {kind: command for command, kind in CONTROL_TYPES.items()}
 _encoder = msgspec.msgpack.Encoder()
@@ -227,3 +249,49 @@ def decode_mark(body: bytes) -> tuple[QueueId, str, Offset]:
     """(queue, group, offset) of a MARK."""
     queue, offset = _MARK.unpack_from(body)
     return QueueId(queue), body[_MARK.size :].decode(), Offset(offset)
+
+
+def encode_lease(
+    queue: QueueId, group: str, deadline_ms: int, ranges: Sequence[tuple[int, int]]
+) -> bytes:
+    """LEASE of (first offset, offsets) ranges until a log time."""
+    name = group.encode()
+    pack = RANGE.pack
+    head = _LEASE.pack(queue, deadline_ms, len(name))
+    return b"".join([head, name, _COUNT.pack(len(ranges)), *[pack(*each) for each in ranges]])
+
+
+def decode_lease(body: bytes) -> tuple[QueueId, str, int, list[tuple[int, int]]]:
+    """(queue, group, deadline, ranges) of a LEASE."""
+    queue, deadline_ms, length = _LEASE.unpack_from(body)
+    at = _LEASE.size + length
+    group = body[_LEASE.size : at].decode()
+    ranges = list(RANGE.iter_unpack(memoryview(body)[at + _COUNT.size :]))
+    return QueueId(queue), group, deadline_ms, ranges
+
+
+def encode_change(
+    queue: QueueId, group: str, changes: Sequence[tuple[int, int, LeaseVerb, Reason, int]]
+) -> bytes:
+    """CHANGE of (offset, lease, verb, reason, log time until which it is hidden) each."""
+    name = group.encode()
+    packed = [
+        CHANGE.pack(offset, lease, verb.value, REASON_CODES[reason], until_ms)
+        for offset, lease, verb, reason, until_ms in changes
+    ]
+    return b"".join([_CHANGE.pack(queue, len(name)), name, _COUNT.pack(len(packed)), *packed])
+
+
+def decode_change(
+    body: bytes,
+) -> tuple[QueueId, str, list[tuple[int, int, LeaseVerb, Reason, int]]]:
+    """(queue, group, changes) of a CHANGE."""
+    queue, length = _CHANGE.unpack_from(body)
+    at = _CHANGE.size + length
+    changes = [
+        (offset, lease, LeaseVerb(verb), REASONS[reason], until_ms)
+        for offset, lease, verb, reason, until_ms in CHANGE.iter_unpack(
+            memoryview(body)[at + _COUNT.size :]
+        )
+    ]
+    return QueueId(queue), body[_CHANGE.size : at].decode(), changes

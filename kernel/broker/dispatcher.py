@@ -3,23 +3,27 @@
 Volatile and sans-I/O: everything it decides that must survive becomes a command, by `Port`. It
 knows the consumers (priority, credit, exclusive, single active), what each holds, and asks `Ready`
 for the next messages. Fresh messages are handed out only below the dispatch mark that the log
-holds, so that after a crash everything that may have been seen comes back as redelivered.
+holds, so that after a crash everything that may have been seen comes back as redelivered. Messages
+for a timed lease are handed out when the log holds the lease.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
-from ..client import ConsumerSink, ConsumerSpec, Deliveries, Settlement
+from ..client import ConsumerSink, ConsumerSpec, LeaseVerb, Settlement
 from ..errors import Code, KernelError
 from ..ids import QueueId
 from ..limits import MARK_AHEAD, MARK_RENEW
 from ..log import entry as entries
-from ..model import Overflow, Reason
+from ..model import GroupOptions, Overflow, Reason
+from .consumers import DispatchedConsumer, Handed
+from .ordering import KeyLocks
 from .ready import Ready
 from .runs import Feature, Run
 from .state import QueueState
+from .timers import Buckets
 
 
 class Port(Protocol):
@@ -29,7 +33,7 @@ class Port(Protocol):
         """A log entry, if it is in memory."""
 
     def fetch(self, index: int, dispatcher: Dispatcher) -> None:
-        """Read a log entry, then call `pump`."""
+        """Read a log entry, then call `fetched`."""
 
     def propose_settle(
         self,
@@ -46,6 +50,21 @@ class Port(Protocol):
     def propose_mark(self, queue: QueueId, group: str, offset: int) -> None:
         """Put a dispatch mark into the log at the next commit."""
 
+    def propose_lease(
+        self,
+        queue: QueueId,
+        group: str,
+        deadline_ms: int,
+        offsets: Sequence[int],
+        done: Callable[[int, Sequence[int]], None],
+    ) -> None:
+        """Put timed leases into the log; `done(lease, offsets that got it)` once it is there."""
+
+    def propose_change(
+        self, queue: QueueId, group: str, changes: Sequence[tuple[int, int, LeaseVerb, Reason, int]]
+    ) -> None:
+        """Put changes of timed leases into the log at the next commit."""
+
     def log_time_ms(self) -> int:
         """Log time now."""
 
@@ -54,51 +73,6 @@ class Port(Protocol):
 
     def unused(self, queue: QueueState) -> None:
         """The last consumer of the queue's group has gone."""
-
-
-class Handed:
-    """`Deliveries`: columns of what one consumer gets at once."""
-
-    __slots__ = ("attempts", "offsets", "queue", "slots")
-
-    def __init__(
-        self, queue: QueueId, offsets: list[int], slots: list[bytes], attempts: list[int] | None
-    ) -> None:
-        self.queue = queue
-        self.offsets = offsets
-        self.slots = slots
-        self.attempts = attempts
-
-
-class DispatchedConsumer:
-    """`Consumer`: one consumer, its credit and what it holds."""
-
-    __slots__ = ("_dispatcher", "credit", "ended", "held", "pending", "sink", "spec", "tag")
-
-    def __init__(self, dispatcher: Dispatcher, spec: ConsumerSpec, sink: ConsumerSink) -> None:
-        self._dispatcher = dispatcher
-        self.spec = spec
-        self.sink = sink
-        self.tag = spec.tag
-        self.credit = 0
-        self.held: set[int] = set()
-        self.ended = False
-        self.pending: Handed | None = None
-
-    @property
-    def dispatcher(self) -> Dispatcher:
-        """Where it takes from."""
-        return self._dispatcher
-
-    def grant(self, messages: int) -> None:
-        """Add credit (see `client.Consumer`)."""
-        self.credit += messages
-        if self.credit > 0 and not self.ended:
-            self._dispatcher.pump()
-
-    def cancel(self) -> None:
-        """Stop deliveries; what it holds stays held."""
-        self._dispatcher.detach(self)
 
 
 class Dispatcher:
@@ -111,28 +85,74 @@ class Dispatcher:
         self._progress = queue.groups[group]
         self.ready = Ready(queue.index, self._progress, queue.topic.options.priority_max + 1)
         self.consumers: list[DispatchedConsumer] = []
+        self.held_count = 0
+        self._leasing = 0
+        """Messages whose timed lease is on its way into the log."""
         self._turn = 0
         self._mark_asked = 0
         self._fetching = False
         self._pumping = False
         self._wake_at_ms: int | None = None
-        self.held_count = 0
+        self._timers = Buckets()
+        self._sifted = self._progress.floor
+        self._locks = KeyLocks(queue.index) if self._options.ordered else None
+        for offset, lease, deadline_ms in self._progress.kept():
+            self._timers.add(offset, deadline_ms)
+            if lease:
+                self._lock(offset)
+        self._sift_delayed()
+        self._schedule()
+
+    @property
+    def _options(self) -> GroupOptions:
+        return self.queue.topic.groups[self.group]
+
+    # --- Figures ----------------------------------------------------------------------------
+
+    @property
+    def ready_count(self) -> int:
+        """Messages that wait for a taker, those behind a blocked ordering key included."""
+        return self.ready.count + (self._locks.parked_count if self._locks is not None else 0)
+
+    @property
+    def leased_count(self) -> int:
+        """Messages that somebody holds."""
+        return self.held_count + self._progress.leased + self._leasing
+
+    @property
+    def delayed_count(self) -> int:
+        """Messages that are not due yet."""
+        return self._progress.hidden + self.ready.withheld_count
+
+    @property
+    def consumer_count(self) -> int:
+        """Push consumers attached."""
+        return sum(1 for each in self.consumers if not each.spec.pull)
+
+    def oldest_ms(self) -> int | None:
+        """Log time at which the oldest unacked message was stored."""
+        floor = self._progress.floor
+        return self.queue.index.find(floor).time_ms if floor < self.queue.index.tail else None
 
     # --- Consumers --------------------------------------------------------------------------
 
     def attach(self, spec: ConsumerSpec, sink: ConsumerSink) -> DispatchedConsumer:
         """A new consumer. Raises KernelError LOCKED if an exclusive one is in the way."""
-        if self.consumers and (spec.exclusive or self.consumers[0].spec.exclusive):
+        others = [each for each in self.consumers if not each.spec.pull]
+        if any(each.spec.exclusive for each in others):
             raise KernelError(
                 Code.LOCKED, f"topic {self.queue.topic.name} has an exclusive consumer"
-                if self.consumers[0].spec.exclusive
-                else f"topic {self.queue.topic.name} is in use: no exclusive consumer possible",
+            )
+        if spec.exclusive and others:
+            raise KernelError(
+                Code.LOCKED, f"topic {self.queue.topic.name} has consumers: none can be exclusive"
             )
         consumer = DispatchedConsumer(self, spec, sink)
         self.consumers.append(consumer)
-        if not self.queue.topic.groups[self.group].single_active_consumer:
+        if not self._options.single_active_consumer:
             self.consumers.sort(key=lambda each: -each.spec.priority)
-        self._ask_mark()
+        if spec.lease_ms is None:
+            self._ask_mark()
         return consumer
 
     def detach(self, consumer: DispatchedConsumer) -> None:
@@ -143,7 +163,7 @@ class Dispatcher:
         consumer.ended = True
         if consumer.spec.pull:
             return
-        if any(not each.spec.pull for each in self.consumers):
+        if self.consumer_count:
             self.pump()
         else:
             self._port.unused(self.queue)
@@ -174,47 +194,103 @@ class Dispatcher:
         consumer.held.difference_update(offsets)
         self.held_count -= len(offsets)
         if how is Settlement.RETURN:
-            self.ready.give_back(offsets)
+            self._back(offsets)
             self.pump()
         elif how is Settlement.RELEASE:
             self._release(offsets)
         elif offsets:
             self._propose(how, reason, offsets, urgent=urgent or how is not Settlement.ACK)
+            if self._locks is not None:
+                self._unlock(offsets)
+                self.pump()
         return strangers
+
+    def return_handed(self, consumer: DispatchedConsumer, handed: Handed) -> None:
+        """What a consumer was handed and nobody looked at is ready again, no attempt counted."""
+        if not handed.lease:
+            self.settle(
+                consumer, Settlement.RETURN, handed.offsets, Reason.REJECTED, urgent=False
+            )
+        elif handed.offsets:
+            self._port.propose_change(
+                self.queue.id,
+                self.group,
+                [
+                    (offset, handed.lease, LeaseVerb.RETURN, Reason.REJECTED, 0)
+                    for offset in handed.offsets
+                ],
+            )
 
     def _release(self, offsets: Sequence[int]) -> None:
         """Give back with an attempt counted; those out of attempts are dead-lettered."""
-        attempts_max = self.queue.topic.groups[self.group].attempts_max
-        spent: list[int] = []
-        if attempts_max is not None:
-            failures = self._progress.failures
-            spent = [each for each in offsets if failures(each) + 1 >= attempts_max]
-            offsets = [each for each in offsets if failures(each) + 1 < attempts_max]
+        spent = [each for each in offsets if self._is_last_attempt(each)]
         if spent:
+            offsets = [each for each in offsets if each not in spent]
             self._propose(Settlement.DEAD_LETTER, Reason.ATTEMPTS, spent, urgent=True)
+            self._unlock(spent)
         if offsets:
             self._propose(Settlement.RELEASE, Reason.REJECTED, offsets, urgent=True)
+
+    def _is_last_attempt(self, offset: int) -> bool:
+        attempts_max = self._options.attempts_max
+        return attempts_max is not None and self._progress.failures(offset) + 1 >= attempts_max
 
     def _propose(
         self, how: Settlement, reason: Reason, offsets: Sequence[int], *, urgent: bool
     ) -> None:
-        self._port.propose_settle(
-            self.queue.id, self.group, how, reason, offsets, urgent=urgent
-        )
+        self._port.propose_settle(self.queue.id, self.group, how, reason, offsets, urgent=urgent)
+
+    def _back(self, offsets: Iterable[int]) -> None:
+        """Messages are ready again."""
+        offsets = list(offsets)
+        self.ready.give_back(offsets)
+        self._unlock(offsets)
 
     def released(self, offsets: Iterable[int]) -> None:
         """A RELEASE was applied: the messages are ready again."""
         acked = self._progress.is_acked
-        self.ready.give_back([each for each in offsets if not acked(each)])
+        self._back([each for each in offsets if not acked(each)])
+        self.pump()
+
+    def changed(self, ended: Sequence[tuple[int, int]]) -> None:
+        """A CHANGE was applied: see `machine.Observer.changed`."""
+        for offset, until_ms in ended:
+            if until_ms > 0:
+                self._timers.add(offset, until_ms)
+                holder = self._progress.holder(offset)
+                if holder is not None and not holder[0]:
+                    self._unlock((offset,))
+            elif until_ms == 0:
+                self._back((offset,))
+            else:
+                self._unlock((offset,))
+        self._schedule()
         self.pump()
 
     def purged(self) -> None:
         """A purge was applied."""
         self.ready.purged()
+        if self._locks is not None:
+            self._locks.purge(self._progress.is_acked)
 
     def holds(self) -> list[int]:
-        """Offsets that some consumer holds, for a purge to keep."""
-        return sorted({each for consumer in self.consumers for each in consumer.held})
+        """Offsets that somebody holds, for a purge to keep."""
+        held = {each for consumer in self.consumers for each in consumer.held}
+        held.update(offset for offset, lease, _ in self._progress.kept() if lease)
+        return sorted(held)
+
+    # --- Ordering keys ----------------------------------------------------------------------
+
+    def _lock(self, offset: int) -> None:
+        if self._locks is not None:
+            key = self.queue.index.find(offset).value(Feature.KEY, offset)
+            if key:
+                self._locks.lock(key, offset)
+
+    def _unlock(self, offsets: Iterable[int]) -> None:
+        if self._locks is not None:
+            for offset in offsets:
+                self.ready.give_back(self._locks.free(offset))
 
     # --- Dispatch ---------------------------------------------------------------------------
 
@@ -223,46 +299,56 @@ class Dispatcher:
         if self._pumping or self._fetching or not self.consumers:
             return
         self._pumping = True
+        own: set[int] = set()
         try:
-            while self._pump_once():
+            while self._pump_once(own):
                 pass
         finally:
             self._pumping = False
         self._flush()
 
-    def _pump_once(self) -> bool:
+    def _pump_once(self, own: set[int]) -> bool:
         takers = self._takers()
         if not takers:
             return False
-        credit = sum(each.credit for each in takers)
-        taken = self.ready.take(self._progress.mark, credit)
+        if self._locks is not None:
+            takers = takers[self._turn % len(takers) :][:1]
+        count = sum(each.credit for each in takers)
+        timed = all(each.spec.lease_ms is not None for each in takers)
+        limit = self.queue.index.tail if timed else self._progress.mark
+        taken = self.ready.take(limit, count)
         if taken is None:
-            if self.ready.beyond() >= self._progress.mark:
+            if self.ready.beyond() >= limit and not timed:
                 self._ask_mark()
             return False
         run, offsets = taken
         if run.features & Feature.TTL or self.queue.topic.options.message_ttl_ms is not None:
             offsets = self._drop_expired(run, offsets)
-            if not offsets:
-                return True
+        if self._locks is not None and offsets:
+            offsets, over = self._locks.admit(run, offsets, own, count)
+            self.ready.give_back(over)
+        if not offsets:
+            return True
         entry = self._port.entry(run.index)
         if entry is None:
-            self.ready.give_back(offsets)
+            self._back(offsets)
             self._fetching = True
             self._port.fetch(run.index, self)
             return False
-        if self._progress.mark - self.ready.beyond() < MARK_RENEW:
+        if not timed and self._progress.mark - self.ready.beyond() < MARK_RENEW:
             self._ask_mark()
         self._hand_out(takers, run, offsets, entry)
         return True
 
     def _takers(self) -> list[DispatchedConsumer]:
         """Consumers that may get the next messages: those of the highest priority with credit."""
-        consumers = self.consumers
-        if len(consumers) == 1 or self.queue.topic.groups[self.group].single_active_consumer:
-            return consumers[:1] if consumers and consumers[0].credit > 0 else []
-        able = [each for each in consumers if each.credit > 0]
-        if able and able[0].spec.priority != able[-1].spec.priority:
+        able = [each for each in self.consumers if each.credit > 0]
+        if not able or self.leased_count >= self._options.in_flight_max:
+            return []
+        if self._options.single_active_consumer:
+            active = next((each for each in self.consumers if not each.spec.pull), None)
+            return [each for each in able if each is active or each.spec.pull]
+        if able[0].spec.priority != able[-1].spec.priority:
             top = able[0].spec.priority
             able = [each for each in able if each.spec.priority == top]
         return able
@@ -286,6 +372,7 @@ class Dispatcher:
             failures = self._progress.failures
             attempts = [failures(each) + 1 for each in offsets]
         if len(takers) == 1:
+            self._turn += 1
             self._give(takers[0], offsets, slots, attempts)
             return
         for at, offset in enumerate(offsets):
@@ -306,16 +393,13 @@ class Dispatcher:
         attempts: list[int] | None,
     ) -> None:
         consumer.credit -= len(offsets)
-        handed = consumer.pending
-        if handed is None:
+        if consumer.pending is None:
             consumer.pending = Handed(self.queue.id, list(offsets), slots, attempts)
         else:
-            if attempts is not None or handed.attempts is not None:
-                earlier = handed.attempts or [1] * len(handed.offsets)
-                handed.attempts = earlier + (attempts or [1] * len(offsets))
-            handed.offsets.extend(offsets)
-            handed.slots.extend(slots)
-        if not consumer.spec.auto_ack:
+            consumer.pending.extend(offsets, slots, attempts)
+        if consumer.spec.lease_ms is not None:
+            self._leasing += len(offsets)
+        elif not consumer.spec.auto_ack:
             consumer.held.update(offsets)
             self.held_count += len(offsets)
 
@@ -326,9 +410,32 @@ class Dispatcher:
             if handed is None:
                 continue
             consumer.pending = None
+            if consumer.spec.lease_ms is not None:
+                self._lease(consumer, handed, consumer.spec.lease_ms)
+                continue
             if consumer.spec.auto_ack:
                 self._propose(Settlement.ACK, Reason.REJECTED, handed.offsets, urgent=False)
+                self._unlock(handed.offsets)
             consumer.sink.deliver(consumer, handed)
+
+    def _lease(self, consumer: DispatchedConsumer, handed: Handed, lease_ms: int) -> None:
+        """Have the log lease the messages, then deliver those that it leased."""
+        deadline_ms = self._port.log_time_ms() + lease_ms
+
+        def leased(lease: int, offsets: Sequence[int]) -> None:
+            consumer.expecting = False
+            self._leasing -= len(handed.offsets)
+            handed.keep(set(offsets))
+            handed.lease = lease
+            for offset in offsets:
+                self._timers.add(offset, deadline_ms)
+            self._schedule()
+            consumer.sink.deliver(consumer, handed)
+
+        consumer.expecting = True
+        self._port.propose_lease(
+            self.queue.id, self.group, deadline_ms, handed.offsets, leased
+        )
 
     def fetched(self) -> None:
         """The entry asked for by `Port.fetch` is in memory."""
@@ -342,17 +449,35 @@ class Dispatcher:
             self._mark_asked = wanted
             self._port.propose_mark(self.queue.id, self.group, wanted)
 
-    # --- Expiry and overflow ----------------------------------------------------------------
+    # --- Time and overflow ------------------------------------------------------------------
 
     def appended(self) -> None:
         """Messages were added: hand out, then drop what is too much or too old."""
+        self._sift_delayed()
         if self.consumers:
             self.pump()
         options = self.queue.topic.options
         if options.messages_max is not None and options.overflow is Overflow.DROP_OLDEST:
             self._drop_excess(options.messages_max)
-        if options.message_ttl_ms is not None or self.queue.index.last_features() & Feature.TTL:
-            self.expire()
+        if self.queue.index.delays or self._may_expire():
+            self._schedule()
+
+    def _sift_delayed(self) -> None:
+        """Keep back the messages among the new ones that are not due."""
+        index = self.queue.index
+        at, self._sifted = max(self._sifted, index.head), index.tail
+        if not index.delays:
+            return
+        now = self._port.log_time_ms()
+        while at < index.tail:
+            run = index.find(at)
+            if run.features & Feature.DELAY:
+                for offset in range(at, run.end):
+                    due_ms = run.time_ms + run.value(Feature.DELAY, offset)
+                    if due_ms > now and not self._progress.is_acked(offset):
+                        self.ready.withhold(offset)
+                        self._timers.add(offset, due_ms)
+            at = run.end
 
     def _drop_excess(self, ready_max: int) -> None:
         while (excess := self.ready.count - ready_max) > 0:
@@ -371,7 +496,7 @@ class Dispatcher:
             return None
         return run.time_ms + ttl
 
-    def _drop_expired(self, run: Run, offsets: Sequence[int]) -> list[int]:
+    def _drop_expired(self, run: Run, offsets: Sequence[int]) -> Sequence[int]:
         """Dead-letter those of the messages that have expired; the others."""
         now = self._port.log_time_ms()
         fresh: list[int] = []
@@ -383,8 +508,8 @@ class Dispatcher:
             self._propose(Settlement.DEAD_LETTER, Reason.EXPIRED, expired, urgent=True)
         return fresh
 
-    def expire(self) -> None:
-        """Drop expired messages from the front of each level; be woken when the next is due."""
+    def _expire(self) -> int | None:
+        """Drop expired messages from the front of each level; when the next is due."""
         now = self._port.log_time_ms()
         next_ms: int | None = None
         for level in range(self.ready.levels):
@@ -397,12 +522,42 @@ class Dispatcher:
                     break
                 self.ready.skip(level)
                 self._propose(Settlement.DEAD_LETTER, Reason.EXPIRED, (offset,), urgent=True)
-        if next_ms is not None and (self._wake_at_ms is None or next_ms < self._wake_at_ms):
-            self._wake_at_ms = next_ms
-            self._port.wake(self, next_ms - now)
+        return next_ms
+
+    def _end_due(self) -> None:
+        """Messages whose lease or delay has ended are ready again (leases: once that is in the
+        log)."""
+        now = self._port.log_time_ms()
+        changes: list[tuple[int, int, LeaseVerb, Reason, int]] = []
+        for offset in self._timers.due(now):
+            if self.ready.admit(offset):
+                continue
+            holder = self._progress.holder(offset)
+            if holder is None or not holder[2] or holder[1] > now:
+                continue
+            verb = LeaseVerb.RETURN if not holder[0] else LeaseVerb.RELEASE
+            if verb is LeaseVerb.RELEASE and self._is_last_attempt(offset):
+                verb = LeaseVerb.DEAD_LETTER
+            changes.append((offset, holder[0], verb, Reason.ATTEMPTS, 0))
+        if changes:
+            self._port.propose_change(self.queue.id, self.group, changes)
+
+    def _schedule(self) -> None:
+        """Drop what has expired; be woken when the next message is due or expires."""
+        dues = [self._timers.next_ms(), self._expire() if self._may_expire() else None]
+        due_ms = min((each for each in dues if each is not None), default=None)
+        if due_ms is not None and (self._wake_at_ms is None or due_ms < self._wake_at_ms):
+            self._wake_at_ms = due_ms
+            self._port.wake(self, max(1, due_ms - self._port.log_time_ms()))
+
+    def _may_expire(self) -> bool:
+        """Whether anything here could have a TTL."""
+        return self.queue.index.ttls or self.queue.topic.options.message_ttl_ms is not None
 
     def woken(self) -> None:
         """The time asked for by `Port.wake` has come."""
         if self._wake_at_ms is not None and self._port.log_time_ms() >= self._wake_at_ms:
             self._wake_at_ms = None
-        self.expire()
+            self._end_due()
+            self.pump()
+        self._schedule()

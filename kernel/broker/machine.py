@@ -8,10 +8,14 @@ remembered returns the stored result.
 
 from __future__ import annotations
 
+from array import array
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Protocol
 
-from ..client import Settlement
+from .. import message as messages
+from ..client import LeaseVerb, Settlement
 from ..errors import Code, KernelError
 from ..ids import LogIndex, Offset, QueueId, RaftGroup, TopicId, queue_id
 from ..limits import RESULTS_KEPT_PER_CLIENT
@@ -20,8 +24,13 @@ from ..model import DeadLetter, QueueRef, Reason, Route, RouterInfo, TopicInfo
 from . import commands
 from .commands import Command
 from .progress import Progress, acked_by_all, unacked_by_any
-from .runs import columns_of
+from .runs import Feature, columns_of, features_of
 from .state import ClientResults, GroupState, OutboxItem, QueueState, RouterState, TopicState
+
+
+Placed = int | list[tuple[int, bytes]]
+"""Where a run went: its first offset (-1: the queue is gone), or, with deduplication, of each
+message its offset and, for a duplicate, the uid of the original."""
 
 
 class Retention(Protocol):
@@ -44,6 +53,12 @@ class Observer(Protocol):
         self, queue: QueueState, group: str, ranges: Sequence[tuple[int, int]]
     ) -> None:
         """(first offset, offsets) ranges that a consumer held are ready again."""
+
+    def changed(
+        self, queue: QueueState, group: str, ended: Sequence[tuple[int, int]]
+    ) -> None:
+        """Timed leases changed: (offset, log time until which it is kept from others) of each; 0:
+        ready again, -1: acked."""
 
     def marked(self, queue: QueueState, group: str) -> None:
         """The dispatch mark moved ahead."""
@@ -69,6 +84,9 @@ class Observer(Protocol):
     def outbox_grew(self) -> None:
         """There is something to send."""
 
+    def record_changed(self, key: str, value: bytes | None) -> None:
+        """A metadata record changed, or (None) was removed."""
+
 
 class Machine:
     """Applies entries to a `GroupState`."""
@@ -88,13 +106,14 @@ class Machine:
             Command.PUT_ROUTE: self._put_route,
             Command.DELETE_ROUTE: self._delete_route,
             Command.OUTBOX_DONE: self._outbox_done,
+            Command.PUT_RECORD: self._put_record,
         }
 
     def apply(self, index: LogIndex, term: int, body: bytes) -> list[object]:
         """Apply one entry; returns one result per batch: a tuple of its commands' results.
 
-        Results: ENQUEUE the first offset of each run (-1: the queue is gone); control commands
-        what `commands` says, or a KernelError; the rest None.
+        Results: ENQUEUE a `Placed` of each run; LEASE the offsets leased; CHANGE whether each
+        token was good; control commands what `commands` says, or a KernelError; the rest None.
         """
         state = self.state
         state.applied = index
@@ -143,36 +162,138 @@ class Machine:
             elif kind == Command.MARK:
                 self._mark(body)
                 results.append(None)
+            elif kind == Command.LEASE:
+                results.append(self._lease(index, body))
+            elif kind == Command.CHANGE:
+                results.append(self._change(body))
             else:
                 results.append(self._control[kind](commands.decode_control(kind, body)))
         return tuple(results)
 
     # --- Messages ---------------------------------------------------------------------------
 
-    def _enqueue(self, index: LogIndex, body: bytes, entry: bytes) -> list[int]:
+    def _enqueue(self, index: LogIndex, body: bytes, entry: bytes) -> list[Placed]:
         queues = self.state.queues
         time_ms = self.state.time_ms
         bounds: tuple[int, ...] | None = None
-        first_offsets: list[int] = []
+        placed: list[Placed] = []
         touched: dict[QueueState, None] = {}
         references = 0
         for ident, slot, count, features in commands.decode_enqueue(body):
             queue = queues.get(QueueId(ident))
             if queue is None:
-                first_offsets.append(-1)
+                placed.append(-1)
                 continue
-            columns = None
-            if features:
-                bounds = bounds or entries.directory(entry)
-                columns = columns_of(features, entry, bounds[slot : slot + count])
-            first_offsets.append(queue.index.append(index, slot, count, time_ms, columns))
-            references += count
             touched[queue] = None
+            if not features:
+                placed.append(queue.index.append(index, slot, count, time_ms))
+                references += count
+                continue
+            bounds = bounds or entries.directory(entry)
+            if features & Feature.DEDUPLICATE and queue.topic.options.deduplication_ms:
+                each = self._enqueue_new(queue, index, slot, entry, bounds[slot : slot + count + 1])
+                references += sum(1 for _, original in each if not original)
+                placed.append(each)
+                continue
+            columns = self._columns(queue, features, entry, bounds[slot : slot + count])
+            placed.append(queue.index.append(index, slot, count, time_ms, columns))
+            references += count
         if references:
             self._retention.retain(self.state.group, index, references)
         for queue in touched:
             self._observer.appended(queue)
-        return first_offsets
+        return placed
+
+    def _columns(
+        self, queue: QueueState, features: int, entry: bytes, bounds: Sequence[int]
+    ) -> dict[int, array[int]] | None:
+        """Columns of a run; priorities above the topic's highest count as the highest."""
+        columns = columns_of(features, entry, bounds)
+        levels = columns.get(Feature.PRIORITY)
+        if levels is not None:
+            highest = queue.topic.options.priority_max
+            columns[Feature.PRIORITY] = array("B", [min(each, highest) for each in levels])
+        return columns or None
+
+    def _enqueue_new(
+        self, queue: QueueState, index: int, slot: int, entry: bytes, bounds: Sequence[int]
+    ) -> list[tuple[int, bytes]]:
+        """Append the slots whose deduplication id is new; (offset, uid of the original or empty)
+        of each."""
+        time_ms = self.state.time_ms
+        recent = queue.recent
+        if recent is None:
+            recent = queue.recent = OrderedDict()
+        oldest = time_ms - (queue.topic.options.deduplication_ms or 0)
+        while recent and next(iter(recent.values()))[2] <= oldest:
+            recent.popitem(last=False)
+        placed: list[tuple[int, bytes]] = []
+        for start, end in pairwise(bounds):
+            message = messages.decode(entry[start:end])
+            ident = message.ext.get(messages.Ext.DEDUPLICATION_ID, b"")
+            known = recent.get(ident)
+            if known is not None:
+                placed.append((known[0], known[1]))
+            else:
+                features = features_of(entry[start : start + messages.HEADER_BYTES])
+                columns = self._columns(queue, features, entry, (start,))
+                offset = queue.index.append(index, slot, 1, time_ms, columns)
+                recent[ident] = (offset, message.uid, time_ms)
+                placed.append((offset, b""))
+            slot += 1
+        return placed
+
+    def _lease(self, index: int, body: bytes) -> list[int]:
+        """Lease what is free of the offsets named; those it got. The lease is this entry."""
+        ident, name, deadline_ms, ranges = commands.decode_lease(body)
+        queue = self.state.queues.get(ident)
+        progress = queue.groups.get(name) if queue is not None else None
+        if queue is None or progress is None:
+            return []
+        leased: list[int] = []
+        for first, count in ranges:
+            for low, high in list(progress.free(first, min(first + count, queue.index.tail))):
+                for offset in range(low, high):
+                    progress.lease(offset, index, deadline_ms)
+                    leased.append(offset)
+        return leased
+
+    def _change(self, body: bytes) -> list[int]:
+        """Change timed leases; per change 1 if the token was good, else 0."""
+        ident, name, changes = commands.decode_change(body)
+        queue = self.state.queues.get(ident)
+        progress = queue.groups.get(name) if queue is not None else None
+        if queue is None or progress is None:
+            return [0] * len(changes)
+        good: list[int] = []
+        ended: list[tuple[int, int]] = []
+        for offset, lease, verb, reason, until_ms in changes:
+            holder = progress.holder(offset)
+            holds = holder is not None and holder[0] == lease
+            late = holder is not None and not holder[2]
+            if not holds or (late and verb not in (LeaseVerb.ACK, LeaseVerb.DEAD_LETTER)):
+                good.append(0)
+                continue
+            good.append(1)
+            if verb is LeaseVerb.EXTEND:
+                progress.lease(offset, lease, until_ms)
+                ended.append((offset, until_ms))
+                continue
+            if verb in (LeaseVerb.ACK, LeaseVerb.DEAD_LETTER):
+                how = Settlement.ACK if verb is LeaseVerb.ACK else Settlement.DEAD_LETTER
+                self._finish(queue, name, progress, how, reason, [(offset, 1)])
+                ended.append((offset, -1))
+                continue
+            if verb is LeaseVerb.RELEASE:
+                progress.failed(offset)
+            if until_ms > self.state.time_ms:
+                progress.lease(offset, 0, until_ms)
+                ended.append((offset, until_ms))
+            else:
+                progress.unlease(offset)
+                ended.append((offset, 0))
+        self._observer.changed(queue, name, ended)
+        return good
 
     def _settle(self, body: bytes) -> None:
         ident, name, how, reason, ranges = commands.decode_settle(body)
@@ -187,6 +308,18 @@ class Machine:
                         progress.failed(offset)
             self._observer.released(queue, name, ranges)
             return
+        self._finish(queue, name, progress, how, reason, ranges)
+
+    def _finish(
+        self,
+        queue: QueueState,
+        name: str,
+        progress: Progress,
+        how: Settlement,
+        reason: Reason,
+        ranges: Sequence[tuple[int, int]],
+    ) -> None:
+        """Ack (first offset, offsets) ranges, or send them to the outbox."""
         target = queue.topic.groups[name].dead_letter if how is Settlement.DEAD_LETTER else None
         for first, count in ranges:
             end = min(first + count, queue.index.tail)
@@ -264,6 +397,8 @@ class Machine:
         progress = queue.groups.get(command.group) if queue is not None else None
         if queue is None or progress is None:
             return 0
+        if command.forget:
+            queue.recent = None
         dropped = 0
         start = progress.floor
         for stop in (*sorted(command.keep), min(command.end, queue.index.tail)):
@@ -279,6 +414,20 @@ class Machine:
         item = self.state.outbox.pop(command.number, None)
         if item is not None:
             self._retention.release(self.state.group, item.index, 1)
+
+    def _put_record(self, command: commands.PutRecord) -> int | KernelError:
+        records = self.state.records
+        version = records[command.key][0] if command.key in records else 0
+        if command.expected is not None and command.expected != version:
+            return KernelError(
+                Code.ALREADY_EXISTS, f"record {command.key} has version {version} by now"
+            )
+        if command.value is None:
+            records.pop(command.key, None)
+        else:
+            records[command.key] = (version + 1, command.value)
+        self._observer.record_changed(command.key, command.value)
+        return version + 1
 
     # --- Topics -----------------------------------------------------------------------------
 

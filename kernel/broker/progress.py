@@ -14,6 +14,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 PAGE_BITS = 8
+LEASE_BITS = 64
+LEASE_MASK = (1 << LEASE_BITS) - 1
+"""A lease is the log index of the command that gave it."""
 PAGE = 1 << PAGE_BITS
 FULL = (1 << PAGE) - 1
 
@@ -21,23 +24,32 @@ FULL = (1 << PAGE) - 1
 class ProgressPage:
     """256 offsets of a group: bit i of `acked` is offset `page number * 256 + i`."""
 
-    __slots__ = ("acked", "attempts")
+    __slots__ = ("acked", "attempts", "leased", "leases")
 
     def __init__(self) -> None:
         self.acked = 0
+        self.leased = 0
+        """Bits of messages that a timed lease, or a delay after one, keeps from others."""
         self.attempts: dict[int, int] | None = None
+        self.leases: dict[int, int] | None = None
+        """Offset to `deadline << LEASE_BITS | lease`, kept until acked or leased again, so that
+        the last holder may still ack after the deadline. Lease 0: a delay, nobody holds it."""
 
 
 class Progress:
     """Ack state of a group in a queue. `end` arguments are exclusive."""
 
-    __slots__ = ("acked_above", "floor", "mark", "pages")
+    __slots__ = ("acked_above", "floor", "hidden", "leased", "mark", "pages")
 
     def __init__(self, floor: int = 0) -> None:
         self.floor = floor
         self.mark = floor
         self.pages: dict[int, ProgressPage] = {}
         self.acked_above = 0
+        self.leased = 0
+        """Messages under a timed lease."""
+        self.hidden = 0
+        """Messages given back with a delay that has not passed."""
 
     def is_acked(self, offset: int) -> bool:
         """Whether the group is done with a message."""
@@ -82,6 +94,10 @@ class Progress:
             if page.attempts:
                 for offset in [each for each in page.attempts if new >> (each & 255) & 1]:
                     del page.attempts[offset]
+            if page.leases:
+                for offset in [each for each in page.leases if new >> (each & 255) & 1]:
+                    self._unlease(page, offset)
+                    del page.leases[offset]
             fresh.extend(stretches(base, new))
         self._raise_floor()
         return fresh
@@ -122,6 +138,70 @@ class Progress:
         if page is None or page.attempts is None:
             return 0
         return page.attempts.get(offset, 0)
+
+    def lease(self, offset: int, lease: int, deadline_ms: int) -> None:
+        """Keep an unacked message from others until `deadline_ms`; lease 0 for a mere delay."""
+        number = offset >> PAGE_BITS
+        page = self.pages.get(number)
+        if page is None:
+            page = self.pages[number] = ProgressPage()
+        if page.leases is None:
+            page.leases = {}
+        self._unlease(page, offset)
+        page.leases[offset] = deadline_ms << LEASE_BITS | lease
+        page.leased |= 1 << (offset & 255)
+        if lease:
+            self.leased += 1
+        else:
+            self.hidden += 1
+
+    def unlease(self, offset: int) -> None:
+        """Let others have a message again; who held it last is still known."""
+        page = self.pages.get(offset >> PAGE_BITS)
+        if page is not None:
+            self._unlease(page, offset)
+
+    def _unlease(self, page: ProgressPage, offset: int) -> None:
+        bit = 1 << (offset & 255)
+        if not page.leased & bit or page.leases is None:
+            return
+        page.leased ^= bit
+        if page.leases[offset] & LEASE_MASK:
+            self.leased -= 1
+        else:
+            self.hidden -= 1
+
+    def holder(self, offset: int) -> tuple[int, int, bool] | None:
+        """(lease, deadline, whether it still holds) of the last lease; None if there was none."""
+        page = self.pages.get(offset >> PAGE_BITS)
+        if page is None or page.leases is None:
+            return None
+        packed = page.leases.get(offset)
+        if packed is None:
+            return None
+        return packed & LEASE_MASK, packed >> LEASE_BITS, bool(page.leased >> (offset & 255) & 1)
+
+    def kept(self) -> Iterator[tuple[int, int, int]]:
+        """(offset, lease, deadline) of every message that a lease or delay keeps from others."""
+        for page in self.pages.values():
+            if page.leased and page.leases:
+                for offset, packed in page.leases.items():
+                    if page.leased >> (offset & 255) & 1:
+                        yield offset, packed & LEASE_MASK, packed >> LEASE_BITS
+
+    def free(self, start: int, end: int) -> Iterator[tuple[int, int]]:
+        """(start, end) ranges of [start, end) that are neither acked nor kept from others."""
+        if not self.leased and not self.hidden:
+            yield from self.unacked(start, end)
+            return
+        for low, high in self.unacked(start, end):
+            page = self.pages.get(low >> PAGE_BITS)
+            if page is None or not page.leased:
+                yield low, high
+            else:
+                base = low >> PAGE_BITS << PAGE_BITS
+                mask = (1 << (high - base)) - (1 << (low - base))
+                yield from stretches(base, mask & ~page.leased)
 
     def unacked(self, start: int, end: int) -> Iterator[tuple[int, int]]:
         """(start, end) ranges of [start, end) that are not acked, ascending."""

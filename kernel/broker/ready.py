@@ -18,7 +18,17 @@ from .runs import Feature, Run, RunIndex
 class Ready:
     """Ready messages of one (queue, group). `levels` is the topic's priority_max + 1."""
 
-    __slots__ = ("_acked_ahead", "_cursors", "_index", "_progress", "_returned", "levels")
+    __slots__ = (
+        "_acked_ahead",
+        "_cursors",
+        "_index",
+        "_progress",
+        "_returned",
+        "_withheld",
+        "_withheld_ahead",
+        "levels",
+        "withheld_count",
+    )
 
     def __init__(self, index: RunIndex, progress: Progress, levels: int) -> None:
         self._index = index
@@ -26,14 +36,20 @@ class Ready:
         self.levels = levels
         self._cursors = [progress.floor] * levels
         self._returned: list[list[int]] = [[] for _ in range(levels)]
-        self._acked_ahead = progress.acked_above
+        self._acked_ahead = progress.acked_above + progress.leased + progress.hidden
+        self._withheld: dict[int, int] = {}
+        """Bits of messages ahead of the cursors that are not due yet, by page of 256 offsets."""
+        self.withheld_count = 0
+        self._withheld_ahead = 0
+        """How many of these the cursor of a topic without priorities has not passed."""
 
     @property
     def count(self) -> int:
         """Messages ready."""
         returned = sum(map(len, self._returned))
         if self.levels == 1:
-            return self._index.tail - self._cursors[0] - self._acked_ahead + returned
+            ahead = self._index.tail - self._cursors[0] - self._acked_ahead
+            return ahead - self._withheld_ahead + returned
         return returned + sum(
             self._ahead(level, self._cursors[level], self._index.tail)
             for level in range(self.levels)
@@ -43,13 +59,40 @@ class Ready:
         """Unacked messages of a level in [start, end); walks the runs."""
         return sum(len(offsets) for _, offsets in self._stretches(level, start, end))
 
+    def withhold(self, offset: int) -> None:
+        """A message ahead of the cursors is not to be handed out before `admit`."""
+        page = offset >> 8
+        self._withheld[page] = self._withheld.get(page, 0) | 1 << (offset & 255)
+        self.withheld_count += 1
+        self._withheld_ahead += offset >= self._cursors[0]
+
+    def admit(self, offset: int) -> bool:
+        """A message that may have been withheld is due; whether it was."""
+        page = offset >> 8
+        bits = self._withheld.get(page, 0)
+        bit = 1 << (offset & 255)
+        if not bits & bit:
+            return False
+        if bits == bit:
+            del self._withheld[page]
+        else:
+            self._withheld[page] = bits ^ bit
+        self.withheld_count -= 1
+        if offset < self._cursors[self._level(offset)]:
+            self.give_back((offset,))
+        else:
+            self._withheld_ahead -= 1
+        return True
+
+    def _level(self, offset: int) -> int:
+        if self.levels == 1:
+            return 0
+        return self._index.find(offset).value(Feature.PRIORITY, offset)
+
     def give_back(self, offsets: Iterable[int]) -> None:
         """Messages handed out before are ready again."""
         for offset in offsets:
-            level = 0
-            if self.levels > 1:
-                level = self._index.find(offset).value(Feature.PRIORITY, offset)
-            heappush(self._returned[level], offset)
+            heappush(self._returned[self._level(offset)], offset)
 
     def purged(self) -> None:
         """A purge was applied: forget what is acked by now."""
@@ -63,8 +106,16 @@ class Ready:
             self._cursors[level] = max(self._cursors[level], min(self._progress.floor, tail))
         if self.levels == 1:
             cursor = self._cursors[0]
-            open_ahead = sum(end - start for start, end in self._progress.unacked(cursor, tail))
+            open_ahead = sum(end - start for start, end in self._progress.free(cursor, tail))
             self._acked_ahead = tail - cursor - open_ahead
+        for page, bits in list(self._withheld.items()):
+            gone = bits & self._progress.acked_bits(page)
+            self.withheld_count -= gone.bit_count()
+            if bits == gone:
+                del self._withheld[page]
+            else:
+                self._withheld[page] = bits ^ gone
+        self._withheld_ahead = self._count_withheld(self._cursors[0], tail)
 
     def beyond(self) -> int:
         """Lowest offset that the cursors have not passed: fresh messages start here."""
@@ -120,14 +171,27 @@ class Ready:
     def _move_cursor(self, level: int, to: int) -> None:
         if self._acked_ahead and self.levels == 1:
             start = self._cursors[0]
-            open_between = sum(high - low for low, high in self._progress.unacked(start, to))
+            open_between = sum(high - low for low, high in self._progress.free(start, to))
             self._acked_ahead -= to - start - open_between
+        if self._withheld_ahead and self.levels == 1:
+            self._withheld_ahead -= self._count_withheld(self._cursors[0], to)
         self._cursors[level] = to
+
+    def _count_withheld(self, start: int, end: int) -> int:
+        """Withheld messages in [start, end)."""
+        count = 0
+        for page, bits in self._withheld.items():
+            base = page << 8
+            low, high = max(start - base, 0), min(end - base, 256)
+            if low < high:
+                count += (bits & ((1 << high) - (1 << low))).bit_count()
+        return count
 
     def _stretches(
         self, level: int, start: int, end: int
     ) -> Iterable[tuple[Run, Sequence[int]]]:
-        """Unacked messages of a level in [start, end), run by run, none of them empty."""
+        """Messages of a level in [start, end) that are neither acked nor kept back, run by run,
+        none of them empty."""
         progress = self._progress
         at = max(start, progress.floor, self._index.head)
         while at < end:
@@ -137,11 +201,14 @@ class Ready:
             if self.levels > 1:
                 offsets = _of_level(run, offsets, level)
             if progress.pages and len(offsets):
+                free = [each for low, high in progress.free(at, stop) for each in range(low, high)]
+                if len(free) < stop - at:
+                    wanted = set(offsets)
+                    offsets = [each for each in free if each in wanted]
+            if self._withheld and len(offsets):
+                withheld = self._withheld
                 offsets = [
-                    each
-                    for low, high in progress.unacked(at, stop)
-                    for each in range(low, high)
-                    if self.levels == 1 or each in offsets
+                    each for each in offsets if not withheld.get(each >> 8, 0) >> (each & 255) & 1
                 ]
             if len(offsets):
                 yield (run if offsets[0] == at else self._index.find(offsets[0])), offsets

@@ -27,7 +27,7 @@ from enum import IntFlag
 
 import msgspec
 
-from ..message import HEADER
+from ..message import HEADER, Flag
 
 RUNS_PER_PAGE = 256
 U32_MAX = (1 << 32) - 1
@@ -43,6 +43,8 @@ class Feature(IntFlag):
     DELAY = 4
     KEY = 8
     TAG = 16
+    DEDUPLICATE = 32
+    """Asks for the topic's deduplication window; stands in commands only, never in a page."""
 
 
 _COLUMNS: tuple[tuple[Feature, str, int], ...] = (
@@ -60,11 +62,12 @@ _DETAILS = struct.Struct("<QQQI")
 
 def features_of(header: bytes) -> int:
     """Features of one message, from the first bytes of its slot (hot: nearly always 0)."""
+    plain = (1 if header[2] else 0) | (32 if header[3] & Flag.DEDUPLICATE else 0)
     if header[40:68] == _PLAIN:
-        return 1 if header[2] else 0
+        return plain
     ttl, delay, key, tag = _DETAILS.unpack_from(header, 40)
     return (
-        (1 if header[2] else 0)
+        plain
         | (2 if ttl else 0)
         | (4 if delay else 0)
         | (8 if key else 0)
@@ -161,10 +164,14 @@ _decoder = msgspec.msgpack.Decoder(tuple[list[bytes], dict[int, dict[int, bytes]
 class RunIndex:
     """Runs of one queue in offset order, covering [head, tail)."""
 
-    __slots__ = ("_firsts", "_pages", "tail")
+    __slots__ = ("_firsts", "_pages", "delays", "tail", "ttls")
 
     def __init__(self, tail: int = 0) -> None:
         self.tail = tail
+        self.delays = False
+        """Whether any message ever came with a delay."""
+        self.ttls = False
+        """Whether any message ever came with a TTL."""
         self._pages: list[RunPage] = []
         self._firsts: list[int] = []
 
@@ -199,14 +206,12 @@ class RunIndex:
         page.slot.append(slot)
         page.features.append(sum(columns) if columns else 0)
         if columns:
+            self.delays = self.delays or Feature.DELAY in columns
+            self.ttls = self.ttls or Feature.TTL in columns
             if page.columns is None:
                 page.columns = {}
             page.columns[first] = columns
         return first
-
-    def last_features(self) -> int:
-        """Features of the newest run; 0 if there is none."""
-        return self._pages[-1].features[-1] if self._pages else 0
 
     def _end(self, at: int, run: int) -> int:
         """Offset behind the last message of a run."""
@@ -274,3 +279,6 @@ class RunIndex:
         self._pages = pages
         self._firsts = [page.first[0] for page in pages]
         self.tail = tail
+        features = {bits for page in pages for bits in page.features}
+        self.delays = any(bits & Feature.DELAY for bits in features)
+        self.ttls = any(bits & Feature.TTL for bits in features)

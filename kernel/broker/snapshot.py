@@ -7,6 +7,7 @@ states give equal bytes: the hash of the stream is the state hash that replay mu
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from hashlib import blake2b
 
@@ -14,7 +15,7 @@ import msgspec
 
 from ..ids import LogIndex, Offset, QueueId, RaftGroup, TopicId
 from ..model import DeadLetter, GroupOptions, QueueRef, Reason, Route, RouterOptions, TopicOptions
-from .progress import Progress, ProgressPage
+from .progress import LEASE_BITS, LEASE_MASK, Progress, ProgressPage
 from .runs import RunPage
 from .state import ClientResults, GroupState, OutboxItem, QueueState, RouterState, TopicState
 
@@ -47,11 +48,11 @@ class TopicRecord(msgspec.Struct, frozen=True, array_like=True, tag="topic"):
 
 
 class ProgressRecord(msgspec.Struct, frozen=True, array_like=True):
-    """One group's progress: pages as (number, acked bits, attempts)."""
+    """One group's progress: pages as (number, acked bits, attempts, leased bits, leases)."""
 
     floor: int
     mark: int
-    pages: list[tuple[int, bytes, dict[int, int]]]
+    pages: list[tuple[int, bytes, dict[int, int], bytes, list[tuple[int, int, int]]]]
 
 
 class QueueRecord(msgspec.Struct, frozen=True, array_like=True, tag="queue"):
@@ -62,6 +63,7 @@ class QueueRecord(msgspec.Struct, frozen=True, array_like=True, tag="queue"):
     tail: int
     pages: list[bytes]
     groups: dict[str, ProgressRecord]
+    recent: list[tuple[bytes, int, bytes, int]]
 
 
 class RouterRecord(msgspec.Struct, frozen=True, array_like=True, tag="router"):
@@ -89,6 +91,14 @@ class OutboxRecord(msgspec.Struct, frozen=True, array_like=True, tag="outbox"):
     attempts: int
 
 
+class MetadataRecord(msgspec.Struct, frozen=True, array_like=True, tag="record"):
+    """One metadata record."""
+
+    key: str
+    version: int
+    value: bytes
+
+
 class ClientRecord(msgspec.Struct, frozen=True, array_like=True, tag="client"):
     """Batches remembered of one gateway. Results themselves are kept as their first offsets;
     other results of a repeated batch come back as UNKNOWN_OUTCOME after a restart."""
@@ -96,10 +106,18 @@ class ClientRecord(msgspec.Struct, frozen=True, array_like=True, tag="client"):
     session: int
     epoch: int
     floor: int
-    results: dict[int, list[list[int] | None]]
+    results: dict[int, list[list[int | list[tuple[int, bytes]]] | None]]
 
 
-Record = Header | TopicRecord | QueueRecord | RouterRecord | OutboxRecord | ClientRecord
+Record = (
+    Header
+    | TopicRecord
+    | QueueRecord
+    | RouterRecord
+    | OutboxRecord
+    | MetadataRecord
+    | ClientRecord
+)
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(Record)
 
@@ -134,8 +152,8 @@ def dump(state: GroupState) -> Iterator[bytes]:
         )
     for queue_ident in sorted(state.queues):
         yield encode(_queue_record(state.queues[queue_ident]))
-    for key in sorted(state.routers):
-        router = state.routers[key]
+    for name in sorted(state.routers):
+        router = state.routers[name]
         yield encode(
             RouterRecord(
                 router.tenant, router.name, router.version, router.options, list(router.routes)
@@ -157,6 +175,9 @@ def dump(state: GroupState) -> Iterator[bytes]:
                 item.attempts,
             )
         )
+    for key in sorted(state.records):
+        version, value = state.records[key]
+        yield encode(MetadataRecord(key, version, value))
     for session, epoch in sorted(state.clients):
         known = state.clients[session, epoch]
         results = {
@@ -173,15 +194,28 @@ def _queue_record(queue: QueueState) -> QueueRecord:
             progress.floor,
             progress.mark,
             [
-                (number, page.acked.to_bytes(32, "little"), page.attempts or {})
+                (
+                    number,
+                    page.acked.to_bytes(32, "little"),
+                    page.attempts or {},
+                    page.leased.to_bytes(32, "little"),
+                    [
+                        (offset, packed & LEASE_MASK, packed >> LEASE_BITS)
+                        for offset, packed in sorted((page.leases or {}).items())
+                    ],
+                )
                 for number, page in sorted(progress.pages.items())
-                if page.acked or page.attempts
+                if page.acked or page.attempts or page.leases
             ],
         )
         for name, progress in sorted(queue.groups.items())
     }
     pages = [page.dump() for page in queue.index.pages()]
-    return QueueRecord(queue.id, queue.topic.id, queue.index.tail, pages, groups)
+    recent = [
+        (ident, offset, uid, time_ms)
+        for ident, (offset, uid, time_ms) in (queue.recent or {}).items()
+    ]
+    return QueueRecord(queue.id, queue.topic.id, queue.index.tail, pages, groups, recent)
 
 
 def load(records: Iterable[bytes]) -> GroupState:
@@ -221,6 +255,10 @@ def _restore(state: GroupState, record: Record) -> None:
         queue = QueueState(QueueId(record.id), state.topics[TopicId(record.topic)])
         queue.index.restore([RunPage.load(page) for page in record.pages], record.tail)
         queue.groups = {name: _progress(each) for name, each in record.groups.items()}
+        if record.recent:
+            queue.recent = OrderedDict(
+                (ident, (offset, uid, time_ms)) for ident, offset, uid, time_ms in record.recent
+            )
         state.queues[queue.id] = queue
     elif isinstance(record, RouterRecord):
         router = RouterState(record.tenant, record.name, record.version, record.options)
@@ -239,6 +277,8 @@ def _restore(state: GroupState, record: Record) -> None:
             record.reason,
             record.attempts,
         )
+    elif isinstance(record, MetadataRecord):
+        state.records[record.key] = (record.version, record.value)
     elif isinstance(record, ClientRecord):
         client = state.clients[record.session, record.epoch] = ClientResults()
         client.floor = record.floor
@@ -249,10 +289,18 @@ def _restore(state: GroupState, record: Record) -> None:
 def _progress(record: ProgressRecord) -> Progress:
     progress = Progress(record.floor)
     progress.mark = record.mark
-    for number, acked, attempts in record.pages:
+    for number, acked, attempts, leased, leases in record.pages:
         page = progress.pages[number] = ProgressPage()
         page.acked = int.from_bytes(acked, "little")
         page.attempts = attempts or None
+        page.leased = int.from_bytes(leased, "little")
+        for offset, lease, deadline_ms in leases:
+            if page.leases is None:
+                page.leases = {}
+            page.leases[offset] = deadline_ms << LEASE_BITS | lease
+            if page.leased >> (offset & 255) & 1:
+                progress.leased += bool(lease)
+                progress.hidden += not lease
         above = page.acked >> max(0, min(record.floor - (number << 8), 256))
         progress.acked_above += above.bit_count()
     return progress

@@ -19,13 +19,15 @@ from .runs import RunIndex
 class QueueState:
     """One queue: the index of its messages and how far each group has come."""
 
-    __slots__ = ("groups", "id", "index", "topic")
+    __slots__ = ("groups", "id", "index", "recent", "topic")
 
     def __init__(self, ident: QueueId, topic: TopicState) -> None:
         self.id = ident
         self.topic = topic
         self.index = RunIndex()
         self.groups: dict[str, Progress] = {name: Progress() for name in topic.groups}
+        self.recent: OrderedDict[bytes, tuple[int, bytes, int]] | None = None
+        """Deduplication ids of the topic's window, oldest first: (offset, uid, log time)."""
 
 
 class TopicState:
@@ -116,6 +118,7 @@ class GroupState:
         "next_topic",
         "outbox",
         "queues",
+        "records",
         "routers",
         "term",
         "time_ms",
@@ -135,5 +138,7 @@ class GroupState:
         """Only topics whose home is this group."""
         self.queues: dict[QueueId, QueueState] = {}
         self.routers: dict[tuple[str, str], RouterState] = {}
+        self.records: dict[str, tuple[int, bytes]] = {}
+        """Metadata (in group 0): (version, value) by key; the kernel does not look inside."""
         self.outbox: dict[int, OutboxItem] = {}
         self.clients: dict[tuple[int, int], ClientResults] = {}

@@ -21,9 +21,7 @@ from dataclasses import dataclass
 from ..ports import Disk
 from .checkpoint import Checkpoint, CheckpointJob, GroupCheckpoint, HardState, Position
 from .errors import JournalError
-from .files import JOURNAL_DIRECTORY, locations_name, segment_name
 from .groups import GroupLog
-from .location_file import LocationFileJob
 from .locations import OFFSET_MASK, SEGMENT_SHIFT
 from .meta import CleanEnd, set_clean
 from .read import READ_AHEAD_BYTES, ReadJob, read_body
@@ -31,17 +29,19 @@ from .record import (
     BATCH_GROUPS_MAX,
     BODY_BYTES_MAX,
     HEADER_BYTES,
-    Close,
     RecordType,
     encode_number,
     seed_of,
 )
 from .recovery import Recovered, RecoveredState, recover_files, replay
 from .rewrite import LiveSlots, RewriteJob
-from .segment import HEADER_PAGE_BYTES, SEGMENT_BYTES_MIN, Segment
+from .segment import SEGMENT_BYTES_MIN, Segment
+from .space import MaintenanceJob, RemovalJob, Space
 from .statistics import JournalStatistics, SegmentStatistics
 from .tail_cache import TailCache, cache_key
 from .writer import PrepareJob, WriteBatch, Writer
+
+__all__ = ["Journal", "JournalOptions", "MaintenanceJob"]
 
 _ENTRY = int(RecordType.ENTRY)
 
@@ -61,29 +61,6 @@ class JournalOptions:
     """Open although groups lost synced data; they are named in `Recovered.damaged`."""
 
 
-class RemovalJob:
-    """Removes segments that nothing needs. `run` belongs to a thread."""
-
-    __slots__ = ("_disk", "_in_use", "numbers")
-
-    def __init__(self, disk: Disk, segments: list[Segment]) -> None:
-        self._disk = disk
-        self._in_use = {segment.number: segment for segment in segments}
-        self.numbers = list(self._in_use)
-
-    def run(self) -> None:
-        """Thread: remove the files and sync the directory. OSError."""
-        there = set(self._disk.names(JOURNAL_DIRECTORY))
-        for number in self.numbers:
-            for name in (locations_name(number), segment_name(number)):
-                if name.removeprefix(JOURNAL_DIRECTORY + "/") in there:
-                    self._disk.remove(name)
-        self._disk.sync_directory(JOURNAL_DIRECTORY)
-
-
-MaintenanceJob = PrepareJob | LocationFileJob | RemovalJob
-
-
 class Journal:
     """See the module's head. Made by `recover`."""
 
@@ -95,18 +72,10 @@ class Journal:
         self._seed = seed_of(self._store)
         self._groups = state.scan.groups
         self._locations = state.scan.locations
-        self._closed = list(state.scan.closed)
         self._damaged = frozenset(state.scan.damaged)
         self._cache = TailCache(options.cache_bytes)
         self._cold = TailCache(options.cold_bytes)
-        self._rewrite: RewriteJob | None = None
-        self._not_rewritable: set[int] = set()
-        self._to_index: list[Segment] = []
-        self._indexing: LocationFileJob | None = None
-        self._removing: RemovalJob | None = None
-        self._recovering = True
         self._hits = self._cold_hits = self._misses = 0
-        self._rewrites = self._rewritten_bytes = 0
         self._writer = Writer(
             disk,
             self._store,
@@ -116,8 +85,10 @@ class Journal:
             segment_bytes=options.segment_bytes,
             reserve_bytes=min(options.reserve_bytes, options.segment_bytes),
             place=self._locations.place,
-            placed=self._placed,
-            opened=self._opened,
+            opened=self._locations.add_segment,
+        )
+        self._space = Space(
+            disk, self._store, self._locations, self._writer, list(state.scan.closed)
         )
 
     # --- Life -------------------------------------------------------------------------------
@@ -161,7 +132,7 @@ class Journal:
         """Snapshots are loaded, their references retained, entries replayed: from now on what
         nothing holds may go.
         """
-        self._recovering = False
+        self._space.limit = self._checkpoint.position.segment
         for number, group in self._checkpoint.groups.items():
             self._locations.checkpointed(number, group.index)
 
@@ -266,10 +237,7 @@ class Journal:
         for group, state in batch.hard_states.items():
             self._groups[group].hard_state = state
         self._cache.add(batch.bodies)
-        self._to_index += writer.sealed_by(batch)
-        rewrite = self._rewrite
-        if rewrite is not None and rewrite.synced(writer.synced_sequence):
-            self._end_rewrite(rewrite)
+        self._space.batch_ended(batch)
         return [(group, index) for group, (index, _term) in batch.stable.items()]
 
     @property
@@ -328,15 +296,15 @@ class Journal:
     def end_read(self, job: ReadJob) -> int:
         """The job has run (or failed): what it read is in memory now, at least until the next.
 
-        Returns the number of entries. An entry that was replaced, rewritten or died meanwhile is
-        left out, except the one asked for.
+        Returns the number of entries. Entries that nothing holds, or that were replaced
+        meanwhile, are left out, except the one asked for.
         """
         job.segment.readers -= 1
-        position = self._locations.position
+        is_live = self._locations.is_live
         bodies = {
             cache_key(entry.group, entry.index): entry.body
             for entry in reversed(job.entries)
-            if position(entry.group, entry.index) == entry.position
+            if is_live(entry.group, entry.index, entry.position)
         }
         if job.entries:
             # Last in, so that it is the last to be evicted.
@@ -378,6 +346,11 @@ class Journal:
             index, name = snapshots.get(
                 number, (before.index, before.snapshot) if before else (0, "")
             )
+            if before and index < before.index:
+                raise JournalError(
+                    f"the snapshot of group {number} has applied {index}, "
+                    f"the one before it {before.index}"
+                )
             if index > log.last_index:
                 raise JournalError(f"group {number} has no entry {index} to be checkpointed")
             term = before.term if before and before.index == index else log.term(index)
@@ -393,11 +366,7 @@ class Journal:
             self._writer.synced_sequence,
             groups,
             {number: cut for number, cut in self._checkpoint.cuts.items() if number in segments},
-            tuple(
-                close
-                for close in self._closed
-                if any(n in segments for n in range(close.first_segment, close.last_segment + 1))
-            ),
+            self._space.closed(),
             self._damaged,
         )
         return CheckpointJob(self._disk, checkpoint)
@@ -406,7 +375,7 @@ class Journal:
         """The job has run: entries at or below its marks without references are dead now."""
         job.check_done()
         self._checkpoint = job.checkpoint
-        self._closed = [*job.checkpoint.closed, *self._closed_since(job.checkpoint)]
+        self._space.limit = job.checkpoint.position.segment
         for number, group in job.checkpoint.groups.items():
             self._locations.checkpointed(number, group.index)
             self._groups[number].forget_below(group.index)
@@ -424,19 +393,11 @@ class Journal:
 
         Ask after every `end`. After a failed preparation the same is wanted at once: wait a second.
         """
-        return self.prepare_segment() or self._index_segment() or self.removal()
+        return self._space.maintenance()
 
     def end_maintenance(self, job: MaintenanceJob) -> None:
         """The job has run without error."""
-        if isinstance(job, PrepareJob):
-            self._writer.end_prepare(job)
-        elif isinstance(job, LocationFileJob):
-            self._indexing = None
-        else:
-            self._removing = None
-            for number in job.numbers:
-                self._locations.segments.pop(number, None)
-                self._not_rewritable.discard(number)
+        self._space.end_maintenance(job)
 
     def prepare_segment(self) -> PrepareJob | None:
         """A job that allocates a segment before it is needed, None if enough are ready."""
@@ -444,77 +405,28 @@ class Journal:
 
     def removable(self) -> list[Segment]:
         """Sealed segments below the checkpoint that hold nothing live, oldest first."""
-        if self._recovering:
-            return []
-        rewrite = self._rewrite
-        keep_from = rewrite.first_segment if rewrite is not None else 0
-        before = self._checkpoint.position.segment
-        found = []
-        for segment in self._locations.segments.values():
-            if segment.live_entries or not segment.sealed or segment.number >= before:
-                continue
-            if segment.readers or segment.headers is not None or not self._is_idle(segment):
-                continue
-            if keep_from and segment.number >= keep_from:
-                continue
-            found.append(segment)
-        return sorted(found, key=lambda segment: segment.number)
+        return self._space.removable()
 
     def removal(self) -> RemovalJob | None:
         """A job that removes what is removable, None if nothing is or one is under way."""
-        if self._removing is not None:
-            return None
-        segments = self.removable()
-        unusable = self._writer.unusable
-        for segment in unusable:
-            if segment.file is not None:
-                segment.file.close()
-                segment.file = None
-        segments += unusable
-        if not segments:
-            return None
-        self._writer.unusable = []
-        self._removing = RemovalJob(self._disk, segments)
-        return self._removing
+        return self._space.removal()
 
     def rewrite_candidate(self, share: float | None = None) -> Segment | None:
         """The sparsest segment below the checkpoint whose live share is under `share` (default:
         the option's), None if there is none or a rewrite is under way.
         """
-        if self._recovering or self._rewrite is not None:
-            return None
-        limit = self._options.rewrite_share if share is None else share
-        before = self._checkpoint.position.segment
-        best: Segment | None = None
-        for segment in self._locations.segments.values():
-            if not segment.sealed or not segment.live_entries or segment.number >= before:
-                continue
-            if segment.number in self._not_rewritable:
-                continue
-            found = live_share(segment)
-            if found < limit:
-                limit, best = found, segment
-        return best
+        return self._space.candidate(self._options.rewrite_share if share is None else share)
 
     def rewrite(self, segment: Segment, live_slots: LiveSlots) -> RewriteJob:
         """Begin to rewrite a candidate (see `rewrite.py`). JournalError if one is under way."""
-        queued = any(record[0] == RecordType.REWRITE for record in self._writer.pending)
-        if self._rewrite is not None or queued:
-            raise JournalError("a rewrite is under way")
-        self._rewrite = RewriteJob(
-            self._disk, self._seed, segment, self._locations, self._writer, live_slots
-        )
-        return self._rewrite
+        return self._space.rewrite(segment, live_slots)
 
     def abandon_rewrite(self, job: RewriteJob) -> None:
         """Give up, because the segment does not read: it is not offered again in this run.
 
         JournalError if its closing record may be on disk already.
         """
-        if job is not self._rewrite or job.close():
-            raise JournalError("this rewrite cannot be abandoned")
-        self._not_rewritable.add(job.source.number)
-        self._rewrite = None
+        self._space.abandon(job)
 
     def statistics(self) -> JournalStatistics:
         """Counters since start and sizes now."""
@@ -537,8 +449,8 @@ class Journal:
             cache_hits=self._hits,
             cold_hits=self._cold_hits,
             cache_misses=self._misses,
-            rewrites=self._rewrites,
-            rewritten_bytes=self._rewritten_bytes,
+            rewrites=self._space.rewrites,
+            rewritten_bytes=self._space.rewritten_bytes,
             can_accept=writer.can_accept,
         )
 
@@ -572,50 +484,3 @@ class Journal:
             self._writer.pending_bodies.pop(key, None)
             if in_flight is not None:
                 in_flight.bodies.pop(key, None)
-
-    def _opened(self, segment: Segment) -> None:
-        self._locations.segments[segment.number] = segment
-
-    def _placed(
-        self, kind: int, group: int, index: int, position: int, length: int, sequence: int
-    ) -> None:
-        rewrite = self._rewrite
-        if rewrite is not None and kind == RecordType.REWRITE:
-            rewrite.placed(group, index, position, length, sequence)
-        elif rewrite is not None and kind == RecordType.CLOSE:
-            rewrite.close_placed(sequence)
-
-    def _end_rewrite(self, rewrite: RewriteJob) -> None:
-        if rewrite.first_segment:
-            self._closed.append(rewrite.close_record())
-        self._rewrites += 1
-        self._rewritten_bytes += rewrite.bytes_rewritten
-        self._rewrite = None
-
-    def _closed_since(self, checkpoint: Checkpoint) -> list[Close]:
-        """Rewrites closed while the checkpoint was being written."""
-        last = max((close.last for close in checkpoint.closed), default=0)
-        return [close for close in self._closed if close.last > last]
-
-    def _index_segment(self) -> LocationFileJob | None:
-        if self._indexing is not None:
-            return None
-        while self._to_index:
-            segment = self._to_index.pop(0)
-            headers, segment.headers = segment.headers, None
-            if headers is not None:
-                self._indexing = LocationFileJob(self._disk, segment, bytes(headers), self._seed)
-                return self._indexing
-        return None
-
-    def _is_idle(self, segment: Segment) -> bool:
-        indexing = self._indexing
-        rewriting = self._rewrite
-        return (indexing is None or indexing.segment is not segment) and (
-            rewriting is None or rewriting.source is not segment
-        )
-
-
-def live_share(segment: Segment) -> float:
-    """Estimated share of a segment's records that something still refers to, 0 to 1."""
-    return segment.live_bytes / max(1, segment.end - HEADER_PAGE_BYTES)

@@ -58,6 +58,10 @@ class Locations:
         self._marks: dict[int, int] = {}
         self._swept: dict[int, int] = {}
 
+    def add_segment(self, segment: Segment) -> None:
+        """A segment that entries may be placed in."""
+        self.segments[segment.number] = segment
+
     def place(self, group: int, index: int, position: int, length: int) -> None:
         """The entry stands at `position` now. Hot: once per entry written."""
         chunks = self._groups.get(group)

@@ -35,6 +35,8 @@ from .record import (
 from .scan import Place, Scan, segment_numbers
 from .segment import (
     HEADER_PAGE_BYTES,
+    NO_SPACE,
+    SEGMENT_BYTES_MIN,
     Segment,
     SegmentKind,
     create_segment,
@@ -101,13 +103,14 @@ def recover_files(
     if new_damage and not accept_damage:
         raise JournalDamaged(scan.damaged)
     base = checkpoint or Checkpoint(meta.store, Position(0, HEADER_PAGE_BYTES), 0)
+    removed = _remove_unreferenced(disk, scan)
     if not scan.chain and not scan.floor:
         state = _first_segment(disk, scan, meta, base, segment_bytes)
     elif meta.clean is not None and not new_damage:
         state = _continue(disk, scan, base)
     else:
         state = _copy_tail(disk, scan, base, segment_bytes)
-    _remove_unreferenced(disk, state)
+    state.removed = removed + _remove_unreferenced(disk, scan)
     set_clean(disk, None)
     for segment in scan.scanned:
         if segment.sealed and segment.headers is not None:
@@ -151,12 +154,8 @@ def _check_clean_end(scan: Scan, meta: StoreMeta) -> None:
 def _first_segment(
     disk: Disk, scan: Scan, meta: StoreMeta, base: Checkpoint, segment_bytes: int
 ) -> RecoveredState:
-    """Nothing was ever synced: start with a new segment; what lies there is unfinished."""
+    """Nothing was ever synced: start with a new segment. What lay there was unfinished."""
     number = base.position.segment or 1
-    for leftover in scan.numbers:
-        disk.remove(segment_name(leftover))
-    if scan.numbers:
-        disk.sync_directory(JOURNAL_DIRECTORY)
     file = create_segment(disk, SegmentKind.NORMAL, meta.store, number, segment_bytes, 1)
     segment = Segment(number, segment_bytes, file)
     scan.locations.segments[number] = segment
@@ -186,13 +185,12 @@ def _copy_tail(disk: Disk, scan: Scan, base: Checkpoint, segment_bytes: int) -> 
     places = scan.unproven
     cut_at = Position(places[0].segment, places[0].offset) if places else scan.end
     records = [place for place in places if place.header.type in _COPIED]
-    size = segment_bytes_for(sum(place.header.padded for place in records), segment_bytes)
+    needed = sum(place.header.padded for place in records)
     number = max(scan.numbers, default=0) + 1
     sequence = places[0].header.sequence if places else scan.next_sequence
-    file = create_segment(disk, SegmentKind.RECOVERED, base.store, number, size, sequence)
-    segment = Segment(number, size, file)
+    segment = _copy_segment(disk, base.store, number, sequence, needed, segment_bytes)
     next_sequence = _write_copy(disk, segment, records, sequence, scan, base)
-    file.fdatasync()
+    _sync(segment)
     segment.synced_end = segment.end
     _cut_off(scan, cut_at)
     scan.locations.segments[number] = segment
@@ -207,6 +205,27 @@ def _copy_tail(disk: Disk, scan: Scan, base: Checkpoint, segment_bytes: int) -> 
         checkpoint = replace(checkpoint, position=Position(number, HEADER_PAGE_BYTES))
     checkpoint.write(disk)
     return RecoveredState(scan, segment, number + 1, next_sequence, checkpoint, copied=len(records))
+
+
+def _copy_segment(
+    disk: Disk, store: bytes, number: int, sequence: int, needed: int, segment_bytes: int
+) -> Segment:
+    """A new segment for the copy; a small one if the disk is too full for a whole one."""
+    size = segment_bytes_for(needed, segment_bytes)
+    kind = SegmentKind.RECOVERED
+    try:
+        file = create_segment(disk, kind, store, number, size, sequence)
+    except OSError as error:
+        if error.errno not in NO_SPACE:
+            raise
+        size = segment_bytes_for(needed, SEGMENT_BYTES_MIN)
+        file = create_segment(disk, kind, store, number, size, sequence)
+    return Segment(number, size, file)
+
+
+def _sync(segment: Segment) -> None:
+    if segment.file is not None:
+        segment.file.fdatasync()
 
 
 def _write_copy(
@@ -293,18 +312,19 @@ def _headers_until(segment: Segment, end: int) -> bytearray:
     return kept
 
 
-def _remove_unreferenced(disk: Disk, state: RecoveredState) -> None:
-    """Remove segments and location files that are no part of the journal."""
-    kept = state.scan.locations.segments
-    removed = False
-    for number in segment_numbers(disk):
-        if number not in kept:
-            disk.remove(segment_name(number))
-            state.removed.append(number)
-            removed = True
-    for name in disk.names(JOURNAL_DIRECTORY):
-        if name.endswith(".loc") and int(name[:-4]) not in kept:
-            disk.remove(locations_name(int(name[:-4])))
-            removed = True
-    if removed:
+def _remove_unreferenced(disk: Disk, scan: Scan) -> list[int]:
+    """Remove segments and location files that are no part of the journal.
+
+    Before the copy, so that a full disk gets back what was prepared and not used, and after it.
+    """
+    kept = scan.locations.segments
+    removed = [number for number in segment_numbers(disk) if number not in kept]
+    names = [segment_name(number) for number in removed]
+    there = disk.names(JOURNAL_DIRECTORY)
+    indexed = [int(name[:-4]) for name in there if name.endswith(".loc")]
+    names += [locations_name(number) for number in indexed if number not in kept]
+    for name in names:
+        disk.remove(name)
+    if names:
         disk.sync_directory(JOURNAL_DIRECTORY)
+    return removed

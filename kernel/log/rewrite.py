@@ -60,7 +60,8 @@ class RewriteJob:
         self._first = 0
         self._last = 0
         self._close_sequence = 0
-        self._closing = False
+        self.closing = False
+        """The closing record is queued: there is no way back."""
         self.closed = False
         self.bytes_rewritten = 0
 
@@ -98,11 +99,11 @@ class RewriteJob:
 
     def close(self) -> bool:
         """Queue the closing record if every rewritten entry is synced; False: not yet."""
-        if self._closing or self.read() is not None:
-            return self._closing
+        if self.closing or self.read() is not None:
+            return self.closing
         if len(self._positions) < self._queued or self._last > self._writer.synced_sequence:
             return False
-        self._closing = True
+        self.closing = True
         self._writer.append((RecordType.CLOSE, 0, 0, 0, encode_close(self.close_record())))
         return True
 

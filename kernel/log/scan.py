@@ -109,6 +109,7 @@ class Scan:
         self._hole: str | None = None
         self._counts: dict[int, int] = {}
         self._batch_first: int | None = None
+        self._batch_ended = False
         self._start = checkpoint.position.segment if checkpoint else min(self.numbers, default=0)
 
     def run(self) -> None:
@@ -339,6 +340,11 @@ class Scan:
     def _accept(self, place: Place, body: bytes | None) -> None:
         """Take a record into account. `body` is None if it comes from a location file."""
         header = place.header
+        if self._batch_ended and body is not None:
+            # A batch is begun only when the one before it is synced.
+            self.proven_sequence = max(self.proven_sequence, self.next_sequence - 1)
+            self.unproven = []
+        self._batch_ended = header.type == RecordType.BATCH_END
         self.next_sequence = header.sequence + 1
         self.records += 1
         if header.type == RecordType.ENTRY:

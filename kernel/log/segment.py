@@ -14,6 +14,7 @@ A segment of kind RECOVERED was begun by recovery; it counts once the checkpoint
 
 from __future__ import annotations
 
+import errno
 import struct
 from enum import IntEnum
 
@@ -28,6 +29,7 @@ TAIL_BYTES = 4096
 """Kept free at the end of a segment: a batch's closing record (under 4,000 bytes with
 BATCH_GROUPS_MAX groups) and the PAD always fit, so neither ever needs a segment of its own."""
 
+NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 SEGMENT_BYTES_MIN = 16 * 1024
 MAGIC = b"WEIRSEG\n"
 VERSION = 1
@@ -126,7 +128,10 @@ def decode_segment_header(page: bytes) -> SegmentHeader | None:
 def create_segment(
     disk: Disk, kind: SegmentKind, store: bytes, number: int, size: int, sequence_floor: int
 ) -> File:
-    """Allocate a segment file and sync its header and its name. Blocking; OSError."""
+    """Allocate a segment file and sync its header and its name. Blocking.
+
+    OSError; for want of space (NO_SPACE) the half-made file is gone again.
+    """
     file = disk.open(segment_name(number), create=True)
     try:
         file.allocate(size)
@@ -134,7 +139,9 @@ def create_segment(
         write_all(file, [page], 0)
         file.fdatasync()
         disk.sync_directory(JOURNAL_DIRECTORY)
-    except BaseException:
+    except OSError as error:
         file.close()
+        if error.errno in NO_SPACE:
+            disk.remove(segment_name(number))
         raise
     return file

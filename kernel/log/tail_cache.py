@@ -22,7 +22,10 @@ def cache_key(group: int, index: int) -> int:
 
 
 class TailCache:
-    """First in, first out; an entry that nothing holds any more leaves at once."""
+    """First in, first out; an entry that nothing holds any more leaves at once.
+
+    The newest body stays however large it is: whoever asked for it must find it.
+    """
 
     __slots__ = ("_bodies", "_keys", "bytes_held", "bytes_max")
 
@@ -50,7 +53,7 @@ class TailCache:
         held.update(bodies)
         self._keys.extend(bodies)
         self.bytes_held += added
-        while self.bytes_held > self.bytes_max:
+        while self.bytes_held > self.bytes_max and len(held) > 1:
             self.discard(self._keys.popleft())
 
     def discard(self, key: int) -> None:

@@ -17,7 +17,6 @@ what is ready.
 
 from __future__ import annotations
 
-import errno
 from collections import deque
 from collections.abc import Callable, Sequence
 
@@ -26,7 +25,7 @@ from crc32c import crc32c
 from ..ports import Disk, File
 from .checkpoint import HardState, Position
 from .errors import JournalError
-from .files import segment_name, write_all
+from .files import write_all
 from .locations import SEGMENT_SHIFT
 from .record import (
     ALIGNMENT,
@@ -45,6 +44,7 @@ from .record import (
 )
 from .segment import (
     HEADER_PAGE_BYTES,
+    NO_SPACE,
     Segment,
     SegmentKind,
     create_segment,
@@ -55,7 +55,6 @@ READY_SEGMENTS = 2
 """The next segment, and the reserve in which settlements go on when the disk is full."""
 
 ENTRY = int(RecordType.ENTRY)
-_NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 Pending = tuple[int, int, int, int, bytes]
 """(type, group, term, index, body) of a queued record."""
@@ -82,10 +81,9 @@ class PrepareJob:
         try:
             self.create()
         except OSError as error:
-            if error.errno not in _NO_SPACE:
+            if error.errno not in NO_SPACE:
                 raise
             self.error = error
-            self._disk.remove(segment_name(self.segment.number))
 
     def create(self) -> None:
         """Thread: the same, raising for want of space too."""
@@ -137,6 +135,12 @@ class WriteBatch:
         self.done = True
 
 
+def _ignore(
+    _kind: int, _group: int, _index: int, _position: int, _length: int, _sequence: int
+) -> None:
+    """Nobody asks where records that are no entries went."""
+
+
 def _file(segment: Segment) -> File:
     if segment.file is None:
         raise JournalError(f"segment {segment.number} is not open")
@@ -157,7 +161,6 @@ class Writer:
         segment_bytes: int,
         reserve_bytes: int,
         place: Callable[[int, int, int, int], None],
-        placed: Callable[[int, int, int, int, int, int], None],
         opened: Callable[[Segment], None],
     ) -> None:
         self._disk = disk
@@ -171,7 +174,7 @@ class Writer:
         self._reserve_bytes = reserve_bytes
         self._place = place
         """(group, index, position, length) of each entry framed."""
-        self._placed = placed
+        self.placed: Callable[[int, int, int, int, int, int], None] = _ignore
         """(type, group, index, position, length, sequence) of each other record framed."""
         self._opened = opened
         self._ready: deque[Segment] = deque()
@@ -183,7 +186,7 @@ class Writer:
         self.pending_bodies: dict[int, bytes] = {}
         self.synced_sequence = sequence - 1
         self.can_accept = True
-        self.unusable: list[Segment] = []
+        self._unusable: list[Segment] = []
         """Prepared but overtaken by a segment of a higher number: to be removed."""
         self.syncs = 0
         self.records = 0
@@ -301,7 +304,7 @@ class Writer:
             if kind == ENTRY:
                 place(group, index, base | offset >> 3, length)
             else:
-                self._placed(kind, group, index, base | offset >> 3, length, sequence)
+                self.placed(kind, group, index, base | offset >> 3, length, sequence)
             offset += padded
             sequence += 1
             done += 1
@@ -325,7 +328,7 @@ class Writer:
         """Close the open segment with a PAD and go on in a ready or a new one."""
         prepare: PrepareJob | None = None
         while self._ready and self._ready[0].limit - HEADER_PAGE_BYTES < record_bytes:
-            self.unusable.append(self._ready.popleft())
+            self._unusable.append(self._ready.popleft())
         if self._ready:
             following = self._ready.popleft()
         else:
@@ -356,14 +359,22 @@ class Writer:
         if job.error is not None:
             self.can_accept = False
         elif job.segment.number < self._segment.number:
-            self.unusable.append(job.segment)
+            self._unusable.append(job.segment)
         else:
             self._ready.append(job.segment)
             self.can_accept = True
 
+    def take_unusable(self) -> list[Segment]:
+        """Prepared segments that nobody will use: closed here, to be removed by the caller."""
+        unusable, self._unusable = self._unusable, []
+        for segment in unusable:
+            _file(segment).close()
+            segment.file = None
+        return unusable
+
     def close(self) -> None:
         """Close the open and the ready files."""
-        for segment in (self._segment, *self._ready, *self.unusable):
+        for segment in (self._segment, *self._ready, *self._unusable):
             if segment.file is not None:
                 segment.file.close()
                 segment.file = None

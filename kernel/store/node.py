@@ -49,6 +49,9 @@ class Listener(Protocol):
     def outbox_grew(self, replica: Replica) -> None:
         """There are dead letters to send."""
 
+    def record_changed(self, key: str, value: bytes | None) -> None:
+        """A metadata record changed."""
+
 
 @dataclass(frozen=True, slots=True)
 class StoreStatistics:
@@ -328,6 +331,11 @@ class Store:
         """There are dead letters to send."""
         if self._listener is not None:
             self._listener.outbox_grew(replica)
+
+    def record_changed(self, key: str, value: bytes | None) -> None:
+        """A metadata record changed."""
+        if self._listener is not None:
+            self._listener.record_changed(key, value)
 
     def statistics(self) -> StoreStatistics:
         """Figures of this store."""

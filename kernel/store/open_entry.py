@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from ..broker import commands
-from ..client import Settlement
+from ..client import LeaseVerb, Settlement
 from ..ids import QueueId
-from ..limits import ENTRY_BYTES_MAX, ENTRY_SLOTS_MAX
+from ..limits import ENTRY_BATCHES_MAX, ENTRY_BYTES_MAX, ENTRY_SLOTS_MAX
 from ..log import entry as entries
 from ..model import Reason
 
@@ -60,6 +60,7 @@ class OpenEntry:
         if self._batches and (
             self._bytes + size > ENTRY_BYTES_MAX
             or len(self._lengths) + len(lengths) > ENTRY_SLOTS_MAX
+            or len(self._batches) >= ENTRY_BATCHES_MAX
         ):
             self._close()
         base = len(self._lengths)
@@ -80,13 +81,42 @@ class OpenEntry:
         self, change: commands.Control, identity: tuple[int, int, int], done: Completion | None
     ) -> None:
         """An administrative command."""
+        self._room()
         batch = entries.Batch(*identity, (commands.encode_control(change),))
         self._batches.append(entries.encode_batch(batch))
         self._waiting.append(done)
 
+    def add_lease(
+        self,
+        queue: QueueId,
+        group: str,
+        deadline_ms: int,
+        offsets: Sequence[int],
+        done: Completion,
+    ) -> None:
+        """Timed leases."""
+        ranges = ranges_of(list(offsets))
+        body = commands.encode_lease(queue, group, deadline_ms, ranges)
+        self._add_own(commands.Command.LEASE, body, done)
+
+    def add_changes(
+        self,
+        identity: tuple[int, int, int],
+        queue: QueueId,
+        group: str,
+        changes: Sequence[tuple[int, int, LeaseVerb, Reason, int]],
+        done: Completion | None,
+    ) -> None:
+        """Changes of timed leases."""
+        self._room()
+        body = commands.encode_change(queue, group, changes)
+        own = ((int(commands.Command.CHANGE), commands.VERSION, body),)
+        self._batches.append(entries.encode_batch(entries.Batch(*identity, own)))
+        self._waiting.append(done)
+
     def add_mark(self, queue: QueueId, group: str, offset: int) -> None:
         """A dispatch mark."""
-        self._add_own(commands.Command.MARK, commands.encode_mark(queue, group, offset))
+        self._add_own(commands.Command.MARK, commands.encode_mark(queue, group, offset), None)
 
     def add_settled(
         self,
@@ -112,10 +142,16 @@ class OpenEntry:
         self._batches.append(entries.encode_batch(batch))
         self._waiting.append(done)
 
-    def _add_own(self, kind: int, body: bytes) -> None:
+    def _room(self) -> None:
+        """Close the entry if it holds as many batches as it may."""
+        if len(self._batches) >= ENTRY_BATCHES_MAX:
+            self._close()
+
+    def _add_own(self, kind: int, body: bytes, done: Completion | None) -> None:
+        self._room()
         batch = entries.Batch(0, 0, 0, ((kind, commands.VERSION, body),))
         self._batches.append(entries.encode_batch(batch))
-        self._waiting.append(None)
+        self._waiting.append(done)
 
     def _close_settled(self) -> None:
         if not self._settled:

@@ -40,6 +40,9 @@ class Silent(Observer):
     def released(self, queue: QueueState, group: str, ranges: Sequence[tuple[int, int]]) -> None:
         """Nothing."""
 
+    def changed(self, queue: QueueState, group: str, ended: Sequence[tuple[int, int]]) -> None:
+        """Nothing."""
+
     def marked(self, queue: QueueState, group: str) -> None:
         """Nothing."""
 
@@ -62,6 +65,9 @@ class Silent(Observer):
         """Nothing."""
 
     def outbox_grew(self) -> None:
+        """Nothing."""
+
+    def record_changed(self, key: str, value: bytes | None) -> None:
         """Nothing."""
 
 

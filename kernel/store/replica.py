@@ -13,17 +13,13 @@ from ..broker import commands
 from ..broker.dispatcher import Dispatcher
 from ..broker.machine import Machine, Observer, Retention
 from ..broker.state import GroupState, QueueState, RouterState, TopicState
-from ..client import Settlement
+from ..client import LeaseVerb, Settlement
 from ..errors import Code, KernelError
 from ..ids import QueueId, RaftGroup
-from ..limits import MARK_AHEAD, SETTLE_COUNT
-from ..log.entry import base_time_ms
+from ..limits import SETTLE_COUNT
 from ..model import Reason, Route, TopicInfo
 from .log_clock import LogClock
 from .open_entry import Completion, Filled, OpenEntry
-
-__all__ = ["Host", "MARK_AHEAD", "Replica", "base_time_ms"]
-
 
 class Host(Protocol):
     """What a replica asks of the store it lives in."""
@@ -55,6 +51,9 @@ class Host(Protocol):
     def outbox_grew(self, replica: Replica) -> None:
         """There are dead letters to send."""
 
+    def record_changed(self, key: str, value: bytes | None) -> None:
+        """A metadata record changed."""
+
 
 class Replica(Observer):
     """One group at its leader."""
@@ -74,6 +73,8 @@ class Replica(Observer):
         self._appended: dict[QueueId, None] = {}
         self._released: list[tuple[Dispatcher, list[int]]] = []
         self._pump: dict[Dispatcher, None] = {}
+        self._changed: list[tuple[Dispatcher, Sequence[tuple[int, int]]]] = []
+        self._leased: list[tuple[Callable[[int, Sequence[int]], None], int, Sequence[int]]] = []
 
     # --- Proposing --------------------------------------------------------------------------
 
@@ -103,6 +104,12 @@ class Replica(Observer):
         for ident in appended:
             for dispatcher in self._by_queue.get(ident, ()):
                 dispatcher.appended()
+        changed, self._changed = self._changed, []
+        for dispatcher, ended in changed:
+            dispatcher.changed(ended)
+        leased, self._leased = self._leased, []
+        for done, lease, got in leased:
+            done(lease, got)
         pump, self._pump = self._pump, {}
         for dispatcher in pump:
             dispatcher.pump()
@@ -129,10 +136,8 @@ class Replica(Observer):
             self._watch_queue(queue)
 
     def _watch_queue(self, queue: QueueState) -> None:
-        options = queue.topic.options
-        for group in queue.groups:
-            limited = options.messages_max is not None or options.message_ttl_ms is not None
-            if limited or queue.index.last_features():
+        for group, progress in queue.groups.items():
+            if _needs_watching(queue) or progress.leased or progress.hidden:
                 self.dispatcher(queue.id, group).appended()
 
     # --- dispatcher.Port --------------------------------------------------------------------
@@ -158,6 +163,41 @@ class Replica(Observer):
         """Put a settlement into the open entry (hot)."""
         self.open.add_settled(queue, group, how, reason, offsets)
         self._host.dirty(self, urgent=urgent or self.open.settled_count >= SETTLE_COUNT)
+
+    def propose_lease(
+        self,
+        queue: QueueId,
+        group: str,
+        deadline_ms: int,
+        offsets: Sequence[int],
+        done: Callable[[int, Sequence[int]], None],
+    ) -> None:
+        """Put timed leases into the open entry."""
+
+        def leased(result: object) -> None:
+            offsets = result[0] if isinstance(result, tuple) else []
+            self._leased.append((done, self.state.applied, offsets))
+
+        self.open.add_lease(queue, group, deadline_ms, offsets, leased)
+        self._host.dirty(self, urgent=True)
+
+    def propose_change(
+        self, queue: QueueId, group: str, changes: Sequence[tuple[int, int, LeaseVerb, Reason, int]]
+    ) -> None:
+        """Put changes of timed leases into the open entry."""
+        self.change(queue, group, changes, (0, 0, 0), None)
+
+    def change(
+        self,
+        queue: QueueId,
+        group: str,
+        changes: Sequence[tuple[int, int, LeaseVerb, Reason, int]],
+        identity: tuple[int, int, int],
+        done: Completion | None,
+    ) -> None:
+        """Put a client's changes of timed leases into the open entry."""
+        self.open.add_changes(identity, queue, group, changes, done)
+        self._host.dirty(self, urgent=True)
 
     def propose_mark(self, queue: QueueId, group: str, offset: int) -> None:
         """Put a dispatch mark into the open entry."""
@@ -189,9 +229,7 @@ class Replica(Observer):
         """Messages were added."""
         if queue.id in self._by_queue:
             self._appended[queue.id] = None
-        elif queue.topic.options.messages_max is not None or queue.index.last_features() or (
-            queue.topic.options.message_ttl_ms is not None
-        ):
+        elif _needs_watching(queue):
             for group in queue.groups:
                 self.dispatcher(queue.id, group)
             self._appended[queue.id] = None
@@ -204,6 +242,14 @@ class Replica(Observer):
         if dispatcher is not None:
             offsets = [each for first, count in ranges for each in range(first, first + count)]
             self._released.append((dispatcher, offsets))
+
+    def changed(
+        self, queue: QueueState, group: str, ended: Sequence[tuple[int, int]]
+    ) -> None:
+        """Timed leases changed."""
+        dispatcher = self._dispatchers.get((queue.id, group))
+        if dispatcher is not None:
+            self._changed.append((dispatcher, ended))
 
     def marked(self, queue: QueueState, group: str) -> None:
         """The dispatch mark moved ahead."""
@@ -247,3 +293,14 @@ class Replica(Observer):
     def outbox_grew(self) -> None:
         """There are dead letters to send."""
         self._host.outbox_grew(self)
+
+    def record_changed(self, key: str, value: bytes | None) -> None:
+        """A metadata record changed."""
+        self._host.record_changed(key, value)
+
+
+def _needs_watching(queue: QueueState) -> bool:
+    """Whether messages must be looked after although nobody consumes them."""
+    options = queue.topic.options
+    limited = options.messages_max is not None or options.message_ttl_ms is not None
+    return limited or queue.index.delays or queue.index.ttls

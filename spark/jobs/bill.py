@@ -81,10 +81,9 @@ def execute(
     usage = session.read.parquet(str(directory / "usage"))
     usage_rows = _check_usage(usage, read)
     rated = rated_lines.build(session, book, usage, period)
-    _write(rated.shown, directory / "lines", run_id, period)
+    _write(rated, directory / "lines", run_id, period)
     lines = session.read.parquet(str(directory / "lines"))
-    exact = lines.drop("amount", "run_id", "period")
-    invoices = rated_lines.invoice_totals(book, exact).withColumns(
+    invoices = rated_lines.invoice_totals(book, lines).withColumns(
         {
             "currency": F.lit(book.currency),
             "minor_digits": F.lit(book.minor_digits),

@@ -10,7 +10,6 @@ stand in spark.rating. Types do the arithmetic's proof (billing.md 4.4, each che
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from decimal import Decimal
 from functools import reduce
 from operator import and_
@@ -36,24 +35,14 @@ MONEY = "decimal(38,12)"
 _LINE_MONEY = "decimal(36,12)"
 
 
-@dataclass(frozen=True, slots=True)
-class Rated:
-    """`lines` with exact amounts, `shown` with the amounts that add up, one row an invoice."""
-
-    shown: DataFrame
-    invoices: DataFrame
-
-
-def build(session: SparkSession, book: PriceBook, usage: DataFrame, period: Period) -> Rated:
-    """Lines and invoices of a period's hourly usage.
+def build(session: SparkSession, book: PriceBook, usage: DataFrame, period: Period) -> DataFrame:
+    """The lines of a period's hourly usage; `invoice_totals` makes the invoices of them.
 
     The plan fails (with the SKU or tenant in the message) for usage at a time without a price and
     for more than 10**18 - 1 units.
     """
     pools = free_quota(pool(session, book, usage, period))
-    lines = price_lines(session, book, pools)
-    totals = invoice_totals(book, lines)
-    return Rated(shown=shown_amounts(book, lines, totals), invoices=totals)
+    return shown_amounts(book, price_lines(session, book, pools))
 
 
 def pool(session: SparkSession, book: PriceBook, usage: DataFrame, period: Period) -> DataFrame:
@@ -121,32 +110,33 @@ def price_lines(session: SparkSession, book: PriceBook, pools: DataFrame) -> Dat
     )  # fmt: skip
 
 
-def invoice_totals(book: PriceBook, lines: DataFrame) -> DataFrame:
-    """The first half of step 7: the sum of each tenant, and the one rounding."""
-    exact = F.sum("exact").cast(MONEY).alias("exact")
-    count = F.count(F.lit(1)).cast("int").alias("lines")
-    total = F.bround(F.col("exact"), book.minor_digits).cast(MONEY)
-    return lines.groupBy("tenant").agg(exact, count).withColumn("total", total)
-
-
-def shown_amounts(book: PriceBook, lines: DataFrame, totals: DataFrame) -> DataFrame:
-    """The second half of step 7: rounded down, and the coins left by largest remainder."""
-    digits = F.lit(book.minor_digits)
-    down = F.floor(F.col("exact"), digits).cast(_LINE_MONEY)
-    floors = lines.withColumn("floor", down).withColumn(
+def shown_amounts(book: PriceBook, lines: DataFrame) -> DataFrame:
+    """Step 7 for the lines: rounded down, and the coins left over by largest remainder."""
+    tenant = Window.partitionBy("tenant")
+    total = _rounded(book, F.sum("exact").over(tenant)).cast(_LINE_MONEY)
+    floor = F.floor(F.col("exact"), F.lit(book.minor_digits)).cast(_LINE_MONEY)
+    parts = lines.withColumns({"total": total, "floor": floor}).withColumn(
         "remainder", F.col("exact").cast(_LINE_MONEY) - F.col("floor")
     )
-    tenant = Window.partitionBy("tenant")
     rank = F.row_number().over(tenant.orderBy(F.desc("remainder"), F.asc("position")))
-    left = F.col("total").cast(_LINE_MONEY) - F.sum("floor").over(tenant).cast(_LINE_MONEY)
+    left = F.col("total") - F.sum("floor").over(tenant).cast(_LINE_MONEY)
     coin = F.lit(f"{Decimal(1).scaleb(-book.minor_digits):f}").cast("decimal(6,4)")
     gets_coin = rank.cast("decimal(10,0)") * coin <= left
     amount = F.col("floor") + F.when(gets_coin, coin).otherwise(F.lit(0).cast("decimal(6,4)"))
-    return (
-        floors.join(totals.select("tenant", "total"), "tenant")
-        .withColumn("amount", amount.cast(MONEY))
-        .drop("floor", "remainder", "total")
-    )
+    return parts.withColumn("amount", amount.cast(MONEY)).drop("total", "floor", "remainder")
+
+
+def invoice_totals(book: PriceBook, lines: DataFrame) -> DataFrame:
+    """One row for each tenant: the exact sum, the rounded total, and the number of lines."""
+    exact = F.sum("exact").cast(MONEY).alias("exact")
+    count = F.count(F.lit(1)).cast("int").alias("lines")
+    sums = lines.groupBy("tenant").agg(exact, count)
+    return sums.withColumn("total", _rounded(book, F.col("exact")).cast(MONEY))
+
+
+def _rounded(book: PriceBook, exact: Column) -> Column:
+    """The one rounding, half to even."""
+    return F.bround(exact, book.minor_digits)
 
 
 def _match(number: int, sku: Sku) -> Column:

@@ -19,7 +19,7 @@ LEVELS = ["a", "b", "c"]
 NAMES = [
     "/".join(levels)
     for first in (["a"], ["b"], ["c"], ["$s"])
-    for depth in range(4)
+    for depth in range(5)
     for levels in product(first, *[LEVELS] * depth)
 ]
 

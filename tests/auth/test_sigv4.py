@@ -212,6 +212,7 @@ def test_any_query_as_botocore_signs_it(method: str, query: str) -> None:
     "params",
     [
         {"Action": "SendMessage", "MessageBody": "a b+c&d=e/f?~"},
+        {"": "", " ": ""},
         {"Zoë": "€", "": "empty name", "empty value": ""},
         {f"Attribute.{n}.Name": "x" * n for n in range(1, 30)},
     ],

@@ -164,6 +164,7 @@ async def test_server_cpu_and_memory_are_measured_of_a_process() -> None:
     assert report.server is not None
     assert report.server.cpu_us_per_message > 0
     assert report.server.resident_mib > 10
+    assert report.server.others_cpu_share >= 0
 
 
 async def test_the_command_prints_a_table_or_json_and_exits_by_the_verdict() -> None:

@@ -133,6 +133,10 @@ def test_start_ok_signs_in_with_plain() -> None:
     [(channel, answer)] = frames(start_ok(AmqpUrl("h", 1, "me", "secret", "/")))
     assert isinstance(answer, pamqp.commands.Connection.StartOk)
     assert (channel, answer.mechanism, answer.response) == (0, "PLAIN", "\0me\0secret")
+    assert answer.client_properties == {
+        "product": "weir bench",
+        "capabilities": {"authentication_failure_close": True},
+    }
 
 
 def test_tune_ok_lowers_the_frame_size_and_turns_heartbeats_off() -> None:

@@ -44,7 +44,7 @@ def report(published: float, share: float = 0.1, rate: float = 0.0) -> LoadRepor
         end_to_end=latency,
         generators=[Generator("producer 1", published, share, 1.0)],
         generator_saturated=share > 0.8,
-        server=Server(1.0, published / 1000, 100.0),
+        server=Server(1.0, published / 1000, 100.0, others_cpu_share=0.4),
         fdatasyncs_per_1000=4.0,
         verification=Verification(9, 0, 0, 9, 9, 0, 0, 0, 0, 0, 0, ok=True),
     )
@@ -148,6 +148,16 @@ def run_session(tmp_path: Path, answer: LoadReport, code: int = 0) -> tuple[Sess
     return session, broker
 
 
+def test_what_others_used_meanwhile_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session, broker = run_session(tmp_path, report(1000))
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "fake"))
+    session.load(broker)
+    session.note_others()
+    assert session.notes == ["The machine was not quiet: others used up to 40% of a core."]
+
+
 @pytest.mark.parametrize(
     ("share", "rate", "counts"), [(0.5, 0.0, True), (0.81, 0.0, False), (0.81, 2000.0, True)]
 )
@@ -184,6 +194,16 @@ def test_a_section_is_replaced_in_its_place_and_others_stay() -> None:
     assert again == page.replace("old", "new")
     assert again.index("## A") < again.index("## B")
     assert replace_section(again, "a", "## A\n\nnew\n") == again
+
+
+def test_the_page_is_made_when_it_is_not_there(tmp_path: Path) -> None:
+    page = tmp_path / "RESULTS.md"
+    results.write(page, "a", "## A\n")
+    results.write(page, "b", "## B\n")
+    text = page.read_text()
+    assert text.startswith("# Results\n")
+    assert text.endswith("<!-- row b -->\n## B\n<!-- end b -->\n")
+    assert "<!-- row a -->\n## A\n<!-- end a -->" in text
 
 
 def test_strace_summaries_are_added_up() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from adapters.mqtt.codec.decoder import Decoder
 from adapters.mqtt.codec.encoder import encode
-from adapters.mqtt.codec.packets import AckRun, Connect, Publish, PublishRun
+from adapters.mqtt.codec.packets import AckRun, Auth, Connect, Publish, PublishRun
 from adapters.mqtt.codec.topic_names import TopicNames
 from adapters.mqtt.config import SessionConfig
 from adapters.mqtt.events import ConnectReceived
@@ -33,6 +33,9 @@ def decoded(decoder: Decoder, data: bytes) -> list:
     """Every packet of `data`, the runs taken apart into single packets."""
     packets: list = []
     decoder.receive(data, packets)
+    # The decoder stops behind CONNECT and AUTH.
+    while decoder.buffered_bytes and isinstance(packets[-1], Auth | Connect):
+        decoder.receive(b"", packets)
     return single(packets)
 
 

@@ -1,0 +1,368 @@
+"""One channel, and what the methods of an open channel do.
+
+`Channel` is the state; `ChannelMethods` does what `lifecycle.CHANNEL_STEPS` allows. A handler
+whose step waits is a coroutine that returns the answer; the others answer through `Port.send`.
+Handlers raise AmqpError (soft: the channel closes) or KernelError.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NoReturn, Protocol
+
+from adapters.amqp import spec
+from adapters.amqp.confirms import Confirms
+from adapters.amqp.consuming import Link
+from adapters.amqp.errors import (
+    ACCESS_REFUSED,
+    NOT_ALLOWED,
+    NOT_IMPLEMENTED,
+    PRECONDITION_FAILED,
+    UNEXPECTED_FRAME,
+    AmqpError,
+)
+from adapters.amqp.fields import integer_of
+from adapters.amqp.frames import FRAME_HEADER
+from adapters.amqp.lifecycle import ChannelState
+from adapters.amqp.limits import CONSUMERS_PER_CHANNEL_MAX
+from adapters.amqp.names import check_name, generated_consumer_tag, resource
+from adapters.amqp.topology import CONSUME_TOPIC, named
+from kernel.client import ConsumerSpec, PutTopic, ReceiveSpec, Settlement
+from kernel.errors import Code, KernelError
+from kernel.model import DEFAULT_GROUP, GroupOptions, TopicInfo, TopicKind
+
+if TYPE_CHECKING:
+    from adapters.amqp.consuming import Consumers
+    from adapters.amqp.environment import Environment
+    from adapters.amqp.method_base import Method
+    from adapters.amqp.publishing import Assembly
+    from adapters.amqp.topology import Caller
+    from kernel.client import Consumer
+
+TICKET: Final = 1
+"""What access.request is answered with: rights need no tickets any more, old clients still ask."""
+
+PRIORITY_MAX: Final = 2**31 - 1
+"""Bound of x-priority, both ways: what RabbitMQ's clients can spell as an int."""
+
+_REFUSED_ARGUMENTS: Final = ("x-consumer-timeout",)
+"""Consumer arguments that ask for behaviour we do not have; other ones are ignored, as RabbitMQ
+does."""
+
+
+class Port(Protocol):
+    """What channels ask of their connection."""
+
+    def send(self, number: int, method: Method) -> None:
+        """Append a method to the output."""
+
+    def has_news(self, channel: Channel) -> None:
+        """Confirms of a channel are to be sent at the end of the turn."""
+
+    def close_channel(self, channel: Channel) -> None:
+        """Forget a channel: its consumers end, what it has unacknowledged is given back."""
+
+
+class Channel:
+    """The state of one channel."""
+
+    __slots__ = (
+        "_port",
+        "assembly",
+        "confirms",
+        "last_declared",
+        "limit",
+        "links",
+        "next_tag",
+        "number",
+        "prefetch",
+        "state",
+        "unacked",
+    )
+
+    def __init__(self, number: int, port: Port) -> None:
+        self.number = number
+        self._port = port
+        self.state = ChannelState.OPEN
+        self.assembly: Assembly | None = None
+        """The message whose frames are coming in."""
+        self.confirms: Confirms | None = None
+        """Set by confirm.select."""
+        self.last_declared = ""
+        """What an empty queue name means."""
+        self.prefetch = 0
+        """Limit of each consumer made from now on; 0: PREFETCH_UNLIMITED."""
+        self.limit: int | None = None
+        """Limit of all consumers together (qos with global=true)."""
+        self.links: dict[str, Link] = {}
+        self.next_tag = 1
+        self.unacked: dict[int, tuple[Consumer, int]] = {}
+        """Delivery tag to (kernel consumer, offset), in ascending order of tags."""
+
+    def is_between_messages(self) -> bool:
+        """Whether a method may come now, and means something."""
+        return self.assembly is None and self.state is ChannelState.OPEN
+
+    def check_between_messages(self, method: Method) -> None:
+        """Refuse a method in the middle of a message. Raises AmqpError 505."""
+        if self.assembly is not None and self.state is ChannelState.OPEN:
+            raise AmqpError(
+                UNEXPECTED_FRAME,
+                f"expected content of basic.publish, got method {method.wire_name}",
+            )
+
+    def refuse_content(self, kind: int) -> NoReturn:
+        """Refuse a header or body frame that nothing announced. Raises AmqpError 505."""
+        what = "header" if kind == FRAME_HEADER else "body"
+        raise AmqpError(UNEXPECTED_FRAME, f"a content {what} frame is not expected here")
+
+    def has_news(self) -> None:
+        """Its confirms have changed."""
+        self._port.has_news(self)
+
+    def take_unacked(self, tag: int, *, multiple: bool) -> list[tuple[Consumer, int]]:
+        """Take deliveries off the list: one, or all up to and including `tag` (0: all).
+
+        Raises AmqpError 406 for a tag that is not on the list.
+        """
+        unacked = self.unacked
+        if multiple and tag == 0:
+            entries = list(unacked.values())
+            unacked.clear()
+            return entries
+        if tag not in unacked:
+            raise AmqpError(PRECONDITION_FAILED, f"unknown delivery tag {tag}")
+        if not multiple:
+            return [unacked.pop(tag)]
+        tags = []
+        for each in unacked:
+            tags.append(each)
+            if each == tag:
+                break
+        return [unacked.pop(each) for each in tags]
+
+
+class ChannelMethods:
+    """Carries out the methods of open channels of one connection."""
+
+    def __init__(
+        self, environment: Environment, caller: Caller, consumers: Consumers, port: Port
+    ) -> None:
+        self._client = environment.client
+        self._declarations = environment.declarations
+        self._random = environment.random
+        self._meter = environment.meter
+        self._caller = caller
+        self._consumers = consumers
+        self._port = port
+
+    # --- Channel ----------------------------------------------------------------------------
+
+    def on_flow(self, channel: Channel, method: spec.ChannelFlow) -> None:
+        """A client may ask us to send; to make us stop is what prefetch is for."""
+        if not method.active:
+            raise AmqpError(NOT_IMPLEMENTED, "active=false")
+        self._port.send(channel.number, spec.ChannelFlowOk(active=True))
+
+    def on_channel_close(self, channel: Channel, _method: spec.ChannelClose) -> None:
+        """The client is done with the channel, or our closes have crossed."""
+        self._port.send(channel.number, spec.ChannelCloseOk())
+        if channel.state is ChannelState.OPEN:
+            self._port.close_channel(channel)
+
+    def on_access_request(self, channel: Channel, _method: spec.AccessRequest) -> None:
+        """Answered for old clients."""
+        self._port.send(channel.number, spec.AccessRequestOk(TICKET))
+
+    # --- Exchanges and queues ---------------------------------------------------------------
+
+    async def on_exchange_declare(self, _: Channel, method: spec.ExchangeDeclare) -> Method:
+        """See `Declarations`."""
+        return await self._declarations.declare_exchange(self._caller, method)
+
+    async def on_exchange_delete(self, _: Channel, method: spec.ExchangeDelete) -> Method:
+        """See `Declarations`."""
+        return await self._declarations.delete_exchange(self._caller, method)
+
+    async def on_exchange_bind(
+        self, _: Channel, method: spec.ExchangeBind | spec.ExchangeUnbind
+    ) -> Method:
+        """See `Declarations`."""
+        return await self._declarations.bind_exchange(self._caller, method)
+
+    async def on_queue_declare(self, channel: Channel, method: spec.QueueDeclare) -> Method:
+        """See `Declarations`. The channel remembers the name."""
+        answer = await self._declarations.declare_queue(self._caller, method, channel.last_declared)
+        channel.last_declared = answer.queue
+        return answer
+
+    async def on_queue_bind(
+        self, channel: Channel, method: spec.QueueBind | spec.QueueUnbind
+    ) -> Method:
+        """See `Declarations`."""
+        return await self._declarations.bind_queue(self._caller, method, channel.last_declared)
+
+    async def on_queue_purge(self, channel: Channel, method: spec.QueuePurge) -> Method:
+        """See `Declarations`."""
+        return await self._declarations.purge_queue(self._caller, method, channel.last_declared)
+
+    async def on_queue_delete(self, channel: Channel, method: spec.QueueDelete) -> Method:
+        """See `Declarations`."""
+        return await self._declarations.delete_queue(self._caller, method, channel.last_declared)
+
+    # --- Publishing -------------------------------------------------------------------------
+
+    def on_confirm_select(self, channel: Channel, method: spec.ConfirmSelect) -> None:
+        """Number and answer publishes from now on."""
+        if channel.confirms is None:
+            channel.confirms = Confirms()
+        if not method.nowait:
+            self._port.send(channel.number, spec.ConfirmSelectOk())
+
+    # --- Consuming --------------------------------------------------------------------------
+
+    def on_qos(self, channel: Channel, method: spec.BasicQos) -> None:
+        """global=false: each consumer made from now on; global=true: the channel as a whole."""
+        if method.prefetch_size:
+            raise AmqpError(NOT_IMPLEMENTED, f"prefetch_size!=0 ({method.prefetch_size})")
+        if method.global_:
+            channel.limit = method.prefetch_count or None
+            for link in channel.links.values():
+                self._consumers.thirsty(link)
+        else:
+            channel.prefetch = method.prefetch_count
+        self._port.send(channel.number, spec.BasicQosOk())
+
+    async def on_consume(self, channel: Channel, method: spec.BasicConsume) -> Method:
+        """A new consumer; its first delivery follows its answer."""
+        queue = named(check_name(method.queue, "queue"), channel.last_declared)
+        tag = method.consumer_tag or generated_consumer_tag(self._random.bits(128))
+        if tag in channel.links:
+            raise AmqpError(NOT_ALLOWED, f"attempt to reuse consumer tag '{tag}'")
+        if len(channel.links) >= CONSUMERS_PER_CHANNEL_MAX:
+            raise AmqpError(
+                PRECONDITION_FAILED,
+                f"a channel can have {CONSUMERS_PER_CHANNEL_MAX} consumers at most",
+            )
+        self._caller.require(CONSUME_TOPIC, "queue", queue)
+        priority = _consumer_priority(method)
+        topic = await self._consumable(queue)
+        if topic.options.kind is TopicKind.STREAM and method.arguments.get("x-stream-offset"):
+            raise AmqpError(NOT_IMPLEMENTED, "x-stream-offset is not served")
+        link = Link(channel, tag, queue, channel.prefetch, no_ack=method.no_ack)
+        link.consumer = self._attach(link, topic, priority, is_exclusive=method.exclusive)
+        if self._meter is not None:
+            link.counter = self._meter.delivery_counter(topic.tenant, queue, DEFAULT_GROUP)
+        channel.links[tag] = link
+        self._consumers.thirsty(link)
+        return spec.BasicConsumeOk(tag)
+
+    def _attach(
+        self, link: Link, topic: TopicInfo, priority: int, *, is_exclusive: bool
+    ) -> Consumer:
+        wanted = ConsumerSpec(
+            topic=topic,
+            group=DEFAULT_GROUP,
+            session=self._caller.session,
+            priority=priority,
+            exclusive=is_exclusive,
+            auto_ack=link.no_ack,
+            tag=link,
+        )
+        try:
+            return self._client.attach(wanted, self._consumers)
+        except KernelError as error:
+            if error.code is not Code.LOCKED:
+                raise
+            where = resource("queue", topic.name, topic.tenant)
+            raise AmqpError(ACCESS_REFUSED, f"{where} in exclusive use") from None
+
+    async def _consumable(self, queue: str) -> TopicInfo:
+        """The queue, with the group that AMQP consumes by. Raises AmqpError 404 or 405."""
+        topic = await self._declarations.queue(self._caller, queue)
+        if DEFAULT_GROUP in topic.groups:
+            return topic
+        # Topics that other protocols made may have no such group yet (DESIGN.md 3).
+        groups = {**topic.groups, DEFAULT_GROUP: GroupOptions()}
+        await self._client.administer(PutTopic(topic.tenant, queue, topic.options, groups))
+        return await self._declarations.queue(self._caller, queue)
+
+    def on_cancel(self, channel: Channel, method: spec.BasicCancel) -> None:
+        """End a consumer; what it has unacknowledged stays so. An unknown tag is fine."""
+        link = channel.links.pop(method.consumer_tag, None)
+        if link is not None and link.consumer is not None:
+            link.consumer.cancel()
+        if not method.nowait:
+            self._port.send(channel.number, spec.BasicCancelOk(method.consumer_tag))
+
+    def on_cancel_ok(self, channel: Channel, method: spec.BasicCancelOk) -> None:
+        """The client has heard that we ended one of its consumers."""
+
+    async def on_get(self, channel: Channel, method: spec.BasicGet) -> Method | None:
+        """One message now, or get-empty."""
+        queue = named(check_name(method.queue, "queue"), channel.last_declared)
+        self._caller.require(CONSUME_TOPIC, "queue", queue)
+        topic = await self._consumable(queue)
+        received = await self._client.receive(
+            ReceiveSpec(topic, DEFAULT_GROUP, session=self._caller.session)
+        )
+        deliveries, holder = received.deliveries, received.consumer
+        if deliveries is None or holder is None or not deliveries.offsets:
+            return spec.BasicGetEmpty()
+        offset = deliveries.offsets[0]
+        if method.no_ack:
+            self._client.settle(holder, Settlement.ACK, (offset,))
+        else:
+            channel.unacked[channel.next_tag] = (holder, offset)
+        self._consumers.get_ok(channel, queue, deliveries, received.ready)
+        return None
+
+    # --- Settling ---------------------------------------------------------------------------
+
+    def on_ack(self, channel: Channel, method: spec.BasicAck) -> None:
+        """Done with one delivery, or with all up to it."""
+        self._consumers.ack(channel.take_unacked(method.delivery_tag, multiple=method.multiple))
+
+    def on_reject(self, channel: Channel, method: spec.BasicReject) -> None:
+        """Give one delivery back, or dead-letter it."""
+        self._refuse(
+            channel.take_unacked(method.delivery_tag, multiple=False), requeue=method.requeue
+        )
+
+    def on_nack(self, channel: Channel, method: spec.BasicNack) -> None:
+        """Give deliveries back, or dead-letter them."""
+        entries = channel.take_unacked(method.delivery_tag, multiple=method.multiple)
+        self._refuse(entries, requeue=method.requeue)
+
+    def _refuse(self, entries: list[tuple[Consumer, int]], *, requeue: bool) -> None:
+        if requeue:
+            self._consumers.give_back(entries)
+        else:
+            self._consumers.reject(entries)
+
+    def on_recover(
+        self, channel: Channel, method: spec.BasicRecover | spec.BasicRecoverAsync
+    ) -> None:
+        """Give everything unacknowledged back to its queues."""
+        if not method.requeue:
+            raise AmqpError(NOT_IMPLEMENTED, "requeue=false")
+        self._consumers.give_back(channel.take_unacked(0, multiple=True))
+        if isinstance(method, spec.BasicRecover):
+            self._port.send(channel.number, spec.BasicRecoverOk())
+
+
+def _consumer_priority(method: spec.BasicConsume) -> int:
+    """x-priority of a consumer. Raises AmqpError 406 or 540 for what is not served."""
+    if method.no_local:
+        raise AmqpError(NOT_IMPLEMENTED, "no_local=true")
+    for argument in _REFUSED_ARGUMENTS:
+        if method.arguments.get(argument) is not None:
+            raise AmqpError(
+                PRECONDITION_FAILED, f"consumer argument '{argument}' is not served by this broker"
+            )
+    field = method.arguments.get("x-priority")
+    if field is None:
+        return 0
+    priority = integer_of(field)
+    if priority is None or not -PRIORITY_MAX <= priority <= PRIORITY_MAX:
+        raise AmqpError(PRECONDITION_FAILED, "x-priority is not an integer of 32 bits")
+    return priority

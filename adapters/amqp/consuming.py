@@ -1,0 +1,394 @@
+"""From the kernel to deliver frames, and back to settled leases: the receiving half, hot.
+
+A *link* is one AMQP consumer: a consumer tag on a channel, and behind it the kernel's consumer.
+
+Credit. A link's kernel consumer may be handed as many messages as its credit says. `Link.room` is
+the credit it should have now:
+
+    prefetch left of the link, and of the channel where qos was global       (none for no-ack)
+    but not more than fits DELIVERY_BYTES_WINDOW, by the size of its last messages
+    and none at all while the peer does not read
+
+`Consumers.replenish` grants the difference, never from inside a delivery: the kernel may deliver
+from inside `grant`, and a long queue would become a deep recursion.
+
+Settling. Acks of a chunk are collected per kernel consumer and settled in one call. An ack needs no
+answer; it is on disk within 5 ms (kernel.client) and may be forgotten by a crash, when the message
+comes again, marked redelivered.
+"""
+
+from __future__ import annotations
+
+import struct
+from itertools import repeat
+from typing import TYPE_CHECKING, Final
+
+from adapters.amqp.confirms import ACK_FRAME, ACK_KEY, ACK_SIZE
+from adapters.amqp.frames import CLASS_BASIC, ENVELOPE_BYTES, FRAME_END, HEAD
+from adapters.amqp.limits import (
+    DELIVERY_BYTES_FIRST_GUESS,
+    DELIVERY_BYTES_WINDOW,
+    PREFETCH_UNLIMITED,
+)
+from adapters.amqp.methods import encode_method, short_string
+from adapters.amqp.spec import BasicCancel
+from adapters.amqp.stored import ROUTE_LENGTH_BYTES
+from adapters.amqp.translation import view
+from adapters.base import Origin
+from kernel.client import Settlement
+from kernel.errors import Code, KernelError
+from kernel.message import HEADER_BYTES, LENGTHS, LENGTHS_AT, Flag
+from kernel.model import Reason
+from metering.counters import units_4k_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from adapters.amqp.channel import Channel
+    from adapters.amqp.environment import Environment, Host
+    from adapters.base import DeliveryCounter
+    from kernel.client import Consumer, Deliveries
+
+_DELIVER_KEY: Final = CLASS_BASIC << 16 | 60
+_MIDDLE: Final = struct.Struct(">BBHIIQ")
+"""Frame end, then a header frame up to its property block (class and weight as one word)."""
+_BODY_START: Final = struct.Struct(">BBHI")
+"""Frame end, then the head of a body frame."""
+_CLASS_AND_WEIGHT: Final = CLASS_BASIC << 16
+_DELIVER_FIXED: Final = 4 + 8 + 1
+"""Class and method id, delivery tag and redelivered bit of a deliver method."""
+_GET_OK: Final = struct.Struct(">BHIIQB")
+_GET_OK_KEY: Final = CLASS_BASIC << 16 | 71
+_END: Final = b"\xce"
+_ORIGIN: Final = int(Origin.AMQP)
+_DEAD_LETTER: Final = int(Flag.DEAD_LETTER)
+
+
+class Link:
+    """One AMQP consumer."""
+
+    __slots__ = (
+        "channel",
+        "consumer",
+        "counter",
+        "credit",
+        "limit",
+        "no_ack",
+        "queue",
+        "size_estimate",
+        "start",
+        "tag",
+        "tag_bytes",
+        "unacked",
+    )
+
+    def __init__(self, channel: Channel, tag: str, queue: str, limit: int, *, no_ack: bool) -> None:
+        self.channel = channel
+        self.tag = tag
+        self.queue = queue
+        self.no_ack = no_ack
+        self.limit = limit or PREFETCH_UNLIMITED
+        """Deliveries it may have unacknowledged."""
+        self.unacked = 0
+        self.credit = 0
+        """What its kernel consumer may still hand out."""
+        self.size_estimate = DELIVERY_BYTES_FIRST_GUESS
+        self.consumer: Consumer | None = None
+        self.counter: DeliveryCounter | None = None
+        self.tag_bytes = short_string(tag)
+        # A deliver frame from its type to the redelivered bit; only the length differs by tag.
+        self.start = struct.Struct(f">BHII{len(self.tag_bytes)}sQB").pack
+
+    def room(self, *, is_writing_paused: bool) -> int:
+        """The credit it should have now."""
+        if is_writing_paused:
+            return 0
+        window = DELIVERY_BYTES_WINDOW // self.size_estimate or 1
+        if self.no_ack:
+            return min(PREFETCH_UNLIMITED, window)
+        left = min(self.limit - self.unacked, window)
+        if self.channel.limit is not None:
+            left = min(left, self.channel.limit - len(self.channel.unacked))
+        return max(left, 0)
+
+
+class Consumers:
+    """The receiving side of one connection. `kernel.client.ConsumerSink` and `SettleSink`."""
+
+    def __init__(self, environment: Environment, host: Host, frame_max: int) -> None:
+        self._environment = environment
+        self._client = environment.client
+        self._counters = environment.counters
+        self._host = host
+        self._room = frame_max - ENVELOPE_BYTES
+        self._acks: dict[Consumer, list[int]] = {}
+        self._thirsty: dict[Link, None] = {}
+        """Links whose credit may have to change, at the end of this turn."""
+        self._is_writing_paused = False
+        self.releases_in_flight = 0
+        self._ended: list[Link] = []
+        """Links that the kernel has ended and the client has not heard of."""
+
+    # --- Deliveries -------------------------------------------------------------------------
+
+    def deliver(self, consumer: Consumer, deliveries: Deliveries) -> None:
+        """Messages for a link. A hot loop: about 1 us a message."""
+        link = consumer.tag
+        assert isinstance(link, Link)
+        offsets = deliveries.offsets
+        slots = deliveries.slots
+        channel = link.channel
+        if channel.links.get(link.tag) is not link:
+            # It was cancelled in this very turn: the client knows that no more will come.
+            self._client.settle(consumer, Settlement.RETURN, offsets)
+            return
+        count = len(offsets)
+        link.credit -= count
+        if channel.limit is not None and not link.no_ack:
+            count = self._within_channel_limit(link, consumer, offsets)
+            offsets, slots = offsets[:count], slots[:count]
+        attempts = deliveries.attempts
+        number = channel.number
+        tag = channel.next_tag
+        tag_bytes = link.tag_bytes
+        fixed = _DELIVER_FIXED + len(tag_bytes)
+        start = link.start
+        room = self._room
+        out = self._host.out
+        total = 0
+        for place, slot in enumerate(slots):
+            attempt = 1 if attempts is None else attempts[place]
+            if slot[1] == _ORIGIN and attempt == 1 and not slot[3] & _DEAD_LETTER:
+                body_bytes, native_bytes, ext_bytes = LENGTHS.unpack_from(slot, LENGTHS_AT)
+                route_at = HEADER_BYTES + ext_bytes + ROUTE_LENGTH_BYTES
+                block_at = route_at + (slot[route_at - 2] << 8 | slot[route_at - 1])
+                body_at = route_at - ROUTE_LENGTH_BYTES + native_bytes
+                route = slot[route_at:block_at]
+                block = slot[block_at:body_at]
+                body = slot[body_at:]
+            else:
+                route, block, body = view(slot, link.queue, attempt, self._environment.origins)
+                body_bytes = len(body)
+            total += body_bytes
+            out += (
+                start(1, number, fixed + len(route), _DELIVER_KEY, tag_bytes, tag, attempt > 1),
+                route,
+                _MIDDLE.pack(FRAME_END, 2, number, 12 + len(block), _CLASS_AND_WEIGHT, body_bytes),
+                block,
+            )
+            if 0 < body_bytes <= room:
+                out += (_BODY_START.pack(FRAME_END, 3, number, body_bytes), body, _END)
+            else:
+                self._append_body(out, number, body)
+            tag += 1
+        if not link.no_ack:
+            channel.unacked.update(
+                zip(range(channel.next_tag, tag), zip(repeat(consumer), offsets), strict=False)
+            )
+            link.unacked += count
+        channel.next_tag = tag
+        link.size_estimate = total // count + HEADER_BYTES if count else link.size_estimate
+        self._counters.delivered += count
+        if link.counter is not None:
+            sizes = list(map(len, slots))
+            link.counter.count(count, sum(sizes), units_4k_of(sizes))
+        self._thirsty[link] = None
+        self._host.write_soon()
+
+    def _append_body(self, out: list[bytes], number: int, body: bytes) -> None:
+        """End a header frame; then no body frame, or several."""
+        out.append(_END)
+        room = self._room
+        for at in range(0, len(body), room):
+            piece = body[at : at + room]
+            out += (HEAD.pack(3, number, len(piece)), piece, _END)
+
+    def _within_channel_limit(self, link: Link, consumer: Consumer, offsets: Sequence[int]) -> int:
+        """How many of the messages the channel may still have; gives the others back.
+
+        Several links of one channel share its limit, and each was granted all of it, since only
+        the kernel knows which queue has messages.
+        """
+        channel = link.channel
+        assert channel.limit is not None
+        count = min(len(offsets), max(channel.limit - len(channel.unacked), 0))
+        surplus = offsets[count:]
+        if surplus:
+            for each in channel.links.values():
+                if each.consumer is not None and not each.no_ack and each.credit:
+                    each.consumer.grant(-each.credit)
+                    each.credit = 0
+            self._client.settle(consumer, Settlement.RETURN, surplus)
+        for each in channel.links.values():
+            self._thirsty[each] = None
+        return count
+
+    def get_ok(self, channel: Channel, queue: str, deliveries: Deliveries, ready: int) -> None:
+        """Append the answer to basic.get. Its delivery tag is `channel.next_tag`."""
+        slot = deliveries.slots[0]
+        attempt = 1 if deliveries.attempts is None else deliveries.attempts[0]
+        route, block, body = view(slot, queue, attempt, self._environment.origins)
+        number = channel.number
+        out = self._host.out
+        size = _DELIVER_FIXED + len(route) + 4
+        out += (
+            _GET_OK.pack(1, number, size, _GET_OK_KEY, channel.next_tag, attempt > 1),
+            route,
+            ready.to_bytes(4, "big"),
+            _MIDDLE.pack(FRAME_END, 2, number, 12 + len(block), _CLASS_AND_WEIGHT, len(body)),
+            block,
+        )
+        self._append_body(out, number, body)
+        channel.next_tag += 1
+        self._counters.delivered += 1
+        self._host.write_soon()
+
+    # --- Credit -----------------------------------------------------------------------------
+
+    def thirsty(self, link: Link) -> None:
+        """The link's credit may have to change."""
+        self._thirsty[link] = None
+        self._host.write_soon()
+
+    def replenish(self) -> None:
+        """Give every link the credit it should have. Deliveries may come from inside."""
+        if not self._thirsty:
+            return
+        links, self._thirsty = self._thirsty, {}
+        paused = self._is_writing_paused
+        for link in links:
+            consumer = link.consumer
+            if consumer is None:
+                continue
+            more = link.room(is_writing_paused=paused) - link.credit
+            if more:
+                link.credit += more
+                consumer.grant(more)
+
+    def writing_paused(self, channels: Iterable[Channel], *, is_paused: bool) -> None:
+        """The peer does not read, or reads again."""
+        self._is_writing_paused = is_paused
+        for channel in channels:
+            for link in channel.links.values():
+                self.thirsty(link)
+
+    def tell_of_ended(self, *, wants_notice: bool) -> None:
+        """Cancel the links that the kernel has ended; `wants_notice`: the client may be told."""
+        while self._ended:
+            link = self._ended.pop()
+            channel = link.channel
+            if channel.links.get(link.tag) is not link:
+                continue
+            del channel.links[link.tag]
+            if wants_notice:
+                notice = BasicCancel(link.tag, nowait=True)
+                self._host.out.append(encode_method(channel.number, notice))
+
+    # --- Settling ---------------------------------------------------------------------------
+
+    def take_acks(self, data: bytes, at: int, end: int, channels: dict[int, Channel]) -> int:
+        """Take the basic.ack frames that begin at `at`; returns the offset after the last taken.
+
+        Takes none, and so returns `at`, if the first one is anything but a plain ack of something
+        unacknowledged. Never raises. A hot loop.
+        """
+        number_known = -1
+        unacked: dict[int, tuple[Consumer, int]] = {}
+        last: Consumer | None = None
+        offsets: list[int] = []
+        first = at
+        while end - at >= 21:
+            kind, number, size, key, tag, multiple, stop = ACK_FRAME.unpack_from(data, at)
+            if key != ACK_KEY or kind != 1 or size != ACK_SIZE or stop != FRAME_END or multiple & 1:
+                break
+            if number != number_known:
+                channel = channels.get(number)
+                if channel is None or not channel.is_between_messages():
+                    break
+                number_known = number
+                unacked = channel.unacked
+            entry = unacked.pop(tag, None)
+            if entry is None:
+                break
+            consumer, offset = entry
+            if consumer is not last:
+                last = consumer
+                offsets = self._acks.setdefault(consumer, [])
+            offsets.append(offset)
+            at += 21
+        self._counters.acked += (at - first) // 21
+        return at
+
+    def ack(self, entries: Sequence[tuple[Consumer, int]]) -> None:
+        """Acknowledge deliveries, at the end of the chunk."""
+        self._counters.acked += len(entries)
+        for consumer, offset in entries:
+            self._acks.setdefault(consumer, []).append(offset)
+
+    def settle_acks(self) -> None:
+        """Hand over the acks of a chunk."""
+        if not self._acks:
+            return
+        acks, self._acks = self._acks, {}
+        for consumer, offsets in acks.items():
+            self._settle(consumer, Settlement.ACK, offsets)
+            self._freed(consumer, len(offsets))
+
+    def give_back(self, entries: Sequence[tuple[Consumer, int]]) -> None:
+        """Requeue deliveries to their old places. Fenced operations wait until that is done."""
+        for consumer, offsets in _by_consumer(entries).items():
+            self.releases_in_flight += 1
+            if not self._settle(consumer, Settlement.RELEASE, offsets, wait=True):
+                self.releases_in_flight -= 1
+            self._freed(consumer, len(offsets))
+
+    def reject(self, entries: Sequence[tuple[Consumer, int]]) -> None:
+        """Dead-letter deliveries, or drop them if their queue has no dead-letter exchange."""
+        for consumer, offsets in _by_consumer(entries).items():
+            self._settle(consumer, Settlement.DEAD_LETTER, offsets)
+            self._freed(consumer, len(offsets))
+
+    def _settle(
+        self, consumer: Consumer, how: Settlement, offsets: list[int], *, wait: bool = False
+    ) -> bool:
+        """False if there is nothing to settle any more, because the queue is gone."""
+        try:
+            self._client.settle(
+                consumer, how, offsets, reason=Reason.REJECTED, sink=self if wait else None
+            )
+        except KernelError as error:
+            if error.code is not Code.NOT_FOUND:
+                raise
+            return False
+        return True
+
+    def _freed(self, consumer: Consumer, count: int) -> None:
+        """So many deliveries of a consumer are no longer unacknowledged."""
+        link = consumer.tag
+        if isinstance(link, Link):
+            link.unacked -= count
+            if link.channel.limit is None:
+                self._thirsty[link] = None
+            else:
+                self._thirsty.update(dict.fromkeys(link.channel.links.values()))
+            self._host.write_soon()
+
+    def settled(self, tag: object, failures: Mapping[int, KernelError] | None) -> None:
+        """Something given back is ready again (or its lease was lost: somebody else's now)."""
+        self.releases_in_flight -= 1
+        self._host.write_soon()
+
+    def consumer_ended(self, consumer: Consumer, error: KernelError) -> None:
+        """The kernel ended a consumer: its queue is gone, or its session."""
+        link = consumer.tag
+        if isinstance(link, Link):
+            link.consumer = None
+            self._ended.append(link)
+            self._host.write_soon()
+
+
+def _by_consumer(entries: Sequence[tuple[Consumer, int]]) -> dict[Consumer, list[int]]:
+    found: dict[Consumer, list[int]] = {}
+    for consumer, offset in entries:
+        found.setdefault(consumer, []).append(offset)
+    return found

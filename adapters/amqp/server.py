@@ -1,0 +1,231 @@
+"""The driver: sockets, the clock and tasks around `Connection`, and the adapter as a whole.
+
+It decides nothing. Bytes go to the state machine and come from it; what must be awaited runs as a
+task that ends with its connection; one timer ticks for all connections.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final
+
+import structlog
+
+from adapters.amqp.connection import Connection
+from adapters.amqp.environment import Counters, Environment
+from adapters.amqp.handshake import AmqpSettings
+from adapters.amqp.stamps import Stamps
+from adapters.amqp.stored import AMQP_ORIGIN
+from adapters.amqp.topology import Declarations
+from adapters.base import AdapterStatistics, ListenerAddress, Origin
+from adapters.transport import Listeners, StreamProtocol, Tasks
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine, Iterable, Mapping
+
+    from adapters.base import DeliveryMeter, SignIn
+    from kernel.client import Client
+    from kernel.origins import Origins
+    from kernel.ports import Clock, Random
+
+TICK_S: Final = 1.0
+"""How often deadlines, heartbeats and alarms are looked at; heartbeat intervals are seconds."""
+
+DRAIN_REASON: Final = "the broker is shutting down"
+
+_log = structlog.get_logger("weir.amqp")
+
+
+class AmqpProtocol(StreamProtocol):
+    """One socket. `adapters.amqp.environment.Host` of its connection."""
+
+    def __init__(self, adapter: AmqpAdapter, listener: ListenerAddress) -> None:
+        super().__init__(asyncio.get_running_loop())
+        self._adapter = adapter
+        self._clock = adapter.clock
+        self.listener = listener
+        self.connection = Connection(adapter.environment, self)
+        self._task: asyncio.Task[None] | None = None
+        self._address = ""
+
+    # --- StreamProtocol ---------------------------------------------------------------------
+
+    def opened(self) -> None:
+        self._address = super().peer
+        self._adapter.entered(self)
+
+    def received(self, data: bytes) -> None:
+        try:
+            self.connection.receive(data)
+        except Exception:  # noqa: BLE001 - a bug: logged, and 541 instead of a mute disconnect
+            self._fail("received")
+
+    def turn_ending(self) -> None:
+        self.connection.finish_turn()
+
+    def writing_paused(self) -> None:
+        self.connection.writing_paused(is_paused=True)
+
+    def writing_resumed(self) -> None:
+        self.connection.writing_paused(is_paused=False)
+
+    def closed(self, error: Exception | None) -> None:
+        if self._task is not None:
+            self._task.cancel()
+        self.connection.lost()
+        self._adapter.left(self)
+        _log.info(
+            "connection closed",
+            peer=self._address,
+            name=self.connection.features.name,
+            login=self.connection.login,
+            reason=self.connection.reason,
+            error=str(error) if error is not None else None,
+        )
+
+    # --- Host -------------------------------------------------------------------------------
+
+    @property
+    def peer(self) -> str:
+        return self._address
+
+    def close(self, reason: str = "") -> None:
+        """Write what is there and close; the reason is logged when the transport is gone."""
+        del reason
+        super().close()
+
+    def wall_ms(self) -> int:
+        return self._clock.wall_ms()
+
+    def monotonic_ms(self) -> int:
+        return self._clock.monotonic_ms()
+
+    def run(self, operation: Coroutine[object, object, None]) -> None:
+        """See `Host.run`."""
+        self._task = self._adapter.tasks.start(self._run(operation))
+
+    async def _run(self, operation: Coroutine[object, object, None]) -> None:
+        try:
+            await operation
+            self._task = None
+            self.connection.resume()
+        except Exception:  # noqa: BLE001 - as above
+            self._fail("operation")
+
+    def _fail(self, where: str) -> None:
+        _log.exception("internal error", where=where, peer=self._address)
+        self.connection.fail_internally()
+
+
+class AmqpAdapter:
+    """AMQP 0-9-1, served. `adapters.base.Adapter`."""
+
+    name = "amqp"
+
+    def __init__(
+        self,
+        client: Client,
+        origins: Origins,
+        sign_in: SignIn,
+        listeners: Iterable[ListenerAddress],
+        *,
+        clock: Clock,
+        random: Random,
+        settings: AmqpSettings | None = None,
+        meter: DeliveryMeter | None = None,
+    ) -> None:
+        """Made on the event loop that will serve it; nothing is bound before `start`."""
+        self._client = client
+        self.clock = clock
+        self._loop = asyncio.get_running_loop()
+        self.tasks = Tasks(self._loop)
+        self.environment = Environment(
+            client=client,
+            origins=origins,
+            declarations=Declarations(client, random),
+            sign_in=sign_in,
+            random=random,
+            settings=settings or AmqpSettings(),
+            stamps=Stamps(),
+            counters=Counters(),
+            meter=meter,
+        )
+        origins.register(Origin.AMQP, AMQP_ORIGIN)
+        self._listeners: Listeners[AmqpProtocol] = Listeners(
+            self._loop, listeners, lambda listener: AmqpProtocol(self, listener)
+        )
+        self._timer: asyncio.TimerHandle | None = None
+        self._was_accepting = True
+
+    # --- adapters.base.Adapter --------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Bind every listener. Raises OSError if one cannot be bound; then none is."""
+        await self._listeners.start()
+        self._timer = self._loop.call_later(TICK_S, self._tick)
+
+    def addresses(self) -> Mapping[str, tuple[str, int]]:
+        """Listener name to the address bound."""
+        return self._listeners.addresses()
+
+    async def drain(self) -> None:
+        """Take no new connection; close each once what it published is answered."""
+        await self._listeners.stop_accepting()
+        for protocol in list(self._listeners.connections):
+            protocol.connection.shut_down(DRAIN_REASON)
+        await self._listeners.wait_until_empty()
+
+    async def stop(self) -> None:
+        """Close listeners and what connections are left, at once. Idempotent."""
+        if self._timer is not None:
+            self._timer.cancel()
+        await self._listeners.stop_accepting()
+        self._listeners.abort_all()
+        await self._listeners.wait_until_empty()
+        await self.tasks.stop()
+
+    def statistics(self) -> AdapterStatistics:
+        """Figures now."""
+        counters = self.environment.counters
+        channels = consumers = unacked = 0
+        bytes_in_flight = 0
+        for protocol in self._listeners.connections:
+            figures = protocol.connection.statistics()
+            channels += figures.channels
+            consumers += figures.consumers
+            unacked += figures.unacked
+            bytes_in_flight += figures.publish_bytes_in_flight
+        return AdapterStatistics(
+            connections=len(self._listeners.connections),
+            counters={name: getattr(counters, name) for name in counters.__slots__},
+            gauges={
+                "channels": channels,
+                "consumers": consumers,
+                "unacked": unacked,
+                "publish_bytes_in_flight": bytes_in_flight,
+            },
+        )
+
+    # --- Connections ------------------------------------------------------------------------
+
+    def entered(self, protocol: AmqpProtocol) -> None:
+        """A connection has opened."""
+        self.environment.counters.connections += 1
+        self._listeners.entered(protocol)
+
+    def left(self, protocol: AmqpProtocol) -> None:
+        """A connection has closed."""
+        self._listeners.left(protocol)
+
+    def _tick(self) -> None:
+        self._timer = self._loop.call_later(TICK_S, self._tick)
+        now_ms = self.clock.monotonic_ms()
+        accepting = self._client.accepting
+        changed = accepting != self._was_accepting
+        self._was_accepting = accepting
+        for protocol in list(self._listeners.connections):
+            if changed and accepting:
+                protocol.connection.unblock()
+            elif changed:
+                protocol.connection.block()
+            protocol.connection.tick(now_ms)

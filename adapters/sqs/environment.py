@@ -1,0 +1,140 @@
+"""What all requests of one adapter share, and what each one has of its own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+from . import names
+from .names import QueueAddress
+from .recents import Recents
+from .settings import FIRST_RECEIVES_MAX, RECENT_MAX
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable
+    from contextlib import AbstractAsyncContextManager
+
+    from adapters.base import DeliveryMeter
+    from kernel.client import Client, PublishBatch, Received, ReceiveSpec
+    from kernel.model import TopicInfo
+    from kernel.ports import Clock
+
+    from .gate import Caller
+    from .queues import Queues
+    from .settings import SqsSettings
+
+
+class Counters:
+    """What the adapter has done since it started. Plain integers, read when somebody asks."""
+
+    __slots__ = (
+        "connections",
+        "connections_refused",
+        "deleted",
+        "empty_receives",
+        "errors_client",
+        "errors_server",
+        "polls_abandoned",
+        "received",
+        "requests_json",
+        "requests_query",
+        "sent",
+    )
+
+    def __init__(self) -> None:
+        self.connections = 0
+        self.connections_refused = 0
+        """Over the limit, or too slow to send a request."""
+        self.requests_json = 0
+        self.requests_query = 0
+        self.errors_client = 0
+        self.errors_server = 0
+        self.sent = 0
+        """Messages stored, those dropped as duplicates included."""
+        self.received = 0
+        self.empty_receives = 0
+        self.deleted = 0
+        self.polls_abandoned = 0
+        """Long polls whose client went away before a message came."""
+
+
+class Catalogue(Protocol):
+    """Lists topics, which `kernel.client.Client` finds by name only."""
+
+    def topics(self, tenant: str) -> Iterable[TopicInfo]:
+        """Every topic of a tenant, in any order."""
+
+
+class Publisher(Protocol):
+    """Kernel batches that the requests of one turn of the event loop share (`waiting`)."""
+
+    def batch(self) -> PublishBatch:
+        """The batch that is open now: add to it at once, without awaiting in between."""
+
+    def stored(self, batch: PublishBatch) -> Awaitable[None]:
+        """Returns once the batch has completed; call it right after the last `add`."""
+
+
+class Polls(Protocol):
+    """Receives that may have to wait (`waiting`)."""
+
+    async def receive(
+        self, spec: ReceiveSpec, gone: Callable[[], Awaitable[None]]
+    ) -> Received | None:
+        """As `Client.receive`, but ends when `gone` does: None. Raises KernelError."""
+
+
+class Locks(Protocol):
+    """One change of a queue at a time (`waiting`)."""
+
+    def of(self, tenant: str, name: str) -> AbstractAsyncContextManager[None]:
+        """The lock of a queue's name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """Shared by all requests of one adapter."""
+
+    client: Client
+    catalogue: Catalogue
+    clock: Clock
+    settings: SqsSettings
+    queues: Queues
+    publisher: Publisher
+    polls: Polls
+    locks: Locks
+    meter: DeliveryMeter | None = None
+    counters: Counters = field(default_factory=Counters)
+    purges: Recents[int] = field(default_factory=lambda: Recents(RECENT_MAX))
+    """Topic ids."""
+    deletions: Recents[tuple[str, str]] = field(default_factory=lambda: Recents(RECENT_MAX))
+    """(tenant, name) of deleted queues."""
+    fifo_deletions: Recents[bytes] = field(default_factory=lambda: Recents(RECENT_MAX))
+    """Lease tokens: a repeated DeleteMessage, such as an SDK's retry, succeeds."""
+    first_receives: Recents[tuple[int, int]] = field(
+        default_factory=lambda: Recents(FIRST_RECEIVES_MAX)
+    )
+    """(queue id, offset) of messages."""
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """One request."""
+
+    environment: Environment
+    caller: Caller
+    action: str
+    base_url: str
+    """Scheme and host of queue URLs, e.g. `http://127.0.0.1:9324`."""
+    trace_header: bytes | None
+    """Header X-Amzn-Trace-Id."""
+    gone: Callable[[], Awaitable[None]]
+    """Returns when the client has closed the connection."""
+
+    def url_of(self, name: str) -> str:
+        """URL of a queue of the caller's account."""
+        return names.queue_url(self.base_url, QueueAddress(self.caller.account, name))
+
+    def arn_of(self, name: str) -> str:
+        """ARN of a queue of the caller's account."""
+        return names.queue_arn(self.caller.region, QueueAddress(self.caller.account, name))

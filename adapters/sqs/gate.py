@@ -1,0 +1,132 @@
+"""Who calls: the signature of a request, turned into a tenant, an account and rights.
+
+Three modes (`auth.principal.SignInMode`): verify; identify, which believes the access key named but
+must know it; off, in which everyone is nobody in particular, of the built-in tenant, and may do
+everything. The region is the one that the request was signed for: it decides nothing and is echoed
+in ARNs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from auth import sigv4
+from auth.errors import AuthError
+from auth.principal import DEFAULT_TENANT, Principal, SignInMode
+from auth.rules import Action, Kind, Permission, permission
+
+from . import errors, kernel_errors, native
+from .errors import SqsError
+from .native import NativeBlock
+from .settings import CALLERS_MAX
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from adapters.base import Rights
+    from auth.records import AccessKey
+    from auth.sigv4 import SigV4Verifier
+
+    from .http import HttpRequest
+
+PUBLISH: Final = permission(Action.PUBLISH, Kind.TOPIC)
+CONSUME: Final = permission(Action.CONSUME, Kind.TOPIC)
+CONFIGURE: Final = permission(Action.CONFIGURE, Kind.TOPIC)
+INSPECT: Final = permission(Action.INSPECT, Kind.TOPIC)
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who sent a request, as the actions need it. One object for all requests of a key."""
+
+    tenant: str
+    account: str
+    region: str
+    rights: Rights
+    sender_id: str | None
+    """What receivers are told as SenderId; None: nobody in particular, the account stands in."""
+    plain_native: bytes
+    """Native block of a message without attributes from this caller: that of most messages."""
+
+
+class Everyone:
+    """Rights of a listener that signs nobody in (`adapters.base.Rights`)."""
+
+    principal: Final = Principal(DEFAULT_TENANT, "anonymous")
+
+    def allows(self, number: Permission, name: str, /) -> bool:
+        """Always."""
+        return True
+
+    def is_alive(self) -> bool:
+        """Always."""
+        return True
+
+
+class Gate:
+    """Admits requests. Belongs to the event loop."""
+
+    def __init__(
+        self,
+        verifier: SigV4Verifier,
+        mode: SignInMode,
+        rights_of: Callable[[AccessKey], Rights | None],
+        accounts: Mapping[str, str],
+    ) -> None:
+        """`verifier` works in the same `mode`; `rights_of`: None for a principal that is gone."""
+        self._verifier = verifier
+        self._mode = mode
+        self._rights_of = rights_of
+        self._accounts = accounts
+        self._callers: dict[tuple[str, str], tuple[AccessKey, Caller]] = {}
+        self._everyone: dict[str, Caller] = {}
+
+    def admit(self, request: HttpRequest, now_s: int) -> Caller:
+        """Who sent a request; `now_s`: seconds since 1970.
+
+        Raises SqsError: every refusal of auth.sigv4, and InvalidClientTokenId for an unknown key.
+        """
+        signed = sigv4.HttpRequest(
+            request.method, request.raw_path, request.query, request.headers, request.body
+        )
+        try:
+            key, region, _ = self._verifier.verify(signed, now_s)
+        except AuthError as error:
+            raise kernel_errors.from_auth(error) from None
+        if self._mode is SignInMode.OFF:
+            return self._anyone(region)
+        if key is None:
+            raise SqsError(errors.INVALID_CLIENT_TOKEN_ID)
+        slot = (key.key_id, region)
+        known = self._callers.get(slot)
+        if known is not None and known[0] is key:
+            return known[1]
+        rights = self._rights_of(key)
+        if rights is None:
+            raise SqsError(errors.INVALID_CLIENT_TOKEN_ID)
+        principal = rights.principal
+        caller = self._caller(principal.tenant, region, rights, principal.name)
+        if len(self._callers) >= CALLERS_MAX:
+            self._callers.clear()
+        self._callers[slot] = (key, caller)
+        return caller
+
+    def _anyone(self, region: str) -> Caller:
+        caller = self._everyone.get(region)
+        if caller is None:
+            if len(self._everyone) >= CALLERS_MAX:
+                self._everyone.clear()
+            caller = self._caller(DEFAULT_TENANT, region, Everyone(), None)
+            self._everyone[region] = caller
+        return caller
+
+    def _caller(self, tenant: str, region: str, rights: Rights, sender: str | None) -> Caller:
+        return Caller(
+            tenant=tenant,
+            account=self._accounts.get(tenant, tenant),
+            region=region,
+            rights=rights,
+            sender_id=sender,
+            plain_native=native.encode(NativeBlock(sender_id=sender)),
+        )

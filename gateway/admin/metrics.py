@@ -1,0 +1,97 @@
+"""Metrics of this process in Prometheus' text form, read from plain integers at scrape.
+
+Nothing is counted here: every figure lives where the work is done (DESIGN.md 5 "Counters are plain
+ints"). Labels are few and bounded: `protocol`, `limit`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.exposition import generate_latest
+from prometheus_client.registry import Collector
+
+import gateway
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from prometheus_client.metrics_core import Metric
+
+    from adapters.base import Adapter
+    from kernel.store.opening import LocalStore
+
+
+class NodeCollector(Collector):
+    """Figures of one node."""
+
+    def __init__(self, local: LocalStore, adapters: Sequence[Adapter]) -> None:
+        self._local = local
+        self._adapters = adapters
+
+    def collect(self) -> Iterator[Metric]:
+        """Every metric with its value now."""
+        yield GaugeMetricFamily("weir_build_info", f"Weir {gateway.__version__}.", value=1)
+        yield from self._store()
+        yield from self._protocols()
+
+    def _store(self) -> Iterator[Metric]:
+        journal = self._local.store.journal.statistics()
+        store = self._local.store.statistics()
+        for name, text, value in (
+            ("weir_store_commits", "Journal batches synced.", store.commits),
+            ("weir_store_fdatasyncs", "Calls of fdatasync by the journal.", journal.syncs),
+            ("weir_store_records", "Journal records written.", journal.records_written),
+            ("weir_store_written_bytes", "Bytes written to the journal.", journal.bytes_written),
+            ("weir_store_entries_applied", "Log entries applied.", store.entries_applied),
+            ("weir_store_cache_hits", "Entries found in the tail cache.", journal.cache_hits),
+            ("weir_store_cache_misses", "Entries read from disk.", journal.cache_misses),
+            ("weir_store_rewrites", "Segments rewritten to free space.", journal.rewrites),
+            ("weir_store_checkpoints", "Checkpoints taken.", self._local.housekeeper.checkpoints),
+        ):
+            yield CounterMetricFamily(name, text, value=value)
+        for name, text, value in (
+            ("weir_store_disk_bytes", "Bytes of journal segments on disk.", journal.bytes_on_disk),
+            ("weir_store_live_bytes", "Bytes of them that somebody needs.", journal.live_bytes),
+            ("weir_store_segments", "Journal segments.", journal.segments),
+            ("weir_store_cache_bytes", "Bytes in the tail cache.", journal.cache_bytes),
+            ("weir_store_volatile_bytes", "Bytes of volatile topics.", store.volatile_bytes),
+            ("weir_store_accepting", "1 if new messages are taken.", self._local.client.accepting),
+        ):
+            yield GaugeMetricFamily(name, text, value=float(value))
+
+    def _protocols(self) -> Iterator[Metric]:
+        gauge = GaugeMetricFamily("weir_connections", "Connections open.", labels=["protocol"])
+        counters: dict[str, CounterMetricFamily] = {}
+        gauges: dict[str, GaugeMetricFamily] = {}
+        for adapter in self._adapters:
+            figures = adapter.statistics()
+            gauge.add_metric([adapter.name], figures.connections)
+            for name, value in figures.counters.items():
+                family = counters.setdefault(
+                    name,
+                    CounterMetricFamily(
+                        f"weir_adapter_{name}", f"{name} of an adapter.", labels=["protocol"]
+                    ),
+                )
+                family.add_metric([adapter.name], value)
+            for name, value in figures.gauges.items():
+                shown = gauges.setdefault(
+                    name,
+                    GaugeMetricFamily(
+                        f"weir_adapter_{name}", f"{name} of an adapter.", labels=["protocol"]
+                    ),
+                )
+                shown.add_metric([adapter.name], value)
+        yield gauge
+        yield from counters.values()
+        yield from gauges.values()
+
+
+def render(collector: NodeCollector) -> bytes:
+    """The text that a scrape gets."""
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(collector)
+    return generate_latest(registry)

@@ -1,0 +1,64 @@
+"""What `weir serve` says when it is up: where, who, and how to try it. Talk, so to stderr."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import gateway
+from auth.development import (
+    DEVELOPMENT_KEY_ID,
+    DEVELOPMENT_PASSWORD,
+    DEVELOPMENT_SECRET,
+    DEVELOPMENT_USER,
+    Listener,
+    development_principals,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from adapters.base import Adapter
+    from gateway.config_schema import Settings
+    from kernel.store.opening import LocalStore
+
+TRY = {
+    "amqp": "weir bench amqp --url amqp://guest:guest@{address}/%2f --duration 5",
+    "sqs": (
+        "AWS_ACCESS_KEY_ID=weir AWS_SECRET_ACCESS_KEY=weir-secret AWS_REGION=us-east-1 "
+        "aws --endpoint-url http://{address} sqs create-queue --queue-name hello"
+    ),
+}
+"""One command per protocol, to be copied."""
+
+
+def greeting(settings: Settings, adapters: Sequence[Adapter], local: LocalStore) -> str:
+    """The text."""
+    lines = [f"Weir {gateway.__version__}, data in {settings.node.data}"]
+    if not local.clean:
+        lines.append(f"  the last run did not end in order: {local.replayed} entries replayed")
+    for adapter in adapters:
+        for name, (host, port) in adapter.addresses().items():
+            lines.append(f"  {adapter.name:<9} {host}:{port} ({name})")
+    if settings.node.admin.enabled:
+        lines.append(
+            f"  admin     http://{settings.node.admin.host}:{settings.node.admin.port}"
+            "  /livez /readyz /metrics"
+        )
+    unserved = [name for name, each in settings.protocols.items() if not each.enabled]
+    if unserved:
+        lines.append(f"  not served yet: {', '.join(unserved)}")
+    listeners = [
+        Listener(".".join(path), each.host, each.port)
+        for path, each in settings.open_listeners().items()
+    ]
+    if development_principals(listeners) is not None:
+        lines.append(
+            f"  development logins (loopback only): {DEVELOPMENT_USER}/{DEVELOPMENT_PASSWORD},"
+            f" access key {DEVELOPMENT_KEY_ID} with secret {DEVELOPMENT_SECRET.decode()}"
+        )
+    for adapter in adapters:
+        command = TRY.get(adapter.name)
+        if command is not None:
+            host, port = next(iter(adapter.addresses().values()))
+            lines.append(f"  try: {command.format(address=f'{host}:{port}')}")
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,157 @@
+"""One process with gateway and store in it: start order, readiness, drain, stop.
+
+    data directory -> store -> identity -> adapters -> admin      (start)
+    not ready -> adapters say goodbye -> adapters stop -> admin -> store: last commit, checkpoint
+
+Every step of the way down is bounded in time; what hangs is left behind and said so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import structlog
+
+from auth.development import Listener as Reachable
+from auth.development import development_principals, startup_check
+from auth.sealed import open_key_ring
+from auth.store import AuthStore
+from auth.tls import open_loopback_certificate, server_context
+from auth.tokens import open_admin_token
+from gateway.admin.metrics import NodeCollector
+from gateway.admin.server import AdminServer
+from gateway.builders import BUILDERS, Services
+from gateway.greeting import greeting
+from gateway.identity import Identity
+from kernel.store.disk import DirectoryDisk
+from kernel.store.opening import LocalStore, open_store
+from kernel.store.system import SystemClock, SystemRandom
+from kernel.store.worker import Worker
+
+if TYPE_CHECKING:
+    import ssl
+
+    from adapters.base import Adapter
+    from gateway.config_schema import Settings
+
+DRAIN_SECONDS = 20
+"""For clients to hear goodbye and close: longer than any close handshake, shorter than the 30 s
+that service managers wait before they kill."""
+
+EXIT_STORAGE = 74
+"""Exit code after a failed sync (sysexits' EX_IOERR): nothing more was written or answered."""
+
+_log = structlog.get_logger("weir.node")
+
+
+class StartRefused(Exception):
+    """The node must not start; the text says why and what to do."""
+
+
+class Node:
+    """`weir serve` with `role: all`."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._data = Path(settings.node.data)
+        self._clock = SystemClock()
+        self._random = SystemRandom()
+        self._ready = False
+        self._context: ssl.SSLContext | None = None
+        self._local: LocalStore | None = None
+        self._identity: Identity | None = None
+        self._admin: AdminServer | None = None
+        self.adapters: list[Adapter] = []
+
+    async def run(self) -> None:
+        """Start, serve until SIGTERM or SIGINT, stop. Raises StartRefused, OSError, and what
+        recovery raises for a data directory that cannot be opened."""
+        loop = asyncio.get_running_loop()
+        stopping = asyncio.Event()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, stopping.set)
+        async with asyncio.TaskGroup() as tasks:
+            try:
+                await self._start(tasks)
+                await stopping.wait()
+            finally:
+                await self._stop()
+
+    async def _start(self, tasks: asyncio.TaskGroup) -> None:
+        self._data.mkdir(parents=True, exist_ok=True)
+        loop = asyncio.get_running_loop()
+        local = open_store(
+            DirectoryDisk(self._data),
+            self._clock,
+            self._random,
+            lambda name: Worker(loop, name),
+            fatal,
+        )
+        self._local = local
+        await local.start()
+        identity = self._identity = self._identify()
+        open_admin_token(self._data)
+        services = Services(local.client, identity, self._clock, self._random, self._tls)
+        for name, protocol in self._settings.protocols.items():
+            if protocol.open_listeners():
+                self.adapters.append(BUILDERS[name](protocol, services))
+        for adapter in self.adapters:
+            await adapter.start()
+        if self._settings.node.admin.enabled:
+            self._admin = AdminServer(
+                self._settings.node.admin,
+                NodeCollector(local, self.adapters),
+                lambda: self._ready and local.client.accepting,
+            )
+            await self._admin.start(tasks)
+        self._ready = True
+        sys.stderr.write(greeting(self._settings, self.adapters, local))
+        sys.stderr.flush()
+
+    def _identify(self) -> Identity:
+        listeners = [
+            Reachable(".".join(path), each.host, each.port)
+            for path, each in self._settings.open_listeners().items()
+        ]
+        refusal = startup_check(listeners, 0, os.environ)
+        if refusal is not None:
+            raise StartRefused(refusal)
+        keys = open_key_ring(self._data / "secrets.key")
+        development = development_principals(listeners)
+        return Identity(AuthStore(), keys.unseal, development, self._clock)
+
+    def _tls(self) -> ssl.SSLContext:
+        if self._context is None:
+            files = open_loopback_certificate(self._data / "tls", datetime.now(UTC))
+            self._context = server_context(files)
+        return self._context
+
+    async def _stop(self) -> None:
+        self._ready = False
+        for adapter in self.adapters:
+            try:
+                async with asyncio.timeout(DRAIN_SECONDS):
+                    await adapter.drain()
+            except TimeoutError:
+                _log.warning("drain cut off", adapter=adapter.name, after_seconds=DRAIN_SECONDS)
+            await adapter.stop()
+        if self._admin is not None:
+            await self._admin.stop()
+        if self._identity is not None:
+            await self._identity.close()
+        if self._local is not None:
+            await self._local.stop()
+
+
+def fatal(text: str, error: BaseException) -> None:
+    """End the process at once: after a failed sync nobody can say what the disk holds, so nothing
+    more may be written or answered (raft-store.md 3.5)."""
+    sys.stderr.write(f"weir: {text}: {error!r}. Ending; start again once the disk is well.\n")
+    sys.stderr.flush()
+    os._exit(EXIT_STORAGE)

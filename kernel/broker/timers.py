@@ -1,0 +1,45 @@
+"""Due times of offsets, in buckets of a fixed width: 8 bytes an offset, whatever their number.
+
+What is due is looked up again in the state before anything is done, so that an entry that no
+longer holds (acked, extended) costs nothing but its place.
+"""
+
+from __future__ import annotations
+
+from array import array
+from heapq import heappop, heappush
+
+BUCKET_MS = 50
+"""Leases and delays end at most so much late: below what any protocol can express but one (MQTT
+and SQS count seconds, AMQP and RocketMQ milliseconds without a promise)."""
+
+
+class Buckets:
+    """Offsets by the bucket of their due time."""
+
+    __slots__ = ("_buckets", "_order")
+
+    def __init__(self) -> None:
+        self._buckets: dict[int, array[int]] = {}
+        self._order: list[int] = []
+
+    def add(self, offset: int, due_ms: int) -> None:
+        """Note that `offset` is due at a log time."""
+        bucket = -(-due_ms // BUCKET_MS)
+        known = self._buckets.get(bucket)
+        if known is None:
+            self._buckets[bucket] = array("Q", (offset,))
+            heappush(self._order, bucket)
+        else:
+            known.append(offset)
+
+    def next_ms(self) -> int | None:
+        """When the first bucket is due; None if there is none."""
+        return self._order[0] * BUCKET_MS if self._order else None
+
+    def due(self, now_ms: int) -> list[int]:
+        """Take the offsets of every bucket that is due."""
+        found: list[int] = []
+        while self._order and self._order[0] * BUCKET_MS <= now_ms:
+            found.extend(self._buckets.pop(heappop(self._order)))
+        return found

@@ -1,0 +1,72 @@
+"""An event loop whose time is a number: when nothing is ready it jumps to the next timer.
+
+Two simulated seconds of a stalled disk, forty days of a delay and a lease of thirty seconds then
+cost a test nothing, and no test depends on how fast the machine is. Real sockets, threads and
+subprocesses do not belong on this loop: nothing outside ever wakes it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import selectors
+from collections.abc import Mapping
+from typing import Any
+
+WALL_START_MS = 1_764_000_000_000
+"""Wall clock of a world at its start (24 November 2025): a fixed date, so that runs are equal."""
+
+_ROUNDING_MS = 1e-3
+"""Timers are floats: one that is due at 5 ms must not read as 4.999."""
+
+
+class Stuck(Exception):
+    """Nothing is ready and nothing is scheduled: the program would wait for ever."""
+
+
+class _Jumping(selectors.DefaultSelector):
+    """A selector that never blocks: waiting moves the loop's time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = 0.0
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        events = super().select(0)
+        if events:
+            return events
+        if timeout is None:
+            raise Stuck("nothing is scheduled: this would wait for ever")
+        self.now += timeout
+        return events
+
+
+class VirtualLoop(asyncio.SelectorEventLoop):
+    """See the module's head. What callbacks raise is kept in `errors`, for the test to fail on."""
+
+    def __init__(self) -> None:
+        self._jumping = _Jumping()
+        self.errors: list[BaseException] = []
+        super().__init__(self._jumping)
+        self.set_exception_handler(self._keep)
+
+    def time(self) -> float:
+        return self._jumping.now
+
+    def _keep(self, loop: asyncio.AbstractEventLoop, context: Mapping[str, Any]) -> None:
+        error = context.get("exception")
+        self.errors.append(error if error is not None else RuntimeError(str(context["message"])))
+
+
+class SimulatedClock:
+    """`kernel.ports.Clock` of a virtual loop. A test may make the wall clock jump."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, wall_start_ms: int = WALL_START_MS) -> None:
+        self._loop = loop
+        self._wall_start_ms = wall_start_ms
+        self.wall_offset_ms = 0
+
+    def monotonic_ms(self) -> int:
+        return int(self._loop.time() * 1000 + _ROUNDING_MS)
+
+    def wall_ms(self) -> int:
+        return self._wall_start_ms + self.monotonic_ms() + self.wall_offset_ms
