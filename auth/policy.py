@@ -234,9 +234,6 @@ class Access:
     def _decide(self, number: Permission, name: str) -> bool:
         rules = self._rules
         allowed, _, _ = rules.decide(number, name, self._values())
-        if rules is _NO_RIGHTS:
-            # One table for all who lost their rights would be filled by them together.
-            return allowed
         if self._decisions is _UNDECIDED:
             self._decisions = _no_decisions()
         decisions = self._decisions[number]

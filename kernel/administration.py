@@ -12,6 +12,7 @@ from collections.abc import Callable
 from .broker import commands
 from .client import (
     Administration,
+    DeleteGroup,
     DeleteRoute,
     DeleteRouter,
     DeleteTopic,
@@ -24,7 +25,7 @@ from .client import (
 from .errors import Code, KernelError
 from .ids import METADATA_GROUP, QUEUES_PER_TOPIC_MAX, Offset, RaftGroup, home_of
 from .limits import GROUP_NAME_BYTES_MAX, NAME_BYTES_MAX
-from .model import RouterOptions, TopicInfo
+from .model import DEFAULT_GROUP, RouterOptions, TopicInfo, TopicKind
 from .placement import home_group
 from .store.node import Store
 from .store.volatile import VOLATILE_GROUP
@@ -72,6 +73,9 @@ class Administrator:
             return await self._delete_topic(change)
         if isinstance(change, PurgeTopic):
             return await self._purge(change)
+        if isinstance(change, DeleteGroup):
+            await self._delete_group(change)
+            return None
         if isinstance(change, PutRouter):
             return await self._put_router(change)
         if isinstance(change, DeleteRouter):
@@ -210,6 +214,16 @@ class Administrator:
             )
             purged += result if isinstance(result, int) else 0
         return purged
+
+    async def _delete_group(self, change: DeleteGroup) -> None:
+        topic = self._topic(change.tenant, change.name)
+        if change.group not in topic.groups:
+            raise KernelError(Code.NOT_FOUND, f"no group {change.group} on {change.name}")
+        if change.group == DEFAULT_GROUP and topic.options.kind is TopicKind.WORK:
+            raise KernelError(Code.IN_USE, "the built-in group of a work topic stays")
+        home = home_of(topic.id)
+        for group in {home, *(ref.group for ref in topic.queues)}:
+            await self._propose(group, commands.DeleteGroup(topic.id, change.group))
 
     # --- Routers ----------------------------------------------------------------------------
 

@@ -24,6 +24,7 @@ from enum import Enum
 from typing import Protocol
 
 from .errors import KernelError
+from .filters import TagFilter
 from .ids import Offset, QueueId, SessionId
 from .model import (
     GroupOptions,
@@ -192,6 +193,8 @@ class ConsumerSpec:
     """Refuse with LOCKED if the group has a consumer, and keep others out."""
     auto_ack: bool = False
     """A delivery is acked by handing it to the sink (at most once)."""
+    filter: TagFilter | None = None
+    """Take only what matches; the rest counts as consumed for the whole group."""
     lease_ms: int | None = None
     """Deliveries are leased for so long, by the log, instead of until the session's end."""
     pull: bool = False
@@ -245,7 +248,8 @@ class ReceiveSpec:
     wait_ms: int = 0
     session: Session | None = None
     lease_ms: int | None = None
-    bytes_max: int | None = None
+    filter: TagFilter | None = None
+    """Take only what matches; the rest counts as consumed for the whole group."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,6 +310,16 @@ class PurgeTopic:
 
 
 @dataclass(frozen=True, slots=True)
+class DeleteGroup:
+    """Remove a group from a topic; what it alone still held is let go. Errors: NOT_FOUND; IN_USE
+    for the built-in group of a work topic."""
+
+    tenant: str
+    name: str
+    group: str
+
+
+@dataclass(frozen=True, slots=True)
 class PutRouter:
     """Create a router or change it. Returns `RouterInfo`."""
 
@@ -353,7 +367,15 @@ class PutRecord:
 
 
 Administration = (
-    PutTopic | DeleteTopic | PurgeTopic | PutRouter | DeleteRouter | PutRoute | DeleteRoute | PutRecord
+    PutTopic
+    | DeleteTopic
+    | PurgeTopic
+    | DeleteGroup
+    | PutRouter
+    | DeleteRouter
+    | PutRoute
+    | DeleteRoute
+    | PutRecord
 )
 
 

@@ -374,7 +374,12 @@ class LocalClient:
                     if lease_ms is None:
                         lease_ms = dispatcher.queue.topic.groups[spec.group].lease_ms
                 wanted = ConsumerSpec(
-                    spec.topic, spec.group, spec.session, lease_ms=lease_ms, pull=True
+                    spec.topic,
+                    spec.group,
+                    spec.session,
+                    lease_ms=lease_ms,
+                    filter=spec.filter,
+                    pull=True,
                 )
                 known = dispatcher.attach(wanted, pull)
                 if session is not None:

@@ -56,6 +56,15 @@ class DeadLetter(msgspec.Struct, frozen=True):
     key: str | None
 
 
+class Start(Enum):
+    """Where a group that joins an existing topic begins."""
+
+    EARLIEST = "earliest"
+    """At the first message that is still there."""
+    LATEST = "latest"
+    """At the next message that comes."""
+
+
 class TopicOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Settings of a topic. The creator fixes `kind`, `durable` and `queues`."""
 
@@ -91,6 +100,7 @@ class TopicOptions(msgspec.Struct, frozen=True, kw_only=True):
 class GroupOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Settings of a consumer group on a topic."""
 
+    start: Start = Start.EARLIEST
     ordered: bool = False
     """True: an ordering key is blocked while one of its messages is leased."""
     attempts_max: int | None = None

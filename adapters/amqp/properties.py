@@ -77,7 +77,8 @@ _SHORT_STRINGS: Final = frozenset(range(PROPERTY_COUNT)) - {
 }
 _FLAGS: Final = tuple(1 << 15 - place for place in range(PROPERTY_COUNT))
 _UNUSED_FLAGS: Final = 0b11
-_PERSISTENT: Final = b"\x02"
+_PLACES: Final[dict[int, tuple[int, ...]]] = {}
+_PERSISTENT: Final = 2
 TTL_MS_MAX: Final = 2**32 - 1
 """Largest expiration RabbitMQ takes (49 days)."""
 DELAY_MS_MAX: Final = 40 * 24 * 3600 * 1000
@@ -88,7 +89,7 @@ HEADER_ORDERING_KEY: Final = "x-message-group-id"
 HEADER_TAG: Final = "weir.tag"
 HEADER_KEYS: Final = "weir.keys"
 HEADERS_COPIES: Final = ("CC", "BCC")
-_MARKS: Final = (b"x-delay", b"x-message-group-id", b"weir.", b"CC")
+_MARKS: Final = (b"x-", b"weir.", b"CC")
 """A block that contains none of these has no header that `Traits` needs: its table stays raw."""
 
 
@@ -107,33 +108,50 @@ class Traits(NamedTuple):
 
 def inspect(block: bytes) -> Traits:
     """Check a block from end to end and return its traits. Raises AmqpError 502 or 406."""
-    fields = split(block)
-    persistent = fields[DELIVERY_MODE] == _PERSISTENT
-    priority = fields[PRIORITY]
-    headers_block = fields[HEADERS]
+    size = len(block)
+    flags, at = _flags(block)
+    persistent = False
+    priority = 0
+    ttl_ms: int | None = None
+    user_id: bytes | None = None
     headers = EMPTY_TABLE
-    delay_ms = 0
-    if headers_block is not None:
-        if any(mark in headers_block for mark in _MARKS):
-            headers, _ = decode_table(headers_block, 0, len(headers_block))
-            delay_ms = _delay(headers)
-        else:
-            check_table(headers_block, 0, len(headers_block))
-    user_id = fields[USER_ID]
-    return Traits(
-        persistent,
-        0 if priority is None else priority[0],
-        _expiration(fields[EXPIRATION]),
-        delay_ms,
-        None if user_id is None else user_id[1:],
-        headers,
-    )
+    try:
+        for place in _PLACES.get(flags) or _places(flags):
+            start = at
+            if place in _SHORT_STRINGS:
+                at += 1 + block[at]
+                if place == EXPIRATION:
+                    ttl_ms = _expiration(block[start + 1 : at])
+                elif place == USER_ID:
+                    user_id = block[start + 1 : at]
+            elif place == HEADERS:
+                at += 4 + int.from_bytes(block[at : at + 4], "big")
+                headers = _interesting_headers(block, start, min(at, size))
+            elif place == TIMESTAMP:
+                at += 8
+            else:
+                at += 1
+                if place == PRIORITY:
+                    priority = block[start]
+                else:
+                    persistent = block[start] == _PERSISTENT
+    except IndexError:
+        raise _cut_off() from None
+    _check_end(at, size)
+    delay_ms = _delay(headers) if headers.entries else 0
+    return Traits(persistent, priority, ttl_ms, delay_ms, user_id, headers)
 
 
-def _expiration(field: bytes | None) -> int | None:
-    if field is None:
-        return None
-    digits = field[1:]
+def _interesting_headers(block: bytes, start: int, end: int) -> Table:
+    """The headers table if one may be in it that means something to us; else it is only checked."""
+    for mark in _MARKS:
+        if block.find(mark, start, end) >= 0:
+            return decode_table(block, start, end)[0]
+    check_table(block, start, end)
+    return EMPTY_TABLE
+
+
+def _expiration(digits: bytes) -> int:
     # isdigit() of bytes knows ASCII digits only, which is what we want.
     if not digits.isdigit() or len(digits) > 10 or int(digits) > TTL_MS_MAX:
         text = digits.decode("utf-8", "replace")
@@ -164,17 +182,10 @@ def split(block: bytes) -> list[bytes | None]:
     The inside of the headers table is not looked at. Raises AmqpError 502.
     """
     size = len(block)
-    if size < 2:
-        raise AmqpError(SYNTAX_ERROR, "a property block without flags")
-    flags = block[0] << 8 | block[1]
-    if flags & _UNUSED_FLAGS:
-        raise AmqpError(SYNTAX_ERROR, f"unknown property flags {flags:#06x}")
+    flags, at = _flags(block)
     fields: list[bytes | None] = [None] * PROPERTY_COUNT
-    at = 2
     try:
-        for place, flag in enumerate(_FLAGS):
-            if not flags & flag:
-                continue
+        for place in _PLACES.get(flags) or _places(flags):
             if place in _SHORT_STRINGS:
                 end = at + 1 + block[at]
             elif place == HEADERS:
@@ -183,15 +194,36 @@ def split(block: bytes) -> list[bytes | None]:
                 end = at + 8
             else:
                 end = at + 1
-            if end > size:
-                raise _cut_off()
             fields[place] = block[at:end]
             at = end
     except IndexError:
         raise _cut_off() from None
-    if at != size:
-        raise AmqpError(SYNTAX_ERROR, "octets behind the last property")
+    _check_end(at, size)
     return fields
+
+
+def _flags(block: bytes) -> tuple[int, int]:
+    """The flags of a block, and the offset behind them."""
+    if len(block) < 2:
+        raise AmqpError(SYNTAX_ERROR, "a property block without flags")
+    flags = block[0] << 8 | block[1]
+    if flags & _UNUSED_FLAGS:
+        raise AmqpError(SYNTAX_ERROR, f"unknown property flags {flags:#06x}")
+    return flags, 2
+
+
+def _places(flags: int) -> tuple[int, ...]:
+    """The properties that are there, in order; remembered, for there are 16,384 at most."""
+    places = tuple(place for place, flag in enumerate(_FLAGS) if flags & flag)
+    _PLACES[flags] = places
+    return places
+
+
+def _check_end(at: int, size: int) -> None:
+    if at > size:
+        raise _cut_off()
+    if at < size:
+        raise AmqpError(SYNTAX_ERROR, "octets behind the last property")
 
 
 def join(fields: list[bytes | None]) -> bytes:

@@ -43,25 +43,21 @@ from adapters.amqp.limits import (
     PUBLISH_BYTES_RESUME,
 )
 from adapters.amqp.methods import encode_method
+from adapters.amqp.stamps import HEADER, Stamp
 from adapters.amqp.targets import Target, Targets
-from adapters.base import Origin
-from kernel import message
 from kernel.errors import KernelError, NotLoaded
+from kernel.message import HEADER_BYTES
 
 if TYPE_CHECKING:
     from adapters.amqp.channel import Channel
     from adapters.amqp.environment import Environment, Host
-    from adapters.amqp.stamps import Stamp
     from adapters.amqp.topology import Caller
     from kernel.client import Destinations, PublishBatch, PublishSink
 
 METHOD_START: Final = struct.Struct(">BHII")
 """Head of a method frame and its class and method id."""
 PUBLISH_KEY: Final = spec.BasicPublish.key
-_PACK_HEADER: Final = message.HEADER.pack
-_HEADER_BYTES: Final = message.HEADER_BYTES
-_ORIGIN: Final = int(Origin.AMQP)
-_VERSION: Final = message.VERSION
+_PACK_HEADER: Final = HEADER.pack
 _LEAST: Final = 12 + 22
 """Octets of the shortest basic.publish frame's start and of the shortest header frame."""
 
@@ -240,26 +236,12 @@ class Publisher:
         batch = self._batch
         if batch is None:
             batch = self._batch = self._client.batch(self._session, self._sink)
-        priority, flags, ttl_ms, delay_ms, key_hash, tag_hash, ext, _ = stamp
+        start, end, ext, _ = stamp
         body_bytes = len(body)
         native_bytes = len(prefix) + len(block)
         high, low = batch.uid()
         header = _PACK_HEADER(
-            _VERSION,
-            _ORIGIN,
-            priority,
-            flags,
-            body_bytes,
-            native_bytes,
-            len(ext),
-            high,
-            low,
-            self._wall_ms,
-            ttl_ms,
-            delay_ms,
-            key_hash,
-            tag_hash,
-            0,
+            start, body_bytes, native_bytes, len(ext), high, low, self._wall_ms, end
         )
         confirms = channel.confirms
         if confirms is None:
@@ -272,7 +254,7 @@ class Publisher:
             else:
                 segment = self._segment = Segment(channel, batch.count, number)
                 self._segments.append(segment)
-        size = _HEADER_BYTES + native_bytes + body_bytes
+        size = HEADER_BYTES + native_bytes + body_bytes
         if ext:
             batch.add(to, (header, ext, prefix, block, body), size + len(ext))
         else:

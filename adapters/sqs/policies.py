@@ -59,7 +59,11 @@ def check_policy(text: str) -> None:
     statements = document.get("Statement") if document else None
     if isinstance(statements, dict):
         statements = [statements]
-    if not isinstance(statements, list) or not statements:
+    if (
+        not isinstance(statements, list)
+        or not statements
+        or not all(isinstance(statement, dict) for statement in statements)
+    ):
         message = "Invalid value for the parameter Policy."
         raise SqsError(errors.INVALID_ATTRIBUTE_VALUE, message)
     if len(statements) > POLICY_STATEMENTS_MAX:

@@ -11,12 +11,10 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from kernel.client import DeleteTopic, PurgeTopic, PutTopic
-from kernel.errors import Code, KernelError
 from kernel.model import DEFAULT_GROUP
 
 from . import (
     errors,
-    kernel_errors,
     names,
     paging,
     policies,
@@ -315,12 +313,6 @@ async def change_declaration(
     options, group = queue_settings.changed(topic.options, before, changes, redrive)
     # A stream without the group `default` gets it only when there is something to say in it.
     groups = {} if group == before else {DEFAULT_GROUP: group}
-    try:
-        await context.environment.client.administer(
-            PutTopic(topic.tenant, topic.name, with_declaration(options, declaration), groups)
-        )
-    except KernelError as error:
-        if error.code is Code.ALREADY_EXISTS:
-            # Deleted and made anew by somebody else between the look-up and now.
-            raise SqsError(errors.QUEUE_DOES_NOT_EXIST) from None
-        raise kernel_errors.from_kernel(error) from None
+    await context.environment.client.administer(
+        PutTopic(topic.tenant, topic.name, with_declaration(options, declaration), groups)
+    )

@@ -1,15 +1,17 @@
-"""The receipt handle: a lease token of the kernel as text.
+"""The receipt handle: a lease token of the kernel, and when it was given, as text.
 
-    base64( u8 version (1) | u32 CRC-32 of version and token, big-endian | token )
+    base64( u8 version (1) | u32 CRC-32 of all but itself | u32 received_s | token )   (big-endian)
 
 The checksum tells a mangled handle (ReceiptHandleIsInvalid) from one whose lease is over; it proves
-nothing. What the token proves is the kernel's business: it is fenced there.
+nothing. What the token proves is the kernel's business: it is fenced there. `received_s`, seconds
+since 1970, is what the 12 hours of a message in flight are counted from.
 """
 
 from __future__ import annotations
 
 import binascii
 import struct
+from typing import NamedTuple
 
 from .errors import invalid_receipt_handle
 
@@ -19,28 +21,39 @@ characters at most, would fit."""
 
 _VERSION = b"\x01"
 _VERSION_CHECKSUM = binascii.crc32(_VERSION)
-_CHECKSUM = struct.Struct(">I")
-_TOKEN_AT = len(_VERSION) + _CHECKSUM.size
+_U32 = struct.Struct(">I")
+_PAYLOAD_AT = len(_VERSION) + _U32.size
+_TOKEN_AT = _PAYLOAD_AT + _U32.size
 _HANDLE_CHARS_MAX = (_TOKEN_AT + TOKEN_BYTES_MAX + 2) // 3 * 4
 
 
-def encode(token: bytes) -> str:
-    """The handle for a token of at most TOKEN_BYTES_MAX bytes."""
+class Receipt(NamedTuple):
+    """What a handle says."""
+
+    token: bytes
+    received_s: int
+
+
+def encode(token: bytes, received_s: int) -> str:
+    """The handle for a token of at most TOKEN_BYTES_MAX bytes; `received_s`: seconds since 1970."""
     assert len(token) <= TOKEN_BYTES_MAX
-    checksum = _CHECKSUM.pack(binascii.crc32(token, _VERSION_CHECKSUM))
-    return binascii.b2a_base64(_VERSION + checksum + token, newline=False).decode()
+    payload = _U32.pack(received_s) + token
+    checksum = _U32.pack(binascii.crc32(payload, _VERSION_CHECKSUM))
+    return binascii.b2a_base64(_VERSION + checksum + payload, newline=False).decode()
 
 
-def decode(handle: str) -> bytes:
-    """The token in a handle. Raises ReceiptHandleIsInvalid for anything `encode` did not make."""
+def decode(handle: str) -> Receipt:
+    """What is in a handle. Raises ReceiptHandleIsInvalid for anything `encode` did not make."""
     if len(handle) > _HANDLE_CHARS_MAX:
         raise invalid_receipt_handle(handle)
     try:
         envelope = binascii.a2b_base64(handle, strict_mode=True)
     except ValueError:
         raise invalid_receipt_handle(handle) from None
-    token = envelope[_TOKEN_AT:]
-    # Comparing whole handles also refuses other spellings of the same bytes.
-    if len(envelope) < _TOKEN_AT or encode(token) != handle:
+    if len(envelope) < _TOKEN_AT:
         raise invalid_receipt_handle(handle)
-    return token
+    receipt = Receipt(envelope[_TOKEN_AT:], _U32.unpack_from(envelope, _PAYLOAD_AT)[0])
+    # Comparing whole handles also refuses other spellings of the same bytes.
+    if encode(*receipt) != handle:
+        raise invalid_receipt_handle(handle)
+    return receipt

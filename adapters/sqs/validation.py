@@ -271,7 +271,7 @@ def check_batch(request: _BatchRequest) -> None:
     for number, entry in enumerate(entries, 1):
         if entry.id is None:
             raise errors.missing_parameter(f"{_entry_name(request)}.{number}.Id")
-        if not _BATCH_ID.fullmatch(entry.id):
+        if not is_batch_id(entry.id):
             raise SqsError(errors.INVALID_BATCH_ENTRY_ID)
         if entry.id in seen:
             raise SqsError(errors.BATCH_ENTRY_IDS_NOT_DISTINCT, f"Id {entry.id} repeated.")
@@ -319,6 +319,11 @@ def failed_entry(entry_id: str, error: SqsError) -> BatchResultErrorEntry:
         code=error.kind.code,
         message=error.message,
     )
+
+
+def is_batch_id(text: str) -> bool:
+    """True for 1 to 80 letters, digits, hyphens and underscores; a permission's label is alike."""
+    return _BATCH_ID.fullmatch(text) is not None
 
 
 def _entry_name(request: _BatchRequest) -> str:

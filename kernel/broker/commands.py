@@ -56,6 +56,8 @@ class Command(IntEnum):
     DELETE_ROUTE = 24
     OUTBOX_DONE = 25
     PUT_RECORD = 26
+    TRIM = 27
+    DELETE_GROUP = 28
 
 
 REASON_CODES = {
@@ -163,6 +165,20 @@ class PutRecord(msgspec.Struct, frozen=True, array_like=True):
     expected: int | None
 
 
+class Trim(msgspec.Struct, frozen=True, array_like=True):
+    """Retention: let go of every message of a queue below an offset, acked or not."""
+
+    queue: QueueId
+    end: Offset
+
+
+class DeleteGroup(msgspec.Struct, frozen=True, array_like=True):
+    """Remove a group from a topic's definition and from its queues in this Raft group."""
+
+    topic: TopicId
+    group: str
+
+
 Control = (
     LeaderStart
     | PutTopic
@@ -175,6 +191,8 @@ Control = (
     | DeleteRoute
     | OutboxDone
     | PutRecord
+    | Trim
+    | DeleteGroup
 )
 
 CONTROL_TYPES: dict[Command, type[Control]] = {
@@ -189,6 +207,8 @@ CONTROL_TYPES: dict[Command, type[Control]] = {
     Command.DELETE_ROUTE: DeleteRoute,
     Command.OUTBOX_DONE: OutboxDone,
     Command.PUT_RECORD: PutRecord,
+    Command.TRIM: Trim,
+    Command.DELETE_GROUP: DeleteGroup,
 }
 _TYPE_OF = {kind: command for command, kind in CONTROL_TYPES.items()}
 _encoder = msgspec.msgpack.Encoder()

@@ -14,6 +14,7 @@ from typing import Protocol
 
 from ..client import ConsumerSink, ConsumerSpec, LeaseVerb, Settlement
 from ..errors import Code, KernelError
+from ..filters import TagFilter
 from ..ids import QueueId
 from ..limits import MARK_AHEAD, MARK_RENEW
 from ..log import entry as entries
@@ -311,7 +312,7 @@ class Dispatcher:
         takers = self._takers()
         if not takers:
             return False
-        if self._locks is not None:
+        if self._locks is not None or any(each.spec.filter is not None for each in takers):
             takers = takers[self._turn % len(takers) :][:1]
         count = sum(each.credit for each in takers)
         timed = all(each.spec.lease_ms is not None for each in takers)
@@ -337,8 +338,29 @@ class Dispatcher:
             return False
         if not timed and self._progress.mark - self.ready.beyond() < MARK_RENEW:
             self._ask_mark()
+        wanted = takers[0].spec.filter
+        if wanted is not None:
+            offsets = self._drop_unwanted(wanted, run, offsets, entry)
+            if not offsets:
+                return True
         self._hand_out(takers, run, offsets, entry)
         return True
+
+    def _drop_unwanted(
+        self, wanted: TagFilter, run: Run, offsets: Sequence[int], entry: bytes
+    ) -> Sequence[int]:
+        """Ack what the taker's filter does not match; the rest."""
+        base = run.slot - run.first
+        kept = [
+            each
+            for each in offsets
+            if wanted.matches(run.value(Feature.TAG, each), entries.slot(entry, base + each))
+        ]
+        if len(kept) < len(offsets):
+            others = set(offsets).difference(kept)
+            self._propose(Settlement.ACK, Reason.REJECTED, sorted(others), urgent=False)
+            self._unlock(others)
+        return kept
 
     def _takers(self) -> list[DispatchedConsumer]:
         """Consumers that may get the next messages: those of the highest priority with credit."""

@@ -6,7 +6,6 @@ from ..ids import QueueId
 from ..log import entry as entries
 from . import commands
 from .commands import Command
-from .progress import unacked_by_any
 from .state import GroupState
 
 
@@ -23,9 +22,11 @@ def live_slots(state: GroupState, index: int, body: bytes) -> set[int]:
         if queue is None:
             continue
         for slot, count, first in queue.index.offsets_of(index):
-            for progress in queue.groups.values():
-                for start, end in progress.unacked(first, first + count):
-                    live.update(range(slot + start - first, slot + end - first))
+            live.update(
+                slot + offset - first
+                for offset in range(first, first + count)
+                if queue.is_needed(offset)
+            )
     return live
 
 
@@ -36,10 +37,7 @@ def references(state: GroupState) -> dict[int, int]:
     for item in state.outbox.values():
         found[item.index] = found.get(item.index, 0) + 1
     for queue in state.queues.values():
-        progresses = list(queue.groups.values())
-        floor = min((each.floor for each in progresses), default=queue.index.tail)
-        ranges = unacked_by_any(progresses, floor, queue.index.tail)
-        for start, end in ranges:
+        for start, end in queue.needed():
             for index, _slot, count in queue.index.stretches(start, end):
                 found[index] = found.get(index, 0) + count
     return found

@@ -20,10 +20,19 @@ from ..errors import Code, KernelError
 from ..ids import LogIndex, Offset, QueueId, RaftGroup, TopicId, queue_id
 from ..limits import RESULTS_KEPT_PER_CLIENT
 from ..log import entry as entries
-from ..model import DeadLetter, QueueRef, Reason, Route, RouterInfo, TopicInfo
+from ..model import (
+    DeadLetter,
+    QueueRef,
+    Reason,
+    Route,
+    RouterInfo,
+    Start,
+    TopicInfo,
+    TopicKind,
+)
 from . import commands
 from .commands import Command
-from .progress import Progress, acked_by_all, unacked_by_any
+from .progress import Progress, acked_by_all
 from .runs import Feature, columns_of, features_of
 from .state import ClientResults, GroupState, OutboxItem, QueueState, RouterState, TopicState
 
@@ -66,6 +75,9 @@ class Observer(Protocol):
     def purged(self, queue: QueueState, group: str) -> None:
         """Everything ready was dropped."""
 
+    def group_removed(self, queue: QueueState, group: str) -> None:
+        """A group is gone from a queue."""
+
     def queues_changed(self, topic: TopicState) -> None:
         """The topic's queues of this group were made, or its settings changed."""
 
@@ -107,6 +119,8 @@ class Machine:
             Command.DELETE_ROUTE: self._delete_route,
             Command.OUTBOX_DONE: self._outbox_done,
             Command.PUT_RECORD: self._put_record,
+            Command.TRIM: self._trim,
+            Command.DELETE_GROUP: self._delete_group,
         }
 
     def apply(self, index: LogIndex, term: int, body: bytes) -> list[object]:
@@ -329,7 +343,7 @@ class Machine:
                 progress.ack(first, end)
             else:
                 self._release(queue, progress, progress.ack(first, end))
-        queue.index.drop_below(min(each.floor for each in queue.groups.values()))
+        queue.forget()
 
     def _to_outbox(
         self,
@@ -367,7 +381,9 @@ class Machine:
         self, queue: QueueState, progress: Progress, ranges: Sequence[tuple[int, int]]
     ) -> None:
         """Messages in `ranges` were just acked by `progress`: let go those that all groups have
-        acked."""
+        acked. A stream keeps them until retention comes."""
+        if queue.topic.options.kind is TopicKind.STREAM:
+            return
         release = self._retention.release
         group = self.state.group
         others = [each for each in queue.groups.values() if each is not progress]
@@ -406,9 +422,45 @@ class Machine:
             dropped += sum(end - begin for begin, end in fresh)
             self._release(queue, progress, fresh)
             start = max(start, stop + 1)
-        queue.index.drop_below(min(each.floor for each in queue.groups.values()))
+        queue.forget()
         self._observer.purged(queue, command.group)
         return dropped
+
+    def _trim(self, command: commands.Trim) -> int:
+        queue = self.state.queues.get(command.queue)
+        if queue is None:
+            return 0
+        end = min(command.end, queue.index.tail)
+        for start, stop in queue.needed():
+            for index, _slot, count in queue.index.stretches(start, min(stop, end)):
+                self._retention.release(self.state.group, index, count)
+        trimmed = end - queue.trimmed
+        queue.trimmed = Offset(max(queue.trimmed, end))
+        for name, progress in queue.groups.items():
+            progress.ack(progress.floor, end)
+            self._observer.purged(queue, name)
+        queue.forget()
+        return trimmed
+
+    def _delete_group(self, command: commands.DeleteGroup) -> bool:
+        topic = self.state.topics.get(command.topic)
+        if topic is None or command.group not in topic.groups:
+            return False
+        topic.groups = {name: each for name, each in topic.groups.items() if name != command.group}
+        topic.version += 1
+        for ref in topic.refs:
+            queue = self.state.queues.get(ref.id)
+            if queue is None or command.group not in queue.groups:
+                continue
+            progress = queue.groups[command.group]
+            fresh = progress.ack(progress.floor, queue.index.tail)
+            self._release(queue, progress, fresh)
+            self._observer.group_removed(queue, command.group)
+            del queue.groups[command.group]
+            queue.forget()
+        if self.state.topic_names.get((topic.tenant, topic.name)) == topic.id:
+            self._observer.topic_changed(topic.info(), removed=False)
+        return True
 
     def _outbox_done(self, command: commands.OutboxDone) -> None:
         item = self.state.outbox.pop(command.number, None)
@@ -490,9 +542,11 @@ class Machine:
             if queue is None:
                 self.state.queues[ref.id] = QueueState(ref.id, topic)
                 continue
-            for name in topic.groups:
+            for name, options in topic.groups.items():
                 if name not in queue.groups:
-                    queue.groups[name] = Progress(queue.index.head)
+                    first = max(queue.trimmed, queue.index.head)
+                    latest = options.start is Start.LATEST
+                    queue.groups[name] = Progress(queue.index.tail if latest else first)
         self._observer.queues_changed(topic)
 
     def _delete_topic(self, command: commands.DeleteTopic) -> bool:
@@ -506,9 +560,7 @@ class Machine:
             if queue is None:
                 continue
             gone.append(queue)
-            floor = min(each.floor for each in queue.groups.values())
-            progresses = list(queue.groups.values())
-            for start, end in unacked_by_any(progresses, floor, queue.index.tail):
+            for start, end in queue.needed():
                 for index, _slot, count in queue.index.stretches(start, end):
                     self._retention.release(state.group, index, count)
         self._observer.queues_removed(gone)

@@ -240,6 +240,14 @@ class RunIndex:
             offset - first,
         )
 
+    def first_since(self, time_ms: int) -> int:
+        """First offset stored at or after a log time (`tail` if none)."""
+        at = bisect_left(self._pages, time_ms, key=lambda page: page.time_ms[-1])
+        if at == len(self._pages):
+            return self.tail
+        page = self._pages[at]
+        return page.first[bisect_left(page.time_ms, time_ms)]
+
     def stretches(self, start: int, end: int) -> Iterator[tuple[int, int, int]]:
         """(log index, first slot, count) of [start, end), clipped to what is there."""
         start = max(start, self.head)

@@ -64,6 +64,7 @@ class QueueRecord(msgspec.Struct, frozen=True, array_like=True, tag="queue"):
     pages: list[bytes]
     groups: dict[str, ProgressRecord]
     recent: list[tuple[bytes, int, bytes, int]]
+    trimmed: int
 
 
 class RouterRecord(msgspec.Struct, frozen=True, array_like=True, tag="router"):
@@ -215,7 +216,9 @@ def _queue_record(queue: QueueState) -> QueueRecord:
         (ident, offset, uid, time_ms)
         for ident, (offset, uid, time_ms) in (queue.recent or {}).items()
     ]
-    return QueueRecord(queue.id, queue.topic.id, queue.index.tail, pages, groups, recent)
+    return QueueRecord(
+        queue.id, queue.topic.id, queue.index.tail, pages, groups, recent, queue.trimmed
+    )
 
 
 def load(records: Iterable[bytes]) -> GroupState:
@@ -255,6 +258,7 @@ def _restore(state: GroupState, record: Record) -> None:
         queue = QueueState(QueueId(record.id), state.topics[TopicId(record.topic)])
         queue.index.restore([RunPage.load(page) for page in record.pages], record.tail)
         queue.groups = {name: _progress(each) for name, each in record.groups.items()}
+        queue.trimmed = Offset(record.trimmed)
         if record.recent:
             queue.recent = OrderedDict(
                 (ident, (offset, uid, time_ms)) for ident, offset, uid, time_ms in record.recent

@@ -11,23 +11,48 @@ from dataclasses import dataclass, field
 
 from ..ids import LogIndex, Offset, QueueId, RaftGroup, TopicId
 from ..model import DeadLetter, GroupOptions, QueueRef, Reason, Route, RouterInfo, RouterOptions
-from ..model import TopicInfo, TopicOptions
-from .progress import Progress
+from ..model import TopicInfo, TopicKind, TopicOptions
+from .progress import Progress, unacked_by_any
 from .runs import RunIndex
 
 
 class QueueState:
     """One queue: the index of its messages and how far each group has come."""
 
-    __slots__ = ("groups", "id", "index", "recent", "topic")
+    __slots__ = ("groups", "id", "index", "recent", "topic", "trimmed")
 
     def __init__(self, ident: QueueId, topic: TopicState) -> None:
         self.id = ident
         self.topic = topic
         self.index = RunIndex()
         self.groups: dict[str, Progress] = {name: Progress() for name in topic.groups}
+        self.trimmed = Offset(0)
+        """Retention has let go of everything below it."""
         self.recent: OrderedDict[bytes, tuple[int, bytes, int]] | None = None
         """Deduplication ids of the topic's window, oldest first: (offset, uid, log time)."""
+
+
+    def needed(self) -> list[tuple[int, int]]:
+        """(start, end) ranges of offsets whose messages must be kept: what retention has not
+        reached of a stream, what some group has not acked of anything else."""
+        if self.topic.options.kind is TopicKind.STREAM:
+            return [(self.trimmed, self.index.tail)] if self.trimmed < self.index.tail else []
+        progresses = list(self.groups.values())
+        floor = min((each.floor for each in progresses), default=self.index.tail)
+        return unacked_by_any(progresses, floor, self.index.tail)
+
+    def is_needed(self, offset: int) -> bool:
+        """Whether one message must be kept."""
+        if self.topic.options.kind is TopicKind.STREAM:
+            return offset >= self.trimmed
+        return not all(each.is_acked(offset) for each in self.groups.values())
+
+    def forget(self) -> None:
+        """Drop the front of the index that nobody needs any more."""
+        if self.topic.options.kind is TopicKind.STREAM:
+            self.index.drop_below(self.trimmed)
+        elif self.groups:
+            self.index.drop_below(min(each.floor for each in self.groups.values()))
 
 
 class TopicState:

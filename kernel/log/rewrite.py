@@ -3,7 +3,7 @@
     while (part := job.read()) is not None:
         part.run()                    # thread
         job.append(part)              # at most 1 MiB is queued; write it with the next batches
-    job.close()                       # once all that is synced; False until then
+    job.close()                       # once all that is in a batch; False until then
     job.closed                        # True when the closing record is synced
 
 A rewritten entry keeps (group, term, index) and its slot numbers. Until the closing record is
@@ -98,10 +98,14 @@ class RewriteJob:
         return self._writer.pending_bytes - before
 
     def close(self) -> bool:
-        """Queue the closing record if every rewritten entry is synced; False: not yet."""
+        """Queue the closing record if every rewritten entry is in a batch; False: not yet.
+
+        The closing record then goes into a later batch, which is begun only when that one is
+        synced.
+        """
         if self.closing or self.read() is not None:
             return self.closing
-        if len(self._positions) < self._queued or self._last > self._writer.synced_sequence:
+        if len(self._positions) < self._queued:
             return False
         self.closing = True
         self._writer.append((RecordType.CLOSE, 0, 0, 0, encode_close(self.close_record())))

@@ -24,6 +24,12 @@ from .worker import Runner, Workers
 CHECKPOINT_BYTES = 128 * 1024 * 1024
 CHECKPOINT_SECONDS = 10
 TICK_SECONDS = 1.0
+
+SPARSE_BYTES_MIN = 320 * 1024 * 1024
+SPARSE_FACTOR = 3
+"""Rewriting begins above so many bytes on disk and so many times the live ones: four segments and
+the reserve are always there, and the bound to keep is 500 MB or 5 times the live bytes."""
+
 RETRY_SECONDS = 1.0
 """After a failed job (a full disk) the next try comes so much later."""
 
@@ -86,6 +92,8 @@ class Housekeeper:
     def _tick(self) -> None:
         self._ticker = self._loop.call_later(TICK_SECONDS, self._tick)
         self._check_space()
+        for replica in self._store.replicas():
+            replica.retain_streams()
         self.poke()
 
     def _check_space(self) -> None:
@@ -106,10 +114,16 @@ class Housekeeper:
         elif self._checkpoint_due():
             self._checkpoint()
         else:
-            candidate = self._journal.rewrite_candidate()
+            candidate = self._journal.rewrite_candidate() if self._is_sparse() else None
             if candidate is not None:
                 self._rewrite = self._journal.rewrite(candidate, self._live_slots)
                 self._continue_rewrite(self._rewrite)
+
+    def _is_sparse(self) -> bool:
+        """Whether rewriting is worth its writes: the journal is large, and mostly dead. Segments
+        of a backlog that is just being drained are left to die by themselves."""
+        journal = self._journal.statistics()
+        return journal.bytes_on_disk > max(SPARSE_BYTES_MIN, SPARSE_FACTOR * journal.live_bytes)
 
     def _run(self, job: Callable[[], None], done: Callable[[], None]) -> None:
         self._busy = True

@@ -49,6 +49,9 @@ class Silent(Observer):
     def purged(self, queue: QueueState, group: str) -> None:
         """Nothing."""
 
+    def group_removed(self, queue: QueueState, group: str) -> None:
+        """Nothing."""
+
     def queues_changed(self, topic: TopicState) -> None:
         """Nothing."""
 

@@ -15,9 +15,9 @@ from ..broker.machine import Machine, Observer, Retention
 from ..broker.state import GroupState, QueueState, RouterState, TopicState
 from ..client import LeaseVerb, Settlement
 from ..errors import Code, KernelError
-from ..ids import QueueId, RaftGroup
+from ..ids import Offset, QueueId, RaftGroup
 from ..limits import SETTLE_COUNT
-from ..model import Reason, Route, TopicInfo
+from ..model import Reason, Route, TopicInfo, TopicKind
 from .log_clock import LogClock
 from .open_entry import Completion, Filled, OpenEntry
 
@@ -73,6 +73,8 @@ class Replica(Observer):
         self._appended: dict[QueueId, None] = {}
         self._released: list[tuple[Dispatcher, list[int]]] = []
         self._pump: dict[Dispatcher, None] = {}
+        self._streams: dict[QueueId, None] = {}
+        """Queues of stream topics, for retention."""
         self._changed: list[tuple[Dispatcher, Sequence[tuple[int, int]]]] = []
         self._leased: list[tuple[Callable[[int, Sequence[int]], None], int, Sequence[int]]] = []
 
@@ -134,11 +136,25 @@ class Replica(Observer):
         those with a TTL or a limit. For a new leader."""
         for queue in self.state.queues.values():
             self._watch_queue(queue)
+            if queue.topic.options.kind is TopicKind.STREAM:
+                self._streams[queue.id] = None
 
     def _watch_queue(self, queue: QueueState) -> None:
         for group, progress in queue.groups.items():
             if _needs_watching(queue) or progress.leased or progress.hidden:
                 self.dispatcher(queue.id, group).appended()
+
+    def retain_streams(self) -> None:
+        """Propose to let go of what a stream's retention no longer covers; asked each second."""
+        now = self._clock.now_ms()
+        for ident in self._streams:
+            queue = self.state.queues[ident]
+            retention_ms = queue.topic.options.retention_ms
+            if retention_ms is None:
+                continue
+            end = queue.index.first_since(now - retention_ms)
+            if end > queue.trimmed:
+                self.propose(commands.Trim(ident, Offset(end)), (0, 0, 0), None)
 
     # --- dispatcher.Port --------------------------------------------------------------------
 
@@ -263,9 +279,18 @@ class Replica(Observer):
         if dispatcher is not None:
             dispatcher.purged()
 
+    def group_removed(self, queue: QueueState, group: str) -> None:
+        """A group is gone from a queue: end its consumers."""
+        dispatcher = self._dispatchers.pop((queue.id, group), None)
+        if dispatcher is not None:
+            self._by_queue[queue.id].remove(dispatcher)
+            dispatcher.end(KernelError(Code.NOT_FOUND, f"group {group} was removed"))
+
     def queues_changed(self, topic: TopicState) -> None:
         """Settings changed: messages may be too many or too old now."""
         for ref in topic.refs:
+            if topic.options.kind is TopicKind.STREAM and ref.id in self.state.queues:
+                self._streams[ref.id] = None
             for dispatcher in self._by_queue.get(ref.id, ()):
                 self._appended[ref.id] = None
                 self._pump[dispatcher] = None
@@ -273,6 +298,7 @@ class Replica(Observer):
     def queues_removed(self, queues: Sequence[QueueState]) -> None:
         """Queues are gone: end their consumers."""
         for queue in queues:
+            self._streams.pop(queue.id, None)
             for dispatcher in self._by_queue.pop(queue.id, ()):
                 del self._dispatchers[queue.id, dispatcher.group]
                 name = queue.topic.name

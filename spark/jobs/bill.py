@@ -71,19 +71,17 @@ def execute(
 ) -> Counts:
     """Write all tables of a run into `directory`. Raises BillError, or what Spark raises."""
     apply_settings(session)
+    store = _Tables(session, directory, run_id, period)
     stages = usage_hourly.build(session, archive.paths, period)
     try:
-        _write(stages.usage, directory / "usage", run_id, period)
-        _write(stages.quarantine, directory / "quarantine", run_id, period)
+        usage = store.write("usage", stages.usage)
+        quarantine = store.write("quarantine", stages.quarantine)
         read = _count_records(stages.records)
     finally:
         stages.records.unpersist()
-    usage = session.read.parquet(str(directory / "usage"))
     usage_rows = _check_usage(usage, read)
-    rated = rated_lines.build(session, book, usage, period)
-    _write(rated, directory / "lines", run_id, period)
-    lines = session.read.parquet(str(directory / "lines"))
-    invoices = rated_lines.invoice_totals(book, lines).withColumns(
+    lines = store.write("lines", rated_lines.build(session, book, usage, period))
+    totals = rated_lines.invoice_totals(book, lines).withColumns(
         {
             "currency": F.lit(book.currency),
             "minor_digits": F.lit(book.minor_digits),
@@ -91,10 +89,9 @@ def execute(
             "price_book_sha256": F.lit(book.sha256),
         }
     )
-    _write(invoices, directory / "invoices", run_id, period)
-    written = session.read.parquet(str(directory / "invoices"))
-    count, total = _write_json(_invoices(book, period, run_id, lines, written), directory / "json")
-    falls = session.read.parquet(str(directory / "quarantine")).where("reason = 'counter_fell'")
+    invoices = store.write("invoices", totals)
+    count, total = _write_json(_invoices(book, period, run_id, lines, invoices), directory / "json")
+    falls = quarantine.where(F.col("reason") == usage_hourly.REASON_FELL)
     return Counts(
         records=read["records"],
         duplicates=read["records"] - read["unique"] - read["quarantined"],
@@ -106,9 +103,22 @@ def execute(
     )
 
 
-def _write(frame: DataFrame, directory: Path, run_id: str, period: Period) -> None:
-    stamped = frame.withColumns({"run_id": F.lit(run_id), "period": F.lit(str(period))})
-    stamped.write.parquet(str(directory))
+@dataclass(frozen=True, slots=True)
+class _Tables:
+    """The tables of one run. Each row is stamped with the run and the period."""
+
+    session: SparkSession
+    directory: Path
+    run_id: str
+    period: Period
+
+    def write(self, name: str, frame: DataFrame) -> DataFrame:
+        """Write a table; what is returned reads it back from its files."""
+        path = str(self.directory / name)
+        stamps = {"run_id": F.lit(self.run_id), "period": F.lit(str(self.period))}
+        stamped = frame.withColumns(stamps)
+        stamped.write.parquet(path)
+        return self.session.read.schema(stamped.schema).parquet(path)
 
 
 def _count_records(records: DataFrame) -> dict[str, int]:

@@ -29,6 +29,11 @@ _NUMBERS = tuple(name for name in NUMBER_COLUMNS if name.removesuffix("_us") not
 # All that must be equal in two records of one identity; `emitted_at` is left out on purpose.
 CONTENT = (*TEXT_COLUMNS, *_TIMES, *_NUMBERS)
 
+# Why a record is in quarantine: it shares its identity with other content, or it is a cumulative
+# record below an earlier one of its series.
+REASON_CONFLICT = "conflict"
+REASON_FELL = "counter_fell"
+
 # A sum of 64-bit values of up to 10**9 rows.
 SUM_TYPE = "decimal(28,0)"
 
@@ -136,11 +141,11 @@ def hourly(rows: DataFrame) -> DataFrame:
 def _quarantine(records: DataFrame, grown: DataFrame) -> DataFrame:
     """What is not billed, or only in part, with the reason."""
     columns = [*IDENTITY, *CONTENT, "copies"]
-    conflicts = records.where("conflict").select(*columns, F.lit("conflict").alias("reason"))
+    conflicts = records.where("conflict").select(*columns, F.lit(REASON_CONFLICT).alias("reason"))
     original = records.where((F.col("kind") == Kind.STORE.value) & ~F.col("conflict"))
     falls = grown.where("fell").select(*IDENTITY)
     fallen = original.join(falls, list(IDENTITY), "left_semi")
-    return conflicts.unionByName(fallen.select(*columns, F.lit("counter_fell").alias("reason")))
+    return conflicts.unionByName(fallen.select(*columns, F.lit(REASON_FELL).alias("reason")))
 
 
 def _growth(name: str) -> Column:

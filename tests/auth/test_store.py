@@ -16,6 +16,7 @@ from auth.records import (
     Change,
     Create,
     Policy,
+    Record,
     RemoveAccessKey,
     RemovePolicy,
     RemoveUser,
@@ -203,13 +204,20 @@ def test_equal_stores_dump_to_equal_bytes_whatever_their_history() -> None:
     assert one.dump() == two.dump()
 
 
-@pytest.mark.parametrize("damage", ["cut", "reversed", "doubled", "format", "garbage"])
+@pytest.mark.parametrize(
+    "damage", ["cut", "reversed", "doubled", "unversioned", "format", "garbage"]
+)
 def test_a_damaged_snapshot_is_refused_and_changes_nothing(damage: str) -> None:
     store = store_of(policy("p", "allow * *"), user("alice", "p"), access_key("AK1", "alice"))
     before = store.dump()
     records = list(store.records())
-    if damage in {"reversed", "doubled"}:
-        wrong = records[::-1] if damage == "reversed" else [*records, records[0]]
+    wrongs: dict[str, list[Record]] = {
+        "reversed": records[::-1],
+        "doubled": [*records, records[0]],
+        "unversioned": [user("bob")],
+    }
+    wrong = wrongs.get(damage)
+    if wrong is not None:
         with pytest.raises(AuthError) as caught:
             store.restore(wrong)
     else:

@@ -105,6 +105,8 @@ def _publish(keys: int, *, confirm: bool, distinct_blocks: bool = False) -> floa
 
     def work(chunk: bytes) -> Callable[[], None]:
         def receive() -> None:
+            if distinct_blocks:
+                wire.environment.stamps.known.clear()
             connection.receive(chunk)
             for batch in list(client.submitted):
                 client.complete(batch)

@@ -97,6 +97,24 @@ def test_settling_goes_on_during_a_rewrite() -> None:
     assert again.journal.statistics().live_entries == store.journal.statistics().live_entries
 
 
+def test_what_is_being_rewritten_is_read_at_its_old_place() -> None:
+    store, history = sparse_store()
+    job = begin(store)
+    part = job.read()
+    assert part is not None
+    part.run()
+    job.append(part)
+    batch = store.journal.begin()
+    assert batch is not None
+    live = [e for e in part.entries if e.index in store.states[e.group]]
+    assert live
+    for held in live:
+        written = history.bodies[held.group][held.index - 1]
+        assert store.journal.read(held.group, held.index) == written
+    batch.run()
+    store.journal.end(batch)
+
+
 def test_slices_are_bounded() -> None:
     store, _history = sparse_store()
     job = begin(store)

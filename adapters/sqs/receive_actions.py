@@ -1,0 +1,128 @@
+"""ReceiveMessage: timed leases, waited for by wake-up.
+
+Durability: a lease is in the journal of a majority before its message is answered, so a receipt
+handle holds on any gateway and after a restart.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kernel.client import LeaseChange, LeaseVerb, ReceiveSpec
+from kernel.errors import Code, KernelError
+from kernel.model import DEFAULT_GROUP
+
+from . import errors, receipt_handle, selection, validation
+from .delivered import Delivery, view
+from .errors import SqsError
+from .gate import CONSUME
+from .settings import RECEIVE_BYTES_MAX
+from .shapes import ReceiveMessageResult
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kernel.client import Received
+
+    from .environment import Context
+    from .queues import Queue
+    from .shapes import ReceiveMessageRequest
+
+_NOTHING = ReceiveMessageResult()
+
+
+class ClientGone(Exception):
+    """The client has closed the connection: nobody is left to answer."""
+
+
+async def receive_message(context: Context, request: ReceiveMessageRequest) -> ReceiveMessageResult:
+    """Lease up to ten messages, waiting for the first if asked to.
+
+    Raises ClientGone; what was leased by then is given back untouched.
+    """
+    environment = context.environment
+    queue = await environment.queues.find_to_consume(context, request.queue_url, CONSUME)
+    validation.check_receive(request)
+    asked = selection.system_attribute_names(request)
+    spec = _spec(queue, request)
+    try:
+        if spec.wait_ms:
+            received = await environment.polls.receive(spec, context.gone)
+        else:
+            received = await environment.client.receive(spec)
+    except KernelError as error:
+        if error.code is not Code.LIMIT_EXCEEDED:
+            raise
+        if queue.is_fifo:
+            return _NOTHING
+        raise SqsError(
+            errors.OVER_LIMIT,
+            "Too many messages are in flight: delete some, or let their visibility time out.",
+        ) from None
+    if received is None:
+        environment.counters.polls_abandoned += 1
+        raise ClientGone
+    deliveries = _deliveries(context, received)
+    if not deliveries:
+        environment.counters.empty_receives += 1
+        return _NOTHING
+    try:
+        messages = [
+            view(context, delivery, asked, request, is_fifo=queue.is_fifo)
+            for delivery in deliveries
+        ]
+    except Exception:
+        # Whatever cannot be shown must not stay leased to somebody who never saw it.
+        await give_back(context, queue, received.tokens)
+        raise
+    _count(context, queue, deliveries)
+    return ReceiveMessageResult(messages)
+
+
+async def give_back(context: Context, queue: Queue, tokens: Sequence[bytes]) -> None:
+    """Make leased messages ready again as if they had never been received."""
+    changes = [LeaseChange(token, LeaseVerb.RETURN) for token in tokens]
+    await context.environment.client.settle_leases(queue.topic, DEFAULT_GROUP, changes)
+
+
+def _spec(queue: Queue, request: ReceiveMessageRequest) -> ReceiveSpec:
+    visibility_s, wait_s = request.visibility_timeout, request.wait_time_seconds
+    lease_ms = queue.lease_ms if visibility_s is None else visibility_s * 1000
+    return ReceiveSpec(
+        queue.topic,
+        DEFAULT_GROUP,
+        messages=request.max_number_of_messages or 1,
+        wait_ms=queue.wait_ms if wait_s is None else wait_s * 1000,
+        # A timeout of 0 leaves the message visible to all: the shortest lease there is.
+        lease_ms=max(lease_ms, 1),
+        bytes_max=RECEIVE_BYTES_MAX,
+    )
+
+
+def _deliveries(context: Context, received: Received) -> list[Delivery]:
+    columns = received.deliveries
+    if columns is None:
+        return []
+    environment = context.environment
+    now_ms = environment.clock.wall_ms()
+    attempts = columns.attempts or (1,) * len(columns.offsets)
+    found: list[Delivery] = []
+    for offset, slot, attempt, token in zip(
+        columns.offsets, columns.slots, attempts, received.tokens, strict=True
+    ):
+        place = (columns.queue, offset)
+        first_ms = environment.first_receives.time_of(place) if attempt > 1 else None
+        if first_ms is None:
+            first_ms = now_ms
+            environment.first_receives.note(place, now_ms)
+        handle = receipt_handle.encode(token, now_ms // 1000)
+        found.append(Delivery(slot, handle, offset, attempt, first_ms))
+    return found
+
+
+def _count(context: Context, queue: Queue, deliveries: list[Delivery]) -> None:
+    context.environment.counters.received += len(deliveries)
+    if queue.counter is not None:
+        sizes = [len(delivery.slot) for delivery in deliveries]
+        units_4k = sum((size + 4095) >> 12 for size in sizes)
+        queue.counter.count(len(sizes), sum(sizes), units_4k)

@@ -1,0 +1,195 @@
+"""DeleteMessage, ChangeMessageVisibility and their batches: changes of leases by receipt handle.
+
+Durability: the answer is sent once the change is in the journal of a majority
+(`Client.settle_leases`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kernel.client import LeaseChange, LeaseVerb
+from kernel.errors import Code
+from kernel.model import DEFAULT_GROUP
+
+from . import errors, kernel_errors, receipt_handle, validation
+from .errors import SqsError
+from .gate import CONSUME
+from .queue_attributes import VISIBILITY_TIMEOUT_S_MAX
+from .shapes import (
+    BatchResultEntry,
+    ChangeMessageVisibilityBatchResult,
+    DeleteMessageBatchResult,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from kernel.errors import KernelError
+
+    from .environment import Context
+    from .queues import Queue
+    from .shapes import (
+        BatchResultErrorEntry,
+        ChangeMessageVisibilityBatchRequest,
+        ChangeMessageVisibilityRequest,
+        DeleteMessageBatchRequest,
+        DeleteMessageRequest,
+    )
+
+
+# --- deletion ----------------------------------------------------------------------------------
+
+
+async def delete_message(context: Context, request: DeleteMessageRequest) -> None:
+    """Delete a message by its receipt handle."""
+    queue = await context.environment.queues.find_to_consume(context, request.queue_url, CONSUME)
+    handle = request.receipt_handle or ""
+    (error,) = await _delete(context, queue, [handle])
+    if error is not None:
+        raise error
+
+
+async def delete_message_batch(
+    context: Context, request: DeleteMessageBatchRequest
+) -> DeleteMessageBatchResult:
+    """Delete up to ten messages; those that could not be are told one by one."""
+    queue = await context.environment.queues.find_to_consume(context, request.queue_url, CONSUME)
+    validation.check_batch(request)
+    entries = request.entries or []
+    outcomes = await _delete(context, queue, [entry.receipt_handle for entry in entries])
+    successful, failed = _sorted(zip((entry.id or "" for entry in entries), outcomes, strict=True))
+    return DeleteMessageBatchResult(successful, failed)
+
+
+async def _delete(
+    context: Context, queue: Queue, handles: list[str | None]
+) -> list[SqsError | None]:
+    """Per handle None, or why its message could not be deleted."""
+    environment = context.environment
+    recent = environment.fifo_deletions
+
+    def outcome(handle: str, token: bytes, error: KernelError | None) -> SqsError | None:
+        if error is None:
+            environment.counters.deleted += 1
+            if queue.is_fifo:
+                recent.note(token, environment.clock.wall_ms())
+            return None
+        if error.code is not Code.LEASE_LOST:
+            return kernel_errors.from_kernel(error)
+        # A standard queue takes a handle that is over; on FIFO it could break the order, but
+        # deleting the same message twice does not.
+        is_fine = not queue.is_fifo or recent.time_of(token) is not None
+        return None if is_fine else errors.expired_receipt_handle(handle)
+
+    changes = [_change(handle, LeaseVerb.ACK, 0) for handle in handles]
+    return await _settle(context, queue, handles, changes, outcome)
+
+
+# --- visibility --------------------------------------------------------------------------------
+
+
+async def change_message_visibility(
+    context: Context, request: ChangeMessageVisibilityRequest
+) -> None:
+    """Let a message in flight become visible after another time; 0: at once."""
+    queue = await context.environment.queues.find_to_consume(context, request.queue_url, CONSUME)
+    timeout_s = validation.check_visibility(request)
+    handle = request.receipt_handle or ""
+    change = _visibility_change(context, handle, timeout_s)
+    (error,) = await _settle(context, queue, [handle], [change], _visibility_outcome)
+    if error is not None:
+        raise error
+
+
+async def change_message_visibility_batch(
+    context: Context, request: ChangeMessageVisibilityBatchRequest
+) -> ChangeMessageVisibilityBatchResult:
+    """Change the visibility of up to ten messages; failures are told one by one."""
+    queue = await context.environment.queues.find_to_consume(context, request.queue_url, CONSUME)
+    validation.check_batch(request)
+    entries = request.entries or []
+    changes: list[LeaseChange | SqsError] = []
+    for entry in entries:
+        try:
+            timeout_s = validation.check_visibility(entry)
+        except SqsError as error:
+            changes.append(error)
+        else:
+            changes.append(_visibility_change(context, entry.receipt_handle, timeout_s))
+    handles = [entry.receipt_handle for entry in entries]
+    outcomes = await _settle(context, queue, handles, changes, _visibility_outcome)
+    successful, failed = _sorted(zip((entry.id or "" for entry in entries), outcomes, strict=True))
+    return ChangeMessageVisibilityBatchResult(successful, failed)
+
+
+def _visibility_change(
+    context: Context, handle: str | None, timeout_s: int
+) -> LeaseChange | SqsError:
+    if timeout_s == 0:
+        return _change(handle, LeaseVerb.RELEASE, 0)
+    change = _change(handle, LeaseVerb.EXTEND, timeout_s * 1000)
+    if isinstance(change, LeaseChange):
+        now_s = context.environment.clock.wall_ms() // 1000
+        received_s = receipt_handle.decode(handle or "").received_s
+        if now_s - received_s + timeout_s > VISIBILITY_TIMEOUT_S_MAX:
+            return errors.visibility_beyond_limit(timeout_s)
+    return change
+
+
+def _visibility_outcome(handle: str, token: bytes, error: KernelError | None) -> SqsError | None:
+    if error is None:
+        return None
+    if error.code is Code.LEASE_LOST:
+        return errors.message_not_available(handle)
+    return kernel_errors.from_kernel(error)
+
+
+# --- both --------------------------------------------------------------------------------------
+
+
+def _change(handle: str | None, verb: LeaseVerb, delay_ms: int) -> LeaseChange | SqsError:
+    """The change of the lease in a handle, or what is wrong with the handle."""
+    if not handle:
+        return errors.missing_parameter("ReceiptHandle")
+    try:
+        token = receipt_handle.decode(handle).token
+    except SqsError as error:
+        return error
+    return LeaseChange(token, verb, delay_ms)
+
+
+async def _settle(
+    context: Context,
+    queue: Queue,
+    handles: list[str | None],
+    changes: list[LeaseChange | SqsError],
+    outcome: Callable[[str, bytes, KernelError | None], SqsError | None],
+) -> list[SqsError | None]:
+    """Make the changes that are any, in one call; per handle None or its error."""
+    results: list[SqsError | None] = []
+    good = [change for change in changes if isinstance(change, LeaseChange)]
+    heard = iter(
+        await context.environment.client.settle_leases(queue.topic, DEFAULT_GROUP, good)
+        if good
+        else ()
+    )
+    for handle, change in zip(handles, changes, strict=True):
+        if isinstance(change, SqsError):
+            results.append(change)
+        else:
+            results.append(outcome(handle or "", change.token, next(heard)))
+    return results
+
+
+def _sorted(
+    outcomes: Iterable[tuple[str, SqsError | None]],
+) -> tuple[list[BatchResultEntry], list[BatchResultErrorEntry]]:
+    successful: list[BatchResultEntry] = []
+    failed: list[BatchResultErrorEntry] = []
+    for entry_id, error in outcomes:
+        if error is None:
+            successful.append(BatchResultEntry(entry_id))
+        else:
+            failed.append(validation.failed_entry(entry_id, error))
+    return successful, failed
