@@ -23,9 +23,25 @@ from .client import (
     PutTopic,
 )
 from .errors import Code, KernelError
-from .ids import METADATA_GROUP, QUEUES_PER_TOPIC_MAX, Offset, RaftGroup, home_of
+from .ids import (
+    METADATA_GROUP,
+    QUEUES_PER_TOPIC_MAX,
+    Offset,
+    RaftGroup,
+    TopicId,
+    home_of,
+    queue_id,
+)
 from .limits import GROUP_NAME_BYTES_MAX, NAME_BYTES_MAX
-from .model import DEFAULT_GROUP, RouterOptions, TopicInfo, TopicKind
+from .model import (
+    DEFAULT_GROUP,
+    Overflow,
+    QueueRef,
+    RouterOptions,
+    TopicInfo,
+    TopicKind,
+    TopicOptions,
+)
 from .placement import home_group
 from .store.node import Store
 from .store.volatile import VOLATILE_GROUP
@@ -48,6 +64,7 @@ class Administrator:
         self._topology = topology
         self._next_identity = next_identity
         self._locks: dict[tuple[str, str], asyncio.Lock] = {}
+        self._last_ident: dict[RaftGroup, int] = {}
 
     async def administer(self, change: Administration) -> object:
         """Make a change (see its docstring for the result and the errors)."""
@@ -65,6 +82,17 @@ class Administrator:
         finally:
             if not lock.locked() and self._locks.get(key) is lock:
                 del self._locks[key]
+
+    async def repair(self) -> None:
+        """Finish what a crash left half done: queues of topics that were never defined or are
+        deleted, routes whose end is gone."""
+        for replica in self._store.replicas():
+            for ident in list(replica.state.topics):
+                home = self._store.replica(home_of(ident)).state
+                if ident not in home.topics:
+                    await self._propose(replica.group, commands.DeleteTopic(ident))
+        for tenant, router, route in self._topology.dangling():
+            await self._delete_route(DeleteRoute(tenant, router, route))
 
     async def _carry_out(self, change: Administration) -> object:
         if isinstance(change, PutTopic):
@@ -112,6 +140,7 @@ class Administrator:
             )
         for name in change.groups:
             _check_name(name, GROUP_NAME_BYTES_MAX, "group")
+        _check_served(options)
         known = self._topology.topics.get((change.tenant, change.name))
         if known is not None:
             fixed = known.options
@@ -138,6 +167,19 @@ class Administrator:
         else:
             home = VOLATILE_GROUP
             placement = (int(VOLATILE_GROUP),) * options.queues
+        ident = known.id if known is not None else self._new_ident(home)
+        consumer_groups = {**(known.groups if known is not None else {}), **change.groups}
+        refs = tuple(
+            QueueRef(queue_id(ident, number), RaftGroup(group))
+            for number, group in enumerate(placement)
+        )
+        # The queues elsewhere first: once the topic can be found, a publish must not miss one.
+        version = known.version + 1 if known is not None else 1
+        queues = commands.PutQueues(
+            ident, version, change.tenant, change.name, options, refs, consumer_groups
+        )
+        for other in {ref.group for ref in refs} - {home}:
+            await self._propose(other, queues)
         info = await self._propose(
             home,
             commands.PutTopic(
@@ -146,24 +188,18 @@ class Administrator:
                 options,
                 dict(change.groups),
                 change.must_be_new,
+                ident,
                 placement,
             ),
         )
         assert isinstance(info, TopicInfo)
-        for group in {ref.group for ref in info.queues} - {home}:
-            await self._propose(
-                group,
-                commands.PutQueues(
-                    info.id,
-                    info.version,
-                    info.tenant,
-                    info.name,
-                    info.options,
-                    info.queues,
-                    info.groups,
-                ),
-            )
         return info
+
+    def _new_ident(self, home: RaftGroup) -> TopicId:
+        """An id that no topic of this home has, and that no other change under way has taken."""
+        number = max(self._store.replica(home).state.next_topic, self._last_ident.get(home, 0) + 1)
+        self._last_ident[home] = number
+        return TopicId(home << 32 | number)
 
     def _topic(self, tenant: str, name: str) -> TopicInfo:
         topic = self._topology.topics.get((tenant, name))
@@ -326,3 +362,16 @@ class Administrator:
 def _check_name(name: str, bytes_max: int, what: str) -> None:
     if not name or len(name.encode()) > bytes_max:
         raise KernelError(Code.INVALID_ARGUMENT, f"{what} must have 1 to {bytes_max} bytes")
+
+
+def _check_served(options: TopicOptions) -> None:
+    """Refuse what this version knows but does not do: never success for something not done."""
+    unserved = {
+        "bytes_max": options.bytes_max is not None,
+        "retention_bytes": options.retention_bytes is not None,
+        "overflow reject_dead_letter": options.overflow is Overflow.REJECT_DEAD_LETTER,
+        "unused_expiry_ms": options.unused_expiry_ms is not None,
+    }
+    for what, asked in unserved.items():
+        if asked:
+            raise KernelError(Code.INVALID_ARGUMENT, f"{what} is not served by this version")

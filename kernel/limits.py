@@ -25,6 +25,9 @@ message larger than this makes an entry of its own."""
 ENTRY_SLOTS_MAX = 8_192
 """An entry is closed at so many messages: bounds the time of one apply (a few ms)."""
 
+BATCH_COMMANDS_MAX = 60_000
+"""Commands of one batch: their number is a u16."""
+
 ENTRY_BATCHES_MAX = 60_000
 """Batches of one entry: their number is a u16."""
 

@@ -13,7 +13,7 @@ from functools import partial
 from typing import cast
 
 from .administration import Administrator
-from .broker.consumers import DispatchedConsumer
+from .broker.consumers import Credit, DispatchedConsumer, SpreadConsumer
 from .broker.dispatcher import Dispatcher
 from .broker.state import QueueState, RouterState
 from .client import (
@@ -34,7 +34,7 @@ from .client import (
     SettleSink,
 )
 from .errors import Code, KernelError
-from .ids import METADATA_GROUP, Offset, QueueId, RaftGroup, SessionId
+from .ids import METADATA_GROUP, Offset, QueueId, RaftGroup, SessionId, TopicId
 from .limits import (
     PROPOSAL_BYTES_MAX,
     PUBLISH_DEADLINE_MS,
@@ -69,10 +69,15 @@ UUID_VERSION_BITS = 0x8000
 UUID_VARIANT = 1 << 63
 
 
+SESSION_PRUNE = 64
+"""A session forgets its cancelled consumers when it knows twice as many as are left, and so many
+more."""
+
+
 class LocalSession:
     """`client.Session`."""
 
-    __slots__ = ("_client", "closed", "consumers", "epoch", "id", "name", "pulls")
+    __slots__ = ("_client", "closed", "consumers", "epoch", "id", "name", "prune_at", "pulls")
 
     def __init__(self, client: LocalClient, ident: SessionId, name: str) -> None:
         self._client = client
@@ -82,6 +87,13 @@ class LocalSession:
         self.consumers: dict[DispatchedConsumer, None] = {}
         self.pulls: dict[tuple[int, str], DispatchedConsumer] = {}
         self.closed = False
+        self.prune_at = SESSION_PRUNE
+
+    def prune(self) -> None:
+        """Forget consumers that are cancelled and hold nothing."""
+        for consumer in [each for each in self.consumers if each.ended and not each.held]:
+            del self.consumers[consumer]
+        self.prune_at = 2 * len(self.consumers) + SESSION_PRUNE
 
     def close(self) -> None:
         """End the session (see `client.Session`)."""
@@ -101,11 +113,15 @@ class LocalClient:
         self.origins = Origins()
         self.accepting = True
         self._identity = random.bits(63) | 1
+        self._session_base = random.bits(31) << 32
+        self.outbox_epoch = random.bits(31) | 1
         self.uid_high = random.bits(48) << 16 | UUID_VERSION_BITS | random.bits(12)
         self.next_uid = UUID_VARIANT
         self._sequence = 0
         self._next_session = 1
         self._pending_bytes = 0
+        self._promised: dict[TopicId, int] = {}
+        """Places of limited topics taken by messages on their way."""
         self._pending: deque[Batch] = deque()
         self._deadline_timer: asyncio.TimerHandle | None = None
         self._administrator = Administrator(store, self.topology, self._next_identity)
@@ -124,9 +140,11 @@ class LocalClient:
         for (tenant, name), router in state.routers.items():
             self.topology.put_router(tenant, name, router.options, router.routes)
 
-    async def start(self) -> None:
-        """Start the store and serve."""
-        await self._store.start(self)
+    async def start(self, *, clean: bool = False) -> None:
+        """Start the store, mend what a crash left half done, serve. `clean`: the last run ended
+        in order."""
+        await self._store.start(self, clean=clean)
+        await self._administrator.repair()
         for replica in self._store.replicas():
             self._dead_letters.outbox_grew(replica)
         self._check_deadlines()
@@ -148,13 +166,13 @@ class LocalClient:
 
     def open_session(self, name: str) -> Session:
         """A new session."""
-        ident = SessionId(self._identity << 32 | self._next_session)
+        ident = SessionId(self._session_base | self._next_session)
         self._next_session += 1
         return LocalSession(self, ident, name)
 
     def end_session(self, session: LocalSession) -> None:
         """Return its leases, delete what it owns."""
-        for consumer in (*session.consumers, *session.pulls.values()):
+        for consumer in list(session.consumers):
             held = sorted(consumer.held)
             consumer.dispatcher.detach(consumer)
             if held:
@@ -222,7 +240,20 @@ class LocalClient:
         options = topic.options
         if options.messages_max is None or options.overflow is Overflow.DROP_OLDEST:
             return True
-        return self.statistics(topic, DEFAULT_GROUP).ready < options.messages_max
+        taken = self._promised.get(topic.id, 0)
+        if self.statistics(topic, DEFAULT_GROUP).ready + taken >= options.messages_max:
+            return False
+        self._promised[topic.id] = taken + 1
+        return True
+
+    def _keep_promises(self, batch: Batch) -> None:
+        """The limited topics' places that a batch took are counted by the state now."""
+        for ident, count in batch.promised.items():
+            left = self._promised.get(ident, 0) - count
+            if left > 0:
+                self._promised[ident] = left
+            else:
+                self._promised.pop(ident, None)
 
     def submit(self, batch: PublishBatch) -> None:
         """Hand a batch over (hot)."""
@@ -267,6 +298,8 @@ class LocalClient:
 
     def _batch_done(self, batch: Batch) -> None:
         self._pending_bytes -= batch.size_bytes
+        if batch.promised:
+            self._keep_promises(batch)
         if batch.submitted_ms >= 0:
             batch.submitted_ms = -1
             batch.sink.published(batch)
@@ -296,9 +329,20 @@ class LocalClient:
     def attach(self, spec: ConsumerSpec, sink: ConsumerSink) -> Consumer:
         """A new push consumer without credit."""
         session = cast(LocalSession, spec.session)
-        consumer = self._dispatcher(spec.topic, spec.group).attach(spec, sink)
-        session.consumers[consumer] = None
-        return consumer
+        if len(session.consumers) >= session.prune_at:
+            session.prune()
+        pool = Credit()
+        parts: list[DispatchedConsumer] = []
+        for number in range(len(spec.topic.queues)):
+            try:
+                part = self._dispatcher(spec.topic, spec.group, number).attach(spec, sink, pool)
+            except KernelError:
+                for each in parts:
+                    each.cancel()
+                raise
+            parts.append(part)
+            session.consumers[part] = None
+        return parts[0] if len(parts) == 1 else SpreadConsumer(parts)
 
     def settle(
         self,
@@ -354,7 +398,7 @@ class LocalClient:
         finally:
             pull.over()
             for consumer in consumers:
-                consumer.credit = 0
+                consumer.pool.left = 0
                 if spec.session is None:
                     consumer.cancel()
         return pull.received(spec.session is not None)
@@ -367,6 +411,8 @@ class LocalClient:
             key = (dispatcher.queue.id, spec.group)
             session = cast("LocalSession | None", spec.session)
             known = session.pulls.get(key) if session is not None else None
+            if known is not None and isinstance(known.sink, Pull) and not known.sink.is_over:
+                known = None  # another receive of the session is still waiting with it
             if known is None or known.ended:
                 lease_ms = None
                 if session is None:
@@ -384,6 +430,7 @@ class LocalClient:
                 known = dispatcher.attach(wanted, pull)
                 if session is not None:
                     session.pulls[key] = known
+                    session.consumers[known] = None
             known.sink = pull
             consumers.append(known)
         pull.begin(consumers, spec.messages)

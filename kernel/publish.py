@@ -10,10 +10,10 @@ from collections.abc import Callable, Sequence
 from typing import Protocol, cast
 
 from .broker.machine import Placed
-from .broker.runs import features_of
+from .broker.runs import Feature, features_of
 from .client import Destinations, PublishSink
 from .errors import Code, KernelError
-from .ids import Offset, QueueId, RaftGroup
+from .ids import Offset, QueueId, RaftGroup, TopicId
 from .message import HEADER
 from .model import QueueRef, TopicInfo
 from .store.volatile import VOLATILE_GROUP
@@ -67,6 +67,7 @@ class Batch:
         "_results",
         "count",
         "failures",
+        "promised",
         "remaining",
         "sink",
         "size_bytes",
@@ -86,6 +87,8 @@ class Batch:
         self._results: list[tuple[Part, list[Placed]]] = []
         self.remaining = 0
         self.submitted_ms = 0
+        self.promised: dict[TopicId, int] = {}
+        """Places taken in limited topics."""
 
     @property
     def parts(self) -> Sequence[Part]:
@@ -125,8 +128,9 @@ class Batch:
         runs = part.runs.get(single.id)
         if runs is not None:
             run = runs[-1]
-            if run[1] + run[2] == slot and run[3] == features and run[2] < _RUN_SLOTS_MAX:
+            if run[1] + run[2] == slot and run[2] < _RUN_SLOTS_MAX and _joins(run[3], features):
                 run[2] += 1
+                run[3] |= features
                 return
             runs.append([single.id, slot, 1, features])
         else:
@@ -144,11 +148,11 @@ class Batch:
     ) -> None:
         """To any number of topics: one slot per Raft group, one run place per queue."""
         for topic in to.topics:
-            if to.limited and not self._host.has_room(topic):
-                self.fail(
-                    position, KernelError(Code.REJECTED, f"topic {topic.name} is full")
-                )
-                continue
+            if to.limited:
+                if not self._host.has_room(topic):
+                    self.fail(position, KernelError(Code.REJECTED, f"topic {topic.name} is full"))
+                    continue
+                self.promised[topic.id] = self.promised.get(topic.id, 0) + 1
             ref = topic.queues[0] if len(topic.queues) == 1 else _pick(to, topic, parts[0])
             part = self._last
             if part is None or part.group != ref.group:
@@ -162,8 +166,9 @@ class Batch:
             runs = part.runs.setdefault(ref.id, [])
             if runs:
                 run = runs[-1]
-                if run[1] + run[2] == slot and run[3] == features and run[2] < _RUN_SLOTS_MAX:
+                if run[1] + run[2] == slot and run[2] < _RUN_SLOTS_MAX and _joins(run[3], features):
                     run[2] += 1
+                    run[3] |= features
                     continue
             runs.append([ref.id, slot, 1, features])
 
@@ -213,6 +218,12 @@ class Batch:
         self.remaining -= 1
         if not self.remaining:
             complete(self)
+
+
+def _joins(run: int, message: int) -> bool:
+    """Whether a message may join a run: their features may differ (it then has zeros for what it
+    lacks), but not in whether they ask for deduplication."""
+    return run == message or not (run ^ message) & Feature.DEDUPLICATE
 
 
 def _pick(to: Found, topic: TopicInfo, header: bytes) -> QueueRef:

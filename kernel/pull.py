@@ -36,7 +36,7 @@ class Pull:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.done: asyncio.Future[None] = loop.create_future()
         self.abandoned = False
-        self._over = False
+        self.is_over = False
         self._consumers: Sequence[DispatchedConsumer] = ()
         self._handed: Handed | None = None
         self._consumer: DispatchedConsumer | None = None
@@ -59,8 +59,8 @@ class Pull:
         assert isinstance(consumer, DispatchedConsumer)
         assert isinstance(deliveries, Handed)
         for each in self._consumers:
-            each.credit = 0
-        if self._over or self._handed is not None or not deliveries.offsets:
+            each.pool.left = 0
+        if self.is_over or self._handed is not None or not deliveries.offsets:
             self._give_back(consumer, deliveries)
             return
         self._handed = deliveries
@@ -79,7 +79,7 @@ class Pull:
 
     def over(self) -> None:
         """The caller has stopped waiting."""
-        self._over = True
+        self.is_over = True
         if self.abandoned and self._handed is not None and self._consumer is not None:
             self._give_back(self._consumer, self._handed)
             self._handed = None

@@ -100,6 +100,15 @@ class Topology:
         """(router, route) pairs that lead to a "topic" or "router"."""
         return list(self._to.get((tenant, kind, name), ()))
 
+    def dangling(self) -> list[tuple[str, str, Route]]:
+        """(tenant, router, route) of every route whose end does not exist."""
+        return [
+            (tenant, router, route)
+            for (tenant, kind, name), routes in self._to.items()
+            if (tenant, name) not in (self.topics if kind == "topic" else self._tables)
+            for router, route in routes
+        ]
+
     def router_options(self, tenant: str, name: str) -> RouterOptions | None:
         """Options of a router; None if there is none."""
         table = self._tables.get((tenant, name))

@@ -51,7 +51,7 @@ from adapters.amqp.lifecycle import (
 )
 from adapters.amqp.liveness import Liveness, Verdict
 from adapters.amqp.methods import decode_method, encode_method
-from adapters.amqp.names import tenant_of
+from adapters.amqp.names import virtual_host_of
 from adapters.amqp.operations import Operation, Operations
 from adapters.amqp.publishing import Publisher
 from adapters.amqp.reader import Reader
@@ -309,7 +309,7 @@ class Connection:
         """The virtual host: from here on there is a kernel session."""
         rights = self._rights
         assert rights is not None
-        if tenant_of(method.virtual_host) != rights.principal.tenant:
+        if method.virtual_host != virtual_host_of(rights.principal.tenant):
             raise AmqpError(
                 NOT_ALLOWED,
                 f"access to vhost '{method.virtual_host}' refused for user "

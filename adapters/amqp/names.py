@@ -52,11 +52,6 @@ def amqp_key(key: str) -> str:
     return key.translate(_TO_KERNEL)
 
 
-def tenant_of(virtual_host: str) -> str:
-    """The tenant that a virtual host is."""
-    return DEFAULT_TENANT if virtual_host == DEFAULT_VIRTUAL_HOST else virtual_host
-
-
 def virtual_host_of(tenant: str) -> str:
     """The virtual host that a tenant is."""
     return DEFAULT_VIRTUAL_HOST if tenant == DEFAULT_TENANT else tenant

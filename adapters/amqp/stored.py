@@ -93,6 +93,11 @@ class AmqpOrigin:
         """The key of the publish, in the kernel's spelling."""
         return kernel_key(parse_native(native).routing_key)
 
+    def topic_name(self, native: bytes) -> str:
+        """The key of the publish as the default exchange understands it: a queue's name."""
+        key = parse_native(native).routing_key
+        return key.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+
     def attributes(self, native: bytes) -> Mapping[str, object]:
         """The headers of the publish."""
         fields = properties.split(parse_native(native).properties)

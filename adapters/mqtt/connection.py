@@ -52,7 +52,7 @@ from adapters.mqtt.states import (
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from adapters.mqtt.codec.packets import ReceivedPacket
+    from adapters.mqtt.codec.packets import ReceivedPacket, Will
     from adapters.mqtt.codec.topic_names import TopicNames
     from adapters.mqtt.config import SessionConfig
     from adapters.mqtt.handshake import Agreement, Welcome
@@ -70,16 +70,17 @@ class Connection(ABC):
     """The server's side of one connection, without its traffic."""
 
     __slots__ = (
-        "_agreement",
         "_auth",
+        "_auth_method",
         "_config",
-        "_connect",
         "_deadline_ms",
         "_decoder",
         "_outbox",
+        "_request",
         "_session_expiry_s",
         "_silence_ms",
         "_state",
+        "_will",
     )
 
     def __init__(self, config: SessionConfig, names: TopicNames, now_ms: int) -> None:
@@ -88,8 +89,10 @@ class Connection(ABC):
         self._auth = AuthState.NONE
         self._decoder = Decoder(names, maximum_packet_size=config.connect_bytes_max)
         self._outbox = Outbox()
-        self._connect: Connect | None = None
-        self._agreement: Agreement | None = None
+        # CONNECT with its terms, until it is decided; it holds the password, so no longer.
+        self._request: tuple[Connect, Agreement] | None = None
+        self._auth_method: str | None = None
+        self._will: Will | None = None
         self._session_expiry_s = 0
         self._deadline_ms: int | None = now_ms + config.connect_timeout_ms
         # How long an accepted client may be silent; None: for ever.
@@ -113,7 +116,7 @@ class Connection(ABC):
 
         While the driver decides, the client is not the one who is late.
         """
-        return None if self._state == ConnectionState.DECIDING else self._deadline_ms
+        return None if self._state is _DECIDING else self._deadline_ms
 
     def data_to_send(self) -> bytes:
         """All bytes since the last call, b"" if none."""
@@ -125,12 +128,12 @@ class Connection(ABC):
     def receive_data(self, data: bytes, now_ms: int) -> list[Event]:
         """What the client sent. The last event may be `ConnectionClosed`; nothing is raised."""
         events: list[Event] = []
-        if self._state == ConnectionState.DECIDING:
+        if self._state is _DECIDING:
             self._decoder.hold(data)
             if self._decoder.buffered_bytes > HELD_BYTES_MAX:
                 detail = f"more than {HELD_BYTES_MAX} bytes before CONNACK"
                 events.append(self._fail(MqttError(ReasonCode.QUOTA_EXCEEDED, detail)))
-        elif self._state != ConnectionState.CLOSED:
+        elif self._state is not _CLOSED:
             alive = self._decode(data, events)
             if alive or len(data) >= KEEP_ALIVE_PROGRESS_BYTES:
                 self._heard(now_ms)
@@ -146,15 +149,14 @@ class Connection(ABC):
 
     def connection_lost(self) -> ConnectionClosed | None:
         """The transport is gone. None if the connection was over already."""
-        if self._state == ConnectionState.CLOSED:
+        if self._state is _CLOSED:
             return None
         code = ReasonCode.UNSPECIFIED_ERROR
         return self._close(Initiator.NETWORK, code, "the transport was closed", None)
 
     def _heard(self, now_ms: int) -> None:
-        if self._state == ConnectionState.CONNECTED and self._agreement is not None:
-            silence_ms = self._agreement.silence_ms_max
-            self._deadline_ms = None if silence_ms is None else now_ms + silence_ms
+        if self._silence_ms is not None and self._state is _CONNECTED:
+            self._deadline_ms = now_ms + self._silence_ms
 
     def _decode(self, data: bytes, events: list[Event]) -> bool:
         """Decodes and handles what may be handled now; whether a whole packet was in it."""
@@ -169,7 +171,7 @@ class Connection(ABC):
             try:
                 for packet in packets:
                     self._handle(packet, events)
-                    if self._state == ConnectionState.CLOSED:
+                    if self._state is _CLOSED:
                         return True
             except MqttError as error:
                 failure = error
@@ -180,7 +182,7 @@ class Connection(ABC):
             # The decoder stops behind AUTH; on an accepted connection reading goes on.
             if not (packets and isinstance(packets[-1], Auth)):
                 return alive
-            if self._state != ConnectionState.CONNECTED:
+            if self._state is not _CONNECTED:
                 return alive
             data = b""
 
@@ -216,7 +218,6 @@ class Connection(ABC):
         """CONNACK is sent: opens the traffic, with what a resumed session has pending."""
 
     def _on_connect(self, connect: Connect) -> ConnectReceived:
-        self._connect = connect
         properties = connect.properties
         self._outbox.addressed(
             MQTT_5 if connect.level == MQTT_5 else MQTT_3_1_1,
@@ -226,18 +227,18 @@ class Connection(ABC):
         agreement = handshake.agree(connect, self._config)
         if agreement.authentication_method is not None:
             self._auth = AuthState.OUR_TURN
-        self._agreement = agreement
+        self._auth_method = agreement.authentication_method
+        self._request = (connect, agreement)
         self._session_expiry_s = agreement.session_expiry_s
         return ConnectReceived(connect, agreement.client_id_needed, agreement.session_expiry_s)
 
     def _on_auth(self, packet: Auth) -> AuthenticationReceived:
         after = ON_AUTH_RECEIVED.get((self._auth, packet.reason_code))
         method = packet.properties.authentication_method
-        agreed = None if self._agreement is None else self._agreement.authentication_method
-        if after is None or method is None or method != agreed:
+        if after is None or method is None or method != self._auth_method:
             raise protocol_error("AUTH without a method, with another one, or out of turn")
         self._auth = after
-        again = self._state == ConnectionState.CONNECTED
+        again = self._state is _CONNECTED
         return AuthenticationReceived(method, packet.properties.authentication_data, again)
 
     def _on_disconnect(self, packet: Disconnect) -> ConnectionClosed:
@@ -271,7 +272,7 @@ class Connection(ABC):
         events of the packets that the client sent behind CONNECT. Raises LocalProtocolError if
         the acceptance contradicts the request. No-op if the client is gone already.
         """
-        if self._state == ConnectionState.CLOSED:
+        if self._state is _CLOSED:
             return []
         connect, agreement = self._deciding()
         if welcome.session_present and connect.clean_start:
@@ -281,6 +282,8 @@ class Connection(ABC):
         if not welcome.session_present:
             in_flight, received_ids = (), ()
         self._state = _CONNECTED
+        self._request = None
+        self._will = connect.will
         if self._auth != AuthState.NONE:
             self._auth = AuthState.DONE
         answer = handshake.connack(agreement, self._config, welcome)
@@ -304,7 +307,7 @@ class Connection(ABC):
 
         `server_reference` goes with 0x9C and 0x9D. None if the client is gone already.
         """
-        if self._state == ConnectionState.CLOSED:
+        if self._state is _CLOSED:
             return None
         self._deciding()
         return self.disconnect(code, reason_string, server_reference)
@@ -317,7 +320,7 @@ class Connection(ABC):
         Takeover is 0x8E, shutdown 0x8B, moving clients away 0x9D with `server_reference`. An
         MQTT 3.1.1 client sees the connection close. None if it was over already.
         """
-        if self._state == ConnectionState.CLOSED:
+        if self._state is _CLOSED:
             return None
         goodbye = self._goodbye(code, reason_string, server_reference)
         return self._close(Initiator.SERVER, code, reason_string or code.name, goodbye)
@@ -329,15 +332,14 @@ class Connection(ABC):
 
         Raises LocalProtocolError out of turn, and for 0x00 before acceptance, which is `accept`.
         """
-        if self._state == ConnectionState.CLOSED:
+        if self._state is _CLOSED:
             return []
         after = ON_AUTH_SENT.get((self._auth, code))
-        deciding = self._state == ConnectionState.DECIDING
-        if after is None or self._agreement is None or (deciding and after == AuthState.DONE):
+        deciding = self._state is _DECIDING
+        if after is None or (deciding and after == AuthState.DONE):
             raise LocalProtocolError(f"AUTH 0x{code:02X} while {self._auth.name}")
         self._auth = after
-        method = self._agreement.authentication_method
-        properties = Properties(authentication_method=method, authentication_data=data)
+        properties = Properties(authentication_method=self._auth_method, authentication_data=data)
         self._outbox.send(Auth(code, properties))
         events: list[Event] = []
         if deciding:
@@ -346,21 +348,24 @@ class Connection(ABC):
         return events
 
     def _deciding(self) -> tuple[Connect, Agreement]:
-        if self._state != ConnectionState.DECIDING or not (self._connect and self._agreement):
+        if self._state is not _DECIDING or self._request is None:
             raise LocalProtocolError(f"there is no CONNECT to decide while {self._state.name}")
-        return self._connect, self._agreement
+        return self._request
 
     def _goodbye(
         self, code: int, reason_string: str, server_reference: str | None = None
     ) -> Connack | Disconnect | None:
         five = self._outbox.level == MQTT_5
-        if self._state == ConnectionState.CONNECTED:
+        if self._state is _CONNECTED:
             if not five:
                 return None
             explanation = self._outbox.explanation(
                 PacketType.DISCONNECT, reason_string, (), server_reference
             )
             return Disconnect(code, explanation)
+        if not self._decoder.level:
+            # CONNECT has not named a format to answer in.
+            return None
         if five:
             explanation = self._outbox.explanation(
                 PacketType.CONNACK, reason_string, (), server_reference
@@ -371,15 +376,11 @@ class Connection(ABC):
 
     def _fail(self, error: MqttError) -> ConnectionClosed:
         """The client's error: the goodbye that its version and state have for it."""
-        known = True
-        if self._state == ConnectionState.WAITING and self._connect is None:
-            # The format of the answer is the one that CONNECT named, if it came that far.
-            level = self._decoder.level
+        if self._state == ConnectionState.WAITING:
             if isinstance(error, UnsupportedLevelError):
-                level = error.answer_level
-            known = level != 0
-            self._outbox.level = MQTT_5 if level == MQTT_5 else MQTT_3_1_1
-        goodbye = self._goodbye(error.reason_code, error.detail) if known else None
+                self._decoder.level = error.answer_level
+            self._outbox.level = MQTT_5 if self._decoder.level == MQTT_5 else MQTT_3_1_1
+        goodbye = self._goodbye(error.reason_code, error.detail)
         return self._close(Initiator.SERVER, error.reason_code, error.detail, goodbye)
 
     def _close(
@@ -391,8 +392,8 @@ class Connection(ABC):
         *,
         keep_will: bool = True,
     ) -> ConnectionClosed:
-        accepted = self._state == ConnectionState.CONNECTED
-        will = self._connect.will if accepted and keep_will and self._connect else None
+        accepted = self._state is _CONNECTED
+        will = self._will if keep_will else None
         delay_s = 0 if will is None else will.properties.will_delay_interval or 0
         self._outbox.close(goodbye)
         self._decoder.discard()

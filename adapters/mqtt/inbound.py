@@ -11,7 +11,6 @@ are complete.
 
 from __future__ import annotations
 
-from collections import deque
 from typing import TYPE_CHECKING, Final
 
 from adapters.mqtt.codec.encoder import (
@@ -34,7 +33,17 @@ if TYPE_CHECKING:
     from adapters.mqtt.outbox import Outbox
 
 _QOS_2: Final = 0x04
-_PUBREC_HIGH: Final = PUBREC_WORD >> 28
+# Looked up once: a member looked up in its Enum costs 0.1 microseconds (CPython 3.11).
+_UNKNOWN: Final = Incoming.UNKNOWN
+_RELEASING: Final = Incoming.RELEASING
+_STORE: Final = IncomingAction.STORE
+_SEND_PUBREC: Final = IncomingAction.SEND_PUBREC
+_RECORD_RELEASE: Final = IncomingAction.RECORD_RELEASE
+_ON_PUBLISH: Final = IncomingInput.PUBLISH
+_ON_PUBREL: Final = IncomingInput.PUBREL
+_ON_COMMITTED: Final = IncomingInput.COMMITTED
+_ON_REFUSED: Final = IncomingInput.REFUSED
+_PUBREC_TYPE: Final = PUBREC_WORD >> 28
 
 
 class Inbound:
@@ -58,7 +67,7 @@ class Inbound:
         # Packet identifier -> state, of QoS 2 messages whose exchange is not over.
         self._exactly_once: dict[int, Incoming] = {}
         self._head = 1
-        self._words: deque[int] = deque()
+        self._words: list[int] = []
         # Token -> reason code and reason string, of what is finished behind an unfinished one.
         self._results: dict[int, tuple[int, str]] = {}
         # Messages of this connection whose exchange is not over: what Receive Maximum counts.
@@ -132,10 +141,10 @@ class Inbound:
                 kept.append(index)
                 continue
             packet_id = run.packet_ids[index]
-            action = self._step(packet_id, IncomingInput.PUBLISH)
-            if action == IncomingAction.STORE:
+            action = self._step(packet_id, _ON_PUBLISH)
+            if action is _STORE:
                 kept.append(index)
-            elif action == IncomingAction.SEND_PUBREC:
+            elif action is _SEND_PUBREC:
                 self._outbox.parts.append(encode_words((PUBREC_WORD | packet_id,)))
         return kept
 
@@ -184,18 +193,22 @@ class Inbound:
             raise LocalProtocolError("a token was never given or is answered already")
         if code >= FAILURE and self._outbox.level != MQTT_5:
             self._check_v3_refusal(code)
-        words = self._words
         if tokens[0] == head and not self._results and tokens[-1] - head == len(tokens) - 1:
             # All of the oldest, in order: what nearly always happens.
-            self._head += len(tokens)
-            self._answer([words.popleft() for _ in tokens], code, reason_string)
+            self._answer(self._taken(len(tokens)), code, reason_string)
             return
         results = self._results
         for token in tokens:
             results[token] = (code, reason_string)
         while (result := results.pop(self._head, None)) is not None:
-            self._head += 1
-            self._answer([words.popleft()], *result)
+            self._answer(self._taken(1), *result)
+
+    def _taken(self, count: int) -> list[int]:
+        """The oldest `count` words, taken out of the ring."""
+        words = self._words[:count]
+        del self._words[:count]
+        self._head += count
+        return words
 
     def _check_v3_refusal(self, code: int) -> None:
         denied = code == ReasonCode.NOT_AUTHORIZED
@@ -208,13 +221,13 @@ class Inbound:
             self._outbox.parts.append(encode_words(words))
         for word in words if self._exactly_once or not plain else ():
             packet_id = word & 0xFFFF
-            packet_type = PacketType(word >> 28)
             if not plain:
+                packet_type = PacketType(word >> 28)
                 self._outbox.acknowledge(packet_type, packet_id, code, reason_string)
-            if packet_type == PacketType.PUBREC:
+            if word >> 28 == _PUBREC_TYPE:
                 refused = code >= FAILURE and not plain
-                result = IncomingInput.REFUSED if refused else IncomingInput.COMMITTED
-                if self._step(packet_id, result) == IncomingAction.SEND_PUBREC:
+                result = _ON_REFUSED if refused else _ON_COMMITTED
+                if self._step(packet_id, result) is _SEND_PUBREC:
                     # The exchange goes on until PUBCOMP.
                     self.unacknowledged += 1
         self.unacknowledged -= len(words)
@@ -223,10 +236,10 @@ class Inbound:
         """PUBREL came. Returns the identifiers whose release is to be recorded."""
         to_record: list[int] = []
         for packet_id in packet_ids:
-            action = self._step(packet_id, IncomingInput.PUBREL)
-            if action == IncomingAction.RECORD_RELEASE:
+            action = self._step(packet_id, _ON_PUBREL)
+            if action is _RECORD_RELEASE:
                 to_record.append(packet_id)
-            elif action == IncomingAction.SEND_PUBCOMP_NOT_FOUND:
+            elif action is IncomingAction.SEND_PUBCOMP_NOT_FOUND:
                 self._outbox.acknowledge(
                     PacketType.PUBCOMP, packet_id, ReasonCode.PACKET_IDENTIFIER_NOT_FOUND
                 )
@@ -235,9 +248,9 @@ class Inbound:
     def released(self, packet_ids: Sequence[int]) -> None:
         """The release is on record: PUBCOMP ([MQTT-4.3.3-11])."""
         for packet_id in packet_ids:
-            if self._exactly_once.get(packet_id) != Incoming.RELEASING:
+            if self._exactly_once.get(packet_id) is not _RELEASING:
                 raise LocalProtocolError(f"packet identifier {packet_id} is not being released")
-            self._step(packet_id, IncomingInput.COMMITTED)
+            self._step(packet_id, _ON_COMMITTED)
         if packet_ids and not self._outbox.closed:
             words = [PUBCOMP_WORD | packet_id for packet_id in packet_ids]
             self._outbox.parts.append(encode_words(words))
@@ -245,12 +258,12 @@ class Inbound:
         self.unacknowledged = max(0, self.unacknowledged - len(packet_ids))
 
     def _step(self, packet_id: int, what: IncomingInput) -> IncomingAction:
-        state = self._exactly_once.get(packet_id, Incoming.UNKNOWN)
+        state = self._exactly_once.get(packet_id, _UNKNOWN)
         row = ON_INCOMING.get((state, what))
         if row is None:
             raise protocol_error(f"{what.name} for packet identifier {packet_id} is out of order")
         after, action = row
-        if after == Incoming.UNKNOWN:
+        if after is _UNKNOWN:
             self._exactly_once.pop(packet_id, None)
         else:
             self._exactly_once[packet_id] = after

@@ -9,7 +9,7 @@ at no other time, what the client has not acknowledged is sent once more with it
 from __future__ import annotations
 
 from itertools import islice
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from adapters.mqtt.codec.encoder import (
     PUBREL_WORD,
@@ -34,6 +34,20 @@ if TYPE_CHECKING:
     from adapters.mqtt.outbox import Outbox
 
 _pack_id = U16.pack
+# Looked up once, like those of `inbound.py`.
+_UNKNOWN: Final = Outgoing.UNKNOWN
+_AT_LEAST_ONCE: Final = Outgoing.AT_LEAST_ONCE
+_SENT: Final = Outgoing.SENT
+_RECEIVED: Final = Outgoing.RECEIVED
+_RELEASED: Final = Outgoing.RELEASED
+_COMPLETE: Final = OutgoingAction.COMPLETE
+_RECORD_RECEIPT: Final = OutgoingAction.RECORD_RECEIPT
+_SEND_PUBREL: Final = OutgoingAction.SEND_PUBREL
+_SEND_PUBREL_NOT_FOUND: Final = OutgoingAction.SEND_PUBREL_NOT_FOUND
+_ON_PUBREC: Final = OutgoingInput.PUBREC
+_ON_PUBREC_REFUSED: Final = OutgoingInput.PUBREC_REFUSED
+_ON_PUBCOMP: Final = OutgoingInput.PUBCOMP
+_ON_COMMITTED: Final = OutgoingInput.COMMITTED
 
 
 class InFlight(NamedTuple):
@@ -86,10 +100,6 @@ class Outbound:
     def credit(self) -> int:
         """How many more QoS 1 and 2 deliveries may be sent now; none before all resending."""
         return 0 if self._resend else max(0, self._window - len(self._in_flight))
-
-    @property
-    def in_flight(self) -> int:
-        return len(self._in_flight)
 
     @property
     def uses_aliases(self) -> bool:
@@ -155,7 +165,7 @@ class Outbound:
         self._last_id = packet_id
         in_flight[packet_id] = token
         if first & 0x04:
-            self._exactly_once[packet_id] = Outgoing.SENT
+            self._exactly_once[packet_id] = _SENT
         return packet_id
 
     # -----------------------------------------------------------------------------------------
@@ -182,18 +192,18 @@ class Outbound:
         """PUBRECs. Raises MqttError 0x82 for one that answers a QoS 1 delivery."""
         for packet_id, code in zip(run.packet_ids, run.reason_codes, strict=True):
             refused = code >= FAILURE
-            what = OutgoingInput.PUBREC_REFUSED if refused else OutgoingInput.PUBREC
+            what = _ON_PUBREC_REFUSED if refused else _ON_PUBREC
             token = self._in_flight.get(packet_id, 0)
             action = self._step(packet_id, what)
-            if action == OutgoingAction.RECORD_RECEIPT:
+            if action is _RECORD_RECEIPT:
                 receipts.packet_ids.append(packet_id)
                 receipts.tokens.append(token)
-            elif action == OutgoingAction.COMPLETE:
+            elif action is _COMPLETE:
                 completed.tokens.append(token)
                 completed.refused[token] = code
-            elif action == OutgoingAction.SEND_PUBREL:
+            elif action is _SEND_PUBREL:
                 self._outbox.parts.append(encode_words((PUBREL_WORD | packet_id,)))
-            elif action == OutgoingAction.SEND_PUBREL_NOT_FOUND:
+            elif action is _SEND_PUBREL_NOT_FOUND:
                 self._outbox.acknowledge(
                     PacketType.PUBREL, packet_id, ReasonCode.PACKET_IDENTIFIER_NOT_FOUND
                 )
@@ -201,9 +211,9 @@ class Outbound:
     def receipts_committed(self, packet_ids: Sequence[int]) -> None:
         """The receipts are on record: PUBREL ([MQTT-4.3.3-4])."""
         for packet_id in packet_ids:
-            if self._exactly_once.get(packet_id) != Outgoing.RECEIVED:
+            if self._exactly_once.get(packet_id) is not _RECEIVED:
                 raise LocalProtocolError(f"delivery {packet_id} has no receipt to record")
-            self._step(packet_id, OutgoingInput.COMMITTED)
+            self._step(packet_id, _ON_COMMITTED)
         if packet_ids and not self._outbox.closed:
             words = [PUBREL_WORD | packet_id for packet_id in packet_ids]
             self._outbox.parts.append(encode_words(words))
@@ -212,18 +222,18 @@ class Outbound:
         """PUBCOMPs. Raises MqttError 0x82 for one that no PUBREL went before."""
         for packet_id in run.packet_ids:
             token = self._in_flight.get(packet_id, 0)
-            if self._step(packet_id, OutgoingInput.PUBCOMP) == OutgoingAction.COMPLETE:
+            if self._step(packet_id, _ON_PUBCOMP) is _COMPLETE:
                 completed.tokens.append(token)
 
     def _step(self, packet_id: int, what: OutgoingInput) -> OutgoingAction:
-        state = self._exactly_once.get(packet_id, Outgoing.UNKNOWN)
-        if state == Outgoing.UNKNOWN and packet_id in self._in_flight:
-            state = Outgoing.AT_LEAST_ONCE
+        state = self._exactly_once.get(packet_id, _UNKNOWN)
+        if state is _UNKNOWN and packet_id in self._in_flight:
+            state = _AT_LEAST_ONCE
         row = ON_OUTGOING.get((state, what))
         if row is None:
             raise protocol_error(f"{what.name} for delivery {packet_id} is out of order")
         after, action = row
-        if after == Outgoing.UNKNOWN:
+        if after is _UNKNOWN:
             self._exactly_once.pop(packet_id, None)
             self._in_flight.pop(packet_id, None)
         else:
@@ -243,10 +253,9 @@ class Outbound:
         for delivery in deliveries:
             packet_id = delivery.packet_id
             self._in_flight[packet_id] = delivery.token
-            self._last_id = packet_id
             if delivery.qos == 2:
                 released = delivery.released
-                self._exactly_once[packet_id] = Outgoing.RELEASED if released else Outgoing.SENT
+                self._exactly_once[packet_id] = _RELEASED if released else _SENT
             if delivery.released:
                 words.append(PUBREL_WORD | packet_id)
             else:
@@ -290,7 +299,7 @@ class Outbound:
         self._check_next(packet_id)
         token = self._resend.pop(packet_id)
         if packet_id in self._exactly_once:
-            self._exactly_once[packet_id] = Outgoing.RELEASED
+            self._exactly_once[packet_id] = _RELEASED
             self._outbox.parts.append(encode_words((PUBREL_WORD | packet_id,)))
             return None
         del self._in_flight[packet_id]
@@ -307,7 +316,7 @@ class Outbound:
                 packet_id,
                 token,
                 2 if packet_id in self._exactly_once else 1,
-                self._exactly_once.get(packet_id) == Outgoing.RELEASED,
+                self._exactly_once.get(packet_id) is _RELEASED,
             )
             for packet_id, token in self._in_flight.items()
         ]

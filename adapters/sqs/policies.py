@@ -45,8 +45,10 @@ class RedriveAllowPolicy:
     source_arns: tuple[str, ...]
 
     def allows(self, source_arn: str) -> bool:
-        """True if the queue of that ARN may send its dead letters here. Regions do not part queues
-        (DESIGN.md 3), so an ARN with another one names the same queue."""
+        """True if the queue of that ARN may send its dead letters here.
+
+        Regions do not part queues (DESIGN.md 3): an ARN with another one names the same queue.
+        """
         if self.permission == "byQueue":
             source = _without_region(source_arn)
             return any(_without_region(arn) == source for arn in self.source_arns)

@@ -20,8 +20,6 @@ from .settings import RECEIVE_BYTES_MAX
 from .shapes import ReceiveMessageResult
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from kernel.client import Received
 
     from .environment import Context
@@ -62,27 +60,18 @@ async def receive_message(context: Context, request: ReceiveMessageRequest) -> R
     if received is None:
         environment.counters.polls_abandoned += 1
         raise ClientGone
-    deliveries = _deliveries(context, received)
+    deliveries = _deliveries(context, queue, received)
     if not deliveries:
         environment.counters.empty_receives += 1
         return _NOTHING
-    try:
-        messages = [
-            view(context, delivery, asked, request, is_fifo=queue.is_fifo)
-            for delivery in deliveries
-        ]
-    except Exception:
-        # Whatever cannot be shown must not stay leased to somebody who never saw it.
-        await give_back(context, queue, received.tokens)
-        raise
+    surplus = received.tokens[len(deliveries) :]
+    if surplus:
+        changes = [LeaseChange(token, LeaseVerb.RETURN) for token in surplus]
+        await environment.client.settle_leases(queue.topic, DEFAULT_GROUP, changes)
     _count(context, queue, deliveries)
-    return ReceiveMessageResult(messages)
-
-
-async def give_back(context: Context, queue: Queue, tokens: Sequence[bytes]) -> None:
-    """Make leased messages ready again as if they had never been received."""
-    changes = [LeaseChange(token, LeaseVerb.RETURN) for token in tokens]
-    await context.environment.client.settle_leases(queue.topic, DEFAULT_GROUP, changes)
+    return ReceiveMessageResult(
+        [view(context, each, asked, request, is_fifo=queue.is_fifo) for each in deliveries]
+    )
 
 
 def _spec(queue: Queue, request: ReceiveMessageRequest) -> ReceiveSpec:
@@ -95,11 +84,11 @@ def _spec(queue: Queue, request: ReceiveMessageRequest) -> ReceiveSpec:
         wait_ms=queue.wait_ms if wait_s is None else wait_s * 1000,
         # A timeout of 0 leaves the message visible to all: the shortest lease there is.
         lease_ms=max(lease_ms, 1),
-        bytes_max=RECEIVE_BYTES_MAX,
     )
 
 
-def _deliveries(context: Context, received: Received) -> list[Delivery]:
+def _deliveries(context: Context, queue: Queue, received: Received) -> list[Delivery]:
+    """What was received, up to RECEIVE_BYTES_MAX, but never less than one message."""
     columns = received.deliveries
     if columns is None:
         return []
@@ -107,15 +96,19 @@ def _deliveries(context: Context, received: Received) -> list[Delivery]:
     now_ms = environment.clock.wall_ms()
     attempts = columns.attempts or (1,) * len(columns.offsets)
     found: list[Delivery] = []
+    room = RECEIVE_BYTES_MAX
     for offset, slot, attempt, token in zip(
         columns.offsets, columns.slots, attempts, received.tokens, strict=True
     ):
+        room -= len(slot)
+        if room < 0 and found:
+            break
         place = (columns.queue, offset)
         first_ms = environment.first_receives.time_of(place) if attempt > 1 else None
         if first_ms is None:
             first_ms = now_ms
             environment.first_receives.note(place, now_ms)
-        handle = receipt_handle.encode(token, now_ms // 1000)
+        handle = receipt_handle.encode(token, queue.topic.id, now_ms // 1000)
         found.append(Delivery(slot, handle, offset, attempt, first_ms))
     return found
 

@@ -23,7 +23,7 @@ from .shapes import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from kernel.errors import KernelError
 
@@ -63,7 +63,7 @@ async def delete_message_batch(
 
 
 async def _delete(
-    context: Context, queue: Queue, handles: list[str | None]
+    context: Context, queue: Queue, handles: Sequence[str | None]
 ) -> list[SqsError | None]:
     """Per handle None, or why its message could not be deleted."""
     environment = context.environment
@@ -82,7 +82,7 @@ async def _delete(
         is_fine = not queue.is_fifo or recent.time_of(token) is not None
         return None if is_fine else errors.expired_receipt_handle(handle)
 
-    changes = [_change(handle, LeaseVerb.ACK, 0) for handle in handles]
+    changes = [_change(queue, handle, LeaseVerb.ACK) for handle in handles]
     return await _settle(context, queue, handles, changes, outcome)
 
 
@@ -96,7 +96,7 @@ async def change_message_visibility(
     queue = await context.environment.queues.find_to_consume(context, request.queue_url, CONSUME)
     timeout_s = validation.check_visibility(request)
     handle = request.receipt_handle or ""
-    change = _visibility_change(context, handle, timeout_s)
+    change = _visibility_change(context, queue, handle, timeout_s)
     (error,) = await _settle(context, queue, [handle], [change], _visibility_outcome)
     if error is not None:
         raise error
@@ -116,7 +116,7 @@ async def change_message_visibility_batch(
         except SqsError as error:
             changes.append(error)
         else:
-            changes.append(_visibility_change(context, entry.receipt_handle, timeout_s))
+            changes.append(_visibility_change(context, queue, entry.receipt_handle, timeout_s))
     handles = [entry.receipt_handle for entry in entries]
     outcomes = await _settle(context, queue, handles, changes, _visibility_outcome)
     successful, failed = _sorted(zip((entry.id or "" for entry in entries), outcomes, strict=True))
@@ -124,20 +124,17 @@ async def change_message_visibility_batch(
 
 
 def _visibility_change(
-    context: Context, handle: str | None, timeout_s: int
+    context: Context, queue: Queue, handle: str | None, timeout_s: int
 ) -> LeaseChange | SqsError:
     if timeout_s == 0:
-        return _change(handle, LeaseVerb.RELEASE, 0)
-    change = _change(handle, LeaseVerb.EXTEND, timeout_s * 1000)
-    if isinstance(change, LeaseChange):
-        now_s = context.environment.clock.wall_ms() // 1000
-        received_s = receipt_handle.decode(handle or "").received_s
-        if now_s - received_s + timeout_s > VISIBILITY_TIMEOUT_S_MAX:
-            return errors.visibility_beyond_limit(timeout_s)
-    return change
+        return _change(queue, handle, LeaseVerb.RELEASE)
+    received_s_min = (
+        context.environment.clock.wall_ms() // 1000 + timeout_s - VISIBILITY_TIMEOUT_S_MAX
+    )
+    return _change(queue, handle, LeaseVerb.EXTEND, timeout_s, received_s_min)
 
 
-def _visibility_outcome(handle: str, token: bytes, error: KernelError | None) -> SqsError | None:
+def _visibility_outcome(handle: str, _: bytes, error: KernelError | None) -> SqsError | None:
     if error is None:
         return None
     if error.code is Code.LEASE_LOST:
@@ -148,22 +145,35 @@ def _visibility_outcome(handle: str, token: bytes, error: KernelError | None) ->
 # --- both --------------------------------------------------------------------------------------
 
 
-def _change(handle: str | None, verb: LeaseVerb, delay_ms: int) -> LeaseChange | SqsError:
-    """The change of the lease in a handle, or what is wrong with the handle."""
+def _change(
+    queue: Queue,
+    handle: str | None,
+    verb: LeaseVerb,
+    timeout_s: int = 0,
+    received_s_min: int = 0,
+) -> LeaseChange | SqsError:
+    """The change of the lease in a handle, or what is wrong with the handle.
+
+    `received_s_min`: a message received before would be in flight for more than 12 hours.
+    """
     if not handle:
         return errors.missing_parameter("ReceiptHandle")
     try:
-        token = receipt_handle.decode(handle).token
+        receipt = receipt_handle.decode(handle)
     except SqsError as error:
         return error
-    return LeaseChange(token, verb, delay_ms)
+    if receipt.topic != queue.topic.id:
+        return errors.invalid_receipt_handle(handle)
+    if receipt.received_s < received_s_min:
+        return errors.visibility_beyond_limit(timeout_s)
+    return LeaseChange(receipt.token, verb, timeout_s * 1000)
 
 
 async def _settle(
     context: Context,
     queue: Queue,
-    handles: list[str | None],
-    changes: list[LeaseChange | SqsError],
+    handles: Sequence[str | None],
+    changes: Sequence[LeaseChange | SqsError],
     outcome: Callable[[str, bytes, KernelError | None], SqsError | None],
 ) -> list[SqsError | None]:
     """Make the changes that are any, in one call; per handle None or its error."""

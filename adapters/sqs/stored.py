@@ -1,4 +1,4 @@
-"""SQS messages as stored messages (`kernel.message`): what a send writes, and reads of what it wrote.
+"""SQS messages as stored messages (`kernel.message`): what a send writes.
 
     SQS                              stored
     body                             body; decoded, if `weir.encoding` is `base64`

@@ -110,7 +110,7 @@ async def remove_permission(context: Context, request: RemovePermissionRequest) 
     """Remove the statement with this label from the queue's policy."""
     label = request.label or ""
 
-    def removed(statements: list[Statement], arn: str) -> list[Statement]:
+    def removed(statements: list[Statement], _: str) -> list[Statement]:
         kept = [statement for statement in statements if statement.get("Sid") != label]
         if len(kept) == len(statements):
             raise errors.invalid_parameter(label, "Label", "can't find label.")
@@ -135,9 +135,7 @@ def _check_permission(actions: Sequence[str], accounts: Sequence[str]) -> None:
             raise errors.invalid_parameter(f"SQS:{action}", "ActionName", reason)
 
 
-def _statement(
-    label: str, actions: Sequence[str], accounts: Sequence[str], arn: str
-) -> Statement:
+def _statement(label: str, actions: Sequence[str], accounts: Sequence[str], arn: str) -> Statement:
     users = [f"arn:aws:iam::{account}:root" for account in accounts]
     verbs = [f"SQS:{action}" for action in actions]
     return {

@@ -7,7 +7,7 @@ only written once the cluster's format version allows it.
     ENQUEUE  u32 runs | run [runs]           run: u64 queue | u32 first slot | u16 slots | u16 features
     SETTLE   u64 queue | u8 how | u8 reason | u8 group length | group | u32 ranges | range [ranges]
                                              range: u64 first offset | u32 offsets
-    MARK     u64 queue | u64 offset | group
+    MARK     u64 queue | u64 offset | u8 priority level | group
     LEASE    u64 queue | u64 deadline ms | u8 group length | group | u32 ranges | range [ranges]
     CHANGE   u64 queue | u8 group length | group | u32 changes | change [changes]
              change: u64 offset | u64 lease | u8 verb | u8 reason | u64 until ms
@@ -31,7 +31,7 @@ RUN = struct.Struct("<QIHH")
 RANGE = struct.Struct("<QI")
 _COUNT = struct.Struct("<I")
 _SETTLE = struct.Struct("<QBBB")
-_MARK = struct.Struct("<QQ")
+_MARK = struct.Struct("<QQB")
 _LEASE = struct.Struct("<QQB")
 _CHANGE = struct.Struct("<QB")
 CHANGE = struct.Struct("<QQBBQ")
@@ -71,9 +71,11 @@ REASONS = {code: reason for reason, code in REASON_CODES.items()}
 
 
 class LeaderStart(msgspec.Struct, frozen=True, array_like=True):
-    """First entry of a leader's term: what was handed out before returns as redelivered."""
+    """First entry of a leader's term: what was handed out before returns as redelivered, unless
+    the last leader ended in order and took everything back itself."""
 
     node: str
+    clean: bool
 
 
 class PutTopic(msgspec.Struct, frozen=True, array_like=True):
@@ -84,6 +86,8 @@ class PutTopic(msgspec.Struct, frozen=True, array_like=True):
     options: TopicOptions
     groups: dict[str, GroupOptions]
     must_be_new: bool
+    ident: TopicId
+    """Id of a new topic, chosen by the leader: its queues in other groups are made first."""
     placement: tuple[int, ...]
     """Raft group of each queue, chosen by the leader; ignored if the topic exists."""
 
@@ -260,15 +264,15 @@ def decode_settle(body: bytes) -> tuple[QueueId, str, Settlement, Reason, list[t
     return QueueId(queue), group, Settlement(how), REASONS[reason], ranges
 
 
-def encode_mark(queue: QueueId, group: str, offset: int) -> bytes:
-    """MARK: messages below `offset` may have been handed to a consumer."""
-    return _MARK.pack(queue, offset) + group.encode()
+def encode_mark(queue: QueueId, group: str, level: int, offset: int) -> bytes:
+    """MARK: messages of a level below `offset` may have been handed to a consumer."""
+    return _MARK.pack(queue, offset, level) + group.encode()
 
 
-def decode_mark(body: bytes) -> tuple[QueueId, str, Offset]:
-    """(queue, group, offset) of a MARK."""
-    queue, offset = _MARK.unpack_from(body)
-    return QueueId(queue), body[_MARK.size :].decode(), Offset(offset)
+def decode_mark(body: bytes) -> tuple[QueueId, str, int, Offset]:
+    """(queue, group, level, offset) of a MARK."""
+    queue, offset, level = _MARK.unpack_from(body)
+    return QueueId(queue), body[_MARK.size :].decode(), level, Offset(offset)
 
 
 def encode_lease(

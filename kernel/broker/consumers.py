@@ -48,27 +48,38 @@ class Handed:
             self.attempts = [self.attempts[at] for at in places]
 
 
+class Credit:
+    """Deliveries that may still be handed out. Shared by the queues of one consumer."""
+
+    __slots__ = ("left",)
+
+    def __init__(self) -> None:
+        self.left = 0
+
+
 class DispatchedConsumer:
-    """`Consumer`: one consumer, its credit and what it holds."""
+    """`Consumer` on one queue: its credit and what it holds."""
 
     __slots__ = (
-        "credit",
         "dispatcher",
         "ended",
         "expecting",
         "held",
         "pending",
+        "pool",
         "sink",
         "spec",
         "tag",
     )
 
-    def __init__(self, dispatcher: Dispatcher, spec: ConsumerSpec, sink: ConsumerSink) -> None:
+    def __init__(
+        self, dispatcher: Dispatcher, spec: ConsumerSpec, sink: ConsumerSink, pool: Credit
+    ) -> None:
         self.dispatcher = dispatcher
         self.spec = spec
         self.sink = sink
         self.tag = spec.tag
-        self.credit = 0
+        self.pool = pool
         self.held: set[int] = set()
         """Offsets leased to its session (not those under timed leases)."""
         self.ended = False
@@ -76,12 +87,46 @@ class DispatchedConsumer:
         """Whether timed leases for it are on their way into the log."""
         self.pending: Handed | None = None
 
+    @property
+    def credit(self) -> int:
+        """Deliveries that it may still be handed."""
+        return self.pool.left
+
     def grant(self, messages: int) -> None:
         """Add credit (see `client.Consumer`)."""
-        self.credit += messages
-        if self.credit > 0 and not self.ended:
+        self.pool.left += messages
+        if self.pool.left > 0 and not self.ended:
             self.dispatcher.pump()
 
     def cancel(self) -> None:
         """Stop deliveries; what it holds stays held."""
         self.dispatcher.detach(self)
+
+
+class SpreadConsumer:
+    """`Consumer` on a topic of several queues: one part a queue, with credit in common.
+
+    The sink hears of each part by itself, as the consumer to settle with.
+    """
+
+    __slots__ = ("_turn", "parts", "tag")
+
+    def __init__(self, parts: Sequence[DispatchedConsumer]) -> None:
+        self.parts = parts
+        self.tag = parts[0].tag
+        self._turn = 0
+
+    def grant(self, messages: int) -> None:
+        """Add credit; the queues take from it in turn, a different one first each time."""
+        pool = self.parts[0].pool
+        pool.left += messages
+        self._turn += 1
+        for at in range(len(self.parts)):
+            part = self.parts[(self._turn + at) % len(self.parts)]
+            if pool.left > 0 and not part.ended:
+                part.dispatcher.pump()
+
+    def cancel(self) -> None:
+        """Stop deliveries; what it holds stays held."""
+        for part in self.parts:
+            part.cancel()

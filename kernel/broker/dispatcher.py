@@ -19,7 +19,7 @@ from ..ids import QueueId
 from ..limits import MARK_AHEAD, MARK_RENEW
 from ..log import entry as entries
 from ..model import GroupOptions, Overflow, Reason
-from .consumers import DispatchedConsumer, Handed
+from .consumers import Credit, DispatchedConsumer, Handed
 from .ordering import KeyLocks
 from .ready import Ready
 from .runs import Feature, Run
@@ -48,7 +48,7 @@ class Port(Protocol):
     ) -> None:
         """Put a settlement into the log: at the next commit if urgent, else within 5 ms or 500."""
 
-    def propose_mark(self, queue: QueueId, group: str, offset: int) -> None:
+    def propose_mark(self, queue: QueueId, group: str, level: int, offset: int) -> None:
         """Put a dispatch mark into the log at the next commit."""
 
     def propose_lease(
@@ -86,11 +86,13 @@ class Dispatcher:
         self._progress = queue.groups[group]
         self.ready = Ready(queue.index, self._progress, queue.topic.options.priority_max + 1)
         self.consumers: list[DispatchedConsumer] = []
+        self._detached: dict[DispatchedConsumer, None] = {}
+        """Consumers that take no more, but still hold something."""
         self.held_count = 0
         self._leasing = 0
         """Messages whose timed lease is on its way into the log."""
         self._turn = 0
-        self._mark_asked = 0
+        self._mark_asked = [0] * self.ready.levels
         self._fetching = False
         self._pumping = False
         self._wake_at_ms: int | None = None
@@ -137,7 +139,9 @@ class Dispatcher:
 
     # --- Consumers --------------------------------------------------------------------------
 
-    def attach(self, spec: ConsumerSpec, sink: ConsumerSink) -> DispatchedConsumer:
+    def attach(
+        self, spec: ConsumerSpec, sink: ConsumerSink, pool: Credit | None = None
+    ) -> DispatchedConsumer:
         """A new consumer. Raises KernelError LOCKED if an exclusive one is in the way."""
         others = [each for each in self.consumers if not each.spec.pull]
         if any(each.spec.exclusive for each in others):
@@ -148,12 +152,13 @@ class Dispatcher:
             raise KernelError(
                 Code.LOCKED, f"topic {self.queue.topic.name} has consumers: none can be exclusive"
             )
-        consumer = DispatchedConsumer(self, spec, sink)
+        consumer = DispatchedConsumer(self, spec, sink, pool or Credit())
         self.consumers.append(consumer)
         if not self._options.single_active_consumer:
             self.consumers.sort(key=lambda each: -each.spec.priority)
         if spec.lease_ms is None:
-            self._ask_mark()
+            for level in range(self.ready.levels):
+                self._ask_mark(level)
         return consumer
 
     def detach(self, consumer: DispatchedConsumer) -> None:
@@ -162,6 +167,8 @@ class Dispatcher:
             return
         self.consumers.remove(consumer)
         consumer.ended = True
+        if consumer.held:
+            self._detached[consumer] = None
         if consumer.spec.pull:
             return
         if self.consumer_count:
@@ -192,8 +199,13 @@ class Dispatcher:
         if not consumer.held.issuperset(offsets):
             strangers = [each for each in offsets if each not in consumer.held]
             offsets = [each for each in offsets if each in consumer.held]
+        before = len(consumer.held)
         consumer.held.difference_update(offsets)
+        if before - len(consumer.held) != len(offsets):
+            offsets = list(dict.fromkeys(offsets))
         self.held_count -= len(offsets)
+        if consumer.ended and not consumer.held:
+            self._detached.pop(consumer, None)
         if how is Settlement.RETURN:
             self._back(offsets)
             self.pump()
@@ -276,7 +288,8 @@ class Dispatcher:
 
     def holds(self) -> list[int]:
         """Offsets that somebody holds, for a purge to keep."""
-        held = {each for consumer in self.consumers for each in consumer.held}
+        holders = (*self.consumers, *self._detached)
+        held = {each for consumer in holders for each in consumer.held}
         held.update(offset for offset, lease, _ in self._progress.kept() if lease)
         return sorted(held)
 
@@ -316,11 +329,8 @@ class Dispatcher:
             takers = takers[self._turn % len(takers) :][:1]
         count = sum(each.credit for each in takers)
         timed = all(each.spec.lease_ms is not None for each in takers)
-        limit = self.queue.index.tail if timed else self._progress.mark
-        taken = self.ready.take(limit, count)
+        taken = self._take(count, timed=timed)
         if taken is None:
-            if self.ready.beyond() >= limit and not timed:
-                self._ask_mark()
             return False
         run, offsets = taken
         if run.features & Feature.TTL or self.queue.topic.options.message_ttl_ms is not None:
@@ -336,8 +346,6 @@ class Dispatcher:
             self._fetching = True
             self._port.fetch(run.index, self)
             return False
-        if not timed and self._progress.mark - self.ready.beyond() < MARK_RENEW:
-            self._ask_mark()
         wanted = takers[0].spec.filter
         if wanted is not None:
             offsets = self._drop_unwanted(wanted, run, offsets, entry)
@@ -345,6 +353,21 @@ class Dispatcher:
                 return True
         self._hand_out(takers, run, offsets, entry)
         return True
+
+    def _take(self, count: int, *, timed: bool) -> tuple[Run, Sequence[int]] | None:
+        """The next ready messages, of the highest level that has any. For session leases only
+        below the level's dispatch mark; a level that waits for its mark lets no lower one pass."""
+        tail = self.queue.index.tail
+        for level in range(self.ready.levels - 1, -1, -1):
+            mark = tail if timed else self._progress.mark(level)
+            taken = self.ready.take(level, mark, count)
+            if not timed and mark - self.ready.beyond(level) < MARK_RENEW:
+                self._ask_mark(level)
+            if taken is not None:
+                return taken
+            if self.ready.beyond(level) < tail:
+                return None
+        return None
 
     def _drop_unwanted(
         self, wanted: TagFilter, run: Run, offsets: Sequence[int], entry: bytes
@@ -414,7 +437,7 @@ class Dispatcher:
         slots: list[bytes],
         attempts: list[int] | None,
     ) -> None:
-        consumer.credit -= len(offsets)
+        consumer.pool.left -= len(offsets)
         if consumer.pending is None:
             consumer.pending = Handed(self.queue.id, list(offsets), slots, attempts)
         else:
@@ -432,6 +455,9 @@ class Dispatcher:
             if handed is None:
                 continue
             consumer.pending = None
+            if consumer.ended:
+                self.return_handed(consumer, handed)
+                continue
             if consumer.spec.lease_ms is not None:
                 self._lease(consumer, handed, consumer.spec.lease_ms)
                 continue
@@ -464,12 +490,12 @@ class Dispatcher:
         self._fetching = False
         self.pump()
 
-    def _ask_mark(self) -> None:
-        """Have the dispatch mark moved ahead, unless that is under way."""
-        wanted = self.ready.beyond() + MARK_AHEAD
-        if wanted >= self._mark_asked + MARK_AHEAD - MARK_RENEW:
-            self._mark_asked = wanted
-            self._port.propose_mark(self.queue.id, self.group, wanted)
+    def _ask_mark(self, level: int) -> None:
+        """Have the dispatch mark of a level moved ahead, unless that is under way."""
+        wanted = self.ready.beyond(level) + MARK_AHEAD
+        if wanted >= self._mark_asked[level] + MARK_AHEAD - MARK_RENEW:
+            self._mark_asked[level] = wanted
+            self._port.propose_mark(self.queue.id, self.group, level, wanted)
 
     # --- Time and overflow ------------------------------------------------------------------
 
@@ -502,11 +528,13 @@ class Dispatcher:
             at = run.end
 
     def _drop_excess(self, ready_max: int) -> None:
-        while (excess := self.ready.count - ready_max) > 0:
-            taken = self.ready.take(self.queue.index.tail, excess)
-            if taken is None:
-                return
-            self._propose(Settlement.DEAD_LETTER, Reason.OVERFLOW, taken[1], urgent=True)
+        tail = self.queue.index.tail
+        for level in range(self.ready.levels):
+            while (excess := self.ready.count - ready_max) > 0:
+                taken = self.ready.take(level, tail, excess)
+                if taken is None:
+                    break
+                self._propose(Settlement.DEAD_LETTER, Reason.OVERFLOW, taken[1], urgent=True)
 
     def _deadline_ms(self, run: Run, offset: int) -> int | None:
         """Log time at which a message expires; None: never."""

@@ -22,6 +22,7 @@ from ..limits import RESULTS_KEPT_PER_CLIENT
 from ..log import entry as entries
 from ..model import (
     DeadLetter,
+    GroupOptions,
     QueueRef,
     Reason,
     Route,
@@ -33,7 +34,7 @@ from ..model import (
 from . import commands
 from .commands import Command
 from .progress import Progress, acked_by_all
-from .runs import Feature, columns_of, features_of
+from .runs import U32_MAX, Feature, columns_of, features_of
 from .state import ClientResults, GroupState, OutboxItem, QueueState, RouterState, TopicState
 
 
@@ -340,7 +341,9 @@ class Machine:
             if target is not None:
                 for start, stop in list(progress.unacked(first, end)):
                     self._to_outbox(queue, target, progress, start, stop, reason)
-                progress.ack(first, end)
+                fresh = progress.ack(first, end)
+                if self._outbox_has_own_reference(queue):
+                    self._release(queue, progress, fresh)
             else:
                 self._release(queue, progress, progress.ack(first, end))
         queue.forget()
@@ -373,9 +376,15 @@ class Machine:
                     progress.failures(start),
                 )
                 start += 1
-            if len(queue.groups) > 1:
+            if self._outbox_has_own_reference(queue):
                 self._retention.retain(state.group, index, count)
         self._observer.outbox_grew()
+
+    @staticmethod
+    def _outbox_has_own_reference(queue: QueueState) -> bool:
+        """Whether others may hold a dead letter's message too; else its one reference goes over
+        to the outbox."""
+        return len(queue.groups) > 1 or queue.topic.options.kind is TopicKind.STREAM
 
     def _release(
         self, queue: QueueState, progress: Progress, ranges: Sequence[tuple[int, int]]
@@ -393,20 +402,34 @@ class Machine:
                     release(group, index, count)
 
     def _mark(self, body: bytes) -> None:
-        ident, name, offset = commands.decode_mark(body)
+        ident, name, level, offset = commands.decode_mark(body)
         queue = self.state.queues.get(ident)
         progress = queue.groups.get(name) if queue is not None else None
-        if queue is not None and progress is not None and offset > progress.mark:
-            progress.mark = offset
+        if queue is not None and progress is not None and progress.set_mark(level, offset):
             self._observer.marked(queue, name)
 
-    def _leader_start(self, _command: commands.LeaderStart) -> None:
+    def _leader_start(self, command: commands.LeaderStart) -> None:
+        if command.clean:
+            return
         for queue in self.state.queues.values():
             for progress in queue.groups.values():
-                end = min(progress.mark, queue.index.tail)
-                for start, stop in list(progress.unacked(progress.floor, end)):
-                    for offset in range(start, stop):
+                for level, mark in enumerate(progress.marks):
+                    self._fail_handed_out(queue, progress, level, mark)
+
+    def _fail_handed_out(
+        self, queue: QueueState, progress: Progress, level: int, mark: int
+    ) -> None:
+        """Count a failed delivery of every unacked message of a level below its mark."""
+        single = queue.topic.options.priority_max == 0
+        start, end = max(progress.floor, queue.index.head), min(mark, queue.index.tail)
+        while start < end:
+            run = queue.index.find(start)
+            stop = min(run.end, end)
+            for low, high in list(progress.free(start, stop)):
+                for offset in range(low, high):
+                    if single or run.value(Feature.PRIORITY, offset) == level:
                         progress.failed(offset)
+            start = stop
 
     def _purge(self, command: commands.Purge) -> int:
         queue = self.state.queues.get(command.queue)
@@ -494,8 +517,8 @@ class Machine:
             topic.options = command.options
             topic.groups = {**topic.groups, **command.groups}
         else:
-            ident = TopicId(state.group << 32 | state.next_topic)
-            state.next_topic += 1
+            ident = command.ident
+            state.next_topic = max(state.next_topic, (ident & U32_MAX) + 1)
             refs = tuple(
                 QueueRef(queue_id(ident, number), RaftGroup(group))
                 for number, group in enumerate(command.placement)
@@ -544,9 +567,7 @@ class Machine:
                 continue
             for name, options in topic.groups.items():
                 if name not in queue.groups:
-                    first = max(queue.trimmed, queue.index.head)
-                    latest = options.start is Start.LATEST
-                    queue.groups[name] = Progress(queue.index.tail if latest else first)
+                    queue.groups[name] = _joining(queue, options)
         self._observer.queues_changed(topic)
 
     def _delete_topic(self, command: commands.DeleteTopic) -> bool:
@@ -614,6 +635,19 @@ class Machine:
         router.version += 1
         self._observer.route_changed(router, command.route, removed=True)
         return True
+
+
+def _joining(queue: QueueState, options: GroupOptions) -> Progress:
+    """Progress of a group that joins: what nobody needs any more counts as acked by it."""
+    if options.start is Start.LATEST:
+        return Progress(queue.index.tail)
+    progress = Progress(max(queue.trimmed, queue.index.head))
+    at = progress.floor
+    for start, end in queue.needed():
+        progress.ack(at, start)
+        at = end
+    progress.ack(at, queue.index.tail)
+    return progress
 
 
 def _forgotten(sequence: int) -> KernelError:

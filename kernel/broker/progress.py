@@ -5,8 +5,8 @@ offsets, attempts are kept for messages that failed at least once, and a page ex
 something in it differs from "new" (so that nothing here grows with the backlog). Durable state:
 part of snapshots and of the state hash.
 
-`mark` is the dispatch mark: messages at or above it were never handed to a push consumer
-(DESIGN.md 4 "Ack durability").
+A dispatch mark, one per priority level, says how far the level was handed to push consumers:
+messages of the level at or above it never were (DESIGN.md 4 "Ack durability").
 """
 
 from __future__ import annotations
@@ -39,17 +39,34 @@ class ProgressPage:
 class Progress:
     """Ack state of a group in a queue. `end` arguments are exclusive."""
 
-    __slots__ = ("acked_above", "floor", "hidden", "leased", "mark", "pages")
+    __slots__ = ("_marks", "acked_above", "floor", "hidden", "leased", "pages")
 
     def __init__(self, floor: int = 0) -> None:
         self.floor = floor
-        self.mark = floor
+        self._marks = [floor]
         self.pages: dict[int, ProgressPage] = {}
         self.acked_above = 0
         self.leased = 0
         """Messages under a timed lease."""
         self.hidden = 0
         """Messages given back with a delay that has not passed."""
+
+    def mark(self, level: int = 0) -> int:
+        """Dispatch mark of a priority level."""
+        return self._marks[level] if level < len(self._marks) else 0
+
+    def set_mark(self, level: int, offset: int) -> bool:
+        """Move the mark of a level ahead; whether it moved."""
+        while len(self._marks) <= level:
+            self._marks.append(0)
+        moved = offset > self._marks[level]
+        self._marks[level] = max(offset, self._marks[level])
+        return moved
+
+    @property
+    def marks(self) -> list[int]:
+        """The marks of the levels that have one."""
+        return list(self._marks)
 
     def is_acked(self, offset: int) -> bool:
         """Whether the group is done with a message."""

@@ -117,20 +117,16 @@ class Ready:
                 self._withheld[page] = bits ^ gone
         self._withheld_ahead = self._count_withheld(self._cursors[0], tail)
 
-    def beyond(self) -> int:
-        """Lowest offset that the cursors have not passed: fresh messages start here."""
-        return min(self._cursors)
+    def beyond(self, level: int) -> int:
+        """Offset up to which a level has been handed out: its fresh messages start here."""
+        return self._cursors[level]
 
-    def take(self, limit: int, count: int) -> tuple[Run, Sequence[int]] | None:
-        """The next up to `count` ready messages of one run, now handed out; None if there is
-        none. Fresh ones only below offset `limit`."""
-        for level in range(self.levels - 1, -1, -1):
-            if self._returned[level]:
-                return self._take_returned(self._returned[level], count)
-            fresh = self._take_fresh(level, limit, count)
-            if fresh is not None:
-                return fresh
-        return None
+    def take(self, level: int, limit: int, count: int) -> tuple[Run, Sequence[int]] | None:
+        """The next up to `count` ready messages of a level that lie in one run, now handed out;
+        None if there is none. Fresh ones only below offset `limit`."""
+        if self._returned[level]:
+            return self._take_returned(self._returned[level], count)
+        return self._take_fresh(level, limit, count)
 
     def peek(self, level: int) -> tuple[Run, int] | None:
         """The message of a level that is next, left where it is; None if there is none."""
@@ -158,14 +154,18 @@ class Ready:
         return run, offsets
 
     def _take_fresh(self, level: int, limit: int, count: int) -> tuple[Run, Sequence[int]] | None:
-        start = self._cursors[level]
-        end = min(limit, self._index.tail)
-        for run, offsets in self._stretches(level, start, end):
-            taken = offsets[:count]
+        start, tail = self._cursors[level], self._index.tail
+        for run, offsets in self._stretches(level, start, tail):
+            if offsets[0] >= limit:
+                self._move_cursor(level, offsets[0])
+                return None
+            taken = offsets[: min(count, limit - offsets[0])]
+            if taken[-1] >= limit:
+                taken = [offset for offset in taken if offset < limit]
             self._move_cursor(level, taken[-1] + 1)
             return run, taken
-        if end > start:
-            self._move_cursor(level, end)
+        if tail > start:
+            self._move_cursor(level, tail)
         return None
 
     def _move_cursor(self, level: int, to: int) -> None:
@@ -217,8 +217,8 @@ class Ready:
 
 def _of_level(run: Run, offsets: Sequence[int], level: int) -> Sequence[int]:
     """Those of a run's offsets that have the priority `level`."""
-    if not run.features & Feature.PRIORITY or run.columns is None:
+    if not run.features & Feature.PRIORITY:
         return offsets if level == 0 else ()
     column = run.columns[Feature.PRIORITY]
-    shift = run.skip - run.first
+    shift = run.at - run.first
     return [offset for offset in offsets if column[offset + shift] == level]

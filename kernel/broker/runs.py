@@ -1,15 +1,16 @@
 """Index of a queue: where its messages lie in the log, by runs.
 
 A run is a stretch of offsets whose messages are consecutive slots of one Raft entry: what one
-batch brought to the queue. One run costs 30 bytes whatever its length, so that the index of a
+batch brought to the queue. One run costs 34 bytes whatever its length, so that the index of a
 busy queue is small and appending to it costs nothing per message; the worst case, one message an
-entry, is 30 bytes a message (ADR 0002).
+entry, is 34 bytes a message (ADR 0004).
 
     page: up to 256 runs in columns
-    first offset u64 | log index u64 | log time ms u64 | first slot u32 | features u16
+    first offset u64 | log index u64 | log time ms u64 | first slot u32 | features u16 | extra u32
 
-Messages with a TTL, a delay, a priority, an ordering key or a tag make a run with `features`; such
-a run has one more column, of its messages, for each feature it has:
+Messages with a TTL, a delay, a priority, an ordering key or a tag make a run with `features`. The
+values of such runs stand in further columns of the page, one per feature that any of its runs has,
+message by message; `extra` is where the run's values begin in each:
 
     priority u8 | ttl ms u32 | delay ms u32 | key hash u64 | tag hash u32
 
@@ -100,21 +101,22 @@ class Run:
     """Slot of `first` in log entry `index`."""
     time_ms: int
     features: int
-    columns: dict[int, array[int]] | None
-    skip: int
-    """Position of `first` in the columns."""
+    columns: dict[int, array[int]]
+    """Columns of the page."""
+    at: int
+    """Position of `first` in them."""
 
     def value(self, feature: Feature, offset: int) -> int:
         """A message's value of a feature; 0 if it has none."""
-        if not self.features & feature or self.columns is None:
+        if not self.features & feature:
             return 0
-        return self.columns[feature][self.skip + offset - self.first]
+        return self.columns[feature][self.at + offset - self.first]
 
 
 class RunPage:
     """Columns of up to RUNS_PER_PAGE runs. A run ends where the next one begins."""
 
-    __slots__ = ("columns", "features", "first", "index", "slot", "time_ms")
+    __slots__ = ("columns", "extra", "features", "first", "index", "slot", "time_ms", "values")
 
     def __init__(self) -> None:
         self.first = array("Q")
@@ -122,43 +124,53 @@ class RunPage:
         self.time_ms = array("Q")
         self.slot = array("I")
         self.features = array("H")
-        self.columns: dict[int, dict[int, array[int]]] | None = None
-        """Columns of the runs with features, by first offset."""
+        self.extra = array("I")
+        self.columns: dict[int, array[int]] = _NO_COLUMNS
+        """Values of the runs with features, by feature."""
+        self.values = 0
+        """Length of every column."""
+
+    def add_values(self, count: int, columns: dict[int, array[int]]) -> None:
+        """Append the values of a run's `count` messages to the page's columns."""
+        if not self.columns:
+            self.columns = {}
+        for feature, kind, _ in _COLUMNS:
+            if feature in columns and feature not in self.columns:
+                self.columns[int(feature)] = array(kind, bytes(self.values * array(kind).itemsize))
+            column = self.columns.get(feature)
+            if column is not None:
+                column.extend(columns.get(feature) or array(kind, [0]) * count)
+        self.values += count
 
     def dump(self) -> bytes:
         """The page as `load` takes it."""
-        columns = {
-            first: {feature: column.tobytes() for feature, column in each.items()}
-            for first, each in (self.columns or {}).items()
-        }
-        plain = [
-            each.tobytes()
-            for each in (self.first, self.index, self.time_ms, self.slot, self.features)
-        ]
+        plain = [each.tobytes() for each in self._plain()]
+        columns = {feature: column.tobytes() for feature, column in self.columns.items()}
         return msgspec.msgpack.encode((plain, columns))
+
+    def _plain(self) -> tuple[array[int], ...]:
+        return (self.first, self.index, self.time_ms, self.slot, self.features, self.extra)
 
     @staticmethod
     def load(data: bytes) -> RunPage:
         """A page from `dump`. Raises ValueError (msgspec's included) if it is none."""
         plain, columns = _decoder.decode(data)
         page = RunPage()
-        for column, each in zip(
-            (page.first, page.index, page.time_ms, page.slot, page.features), plain, strict=True
-        ):
+        for column, each in zip(page._plain(), plain, strict=True):
             column.frombytes(each)
         if columns:
-            kinds = {feature: kind for feature, kind, _ in _COLUMNS}
+            kinds = {int(feature): kind for feature, kind, _ in _COLUMNS}
             page.columns = {
-                first: {
-                    feature: array(kinds[Feature(feature)], each)
-                    for feature, each in entry.items()
-                }
-                for first, entry in columns.items()
+                feature: array(kinds[feature], each) for feature, each in columns.items()
             }
+            page.values = len(next(iter(page.columns.values())))
         return page
 
 
-_decoder = msgspec.msgpack.Decoder(tuple[list[bytes], dict[int, dict[int, bytes]]])
+_NO_COLUMNS: dict[int, array[int]] = {}
+"""Shared by the pages without any; never changed."""
+
+_decoder = msgspec.msgpack.Decoder(tuple[list[bytes], dict[int, bytes]])
 
 
 class RunIndex:
@@ -205,12 +217,11 @@ class RunIndex:
         page.time_ms.append(time_ms)
         page.slot.append(slot)
         page.features.append(sum(columns) if columns else 0)
+        page.extra.append(page.values)
         if columns:
             self.delays = self.delays or Feature.DELAY in columns
             self.ttls = self.ttls or Feature.TTL in columns
-            if page.columns is None:
-                page.columns = {}
-            page.columns[first] = columns
+            page.add_values(count, columns)
         return first
 
     def _end(self, at: int, run: int) -> int:
@@ -227,17 +238,16 @@ class RunIndex:
         at = bisect_right(self._firsts, offset) - 1
         page = self._pages[at]
         run = bisect_right(page.first, offset) - 1
-        first = page.first[run]
-        features = page.features[run]
+        behind = offset - page.first[run]
         return Run(
             offset,
             self._end(at, run),
             page.index[run],
-            page.slot[run] + offset - first,
+            page.slot[run] + behind,
             page.time_ms[run],
-            features,
-            page.columns[first] if features and page.columns is not None else None,
-            offset - first,
+            page.features[run],
+            page.columns,
+            page.extra[run] + behind,
         )
 
     def first_since(self, time_ms: int) -> int:

@@ -51,7 +51,7 @@ class ProgressRecord(msgspec.Struct, frozen=True, array_like=True):
     """One group's progress: pages as (number, acked bits, attempts, leased bits, leases)."""
 
     floor: int
-    mark: int
+    marks: list[int]
     pages: list[tuple[int, bytes, dict[int, int], bytes, list[tuple[int, int, int]]]]
 
 
@@ -193,7 +193,7 @@ def _queue_record(queue: QueueState) -> QueueRecord:
     groups = {
         name: ProgressRecord(
             progress.floor,
-            progress.mark,
+            progress.marks,
             [
                 (
                     number,
@@ -292,7 +292,8 @@ def _restore(state: GroupState, record: Record) -> None:
 
 def _progress(record: ProgressRecord) -> Progress:
     progress = Progress(record.floor)
-    progress.mark = record.mark
+    for level, mark in enumerate(record.marks):
+        progress.set_mark(level, mark)
     for number, acked, attempts, leased, leases in record.pages:
         page = progress.pages[number] = ProgressPage()
         page.acked = int.from_bytes(acked, "little")

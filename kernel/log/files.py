@@ -66,7 +66,7 @@ def read_all(disk: Disk, name: str) -> bytes | None:
 
 
 def replace_file(disk: Disk, name: str, content: bytes) -> None:
-    """Durably replace a file of the root directory: after a crash it is the old or the new one.
+    """Durably replace a file: after a crash it is the old or the new one.
 
     Blocking (four disk operations, two of them syncs); OSError. A temporary file left by an
     earlier crash is overwritten: formats carry their own length and checksum.
@@ -79,4 +79,5 @@ def replace_file(disk: Disk, name: str, content: bytes) -> None:
     finally:
         file.close()
     disk.rename(temporary, name)
-    disk.sync_directory(ROOT_DIRECTORY)
+    directory, _slash, _name = name.rpartition("/")
+    disk.sync_directory(directory or ROOT_DIRECTORY)

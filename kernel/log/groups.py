@@ -23,15 +23,20 @@ class GroupLog:
     def append(self, index: int, term: int) -> None:
         """Entry `index` follows (index = last + 1) or replaces what stood there and behind."""
         if index <= self.last_index:
-            while len(self._firsts) > 1 and self._firsts[-1] >= index:
-                self._firsts.pop()
-                self._terms.pop()
-            self.last_term = self._terms[-1]
+            self.cut(index)
         self.last_index = index
         if term != self.last_term:
             self.last_term = term
             self._firsts.append(index)
             self._terms.append(term)
+
+    def cut(self, index: int) -> None:
+        """Forget the entries from `index` on."""
+        while len(self._firsts) > 1 and self._firsts[-1] >= index:
+            self._firsts.pop()
+            self._terms.pop()
+        self.last_index = index - 1
+        self.last_term = self._terms[-1]
 
     def term(self, index: int) -> int:
         """Term of an entry from the last checkpoint on; 0 below it and beyond the end."""

@@ -121,7 +121,10 @@ class Locations:
 
         Hot: once per entry and loop turn that settles messages of it.
         """
-        chunk = self._chunk(group, index)
+        chunks = self._groups.get(group)
+        chunk = chunks.get(index >> CHUNK_SHIFT) if chunks is not None else None
+        if chunk is None:
+            raise JournalError(f"entry {index} of group {group} is not in the journal")
         slot = index & CHUNK_MASK
         live = chunk.live[slot]
         left = live - references

@@ -45,6 +45,11 @@ from .segment import (
 )
 from .segment_reader import SegmentReader
 
+_ENTRY = int(RecordType.ENTRY)
+_BATCH_END = int(RecordType.BATCH_END)
+_PAD = int(RecordType.PAD)
+_REWRITE = int(RecordType.REWRITE)
+
 
 def segment_numbers(disk: Disk) -> list[int]:
     """Numbers of the segment files that exist, rising."""
@@ -182,6 +187,7 @@ class Scan:
         the end of the journal.
         """
         segment = self.locations.segments.get(number) or self._segment(number)
+        start = offset
         if offset != HEADER_PAGE_BYTES:
             segment.headers = None
         cut = self._cuts.get(number)
@@ -192,17 +198,19 @@ class Scan:
                 if header.sequence != self.next_sequence and not anything_goes:
                     break
                 anything_goes = False
-                self._reached(segment, at + header.padded)
                 if segment.headers is not None:
                     segment.headers += reader.header_bytes(at)
-                body = reader.body(at, header) if header.type != RecordType.ENTRY else b""
+                body = reader.body(at, header) if header.type != _ENTRY else b""
                 self._accept(Place(number, at, header), body)
                 offset = at + header.padded
-                if header.type == RecordType.PAD:
+                if header.type == _PAD:
+                    self._reached(segment, offset)
                     self._seal(segment)
                     return None, decode_number(body)
-            if cut is not None and offset >= cut.offset:
+            at_cut = cut is not None and offset >= cut.offset
+            if offset > start or at_cut:
                 self._reached(segment, offset)
+            if cut is not None and at_cut:
                 self._seal(segment)
                 return None, cut.next
             place = self._problem(number, offset, reader, bounded=bounded)
@@ -344,19 +352,20 @@ class Scan:
             # A batch is begun only when the one before it is synced.
             self.proven_sequence = max(self.proven_sequence, self.next_sequence - 1)
             self.unproven = []
-        self._batch_ended = header.type == RecordType.BATCH_END
+        kind = header.type
+        self._batch_ended = kind == _BATCH_END
         self.next_sequence = header.sequence + 1
         self.records += 1
-        if header.type == RecordType.ENTRY:
+        if kind == _ENTRY:
             self._entry(place)
-        elif header.type == RecordType.REWRITE:
+        elif kind == _REWRITE:
             self._rewrite(place)
         elif body is not None:
             self._control(place, body)
         if body is not None:
             if self._batch_first is None:
                 self._batch_first = header.sequence
-            if header.type not in (RecordType.BATCH_END, RecordType.PAD):
+            if kind not in (_BATCH_END, _PAD):
                 self._counts[header.group] = self._counts.get(header.group, 0) + 1
             if header.sequence > self.proven_sequence:
                 self.unproven.append(place)
@@ -365,13 +374,16 @@ class Scan:
         header = place.header
         log = self.group(header.group)
         index = header.log_index
-        if index > self._marks.get(header.group, 0):
-            if index > log.last_index + 1:
-                why = f"entry {log.last_index + 1} is missing before entry {index}"
-                self.damaged.setdefault(header.group, why)
-                return
-            if index <= log.last_index:
-                self.locations.truncate(header.group, index)
+        mark = self._marks.get(header.group, 0)
+        if index > log.last_index + 1:
+            why = f"entry {log.last_index + 1} is missing before entry {index}"
+            self.damaged.setdefault(header.group, why)
+            return
+        if log.last_index >= max(index, mark + 1):
+            # It replaces what stood there and behind; what a snapshot has applied stays.
+            self.locations.truncate(header.group, max(index, mark + 1))
+            log.cut(max(index, mark + 1))
+        if index > mark:
             log.append(index, header.term)
         position = pack_position(place.segment, place.offset)
         self.locations.place(header.group, index, position, header.length)

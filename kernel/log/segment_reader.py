@@ -74,13 +74,16 @@ class SegmentReader:
 
         Slow where there is much that is neither zero nor a record: 2 s for 64 MiB.
         """
-        while (candidate := self._next_not_zero(offset)) is not None:
-            header = self.record(candidate)
-            if header is None or header.sequence <= above:
-                offset = candidate + 8
-            else:
-                yield candidate, header
-                offset = candidate + header.padded
+        while True:
+            header = self.record(offset)
+            if header is not None and header.sequence > above:
+                yield offset, header
+                offset += header.padded
+                continue
+            candidate = self._next_not_zero(offset + 8)
+            if candidate is None:
+                return
+            offset = candidate
 
     def may_be_torn(self, offset: int) -> bool:
         """Whether the unreadable record at `offset` can be a write that power loss cut short.

@@ -27,6 +27,7 @@ from ..origins import Origins
 from ..topology import Found, Topology
 from .node import Store
 from .replica import Replica
+from .volatile import VOLATILE_GROUP
 
 IN_FLIGHT_MAX = 256
 """Items of one group on their way at once: bounds memory, and is many syncs deep."""
@@ -44,6 +45,8 @@ class Surroundings(Protocol):
 
     topology: Topology
     origins: Origins
+    outbox_epoch: int
+    """New in every process: volatile outboxes begin at 1 again in each."""
 
 
 class DeadLetterSender:
@@ -88,12 +91,13 @@ class DeadLetterSender:
             ref = topic.queues[message.key_hash % len(topic.queues)]
             parts.setdefault(ref.group, []).append([ref.id, 0, 1, features])
         self._sending[replica.group][item.number] = len(parts)
+        epoch = self._client.outbox_epoch if replica.group == VOLATILE_GROUP else 1
         if not parts:
             self._done(replica, item.number)
         for group, runs in parts.items():
             target = self._store.replica(group)
             target.open.add_publish(
-                (_OUTBOX_CLIENT | replica.group, 1, item.number),
+                (_OUTBOX_CLIENT | replica.group, epoch, item.number),
                 runs,
                 [len(letter)],
                 [letter],

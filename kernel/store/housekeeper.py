@@ -125,7 +125,12 @@ class Housekeeper:
         journal = self._journal.statistics()
         return journal.bytes_on_disk > max(SPARSE_BYTES_MIN, SPARSE_FACTOR * journal.live_bytes)
 
-    def _run(self, job: Callable[[], None], done: Callable[[], None]) -> None:
+    def _run(
+        self,
+        job: Callable[[], None],
+        done: Callable[[], None],
+        failed: Callable[[], None] | None = None,
+    ) -> None:
         self._busy = True
 
         def finished(error: BaseException | None) -> None:
@@ -134,6 +139,8 @@ class Housekeeper:
                 self.failures += 1
                 self._paused_until = self._loop.time() + RETRY_SECONDS
                 self._check_space()
+                if failed is not None:
+                    failed()
                 return
             done()
             self.poke()
@@ -224,7 +231,12 @@ class Housekeeper:
             self._rewriting = {}
             self._store.write_soon()
 
-        self._run(part.run, read)
+        self._run(part.run, read, lambda: self._abandon(job))
+
+    def _abandon(self, job: RewriteJob) -> None:
+        """The segment does not read: leave it as it is, go on with the rest."""
+        self._journal.abandon_rewrite(job)
+        self._rewrite = None
 
 
 def remove_others(disk: Disk, keep: set[str]) -> None:

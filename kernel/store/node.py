@@ -128,15 +128,15 @@ class Store:
         """Call `action` after every commit (housekeeping)."""
         self._after_write = action
 
-    async def start(self, listener: Listener) -> None:
+    async def start(self, listener: Listener, *, clean: bool = False) -> None:
         """Become leader of every group: raise and sync its term, return what had been handed
-        out, then serve."""
+        out (unless the last run ended in order), then serve."""
         self._listener = listener
         started: list[asyncio.Future[object]] = []
         for durable in self._groups.values():
             durable.core.campaign()
             future: asyncio.Future[object] = self._loop.create_future()
-            start = commands.LeaderStart(self._node)
+            start = commands.LeaderStart(self._node, clean)
             durable.replica.propose(start, (0, 0, 0), future.set_result)
             started.append(future)
         await asyncio.gather(*started)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from ..broker import commands
 from ..client import LeaseVerb, Settlement
 from ..ids import QueueId
-from ..limits import ENTRY_BATCHES_MAX, ENTRY_BYTES_MAX, ENTRY_SLOTS_MAX
+from ..limits import BATCH_COMMANDS_MAX, ENTRY_BATCHES_MAX, ENTRY_BYTES_MAX, ENTRY_SLOTS_MAX
 from ..log import entry as entries
 from ..model import Reason
 
@@ -80,7 +80,8 @@ class OpenEntry:
     def add_control(
         self, change: commands.Control, identity: tuple[int, int, int], done: Completion | None
     ) -> None:
-        """An administrative command."""
+        """An administrative command: behind the settlements that came before it."""
+        self._close_settled()
         self._room()
         batch = entries.Batch(*identity, (commands.encode_control(change),))
         self._batches.append(entries.encode_batch(batch))
@@ -114,9 +115,9 @@ class OpenEntry:
         self._batches.append(entries.encode_batch(entries.Batch(*identity, own)))
         self._waiting.append(done)
 
-    def add_mark(self, queue: QueueId, group: str, offset: int) -> None:
+    def add_mark(self, queue: QueueId, group: str, level: int, offset: int) -> None:
         """A dispatch mark."""
-        self._add_own(commands.Command.MARK, commands.encode_mark(queue, group, offset), None)
+        self._add_own(commands.Command.MARK, commands.encode_mark(queue, group, level, offset), None)
 
     def add_settled(
         self,
@@ -138,6 +139,7 @@ class OpenEntry:
     def wait(self, done: Completion) -> None:
         """Call `done` once everything added so far is applied."""
         self._close_settled()
+        self._room()
         batch = entries.Batch(0, 0, 0, ())
         self._batches.append(entries.encode_batch(batch))
         self._waiting.append(done)
@@ -166,8 +168,10 @@ class OpenEntry:
         ]
         self._settled = {}
         self.settled_count = 0
-        self._batches.append(entries.encode_batch(entries.Batch(0, 0, 0, own)))
-        self._waiting.append(None)
+        for at in range(0, len(own), BATCH_COMMANDS_MAX):
+            batch = entries.Batch(0, 0, 0, own[at : at + BATCH_COMMANDS_MAX])
+            self._batches.append(entries.encode_batch(batch))
+            self._waiting.append(None)
 
     def _close(self) -> None:
         self._close_settled()

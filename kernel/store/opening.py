@@ -88,7 +88,7 @@ class LocalStore:
 
     async def start(self) -> None:
         """Lead every group, then serve."""
-        await self.client.start()
+        await self.client.start(clean=self.clean)
         self.housekeeper.start()
 
     async def stop(self) -> None:
@@ -108,7 +108,9 @@ def recover(
     checkpoint = Checkpoint.read(disk)
     journal, recovered = Journal.recover(disk, options, checkpoint)
     states: dict[RaftGroup, GroupState] = {}
-    for number in range(data_groups + 1):
+    # Every group has at least its leader's first entry: a store keeps the number it began with.
+    known = max((*recovered.last, *recovered.checkpoint.groups), default=data_groups)
+    for number in range(known + 1):
         states[RaftGroup(number)] = GroupState(RaftGroup(number))
     for number, mark in recovered.checkpoint.groups.items():
         if mark.snapshot:
@@ -141,7 +143,7 @@ def open_store(
     """Recover a data directory and build the store over it; then `await start()`.
 
     `fatal` is called with a sentence and the error when the process must end (a failed sync).
-    `reserve_bytes`: free space below which new messages are refused (default: DESIGN.md 4).
+    `data_groups` is for a new store; an old one keeps its number. `reserve_bytes`: free space below which new messages are refused (default: DESIGN.md 4).
     """
     if not 1 <= data_groups <= DATA_GROUPS_MAX:
         raise ValueError(f"data_groups must be 1 to {DATA_GROUPS_MAX}")

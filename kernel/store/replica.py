@@ -215,9 +215,9 @@ class Replica(Observer):
         self.open.add_changes(identity, queue, group, changes, done)
         self._host.dirty(self, urgent=True)
 
-    def propose_mark(self, queue: QueueId, group: str, offset: int) -> None:
+    def propose_mark(self, queue: QueueId, group: str, level: int, offset: int) -> None:
         """Put a dispatch mark into the open entry."""
-        self.open.add_mark(queue, group, offset)
+        self.open.add_mark(queue, group, level, offset)
         self._host.dirty(self, urgent=True)
 
     def propose(

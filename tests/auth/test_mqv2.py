@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 
@@ -38,9 +37,11 @@ def signed(key_id: str = "AK1", secret: str = "hush-hush", stamp: str = STAMP) -
     )
 
 
-def refusal(call: Callable[[], object]) -> AuthCode:
+def refusal(
+    check: MqV2Verifier, authorization: str | None, stamp: str | None, now_ms: int = 0
+) -> AuthCode:
     with pytest.raises(AuthError) as caught:
-        call()
+        check.verify(authorization, stamp, now_ms)
     assert "hush-hush" not in caught.value.message
     return caught.value.code
 
@@ -67,22 +68,19 @@ def test_a_wrong_secret_key_time_or_signature_is_bad_credentials() -> None:
         (signed(), "20261121T103001Z"),
         (signed()[:-1] + ("0" if signed()[-1] != "0" else "1"), STAMP),
     ):
-        call = lambda a=authorization, s=stamp: verifier().verify(a, s, 0)  # noqa: E731
-        assert refusal(call) is AuthCode.BAD_CREDENTIALS
+        assert refusal(verifier(), authorization, stamp) is AuthCode.BAD_CREDENTIALS
 
 
 def test_a_client_without_credentials_is_asked_to_sign_in() -> None:
     empty = signed(key_id="", secret="")
-    for authorization in (None, "", empty):
-        call = lambda a=authorization: verifier().verify(a, STAMP, 0)  # noqa: E731
-        assert refusal(call) is AuthCode.BAD_CREDENTIALS
+    for authorization in (None, "", "MQv2-HMAC-SHA1", empty):
+        assert refusal(verifier(), authorization, STAMP) is AuthCode.BAD_CREDENTIALS
 
 
 @pytest.mark.parametrize(
     "authorization",
     [
         "Basic Zm9v",
-        "MQv2-HMAC-SHA1",
         signed().replace("SHA1", "SHA256"),
         signed() + ", Credential=AK9",
         signed()[:-1],
@@ -92,14 +90,12 @@ def test_a_client_without_credentials_is_asked_to_sign_in() -> None:
     ],
 )
 def test_a_header_of_another_form_is_refused(authorization: str) -> None:
-    with pytest.raises(AuthError):
-        verifier().verify(authorization, STAMP, 0)
+    assert refusal(verifier(), authorization, STAMP) is AuthCode.INVALID_ARGUMENT
 
 
 @pytest.mark.parametrize("stamp", [None, ""])
 def test_a_signature_over_no_time_is_refused(stamp: str | None) -> None:
-    call = lambda: verifier().verify(signed(stamp=""), stamp, 0)  # noqa: E731
-    assert refusal(call) is AuthCode.INVALID_ARGUMENT
+    assert refusal(verifier(), signed(stamp=""), stamp) is AuthCode.INVALID_ARGUMENT
 
 
 def test_any_time_is_accepted_without_a_window() -> None:
@@ -115,15 +111,16 @@ def test_local_time_of_any_zone_is_inside_the_narrowest_window(hours: int) -> No
 
 def test_a_time_outside_the_window_or_no_time_at_all_is_refused() -> None:
     check = verifier(skew_ms_max=SKEW_MS_MIN)
-    late = lambda: check.verify(signed(), STAMP, STAMP_MS + SKEW_MS_MIN + 1)  # noqa: E731
-    assert refusal(late) is AuthCode.BAD_CREDENTIALS
+    late_ms = STAMP_MS + SKEW_MS_MIN + 1
+    assert refusal(check, signed(), STAMP, late_ms) is AuthCode.BAD_CREDENTIALS
     for stamp in ("yesterday", "20261321T000000Z", "00001121T103000Z", "20261100T000000Z"):
-        odd = lambda s=stamp: check.verify(signed(stamp=s), s, STAMP_MS)  # noqa: E731
-        assert refusal(odd) is AuthCode.INVALID_ARGUMENT
+        assert refusal(check, signed(stamp=stamp), stamp, STAMP_MS) is AuthCode.INVALID_ARGUMENT
 
 
 def test_a_window_that_honest_clients_miss_cannot_be_set() -> None:
-    assert refusal(lambda: verifier(skew_ms_max=SKEW_MS_MIN - 1)) is AuthCode.INVALID_ARGUMENT
+    with pytest.raises(AuthError) as caught:
+        verifier(skew_ms_max=SKEW_MS_MIN - 1)
+    assert caught.value.code is AuthCode.INVALID_ARGUMENT
 
 
 def test_identify_believes_the_name_and_off_reads_nothing() -> None:
@@ -142,13 +139,10 @@ def test_a_renewed_or_removed_key_is_effective_at_once() -> None:
     assert check.verify(signed(), STAMP, 0)
     renewed = access_key("AK1", "alice", b"another")
     apply(store, Alter(msgspec.structs.replace(renewed, version=1)))
-    assert refusal(lambda: check.verify(signed(), STAMP, 0)) is AuthCode.BAD_CREDENTIALS
+    assert refusal(check, signed(), STAMP) is AuthCode.BAD_CREDENTIALS
     assert check.verify(signed(secret="another"), STAMP, 0)
     apply(store, RemoveAccessKey("AK1"))
-    assert (
-        refusal(lambda: check.verify(signed(secret="another"), STAMP, 0))
-        is AuthCode.BAD_CREDENTIALS
-    )
+    assert refusal(check, signed(secret="another"), STAMP) is AuthCode.BAD_CREDENTIALS
 
 
 def test_the_number_of_prepared_keys_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -151,7 +151,7 @@ def test_a_required_client_certificate_keeps_others_out(tmp_path: Path) -> None:
     assert caught.value.code is AuthCode.DAMAGED
 
 
-def test_an_encrypted_key_is_refused_without_asking_the_terminal(tmp_path: Path) -> None:
+def test_an_encrypted_key_is_refused(tmp_path: Path) -> None:
     files = open_loopback_certificate(tmp_path, NOW)
     key = serialization.load_pem_private_key(files.private_key.read_bytes(), password=None)
     encrypted = tmp_path / "encrypted.key"

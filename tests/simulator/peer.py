@@ -22,7 +22,14 @@ from kernel.client import (
 )
 from kernel.errors import KernelError
 from kernel.message import HEADER, VERSION
-from kernel.model import DEFAULT_GROUP, DEFAULT_TENANT, GroupOptions, Reason, TopicInfo, TopicOptions
+from kernel.model import (
+    DEFAULT_GROUP,
+    DEFAULT_TENANT,
+    GroupOptions,
+    Reason,
+    TopicInfo,
+    TopicOptions,
+)
 from kernel.ports import Clock
 
 ORIGIN = 200

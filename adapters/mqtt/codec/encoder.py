@@ -55,7 +55,7 @@ from adapters.mqtt.codec.properties import (
     encode_properties,
 )
 from adapters.mqtt.codec.reason_codes import FAILURE, V3_SUBSCRIPTION_FAILED, carried_by
-from adapters.mqtt.codec.wire import U16, encode_binary, encode_text, encode_varint
+from adapters.mqtt.codec.wire import U16, encode_binary, encode_text, encode_u16, encode_varint
 from adapters.mqtt.limits import PACKET_ID_MAX, TEXT_BYTES_MAX
 
 if TYPE_CHECKING:
@@ -182,7 +182,7 @@ def _connect(packet: Connect, level: int) -> _Body:
     parts = [
         encode_text(name),
         bytes((level, flags)),
-        U16.pack(packet.keep_alive_s),
+        encode_u16(packet.keep_alive_s),
         _block(packet.properties, PacketType.CONNECT, level),
         encode_text(packet.client_id),
     ]

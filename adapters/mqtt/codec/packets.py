@@ -144,9 +144,6 @@ class AckRun:
     # Position -> properties, of the few that have any.
     properties: dict[int, Properties] = field(default_factory=dict)
 
-    def __len__(self) -> int:
-        return len(self.packet_ids)
-
 
 @dataclass(frozen=True, slots=True)
 class FilterOptions:

@@ -20,10 +20,10 @@ from adapters.mqtt.codec.errors import LocalProtocolError, MqttError, malformed,
 from adapters.mqtt.codec.packet_types import PacketType
 from adapters.mqtt.codec.reason_codes import ReasonCode
 from adapters.mqtt.codec.wire import (
-    U16,
-    U32,
     encode_binary,
     encode_text,
+    encode_u16,
+    encode_u32,
     encode_varint,
     read_binary,
     read_text,
@@ -123,8 +123,8 @@ class _Kind(NamedTuple):
 
 
 _FLAG = _Kind(_read_flag, _encode_flag)
-_U16 = _Kind(read_u16, U16.pack)
-_U32 = _Kind(read_u32, U32.pack)
+_U16 = _Kind(read_u16, encode_u16)
+_U32 = _Kind(read_u32, encode_u32)
 _VARINT = _Kind(read_varint, encode_varint)
 _TEXT = _Kind(read_text, encode_text)
 _TOPIC = _Kind(_read_topic, encode_text)
@@ -355,9 +355,9 @@ def hop_properties(
     """
     block = b""
     if message_expiry_interval is not None:
-        block += b"\x02" + U32.pack(message_expiry_interval)
+        block += b"\x02" + encode_u32(message_expiry_interval)
     for identifier in subscription_identifiers:
         block += b"\x0b" + encode_varint(identifier)
     if topic_alias:
-        block += b"\x23" + U16.pack(topic_alias)
+        block += b"\x23" + encode_u16(topic_alias)
     return block

@@ -82,6 +82,20 @@ def read_text(data: bytes, position: int, end: int) -> tuple[str, int]:
     return text_of(raw), position
 
 
+def encode_u16(value: int) -> bytes:
+    """0..65,535 in two bytes; raises LocalProtocolError beyond."""
+    if not 0 <= value <= 0xFFFF:
+        raise LocalProtocolError(f"{value} does not fit a two byte integer")
+    return U16.pack(value)
+
+
+def encode_u32(value: int) -> bytes:
+    """0..4,294,967,295 in four bytes; raises LocalProtocolError beyond."""
+    if not 0 <= value <= 0xFFFF_FFFF:
+        raise LocalProtocolError(f"{value} does not fit a four byte integer")
+    return U32.pack(value)
+
+
 def encode_varint(value: int) -> bytes:
     """The shortest form of 0..268,435,455; raises LocalProtocolError beyond."""
     if value < 0x80:

@@ -7,6 +7,7 @@ loaded and a full disk can be asked for.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -57,15 +58,14 @@ class FakeSession:
 
 
 class FakeBatch:
+    uids = itertools.count(1)
+
     def __init__(self, sink: PublishSink) -> None:
         self.sink = sink
         self.tag: object = None
         self.size_bytes = 0
         self.failures: dict[int, KernelError] | None = None
-        self.offsets = None
-        self.duplicates = None
         self.messages: list[tuple[Found, bytes]] = []
-        self._uid = 0
 
     @property
     def count(self) -> int:
@@ -80,8 +80,7 @@ class FakeBatch:
         self.size_bytes += size
 
     def uid(self) -> tuple[int, int]:
-        self._uid += 1
-        return 0x8000, self._uid
+        return 0x8000, next(self.uids)
 
 
 @dataclass

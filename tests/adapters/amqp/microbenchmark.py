@@ -185,7 +185,10 @@ def _handshake() -> float:
 
 def main() -> None:
     rows = [
-        ("publish, one key, confirms: decode, route, rights, stamp, hand over", _publish(1, confirm=True)),
+        (
+            "publish, one key, confirms: all up to the kernel's batch",
+            _publish(1, confirm=True),
+        ),
         ("publish, one key, no confirms", _publish(1, confirm=False)),
         ("publish, 1,000 keys, confirms", _publish(1_000, confirm=True)),
         (

@@ -33,7 +33,7 @@ def test_scan_finds_the_complete_frames_and_leaves_the_rest(
     found = [(kind, channel, chunk[start:end]) for kind, channel, start, end in scan(chunk, 4096)]
     whole = 0
     length = 0
-    for kind, channel, payload in wanted:
+    for _, _, payload in wanted:
         length += len(payload) + 8
         if length <= len(chunk):
             whole += 1

@@ -95,7 +95,7 @@ def test_pamqp_reads_the_same_arguments(kind: type[Method]) -> None:
     oracle = _pamqp_class(kind)
     assert oracle is not None, f"pamqp does not know {kind.wire_name}"
     method = kind(*(_safe_value(domain, name) for name, domain in kind.layout))
-    consumed, channel, decoded = pamqp.frame.unmarshal(encode_method(3, method))
+    _, channel, decoded = pamqp.frame.unmarshal(encode_method(3, method))
     assert isinstance(decoded, oracle)
     assert channel == 3
     theirs = [decoded[attribute] for attribute in oracle.attributes()]

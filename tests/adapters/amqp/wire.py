@@ -192,7 +192,8 @@ class Wire:
             # A close writes at once, without waiting for the end of the turn.
             self.raw = b"".join(self.host.out)
             self.host.out.clear()
-        data, self.raw = self.raw, b""
+        # To a header that is not AMQP's, ours is the answer.
+        data, self.raw = self.raw.removeprefix(PROTOCOL_HEADER), b""
         found: list[tuple[int, Method | Content]] = []
         header: tuple[bytes, int] | None = None
         body = b""

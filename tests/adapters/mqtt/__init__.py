@@ -1,1 +1,1 @@
-"""Tests of the MQTT adapter's sans-I/O half. Docstrings cite the statements of the specification."""
+"""Tests of the MQTT adapter's sans-I/O half; docstrings cite the specification's statements."""

@@ -184,9 +184,7 @@ def from_servers(level: int):
         st.builds(
             Suback, packet_ids, _tuples(suback_codes), properties_of(PacketType.SUBACK, level)
         ),
-        st.builds(
-            Unsuback, packet_ids, unsuback_codes, properties_of(PacketType.UNSUBACK, level)
-        ),
+        st.builds(Unsuback, packet_ids, unsuback_codes, properties_of(PacketType.UNSUBACK, level)),
         st.just(Pingresp()),
     ]
     if five:

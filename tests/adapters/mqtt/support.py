@@ -34,7 +34,7 @@ def decoded(decoder: Decoder, data: bytes) -> list:
     packets: list = []
     decoder.receive(data, packets)
     # The decoder stops behind CONNECT and AUTH.
-    while decoder.buffered_bytes and isinstance(packets[-1], Auth | Connect):
+    while packets and decoder.buffered_bytes and isinstance(packets[-1], Auth | Connect):
         decoder.receive(b"", packets)
     return single(packets)
 

@@ -13,6 +13,7 @@ from adapters.mqtt.codec.packets import (
     Connack,
     Connect,
     Disconnect,
+    FilterOptions,
     Publish,
     Suback,
     Subscribe,
@@ -203,6 +204,9 @@ def test_every_property_is_refused_where_it_does_not_belong():
     [
         Connack(0, False, Properties(topic_alias=1)),
         Connack(0, False, Properties(maximum_qos=2)),
+        Connack(0, False, Properties(receive_maximum=65_536)),
+        Connack(0, False, Properties(maximum_packet_size=2**32)),
+        Connect("c", keep_alive_s=65_536),
         Subscribe(1, ()),
         Unsubscribe(1, ()),
         Subscribe(0, ()),
@@ -223,7 +227,7 @@ def test_what_only_mqtt_5_has_cannot_be_said_before_it():
         encode(Connect("c", level=4, password=b"p"), 4)
     two = Properties(subscription_identifiers=(1, 2))
     with pytest.raises(LocalProtocolError):
-        encode(Subscribe(1, (), two), 5)
+        encode(Subscribe(1, (FilterOptions("a"),), two), 5)
 
 
 def test_a_failure_that_a_packet_has_no_code_for_becomes_the_nearest():

@@ -156,9 +156,7 @@ def test_we_read_what_mqtt5_writes(topic, payload, packet_id, qos):
         payload,
         qos=qos,
         packet_id=packet_id if qos else 0,
-        properties=Properties(
-            message_expiry_interval=9, user_properties=(("a", "b"), ("a", "c"))
-        ),
+        properties=Properties(message_expiry_interval=9, user_properties=(("a", "b"), ("a", "c"))),
     )
 
 

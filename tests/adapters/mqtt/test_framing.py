@@ -15,15 +15,22 @@ from adapters.mqtt.codec.packets import (
     AckRun,
     Auth,
     Connect,
+    FilterOptions,
     Pingreq,
     Publish,
     PublishRun,
     Subscribe,
-    FilterOptions,
 )
 from adapters.mqtt.codec.properties import Properties
 from adapters.mqtt.codec.reason_codes import ReasonCode
-from tests.adapters.mqtt.support import LEVELS, NAMES, client_decoder, decoded, server_decoder, single
+from tests.adapters.mqtt.support import (
+    LEVELS,
+    NAMES,
+    client_decoder,
+    decoded,
+    server_decoder,
+    single,
+)
 
 MALFORMED = ReasonCode.MALFORMED_PACKET
 PROTOCOL_ERROR = ReasonCode.PROTOCOL_ERROR
@@ -95,7 +102,8 @@ def test_another_protocol_is_recognised_by_its_first_byte():
 @pytest.mark.parametrize("size", ["8000", "ffff00", "80808000", "ffffffff7f", "8080808001"])
 def test_a_remaining_length_that_is_not_shortest_or_too_long_is_malformed(size):
     """[MQTT-1.5.5-1]."""
-    assert refused(server_decoder(5), b"\x30" + bytes.fromhex(size)) == MALFORMED
+    for first in (b"\x30", b"\xc0", b"\xe0"):
+        assert refused(server_decoder(5), first + bytes.fromhex(size)) == MALFORMED
 
 
 @pytest.mark.parametrize("level", LEVELS)
@@ -103,6 +111,9 @@ def test_a_packet_of_just_the_maximum_size_is_allowed_and_one_byte_more_is_not(l
     """[MQTT-3.2.2-15]; 0x95 as soon as the header is here, whatever of the body is."""
     data = encode(Publish("t", b"x" * 300), level)
     assert len(decoded(server_decoder(level, len(data)), data)) == 1
+    decoder = server_decoder(level, len(data))
+    assert decoded(decoder, data[:5]) == []
+    assert len(decoded(decoder, data[5:])) == 1
     for known in (3, 100, len(data)):
         decoder = server_decoder(level, len(data) - 1)
         assert refused(decoder, data[:known]) == ReasonCode.PACKET_TOO_LARGE

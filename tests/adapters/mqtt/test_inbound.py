@@ -276,9 +276,7 @@ def test_every_end_of_an_exchange_gives_its_place_back():
 def test_an_exchange_of_an_earlier_connection_takes_no_place():
     connect = Connect("c", clean_start=False)
     config = SessionConfig(receive_maximum=1)
-    session = connected(
-        config=config, connect=connect, session_present=True, received_ids=(7, 8)
-    )
+    session = connected(config=config, connect=connect, session_present=True, received_ids=(7, 8))
     received(session, release(7), release(8))
     session.releases_committed([7, 8])
     session.data_to_send()
@@ -369,7 +367,9 @@ def test_aliases_do_not_outlive_the_connection():
 )
 def test_what_the_server_does_not_offer_ends_the_connection(config, packet, code):
     """[MQTT-3.2.2-11], [MQTT-3.2.2-14]."""
-    [closed] = received(connected(config=config), packet)
+    session = connected(config=config)
+    assert len(received(session, publish())) == 1
+    [closed] = received(session, packet)
     assert closed.reason_code == code
 
 
@@ -389,12 +389,17 @@ def test_the_event_is_the_message_and_nothing_of_the_hop():
     session = connected()
     own = Properties(user_properties=(("b", "1"), ("a", "2")), content_type="x")
     sent = Publish(
-        "t", b"p", 1, True, packet_id=3, properties=Properties(
+        "t",
+        b"p",
+        1,
+        True,
+        packet_id=3,
+        properties=Properties(
             user_properties=own.user_properties,
             content_type="x",
             message_expiry_interval=60,
             topic_alias=4,
-        )
+        ),
     )
     [run] = received(session, encode(sent, 5))
     assert isinstance(run, PublishRun)

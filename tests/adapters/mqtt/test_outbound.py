@@ -43,7 +43,9 @@ def test_one_frame_serves_many_deliveries_each_with_its_identifier(level):
     """[MQTT-2.2.1-4], [MQTT-4.3.2-1], [MQTT-4.3.2-2], [MQTT-2.2.1-2]."""
     session = connected(level)
     shared = frame(1, level=level)
-    session.send_frames([shared, frame(0, level=level), shared, frame(2, level=level)], [5, 6, 7, 8])
+    session.send_frames(
+        [shared, frame(0, level=level), shared, frame(2, level=level)], [5, 6, 7, 8]
+    )
     assert said(session) == [
         Publish("t", b"x", 1, packet_id=1),
         Publish("t", b"x", 0),
@@ -106,9 +108,7 @@ def test_answers_to_deliveries_that_are_no_more_let_the_client_finish():
     assert session.data_to_send() == bytes.fromhex("62 02 0009")
 
 
-@pytest.mark.parametrize(
-    ("qos", "wrong"), [(1, PUBREC), (1, PUBCOMP), (2, PUBACK), (2, PUBCOMP)]
-)
+@pytest.mark.parametrize(("qos", "wrong"), [(1, PUBREC), (1, PUBCOMP), (2, PUBACK), (2, PUBCOMP)])
 @pytest.mark.parametrize("level", LEVELS)
 def test_an_answer_of_the_wrong_kind_is_a_protocol_error(qos, wrong, level):
     """[MQTT-3.3.4-1]."""
@@ -220,9 +220,7 @@ def test_the_server_bounds_its_own_aliases():
 
 
 def resumed(*in_flight: InFlight, level: int = 5, **properties):
-    connect = Connect(
-        "c", level=level, clean_start=False, properties=Properties(**properties)
-    )
+    connect = Connect("c", level=level, clean_start=False, properties=Properties(**properties))
     return connected(connect=connect, session_present=True, in_flight=in_flight)
 
 
@@ -295,6 +293,15 @@ def test_sending_again_keeps_the_order_and_the_window():
         session.resend(2, frame(2))
     assert answer(session, PUBACK, 4) == [DeliveriesCompleted([40])]
     assert [item.packet_id for item in session.resend_list()] == [2]
+
+
+def test_nothing_new_is_sent_before_everything_old():
+    """[MQTT-4.6.0-5]: the old messages are older."""
+    session = resumed(InFlight(1, 10, 1))
+    with pytest.raises(LocalProtocolError):
+        session.send_frames([frame(1)], [2])
+    session.resend(1, frame(1))
+    session.send_frames([frame(1)], [2])
 
 
 def test_a_message_that_is_gone_is_given_up_but_its_qos_2_exchange_is_finished():

@@ -139,6 +139,13 @@ def test_the_messages_own_properties_stay_as_they_came_and_the_hops_are_taken_ou
     assert parse_publish_properties(block.application) == own
 
 
+def test_properties_larger_than_the_kernel_stores_are_refused():
+    large = Properties(user_properties=(("k" * 60_000, "v" * 60_000),) * 3)
+    with pytest.raises(MqttError) as caught:
+        server_decoder(5).receive(encode(Publish("t", b"", properties=large), 5), [])
+    assert caught.value.reason_code == ReasonCode.PACKET_TOO_LARGE
+
+
 def test_hop_properties_stand_before_the_messages_own():
     own = encode_properties(Properties(content_type="t"), PacketType.PUBLISH)[1:]
     hop = hop_properties(9, (3, 200), 2)

@@ -19,7 +19,7 @@ from adapters.mqtt.states import (
 
 
 def reached(table, start) -> set:
-    """The states that `start` leads to; a table's row is (state, input) -> state or (state, ...)."""
+    """The states that `start` leads to; rows are (state, input) -> state or (state, action)."""
     seen = {start}
     while True:
         found = {

@@ -44,7 +44,22 @@ def test_a_filter_that_breaks_a_rule_is_refused(text):
 
 
 @pytest.mark.parametrize(
-    "text", ["#", "+", "/", "//", "+/+", "/+", "+/", "a/#", "+/a/#", "$SYS/#", "$share", "a b/ü", "ü" * 32_767]
+    "text",
+    [
+        "#",
+        "+",
+        "/",
+        "//",
+        "+/+",
+        "/+",
+        "+/",
+        "a/#",
+        "+/a/#",
+        "$SYS/#",
+        "$share",
+        "a b/ü",
+        "ü" * 32_767,
+    ],
 )
 def test_a_filter_that_breaks_no_rule_is_taken_as_it_is(text):
     parsed = parse_filter(text)
@@ -136,8 +151,6 @@ def test_the_dotted_form_swaps_both_ways(mqtt, dotted):
 @given(st.text(max_size=40))
 def test_the_dotted_form_is_its_own_inverse(text):
     assert swap_dotted(swap_dotted(text)) == text
-
-
 
 
 def naive_match(levels: list[str], name: list[str]) -> bool:

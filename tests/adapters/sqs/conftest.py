@@ -1,7 +1,8 @@
-"""A loopback HTTP server around the codecs, for real clients to talk to."""
+"""A loopback HTTP server around the codecs, and a whole service, for real clients to talk to."""
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -13,6 +14,12 @@ from adapters.sqs.errors import SqsError
 from adapters.sqs.http import HttpRequest
 from adapters.sqs.shape_base import Shape
 from adapters.sqs.shapes import Call
+from tests.adapters.sqs.service import (
+    READER_KEY_ID,
+    READER_SECRET,
+    Service,
+    service_in_thread,
+)
 
 REQUEST_ID = "7a62c49f-347e-4fc4-9331-6e8e7a96aa73"
 
@@ -100,3 +107,42 @@ def json_client(loopback: Loopback):
     )
     yield client
     client.close()
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory) -> Iterator[Service]:
+    """One service for a file of tests; `make_queue` gives each its own queues."""
+    with service_in_thread(tmp_path_factory.mktemp("data")) as service:
+        yield service
+
+
+@pytest.fixture
+def sqs(service: Service):
+    client = service.client()
+    yield client
+    client.close()
+
+
+@pytest.fixture
+def reader(service: Service):
+    """A client whose user may receive and inspect only."""
+    client = service.client(READER_KEY_ID, READER_SECRET)
+    yield client
+    client.close()
+
+
+_numbers = itertools.count(1)
+
+
+@pytest.fixture
+def make_queue(sqs):
+    """Creates a queue of a name not used yet, with attributes as they are given; its URL."""
+
+    def make(*, fifo: bool = False, name: str | None = None, **attributes: str) -> str:
+        name = name or f"queue-{next(_numbers)}"
+        if fifo:
+            name += ".fifo"
+            attributes["FifoQueue"] = "true"
+        return sqs.create_queue(QueueName=name, Attributes=attributes)["QueueUrl"]
+
+    return make

@@ -6,20 +6,23 @@ from hypothesis import strategies as st
 
 from adapters.sqs import errors, receipt_handle
 from adapters.sqs.errors import SqsError
-from adapters.sqs.receipt_handle import TOKEN_BYTES_MAX
+from adapters.sqs.receipt_handle import TOKEN_BYTES_MAX, Receipt
+
+TOPICS = st.integers(0, 2**64 - 1)
+TIMES = st.integers(0, 2**32 - 1)
 
 
-@given(st.binary(max_size=TOKEN_BYTES_MAX))
-def test_a_handle_gives_back_its_token(token: bytes) -> None:
-    handle = receipt_handle.encode(token)
+@given(st.binary(max_size=TOKEN_BYTES_MAX), TOPICS, TIMES)
+def test_a_handle_gives_back_what_is_in_it(token: bytes, topic: int, received_s: int) -> None:
+    handle = receipt_handle.encode(token, topic, received_s)
     assert handle.isascii()
     assert len(handle) <= 1024
-    assert receipt_handle.decode(handle) == token
+    assert receipt_handle.decode(handle) == Receipt(token, topic, received_s)
 
 
 @given(st.binary(max_size=60), st.data())
 def test_a_handle_with_one_character_changed_is_refused(token: bytes, data) -> None:
-    handle = receipt_handle.encode(token)
+    handle = receipt_handle.encode(token, 7, 1_795_000_000)
     at = data.draw(st.integers(0, len(handle) - 1))
     other = data.draw(st.characters().filter(lambda c: c != handle[at]))
     with pytest.raises(SqsError):
@@ -43,6 +46,7 @@ def test_a_handle_longer_than_any_is_refused_unread() -> None:
 
 def test_the_format_is_fixed() -> None:
     # Handles outlive a server: clients may hold them for 12 hours and over an upgrade.
-    handle = "AeOLJCB0b2tlbg=="
-    assert receipt_handle.encode(b"token") == handle
-    assert receipt_handle.decode(handle) == b"token"
+    handle = "ASnjpfUAAAABAAAAAmr9icB0b2tlbg=="
+    receipt = Receipt(b"token", 1 << 32 | 2, 1_795_000_768)
+    assert receipt_handle.encode(*receipt) == handle
+    assert receipt_handle.decode(handle) == receipt

@@ -96,7 +96,10 @@ class Store:
 
     def _load(self, recovered: Recovered) -> None:
         for group, held in recovered.checkpoint.groups.items():
-            state = {at: set(slots) for at, slots in self.history.snapshots.get(held.snapshot, {}).items()}
+            state = {
+                at: set(slots)
+                for at, slots in self.history.snapshots.get(held.snapshot, {}).items()
+            }
             self.states[group] = state
             self.applied[group] = held.index
             for index, slots in state.items():
@@ -115,7 +118,9 @@ class Store:
         self.applied[group] = index
 
     def append(self, group: int, body: bytes, term: int = 1) -> int:
-        index = self.journal.last_index(group) + 1
+        return self.append_at(group, self.journal.last_index(group) + 1, body, term)
+
+    def append_at(self, group: int, index: int, body: bytes, term: int) -> int:
         bodies = self.history.bodies.setdefault(group, [])
         del bodies[index - 1 :]
         bodies.append(body)

@@ -112,6 +112,25 @@ def test_a_checkpoint_beyond_the_log_is_refused() -> None:
         store.journal.checkpoint({0: (2, "snap")})
 
 
+def test_what_was_replaced_above_the_mark_does_not_come_back() -> None:
+    """Entries 2 to 4 of term 1, then 2 of term 2, applied: 3 and 4 stand on disk before it."""
+    history = History()
+    store = Store(new_disk(), history)
+    for number in range(1, 5):
+        store.append(0, body_of([b"old %d" % number]))
+        if number == 1:
+            store.commit()
+    store.append_at(0, 2, body_of([b"new 2"]), term=2)
+    store.commit()
+    store.checkpoint()
+    again = Store(store.disk.crashed_copy(), history)
+    again.check()
+    assert (again.journal.last_index(0), again.journal.last_term(0)) == (2, 2)
+    again.append(0, body_of([b"new 3"]), term=2)
+    again.commit()
+    Store(again.disk.crashed_copy(), history).check()
+
+
 def test_a_checkpoint_never_goes_back() -> None:
     history = History()
     store = Store(new_disk(), history)

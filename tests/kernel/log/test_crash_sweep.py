@@ -26,7 +26,7 @@ class Sweep:
         self.kinds: dict[str, int] = {}
 
     def __call__(self, boundary: int, what: str) -> None:
-        kind = what.split()[0]
+        kind = what.split(maxsplit=1)[0]
         if self.torn != (kind in UNSYNCED):
             return
         self.kinds[kind] = self.kinds.get(kind, 0) + 1
@@ -40,11 +40,11 @@ class Sweep:
         try:
             store = Store(disk, history)
             store.check()
-            # It can go on, and what it then acknowledges survives the next power loss.
-            store.append(0, body_of([b"after the crash"]))
-            store.commit()
-            again = Store(disk.crashed_copy(), history)
-            again.check(complete=False)
+            if self.recoveries % 4 == 0:
+                # It can go on, and what it then acknowledges survives the next power loss.
+                store.append(0, body_of([b"after the crash"]))
+                store.commit()
+                Store(disk.crashed_copy(), history).check(complete=False)
         except Exception as error:
             raise AssertionError(f"boundary {boundary}") from error
         self.recoveries += 1

@@ -274,7 +274,10 @@ def test_a_body_made_to_look_like_records_is_no_record() -> None:
     assert journal.last_index(0) == 1
     assert list(recovered.damaged) == [0]
     assert [(group, index) for group, index, _, _ in recovered.entries] == [
-        (0, 1), (1, 1), (2, 1), (1, 2)
+        (0, 1),
+        (1, 1),
+        (2, 1),
+        (1, 2),
     ]
 
 

@@ -327,6 +327,8 @@ class TestReading:
         again, bodies = reopen(disk)
         assert bodies == [b"old 1", b"old 2", b"new 3"]
         assert (again.last_index(0), again.last_term(0)) == (3, 2)
+        with pytest.raises(JournalError, match="not in the journal"):
+            again.read(0, 5)
 
     def test_hard_states_come_back(self) -> None:
         disk, journal = new_journal()
@@ -475,7 +477,7 @@ class TestFullDisk:
         assert disk.names("journal") == ["00000001.seg"]
 
     def test_a_batch_without_any_space_left_fails_like_a_sync(self) -> None:
-        disk, journal = new_journal(new_disk(capacity=40 * 1024))
+        _disk, journal = new_journal(new_disk(capacity=40 * 1024))
         for index in range(1, 10):
             journal.append(0, 1, index, bytes(5000))
         batch = journal.begin()

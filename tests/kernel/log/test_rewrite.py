@@ -141,6 +141,30 @@ def test_nothing_goes_before_the_closing_record_is_synced() -> None:
     assert source in [segment.number for segment in store.journal.removable()]
 
 
+def test_what_is_rewritten_but_not_closed_stays() -> None:
+    """The segment with the new records looks dead until the closing record counts."""
+    store, history = sparse_store()
+    job = begin(store)
+    while (part := job.read()) is not None:
+        part.run()
+        job.append(part)
+    store.commit()
+    for _ in range(30):
+        index = store.append(0, body_of([b"z" * 3000]))
+        store.commit()
+        store.append(0, body_of([], [(index, 0)]))
+        store.commit()
+    store.checkpoint()
+    store.maintain()
+    assert job.close()
+    store.commit()
+    assert job.closed
+    store.checkpoint()
+    store.maintain()
+    store.check()
+    Store(store.disk.crashed_copy(), history).check()
+
+
 def test_one_rewrite_at_a_time() -> None:
     store, _history = sparse_store()
     job = begin(store)

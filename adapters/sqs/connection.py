@@ -1,0 +1,112 @@
+"""One HTTP connection: uvicorn's, with the bounds that it lacks.
+
+* A request line and headers of more than HEAD_BYTES_MAX end the connection.
+* A request that takes longer than REQUEST_TIMEOUT_MS to arrive does too; `sweep` looks.
+* A connection over the adapter's limit is closed before it is read.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from .settings import HEAD_BYTES_MAX, REQUEST_TIMEOUT_MS
+
+if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop, Transport
+    from collections.abc import Callable
+
+    from uvicorn.config import Config
+    from uvicorn.server import ServerState
+
+    from .environment import Counters
+
+_STALL_S = REQUEST_TIMEOUT_MS / 1000
+_IDLE = float("inf")
+
+
+class HttpConnection(HttpToolsProtocol):
+    """See the module. `state` holds the open connections of the adapter."""
+
+    def __init__(
+        self,
+        config: Config,
+        state: ServerState,
+        scope_state: dict[str, str],
+        loop: AbstractEventLoop,
+        connections_max: int,
+        counters: Counters,
+        emptied: Callable[[], None],
+    ) -> None:
+        """`scope_state`: what each request's scope gets as `state`; `emptied` is called when the
+        last connection has gone.
+        """
+        super().__init__(config, state, scope_state, loop)
+        self._connections_max = connections_max
+        self._counters = counters
+        self._emptied = emptied
+        self._is_admitted = False
+        self._is_reading_head = False
+        self._head_bytes = 0
+        self._waiting_since_s = _IDLE
+        """When the request that is being read, or the connection, began."""
+
+    def connection_made(self, transport: Transport) -> None:  # type: ignore[override]  # uvicorn's
+        """Called by the event loop."""
+        if len(self.connections) >= self._connections_max:
+            self._counters.connections_refused += 1
+            transport.abort()
+            return
+        self._is_admitted = True
+        self._counters.connections += 1
+        self._waiting_since_s = self.loop.time()
+        super().connection_made(transport)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Called by the event loop, once."""
+        if not self._is_admitted:
+            return
+        super().connection_lost(exc)
+        if not self.connections:
+            self._emptied()
+
+    def data_received(self, data: bytes) -> None:
+        """Called by the event loop."""
+        if not self._is_admitted:
+            return
+        super().data_received(data)
+        if self._is_reading_head:
+            self._head_bytes += len(data)
+            if self._head_bytes > HEAD_BYTES_MAX:
+                self._refuse()
+
+    def on_message_begin(self) -> None:
+        """Called by the parser: a request starts."""
+        super().on_message_begin()
+        self._is_reading_head = True
+        self._head_bytes = 0
+        self._waiting_since_s = self.loop.time()
+
+    def on_headers_complete(self) -> None:
+        """Called by the parser."""
+        self._is_reading_head = False
+        super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        """Called by the parser: a request is there to its last byte."""
+        self._waiting_since_s = _IDLE
+        super().on_message_complete()
+
+    def sweep(self, now_s: float) -> None:
+        """Close the connection if its client stalls; `now_s` is the event loop's time."""
+        if now_s - self._waiting_since_s > _STALL_S:
+            self._refuse()
+
+    def abort(self) -> None:
+        """Drop the connection with whatever was not written."""
+        self.transport.abort()
+
+    def _refuse(self) -> None:
+        self._counters.connections_refused += 1
+        self.abort()

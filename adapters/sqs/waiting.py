@@ -1,0 +1,134 @@
+"""What waits, for the actions: publishing, long polls, locks. Their one module that knows asyncio.
+
+* `SharedBatches`: the sends of one turn of the event loop share a kernel batch; each waits for its
+  own future, which the one completion of the batch resolves.
+* `LongPolls`: a receive ends by a message, by its time, by its client's going, or by `drain`.
+* `NameLocks`: one change of a queue's definition at a time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, cast
+from weakref import WeakValueDictionary
+
+from kernel.client import LeaseChange, LeaseVerb, Received
+
+from .settings import PUBLISH_BYTES_MAX
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+
+    from kernel.client import Client, PublishBatch, ReceiveSpec, Session
+
+_NOTHING = Received(None, None, (), 0)
+
+
+class SharedBatches:
+    """`environment.Publisher`, and the sink of its batches (`kernel.client.PublishSink`)."""
+
+    def __init__(self, client: Client, session: Session, loop: asyncio.AbstractEventLoop) -> None:
+        self._client = client
+        self._session = session
+        self._loop = loop
+        self._open: PublishBatch | None = None
+
+    def batch(self) -> PublishBatch:
+        """The batch of this turn."""
+        batch = self._open
+        if batch is None:
+            batch = self._open = self._client.batch(self._session, self)
+            batch.tag = []
+            self._loop.call_soon(self._submit)
+        return batch
+
+    def stored(self, batch: PublishBatch) -> asyncio.Future[None]:
+        """Done once the batch has completed."""
+        done: asyncio.Future[None] = self._loop.create_future()
+        cast("list[asyncio.Future[None]]", batch.tag).append(done)
+        if batch.size_bytes >= PUBLISH_BYTES_MAX:
+            self._submit()
+        return done
+
+    def _submit(self) -> None:
+        batch, self._open = self._open, None
+        if batch is not None:
+            self._client.submit(batch)
+
+    def published(self, batch: PublishBatch) -> None:
+        """The kernel has stored, or refused, every message."""
+        for done in cast("list[asyncio.Future[None]]", batch.tag):
+            if not done.done():
+                done.set_result(None)
+
+
+class LongPolls:
+    """`environment.Polls`."""
+
+    def __init__(self, client: Client, loop: asyncio.AbstractEventLoop) -> None:
+        self._client = client
+        self._loop = loop
+        self._waiting: set[asyncio.Task[Received]] = set()
+        self._is_draining = False
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    async def receive(
+        self, spec: ReceiveSpec, gone: Callable[[], Awaitable[None]]
+    ) -> Received | None:
+        """See `environment.Polls`."""
+        if self._is_draining:
+            return _NOTHING
+        pull = self._loop.create_task(self._client.receive(spec))
+        watch = self._loop.create_task(_until(gone))
+        self._waiting.add(pull)
+        try:
+            await asyncio.wait((pull, watch), return_when=asyncio.FIRST_COMPLETED)
+            is_gone = watch.done()
+            if not pull.done():
+                # A cancelled pull gives back what it was just about to get.
+                pull.cancel()
+                await asyncio.wait((pull,))
+        finally:
+            self._waiting.discard(pull)
+            pull.cancel()
+            watch.cancel()
+        received = _NOTHING if pull.cancelled() else pull.result()
+        if not is_gone:
+            return received
+        await self._give_back(spec, received.tokens)
+        return None
+
+    async def _give_back(self, spec: ReceiveSpec, tokens: Sequence[bytes]) -> None:
+        """Make messages ready again that came for a client at the moment it went."""
+        if tokens:
+            changes = [LeaseChange(token, LeaseVerb.RETURN) for token in tokens]
+            await self._client.settle_leases(spec.topic, spec.group, changes)
+
+    def drain(self) -> None:
+        """End every poll with what it has, which is nothing; later ones do not wait."""
+        self._is_draining = True
+        for pull in tuple(self._waiting):
+            pull.cancel()
+
+
+async def _until(gone: Callable[[], Awaitable[None]]) -> None:
+    await gone()
+
+
+class NameLocks:
+    """`environment.Locks`: a lock lives as long as somebody holds it or waits for it."""
+
+    def __init__(self) -> None:
+        self._locks: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
+
+    @asynccontextmanager
+    async def of(self, tenant: str, name: str) -> AsyncIterator[None]:
+        """Held within the block."""
+        lock = self._locks.get((tenant, name))
+        if lock is None:
+            lock = self._locks[tenant, name] = asyncio.Lock()
+        async with lock:
+            yield

@@ -1,0 +1,98 @@
+"""kombu and Celery with their defaults."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+
+import celery
+import celery.contrib.testing.worker
+import kombu
+import kombu.simple
+import pytest
+
+from tests.adapters.amqp.broker import Broker
+
+pytestmark = pytest.mark.interop
+
+
+def test_kombu_publishes_and_consumes_with_its_own_declarations(threaded_broker: Broker) -> None:
+    exchange = kombu.Exchange("media", "topic", durable=True)
+    videos = kombu.Queue("videos", exchange, routing_key="video.#")
+    with kombu.Connection(threaded_broker.url()) as connection:
+        producer = connection.Producer(serializer="json")
+        received: list[object] = []
+
+        def take(body: object, message: kombu.Message) -> None:
+            received.append((body, message.headers.get("n")))
+            message.ack()
+
+        producer.publish(
+            {"name": "a"},
+            exchange=exchange,
+            routing_key="video.a",
+            declare=[videos],
+            headers={"n": 1},
+            retry=True,
+        )
+        producer.publish({"name": "b"}, exchange=exchange, routing_key="audio.b")
+        with connection.Consumer(videos, callbacks=[take]) as consumer:
+            consumer.qos(prefetch_count=5)
+            connection.drain_events(timeout=5)
+        assert received == [({"name": "a"}, 1)]
+
+
+def test_kombu_simple_queue_expects_the_brokers_cancel(threaded_broker: Broker) -> None:
+    with kombu.Connection(threaded_broker.url()) as connection:
+        simple = connection.SimpleQueue("simple")
+        simple.put({"hello": "world"})
+        message = simple.get(timeout=5)
+        assert message.payload == {"hello": "world"}
+        message.ack()
+        with pytest.raises(queue.Empty):
+            simple.get_nowait()
+        simple.queue.delete()
+        simple.close()
+
+
+@pytest.fixture
+def app(threaded_broker: Broker) -> celery.Celery:
+    made = celery.Celery("test", broker=threaded_broker.url(), backend="rpc://")
+    made.conf.task_default_queue = "celery"
+    made.conf.broker_connection_retry_on_startup = True
+    made.set_current()
+
+    @made.task(name="test.add")
+    def add(left: int, right: int) -> int:
+        return left + right
+
+    @made.task(name="test.flaky", bind=True, max_retries=2, acks_late=True)
+    def flaky(self: celery.Task, fails: int) -> int:
+        if self.request.retries < fails:
+            raise self.retry(countdown=0.1)
+        return int(self.request.retries)
+
+    return made
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_celery_works_with_its_defaults(app: celery.Celery, threaded_broker: Broker) -> None:
+    with celery.contrib.testing.worker.start_worker(
+        app, perform_ping_check=False, pool="solo", shutdown_timeout=20
+    ):
+        results = [app.tasks["test.add"].delay(number, 1) for number in range(20)]
+        assert [result.get(timeout=20) for result in results] == list(range(1, 21))
+        assert app.tasks["test.flaky"].delay(2).get(timeout=20) == 2
+        # Remote control goes over the pidbox: fanout, auto-delete, x-expires, x-message-ttl.
+        replies = app.control.ping(timeout=3)
+        assert len(replies) == 1
+        assert next(iter(replies[0].values())) == {"ok": "pong"}
+    deadline = time.monotonic() + 5
+    while threading.active_count() > 20 and time.monotonic() < deadline:
+        time.sleep(0.05)
+    # The exchange and the queue of one name live side by side (DESIGN.md 3).
+    client = threaded_broker.store.client
+    assert client.topic("default", "celery") is not None
+    assert client.router("default", "celery") is not None

@@ -1,0 +1,349 @@
+"""Pika, unmodified, against a broker over a real local kernel."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+
+import pika
+import pika.exceptions
+import pytest
+from pika.adapters.blocking_connection import BlockingChannel, BlockingConnection
+
+from tests.adapters.amqp.broker import Broker
+
+pytestmark = pytest.mark.interop
+
+
+@pytest.fixture
+def connect(threaded_broker: Broker) -> Iterator[Callable[[], BlockingConnection]]:
+    opened: list[BlockingConnection] = []
+
+    def one(url: str | None = None) -> BlockingConnection:
+        parameters = pika.URLParameters(url or threaded_broker.url())
+        parameters.socket_timeout = 5
+        connection = pika.BlockingConnection(parameters)
+        opened.append(connection)
+        return connection
+
+    yield one
+    for connection in opened:
+        if connection.is_open:
+            connection.close()
+
+
+@pytest.fixture
+def channel(connect: Callable[[], BlockingConnection]) -> BlockingChannel:
+    return connect().channel()
+
+
+def _drain(channel: BlockingChannel, queue: str, count: int, within_s: float = 10) -> list[bytes]:
+    """`count` bodies from a queue, acknowledged."""
+    bodies: list[bytes] = []
+    ends = time.monotonic() + within_s
+    while len(bodies) < count and time.monotonic() < ends:
+        method, _, body = channel.basic_get(queue)
+        if method is None:
+            time.sleep(0.01)
+            continue
+        channel.basic_ack(method.delivery_tag)
+        bodies.append(body)
+    return bodies
+
+
+def test_publish_confirm_consume_ack(channel: BlockingChannel) -> None:
+    channel.queue_declare("orders", durable=True)
+    channel.confirm_delivery()
+    for number in range(50):
+        channel.basic_publish(
+            "", "orders", b"%d" % number, pika.BasicProperties(delivery_mode=2), mandatory=True
+        )
+    channel.basic_qos(prefetch_count=10)
+    seen: list[bytes] = []
+    for method, _, body in channel.consume("orders", inactivity_timeout=10):
+        assert method is not None
+        seen.append(body)
+        channel.basic_ack(method.delivery_tag)
+        if len(seen) == 50:
+            break
+    channel.cancel()
+    assert seen == [b"%d" % number for number in range(50)]
+    assert channel.queue_declare("orders", passive=True).method.message_count == 0
+
+
+def test_all_properties_and_header_types_come_back(channel: BlockingChannel) -> None:
+    import datetime
+    import decimal
+
+    channel.queue_declare("q", durable=True)
+    sent = pika.BasicProperties(
+        content_type="text/plain",
+        content_encoding="gzip",
+        headers={
+            "text": "ü",
+            "number": 5,
+            "large": 2**40,
+            "negative": -7,
+            "yes": True,
+            "nothing": None,
+            "bytes": bytearray(b"\xff\x00"),
+            "list": [1, "a", {"k": False}],
+            "table": {"n": {"m": 1}},
+            "price": decimal.Decimal("12.34"),
+            "when": datetime.datetime(2026, 1, 2, 3, 4, 5, tzinfo=datetime.UTC),
+        },
+        delivery_mode=2,
+        priority=7,
+        correlation_id="corr",
+        reply_to="answers",
+        expiration="60000",
+        message_id="id-1",
+        timestamp=1_700_000_000,
+        type="kind",
+        user_id="guest",
+        app_id="app",
+        cluster_id="c",
+    )
+    channel.basic_publish("", "q", b"x", sent)
+    _, received, _ = channel.basic_get("q", auto_ack=True)
+    assert received == sent
+
+
+def test_unroutable_mandatory_messages_come_back(channel: BlockingChannel) -> None:
+    channel.confirm_delivery()
+    with pytest.raises(pika.exceptions.UnroutableError) as caught:
+        channel.basic_publish("amq.direct", "nobody", b"back", mandatory=True)
+    (returned,) = caught.value.messages
+    assert returned.method.reply_code == 312
+    assert returned.body == b"back"
+
+
+def test_nack_requeues_in_place_and_marks(channel: BlockingChannel) -> None:
+    channel.queue_declare("q", durable=True)
+    for body in (b"1", b"2", b"3"):
+        channel.basic_publish("", "q", body)
+    first, _, _ = channel.basic_get("q")
+    channel.basic_nack(first.delivery_tag, requeue=True)
+    again, properties, body = channel.basic_get("q")
+    assert (again.redelivered, body) == (True, b"1")
+    assert properties.headers == {"x-delivery-count": 1}
+    channel.basic_ack(again.delivery_tag)
+    assert _drain(channel, "q", 2) == [b"2", b"3"]
+
+
+def test_a_closed_channel_gives_its_messages_back(
+    connect: Callable[[], BlockingConnection],
+) -> None:
+    connection = connect()
+    first = connection.channel()
+    first.queue_declare("q", durable=True)
+    first.basic_publish("", "q", b"x")
+    assert first.basic_get("q")[2] == b"x"
+    first.close()
+    second = connection.channel()
+    method, _, body = second.basic_get("q")
+    assert body == b"x"
+    assert method.redelivered
+
+
+def test_rejected_messages_go_to_the_dead_letter_exchange(channel: BlockingChannel) -> None:
+    channel.exchange_declare("dlx", "topic", durable=True)
+    channel.queue_declare("dead", durable=True)
+    channel.queue_bind("dead", "dlx", "gone.*")
+    channel.queue_declare(
+        "work",
+        durable=True,
+        arguments={"x-dead-letter-exchange": "dlx", "x-dead-letter-routing-key": "gone.work"},
+    )
+    channel.basic_publish("", "work", b"bad", pika.BasicProperties(expiration="60000"))
+    method, _, _ = channel.basic_get("work")
+    channel.basic_reject(method.delivery_tag, requeue=False)
+    for _ in range(200):
+        method, properties, body = channel.basic_get("dead", auto_ack=True)
+        if method is not None:
+            break
+        time.sleep(0.01)
+    assert body == b"bad"
+    assert (method.exchange, method.routing_key) == ("dlx", "gone.work")
+    assert properties.expiration is None
+    (death,) = properties.headers["x-death"]
+    assert death["queue"] == "work"
+    assert death["reason"] == "rejected"
+    assert death["count"] == 1
+    assert death["exchange"] == ""
+    assert death["routing-keys"] == ["work"]
+    assert death["original-expiration"] == "60000"
+    assert properties.headers["x-first-death-queue"] == "work"
+
+
+def test_a_dead_letter_keeps_its_own_key_if_none_is_given(channel: BlockingChannel) -> None:
+    channel.exchange_declare("dlx", "topic", durable=True)
+    channel.queue_declare("dead", durable=True)
+    channel.queue_bind("dead", "dlx", "orders.*.eu")
+    channel.queue_declare("work", durable=True, arguments={"x-dead-letter-exchange": "dlx"})
+    channel.queue_bind("work", "amq.topic", "orders.#")
+    channel.basic_publish("amq.topic", "orders.new.eu", b"x")
+    method, _, _ = channel.basic_get("work")
+    channel.basic_nack(method.delivery_tag, requeue=False)
+    assert _drain(channel, "dead", 1) == [b"x"]
+
+
+def test_expired_messages_are_not_delivered_and_dead_lettered(channel: BlockingChannel) -> None:
+    channel.queue_declare("dead", durable=True)
+    channel.queue_declare(
+        "short",
+        durable=True,
+        arguments={
+            "x-message-ttl": 100,
+            "x-dead-letter-exchange": "",
+            "x-dead-letter-routing-key": "dead",
+        },
+    )
+    channel.queue_declare("own", durable=True)
+    channel.basic_publish("", "short", b"queue ttl")
+    channel.basic_publish("", "own", b"own ttl", pika.BasicProperties(expiration="50"))
+    time.sleep(0.3)
+    assert channel.basic_get("own")[0] is None
+    assert channel.basic_get("short")[0] is None
+    assert _drain(channel, "dead", 1) == [b"queue ttl"]
+
+
+def test_a_full_queue_drops_its_head_or_refuses(channel: BlockingChannel) -> None:
+    channel.queue_declare("head", durable=True, arguments={"x-max-length": 2})
+    for body in (b"1", b"2", b"3"):
+        channel.basic_publish("", "head", body)
+    assert _drain(channel, "head", 2) == [b"2", b"3"]
+    channel.queue_declare(
+        "refuses", durable=True, arguments={"x-max-length": 1, "x-overflow": "reject-publish"}
+    )
+    channel.confirm_delivery()
+    channel.basic_publish("", "refuses", b"1")
+    with pytest.raises(pika.exceptions.NackError):
+        channel.basic_publish("", "refuses", b"2")
+    assert _drain(channel, "refuses", 1) == [b"1"]
+
+
+def test_priorities_are_served_first(channel: BlockingChannel) -> None:
+    channel.queue_declare("q", durable=True, arguments={"x-max-priority": 9})
+    for priority in (1, 9, 5, None):
+        properties = pika.BasicProperties(priority=priority)
+        channel.basic_publish("", "q", str(priority).encode(), properties)
+    assert _drain(channel, "q", 4) == [b"9", b"5", b"1", b"None"]
+
+
+def _wait_until_gone(channel: BlockingChannel, queue: str) -> None:
+    """Until a passive declare answers 404."""
+    codes: list[int] = []
+    for _ in range(200):
+        try:
+            channel.connection.channel().queue_declare(queue, passive=True)
+        except pika.exceptions.ChannelClosedByBroker as error:
+            codes.append(error.reply_code)
+            if error.reply_code == 404:
+                return
+        time.sleep(0.01)
+    raise AssertionError(f"queue {queue} is still there: {set(codes)}")
+
+
+def test_an_exclusive_queue_is_its_connections_own(
+    connect: Callable[[], BlockingConnection],
+) -> None:
+    owner, other = connect(), connect()
+    queue = owner.channel().queue_declare("", exclusive=True).method.queue
+    with pytest.raises(pika.exceptions.ChannelClosedByBroker) as caught:
+        other.channel().queue_declare(queue, passive=True)
+    assert caught.value.reply_code == 405
+    owner.close()
+    _wait_until_gone(other.channel(), queue)
+
+
+def test_an_auto_delete_queue_goes_with_its_last_consumer(channel: BlockingChannel) -> None:
+    channel.queue_declare("temporary", auto_delete=True)
+    tag = channel.basic_consume("temporary", lambda *_: None)
+    channel.queue_declare("temporary", passive=True)
+    channel.basic_cancel(tag)
+    _wait_until_gone(channel, "temporary")
+
+
+def test_a_deleted_queue_cancels_its_consumers(connect: Callable[[], BlockingConnection]) -> None:
+    channel = connect().channel()
+    channel.queue_declare("q", durable=True)
+    cancelled: list[str] = []
+    channel.add_on_cancel_callback(lambda frame: cancelled.append(frame.method.consumer_tag))
+    tag = channel.basic_consume("q", lambda *_: None)
+    connect().channel().queue_delete("q")
+    channel.connection.process_data_events(time_limit=5)
+    assert cancelled == [tag]
+
+
+def test_messages_survive_a_restart(tmp_path: object) -> None:
+    from pathlib import Path
+
+    from tests.adapters.amqp.broker import broker_in_thread
+
+    directory = Path(str(tmp_path)) / "data"
+    with broker_in_thread(directory) as broker:
+        connection = pika.BlockingConnection(pika.URLParameters(broker.url()))
+        channel = connection.channel()
+        channel.exchange_declare("e", "direct", durable=True)
+        channel.queue_declare("q", durable=True, arguments={"x-max-priority": 3})
+        channel.queue_bind("q", "e", "k")
+        channel.confirm_delivery()
+        for number in range(20):
+            properties = pika.BasicProperties(priority=number % 3, delivery_mode=2)
+            channel.basic_publish("e", "k", b"%02d" % number, properties)
+        for _ in range(5):
+            method, _, _ = channel.basic_get("q")
+            channel.basic_ack(method.delivery_tag)
+        connection.close()
+    with broker_in_thread(directory) as broker:
+        connection = pika.BlockingConnection(pika.URLParameters(broker.url()))
+        channel = connection.channel()
+        declared = channel.queue_declare("q", durable=True, arguments={"x-max-priority": 3})
+        assert declared.method.message_count == 15
+        channel.exchange_declare("e", "direct", durable=True)
+        channel.basic_publish("e", "k", b"after")
+        bodies = _drain(channel, "q", 16)
+        assert max(bodies) == b"after"
+        assert len(set(bodies)) == 16
+        connection.close()
+
+
+def test_a_message_of_16_mib_is_taken_and_one_octet_more_is_not(channel: BlockingChannel) -> None:
+    channel.queue_declare("q", durable=True)
+    body = bytes(range(256)) * 65_536
+    channel.basic_publish("", "q", body)
+    assert channel.basic_get("q", auto_ack=True)[2] == body
+    channel.basic_publish("", "q", body + b"x")
+    with pytest.raises(pika.exceptions.ChannelClosedByBroker) as caught:
+        channel.queue_declare("q", passive=True)
+    assert caught.value.reply_code == 406
+
+
+def test_wrong_passwords_and_virtual_hosts_are_refused(
+    threaded_broker: Broker, connect: Callable[[str], BlockingConnection]
+) -> None:
+    with pytest.raises(pika.exceptions.ProbableAuthenticationError):
+        connect(threaded_broker.url("guest:wrong"))
+    with pytest.raises(pika.exceptions.ConnectionClosedByBroker) as caught:
+        connect(threaded_broker.url(virtual_host="elsewhere"))
+    assert caught.value.reply_code == 530
+
+
+def test_transactions_are_refused(channel: BlockingChannel) -> None:
+    with pytest.raises(pika.exceptions.ConnectionClosedByBroker) as caught:
+        channel.tx_select()
+    assert caught.value.reply_code == 540
+
+
+def test_a_delayed_message_waits(channel: BlockingChannel) -> None:
+    channel.exchange_declare(
+        "later", "x-delayed-message", durable=True, arguments={"x-delayed-type": "direct"}
+    )
+    channel.queue_declare("q", durable=True)
+    channel.queue_bind("q", "later", "k")
+    channel.basic_publish("later", "k", b"late", pika.BasicProperties(headers={"x-delay": 300}))
+    channel.basic_publish("later", "k", b"soon")
+    assert _drain(channel, "q", 1) == [b"soon"]
+    assert channel.basic_get("q")[0] is None
+    assert _drain(channel, "q", 1, within_s=3) == [b"late"]

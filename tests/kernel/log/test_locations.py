@@ -1,0 +1,95 @@
+"""The location table: memory follows what is live."""
+
+from __future__ import annotations
+
+import tracemalloc
+
+import pytest
+
+from kernel.log.errors import JournalError
+from kernel.log.locations import CHUNK_ENTRIES, Locations, pack_position
+from kernel.log.segment import Segment
+
+ENTRIES = 100_000
+
+
+def filled(entries: int = ENTRIES) -> Locations:
+    """Entries of group 1 with a reference each, 10,000 to a segment."""
+    locations = Locations()
+    for index in range(1, entries + 1):
+        number = index // 10_000 + 1
+        if number not in locations.segments:
+            locations.add_segment(Segment(number, 1 << 26))
+        position = pack_position(number, 4096 + index % 10_000 * 1000)
+        locations.place(1, index, position, 1000)
+        locations.retain(1, index, 1)
+    return locations
+
+
+def test_an_entry_takes_under_32_bytes() -> None:
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        locations = filled()
+        used = tracemalloc.get_traced_memory()[0] - before
+    finally:
+        tracemalloc.stop()
+    assert used / ENTRIES < 32
+    assert locations.locate(1, ENTRIES)[2] == 1000
+
+
+def test_a_stuck_entry_keeps_one_chunk() -> None:
+    locations = filled()
+    for index in range(1, ENTRIES + 1):
+        if index != 5:
+            assert locations.release(1, index, 1)
+    locations.checkpointed(1, ENTRIES)
+    assert locations.entries_in_memory() <= 2 * CHUNK_ENTRIES
+    assert list(locations.held()) == [(1, 5)]
+    assert [s.live_entries for s in locations.segments.values()] == [1] + [0] * 10
+    assert locations.locate(1, 5)[1] == 4096 + 5 * 1000
+
+
+def test_chunks_stay_until_the_checkpoint() -> None:
+    locations = filled(5000)
+    for index in range(1, 5001):
+        locations.release(1, index, 1)
+    assert locations.locate(1, 17)[0].number == 1
+    locations.checkpointed(1, 4000)
+    with pytest.raises(JournalError):
+        locations.locate(1, 17)
+    assert locations.locate(1, 4500)[0].number == 1
+    locations.checkpointed(1, 3000)  # never back
+    locations.checkpointed(1, 5119)
+    assert locations.entries_in_memory() == 0
+
+
+def test_a_chunk_below_the_mark_goes_with_its_last_reference() -> None:
+    locations = filled(3000)
+    locations.checkpointed(1, 3000)
+    before = locations.entries_in_memory()
+    for index in range(1024, 2048):
+        locations.release(1, index, 1)
+    assert locations.entries_in_memory() == before - CHUNK_ENTRIES
+    with pytest.raises(JournalError, match="not in the journal"):
+        locations.retain(1, 1500, 1)
+
+
+def test_estimates_add_up() -> None:
+    locations = filled(100)
+    segment = locations.segments[1]
+    locations.retain(1, 7, 2)
+    assert segment.live_bytes == 100 * 1000
+    locations.release(1, 7, 1)
+    assert segment.live_bytes == 99 * 1000 + 666
+    locations.place(1, 7, pack_position(1, 8), 600)
+    assert segment.live_bytes == 99 * 1000 + 400
+    for index in range(1, 101):
+        locations.release(1, index, 2 if index == 7 else 1)
+    assert (segment.live_bytes, segment.live_entries) == (0, 0)
+
+
+def test_applied_entries_are_never_replaced() -> None:
+    locations = filled(10)
+    with pytest.raises(JournalError, match="is applied"):
+        locations.truncate(1, 5)

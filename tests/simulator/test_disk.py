@@ -1,0 +1,173 @@
+"""The simulated disk does what it says, and the real one agrees with it where both can."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from kernel.ports import Disk
+from kernel.store.disk import BUFFERS_MAX, DirectoryDisk
+from tests.simulator.disk import Crash, SimulatedDisk
+
+
+@pytest.fixture(params=["simulated", "real"])
+def disk(request: pytest.FixtureRequest, tmp_path: Path) -> Disk:
+    return SimulatedDisk(1 << 30) if request.param == "simulated" else DirectoryDisk(tmp_path / "d")
+
+
+class TestBoth:
+    def test_what_is_written_is_read(self, disk: Disk) -> None:
+        file = disk.open("journal/one", create=True)
+        assert file.pwritev([b"abc", b"", b"defg"], 10) == 7
+        assert file.pread(100, 8) == b"\0\0abcdefg"
+        assert file.size() == 17
+        file.fdatasync()
+        disk.sync_directory("journal")
+        file.close()
+        again = disk.open("journal/one")
+        assert again.pread(3, 10) == b"abc"
+        again.close()
+
+    def test_many_buffers_are_one_write(self, disk: Disk) -> None:
+        file = disk.open("many", create=True)
+        buffers = [bytes([n % 251]) for n in range(3 * BUFFERS_MAX + 7)]
+        assert file.pwritev(buffers, 0) == len(buffers)
+        assert file.pread(len(buffers) + 5, 0) == b"".join(buffers)
+        file.close()
+
+    def test_allocated_space_reads_as_zeros(self, disk: Disk) -> None:
+        file = disk.open("a", create=True)
+        file.allocate(10_000)
+        assert file.size() == 10_000
+        assert file.pread(20_000, 0) == bytes(10_000)
+        file.pwritev([b"x"], 5)
+        file.allocate(5_000)
+        assert file.size() == 10_000
+        assert file.pread(1, 5) == b"x"
+        file.close()
+
+    def test_names(self, disk: Disk) -> None:
+        assert disk.names("journal") == []
+        for name in ("journal/b", "journal/a", "top"):
+            disk.open(name, create=True).close()
+        assert disk.names("journal") == ["a", "b"]
+        assert disk.names("") == ["top"]
+        disk.rename("journal/b", "journal/a")
+        assert disk.names("journal") == ["a"]
+        disk.remove("journal/a")
+        assert disk.names("journal") == []
+        with pytest.raises(FileNotFoundError):
+            disk.open("journal/a")
+        with pytest.raises(FileNotFoundError):
+            disk.remove("journal/a")
+
+    def test_space_is_known(self, disk: Disk) -> None:
+        assert 0 < disk.free_bytes() <= disk.total_bytes()
+
+    def test_a_closed_file_is_an_error(self, disk: Disk) -> None:
+        file = disk.open("a", create=True)
+        file.close()
+        file.close()
+        with pytest.raises(OSError, match=r"Bad file descriptor|closed"):
+            file.pread(1, 0)
+
+
+class TestPowerLoss:
+    def test_unsynced_writes_are_gone(self) -> None:
+        disk = SimulatedDisk()
+        file = disk.open("a", create=True)
+        disk.sync_directory("")
+        file.pwritev([b"old"], 0)
+        file.fdatasync()
+        file.pwritev([b"new"], 0)
+        assert disk.content("a") == b"new"
+        assert disk.crashed_copy().content("a") == b"old"
+        assert disk.killed_copy().content("a") == b"new"
+        assert disk.killed_copy().crashed_copy().content("a") == b"old"
+
+    def test_a_torn_write_keeps_whole_sectors(self) -> None:
+        disk = SimulatedDisk()
+        file = disk.open("a", create=True)
+        disk.sync_directory("")
+        file.allocate(4096)
+        file.fdatasync()
+        file.pwritev([b"x" * 3000], 100)
+        seen = set()
+        for seed in range(50):
+            content = disk.crashed_copy(seed).content("a")
+            sectors = [content[at : at + 512] for at in range(0, 4096, 512)]
+            for number, sector in enumerate(sectors):
+                full = disk.content("a")[number * 512 : number * 512 + 512]
+                assert sector in (bytes(512), full)
+            seen.add(content)
+        assert len(seen) > 30
+        assert disk.crashed_copy(1).content("a") == disk.crashed_copy(1).content("a")
+
+    def test_names_are_durable_after_their_directory(self) -> None:
+        disk = SimulatedDisk()
+        disk.open("d/a", create=True).close()
+        assert disk.crashed_copy().names("d") == []
+        disk.sync_directory("")
+        assert disk.crashed_copy().names("d") == []
+        disk.sync_directory("d")
+        assert disk.crashed_copy().names("d") == ["a"]
+        disk.remove("d/a")
+        assert disk.crashed_copy().names("d") == ["a"]
+
+    def test_a_rename_is_there_or_not(self) -> None:
+        disk = SimulatedDisk()
+        disk.put("a", b"old")
+        disk.open("b", create=True).close()
+        disk.sync_directory("")
+        disk.rename("b", "a")
+        outcomes = {tuple(disk.crashed_copy(seed).names("")) for seed in range(20)}
+        assert outcomes == {("a", "b"), ("a",)}
+        assert disk.crashed_copy().content("a") == b"old"
+
+    def test_a_failed_sync_leaves_pages_clean(self) -> None:
+        disk = SimulatedDisk()
+        file = disk.open("a", create=True)
+        disk.sync_directory("")
+        disk.fail("fdatasync", OSError(errno.EIO, "Input/output error"))
+        file.pwritev([b"lost"], 0)
+        with pytest.raises(OSError, match="Input"):
+            file.fdatasync()
+        assert file.pread(4, 0) == b"lost"
+        assert all(disk.crashed_copy(seed).content("a") != b"lost" for seed in range(20))
+
+    def test_after_a_crash_nothing_goes_on(self) -> None:
+        disk = SimulatedDisk()
+
+        def crash(boundary: int, _what: str) -> None:
+            if boundary == 3:
+                raise Crash
+
+        disk.on_boundary = crash
+        file = disk.open("a", create=True)
+        with pytest.raises(Crash):
+            file.pwritev([b"x"], 0)
+        for call in (file.fdatasync, lambda: disk.open("b"), lambda: disk.names("")):
+            checked: Callable[[], object] = call
+            with pytest.raises(Crash):
+                checked()
+
+
+def test_a_full_disk_says_so_and_takes_back_what_is_removed() -> None:
+    disk = SimulatedDisk(capacity=1000)
+    file = disk.open("a", create=True)
+    file.allocate(800)
+    with pytest.raises(OSError, match="no space"):
+        file.pwritev([bytes(201)], 800)
+    assert disk.free_bytes() == 200
+    disk.remove("a")
+    assert disk.free_bytes() == 1000
+
+
+def test_a_flipped_bit_is_everywhere() -> None:
+    disk = SimulatedDisk()
+    disk.put("a", b"\x00\x00")
+    disk.flip("a", 1, 3)
+    assert disk.content("a") == disk.crashed_copy().content("a") == b"\x00\x08"
