@@ -141,7 +141,7 @@ class StreamProtocol(asyncio.Protocol):
         """Called by the event loop."""
         # uvloop's transports are none of asyncio's classes.
         self.transport = cast("asyncio.Transport", transport)
-        transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES_MAX)
+        self.transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES_MAX)
         self.opened()
 
     def data_received(self, data: bytes) -> None:

@@ -370,7 +370,6 @@ def _check_served(options: TopicOptions) -> None:
         "bytes_max": options.bytes_max is not None,
         "retention_bytes": options.retention_bytes is not None,
         "overflow reject_dead_letter": options.overflow is Overflow.REJECT_DEAD_LETTER,
-        "unused_expiry_ms": options.unused_expiry_ms is not None,
     }
     for what, asked in unserved.items():
         if asked:

@@ -34,6 +34,7 @@ from .client import (
     SettleSink,
 )
 from .errors import Code, KernelError
+from .expiry import UnusedTopics
 from .ids import METADATA_GROUP, Offset, QueueId, RaftGroup, SessionId, TopicId
 from .limits import (
     PROPOSAL_BYTES_MAX,
@@ -123,10 +124,11 @@ class LocalClient:
         self._promised: dict[TopicId, int] = {}
         """Places of limited topics taken by messages on their way."""
         self._pending: deque[Batch] = deque()
-        self._deadline_timer: asyncio.TimerHandle | None = None
+        self._second_timer: asyncio.TimerHandle | None = None
         self._administrator = Administrator(store, self.topology, self._next_identity)
         self._dead_letters = DeadLetterSender(store, self)
         self._watchers: list[Callable[[str, bytes | None], None]] = []
+        self._unused = UnusedTopics(self._has_consumers)
         self._owned: dict[SessionId, dict[tuple[str, str], None]] = {}
         self._background: set[asyncio.Task[object]] = set()
         for replica in store.replicas():
@@ -136,7 +138,9 @@ class LocalClient:
         """Take over what a group holds."""
         state = replica.state
         for ident in state.topic_names.values():
-            self.topology.put_topic(state.topics[ident].info())
+            info = state.topics[ident].info()
+            self.topology.put_topic(info)
+            self._unused.put(info, self._clock.monotonic_ms())
         for (tenant, name), router in state.routers.items():
             self.topology.put_router(tenant, name, router.options, router.routes)
 
@@ -147,12 +151,12 @@ class LocalClient:
         await self._administrator.repair()
         for replica in self._store.replicas():
             self._dead_letters.outbox_grew(replica)
-        self._check_deadlines()
+        self._each_second()
 
     async def drain(self) -> None:
         """Return once everything submitted is on disk and answered."""
-        if self._deadline_timer is not None:
-            self._deadline_timer.cancel()
+        if self._second_timer is not None:
+            self._second_timer.cancel()
         await self._dead_letters.stop()
         if self._background:
             await asyncio.gather(*self._background, return_exceptions=True)
@@ -306,9 +310,25 @@ class LocalClient:
         while self._pending and self._pending[0].remaining == 0:
             self._pending.popleft()
 
-    def _check_deadlines(self) -> None:
-        """Fail batches that are older than the publish deadline; runs each second."""
-        limit = self._clock.monotonic_ms() - PUBLISH_DEADLINE_MS
+    def _has_consumers(self, topic: TopicInfo) -> bool:
+        return any(
+            dispatcher.consumer_count
+            for ref in topic.queues
+            for dispatcher in self._store.replica(ref.group).dispatchers_of(ref.id)
+        )
+
+    def _each_second(self) -> None:
+        """Look after deadlines."""
+        now = self._clock.monotonic_ms()
+        for topic in self._unused.expired(now):
+            self._unused.remove(topic)
+            self._in_background(DeleteTopic(topic.tenant, topic.name, if_unused=True))
+        self._fail_late_batches(now)
+        self._second_timer = self._loop.call_later(1, self._each_second)
+
+    def _fail_late_batches(self, now: int) -> None:
+        """Fail batches that are older than the publish deadline."""
+        limit = now - PUBLISH_DEADLINE_MS
         for batch in self._pending:
             if batch.submitted_ms > limit:
                 break
@@ -318,7 +338,6 @@ class LocalClient:
                 for position in range(batch.count):
                     batch.fail(position, error)
                 batch.sink.published(batch)
-        self._deadline_timer = self._loop.call_later(1, self._check_deadlines)
 
     # --- Consuming --------------------------------------------------------------------------
 
@@ -378,6 +397,7 @@ class LocalClient:
 
     async def receive(self, spec: ReceiveSpec) -> Received:
         """Pull messages (see `client.ReceiveSpec`)."""
+        self._unused.used(spec.topic.id, self._clock.monotonic_ms())
         ready = 0
         for number in range(len(spec.topic.queues)):
             dispatcher = self._dispatcher(spec.topic, spec.group, number)
@@ -548,10 +568,12 @@ class LocalClient:
         owner = topic.options.owner
         if removed:
             self.topology.remove_topic(topic)
+            self._unused.remove(topic)
             if owner is not None:
                 self._owned.get(owner, {}).pop((topic.tenant, topic.name), None)
             return
         self.topology.put_topic(topic)
+        self._unused.put(topic, self._clock.monotonic_ms())
         if owner is not None:
             self._owned.setdefault(owner, {})[topic.tenant, topic.name] = None
 
@@ -572,6 +594,7 @@ class LocalClient:
     def unused(self, queue: QueueState) -> None:
         """The last consumer of a queue has gone."""
         topic = queue.topic
+        self._unused.used(topic.id, self._clock.monotonic_ms())
         if topic.options.delete_when_unused:
             self._in_background(DeleteTopic(topic.tenant, topic.name, if_unused=True))
 

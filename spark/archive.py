@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from metering.schema import ManifestEntry, ManifestError, SourceRange, parse_manifest
-from metering.schema.manifest import MANIFEST_NAME, sequence_gaps
+from metering.schema.manifest import MANIFEST_NAME, repeating_files, sequence_gaps
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -26,10 +26,16 @@ class Archive:
     directory: Path
     entries: tuple[ManifestEntry, ...]
     gaps: tuple[SourceRange, ...]
+    # Names of files in which a record may stand that stands elsewhere too.
+    repeating: frozenset[str] = frozenset()
 
-    @property
-    def paths(self) -> list[str]:
-        return [str(self.directory / entry.name) for entry in self.entries]
+    def paths(self, *, repeating: bool) -> list[str]:
+        """The files whose records have to be compared, or those where that is not needed."""
+        return [
+            str(self.directory / entry.name)
+            for entry in self.entries
+            if (entry.name in self.repeating) == repeating
+        ]
 
     @property
     def rows(self) -> int:
@@ -65,7 +71,12 @@ def open_archive(directory: Path, period: Period) -> Archive:
     for entry in entries:
         _check(directory, entry)
     until = [entry for entry in everything if entry.window_start_us < period.end_us]
-    return Archive(directory, entries, tuple(sequence_gaps(until)))
+    return Archive(
+        directory=directory,
+        entries=entries,
+        gaps=tuple(sequence_gaps(until)),
+        repeating=frozenset(repeating_files(entries)),
+    )
 
 
 def _needed(entry: ManifestEntry, period: Period) -> bool:

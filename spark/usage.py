@@ -15,12 +15,13 @@ two equal. This form is for tests, estimates and reading.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 from metering.schema import HOUR_US, INTERNAL, Action, Kind, Outcome, Record
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
 
     from spark.period import Period
 
@@ -34,6 +35,10 @@ SUMS = (
 # What tells one cumulative counter from another.
 SERIES = (
     "raft_group", "cum_since", "tenant", "protocol", "action", "topic", "group", "queue_class",
+)  # fmt: skip
+# And the order of its records: by log index; the rest only makes the order complete.
+CUMULATIVE_ORDER = (
+    "log_index", "cum_messages", "cum_bytes", "cum_units_4k", "node", "epoch", "seq",
 )  # fmt: skip
 
 
@@ -134,7 +139,7 @@ def _differences(
     """The records with what each adds in the place of its counts; and how many fell."""
     grown: list[Record] = []
     falls = 0
-    order = sorted(records, key=lambda r: (r.log_index, r.cum_messages, r.cum_bytes))
+    order = sorted(records, key=attrgetter(*CUMULATIVE_ORDER))
     for record in order:
         series = _series(record)
         before = highest.get(series, (0, 0, 0))
@@ -165,10 +170,5 @@ def _sum(records: Iterable[Record]) -> tuple[Usage, ...]:
         total = sums.setdefault(key, [0] * len(SUMS))
         for position, name in enumerate(SUMS):
             total[position] += getattr(record, name)
-    return tuple(_rows(sums))
-
-
-def _rows(sums: dict[tuple[object, ...], list[int]]) -> Iterator[Usage]:
-    for key, total in sorted(sums.items(), key=lambda item: [str(part) for part in item[0]]):
-        if any(total):
-            yield Usage._make((*key, *total))
+    in_order = sorted(sums.items(), key=lambda item: [str(part) for part in item[0]])
+    return tuple(Usage._make((*key, *total)) for key, total in in_order)

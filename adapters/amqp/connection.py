@@ -257,7 +257,9 @@ class Connection:
             return
         if self._consumers is not None:
             self._consumers.replenish()
-            self._consumers.tell_of_ended(wants_notice=self.features.wants_cancel_notify)
+            # Behind the answer of an operation: queue.delete ends its own connection's consumers.
+            if not self._operations.is_running:
+                self._consumers.tell_of_ended(wants_notice=self.features.wants_cancel_notify)
         if self._news:
             out = self._host.out
             for channel in self._news:

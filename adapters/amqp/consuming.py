@@ -24,7 +24,13 @@ from itertools import repeat
 from typing import TYPE_CHECKING, Final
 
 from adapters.amqp.confirms import ACK_FRAME, ACK_KEY, ACK_SIZE
-from adapters.amqp.frames import CLASS_BASIC, ENVELOPE_BYTES, FRAME_END, HEAD
+from adapters.amqp.frames import (
+    CLASS_BASIC,
+    ENVELOPE_BYTES,
+    FRAME_END,
+    HEAD,
+    encode_content,
+)
 from adapters.amqp.limits import (
     DELIVERY_BYTES_FIRST_GUESS,
     DELIVERY_BYTES_WINDOW,
@@ -55,6 +61,7 @@ _MIDDLE: Final = struct.Struct(">BBHIIQ")
 _BODY_START: Final = struct.Struct(">BBHI")
 """Frame end, then the head of a body frame."""
 _CLASS_AND_WEIGHT: Final = CLASS_BASIC << 16
+_UNPACK_LENGTHS: Final = LENGTHS.unpack_from
 _DELIVER_FIXED: Final = 4 + 8 + 1
 """Class and method id, delivery tag and redelivered bit of a deliver method."""
 _GET_OK: Final = struct.Struct(">BHIIQB")
@@ -156,29 +163,47 @@ class Consumers:
         room = self._room
         out = self._host.out
         total = 0
+        # What stands between delivery tag and body: the same for messages that were published
+        # alike, which those of a queue mostly were.
+        between = known_native = b""
+        known_bytes = -1
+        route_bytes = 0
         for place, slot in enumerate(slots):
             attempt = 1 if attempts is None else attempts[place]
             if slot[1] == _ORIGIN and attempt == 1 and not slot[3] & _DEAD_LETTER:
-                body_bytes, native_bytes, ext_bytes = LENGTHS.unpack_from(slot, LENGTHS_AT)
-                route_at = HEADER_BYTES + ext_bytes + ROUTE_LENGTH_BYTES
-                block_at = route_at + (slot[route_at - 2] << 8 | slot[route_at - 1])
-                body_at = route_at - ROUTE_LENGTH_BYTES + native_bytes
-                route = slot[route_at:block_at]
-                block = slot[block_at:body_at]
+                body_bytes, native_bytes, ext_bytes = _UNPACK_LENGTHS(slot, LENGTHS_AT)
+                native_at = HEADER_BYTES + ext_bytes
+                body_at = native_at + native_bytes
+                native = slot[native_at:body_at]
                 body = slot[body_at:]
+                if native != known_native or body_bytes != known_bytes:
+                    known_native, known_bytes = native, body_bytes
+                    block_at = ROUTE_LENGTH_BYTES + (native[0] << 8 | native[1])
+                    route_bytes = block_at - ROUTE_LENGTH_BYTES
+                    between = self._between(
+                        number, native[ROUTE_LENGTH_BYTES:block_at], native[block_at:], body_bytes
+                    )
             else:
                 route, block, body = view(slot, link.queue, attempt, self._environment.origins)
                 body_bytes = len(body)
+                route_bytes = len(route)
+                known_bytes = -1
+                between = self._between(number, route, block, body_bytes)
             total += body_bytes
-            out += (
-                start(1, number, fixed + len(route), _DELIVER_KEY, tag_bytes, tag, attempt > 1),
-                route,
-                _MIDDLE.pack(FRAME_END, 2, number, 12 + len(block), _CLASS_AND_WEIGHT, body_bytes),
-                block,
-            )
+            redelivered = attempt > 1
+            size = fixed + route_bytes
             if 0 < body_bytes <= room:
-                out += (_BODY_START.pack(FRAME_END, 3, number, body_bytes), body, _END)
+                out += (
+                    start(1, number, size, _DELIVER_KEY, tag_bytes, tag, redelivered),
+                    between,
+                    body,
+                    _END,
+                )
             else:
+                out += (
+                    start(1, number, size, _DELIVER_KEY, tag_bytes, tag, redelivered),
+                    between,
+                )
                 self._append_body(out, number, body)
             tag += 1
         if not link.no_ack:
@@ -195,9 +220,15 @@ class Consumers:
         self._thirsty[link] = None
         self._host.write_soon()
 
+    def _between(self, number: int, route: bytes, block: bytes, body_bytes: int) -> bytes:
+        """The end of a deliver method, a header frame, and the head of the only body frame."""
+        header = _MIDDLE.pack(FRAME_END, 2, number, 12 + len(block), _CLASS_AND_WEIGHT, body_bytes)
+        if 0 < body_bytes <= self._room:
+            return route + header + block + _BODY_START.pack(FRAME_END, 3, number, body_bytes)
+        return route + header + block + _END
+
     def _append_body(self, out: list[bytes], number: int, body: bytes) -> None:
-        """End a header frame; then no body frame, or several."""
-        out.append(_END)
+        """Body frames of a message that has none, or several."""
         room = self._room
         for at in range(0, len(body), room):
             piece = body[at : at + room]
@@ -235,10 +266,9 @@ class Consumers:
             _GET_OK.pack(1, number, size, _GET_OK_KEY, channel.next_tag, attempt > 1),
             route,
             ready.to_bytes(4, "big"),
-            _MIDDLE.pack(FRAME_END, 2, number, 12 + len(block), _CLASS_AND_WEIGHT, len(body)),
-            block,
+            _END,
         )
-        self._append_body(out, number, body)
+        out += encode_content(number, block, body, self._room + ENVELOPE_BYTES)
         channel.next_tag += 1
         self._counters.delivered += 1
         self._host.write_soon()

@@ -49,13 +49,14 @@ class Outcome(Protocol):
 class Operations:
     """The operation of one connection that waits or runs, if there is one."""
 
-    __slots__ = ("_host", "_is_running", "_outcome", "_waiting")
+    __slots__ = ("_host", "_outcome", "_waiting", "is_running")
 
     def __init__(self, host: Host, outcome: Outcome) -> None:
         self._host = host
         self._outcome = outcome
         self._waiting: Operation | None = None
-        self._is_running = False
+        self.is_running = False
+        """Whether one has been started and not ended."""
 
     @property
     def is_waiting(self) -> bool:
@@ -65,7 +66,7 @@ class Operations:
     def begin(self, operation: Operation) -> None:
         """Have an operation run; the reader must have been stopped. `try_start` starts it."""
         assert self._waiting is None
-        assert not self._is_running
+        assert not self.is_running
         self._waiting = operation
 
     def try_start(self) -> None:
@@ -76,7 +77,7 @@ class Operations:
         if operation.is_fenced and self._outcome.has_work_under_way():
             return
         self._waiting = None
-        self._is_running = True
+        self.is_running = True
         self._host.run(self._perform(operation))
 
     def cancel(self) -> None:
@@ -97,7 +98,8 @@ class Operations:
             if answer is not None and operation.is_answered:
                 self._outcome.send(operation.number, answer)
         finally:
-            self._is_running = False
+            self.is_running = False
+            self._host.write_soon()
 
     def _fail(self, operation: Operation, error: AmqpError) -> None:
         error.blame(operation.method.class_id, operation.method.method_id)

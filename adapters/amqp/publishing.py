@@ -57,6 +57,9 @@ if TYPE_CHECKING:
 METHOD_START: Final = struct.Struct(">BHII")
 """Head of a method frame and its class and method id."""
 PUBLISH_KEY: Final = spec.BasicPublish.key
+_UNPACK_METHOD: Final = METHOD_START.unpack_from
+_UNPACK_CONTENT: Final = CONTENT_START.unpack_from
+_UNPACK_HEAD: Final = HEAD.unpack_from
 _PACK_HEADER: Final = HEADER.pack
 _LEAST: Final = 12 + 22
 """Octets of the shortest basic.publish frame's start and of the shortest header frame."""
@@ -139,8 +142,26 @@ class Publisher:
         stamps = self._stamps.known
         number_known = -1
         channel: Channel | None = None
+        target: Target | None = None
+        stamp: Stamp | None = None
+        block = b""
+        body_bytes = 0
+        # All octets of a message before its body. A publisher mostly sends the same ones again.
+        repeated = b""
         while end - at >= _LEAST:
-            kind, number, size, key = METHOD_START.unpack_from(data, at)
+            if repeated and data.startswith(repeated, at):
+                body_at = at + len(repeated)
+                after = body_at + body_bytes
+                if after >= end or data[after] != FRAME_END:
+                    break
+                assert channel is not None
+                assert target is not None
+                assert target.to is not None
+                assert stamp is not None
+                self._store(channel, target.to, target.prefix, stamp, block, data[body_at:after])
+                at = after + 1
+                continue
+            kind, number, size, key = _UNPACK_METHOD(data, at)
             if key != PUBLISH_KEY or kind != 1:
                 break
             if number != number_known:
@@ -154,32 +175,30 @@ class Publisher:
             header_at = stop + 1
             if header_at + 21 >= end or data[stop] != FRAME_END:
                 break
-            kind, header_number, header_size, class_id, _, body_bytes = CONTENT_START.unpack_from(
+            kind, header_number, header_size, class_id, _, announced = _UNPACK_CONTENT(
                 data, header_at
             )
-            after = header_at + 7 + header_size
+            header_stop = header_at + 7 + header_size
             if (
                 kind != FRAME_HEADER
                 or header_number != number
                 or class_id != CLASS_BASIC
                 or header_size > room
-                or after >= end
-                or data[after] != FRAME_END
+                or header_stop >= end
+                or data[header_stop] != FRAME_END
             ):
                 break
-            block = data[header_at + 19 : after]
-            after += 1
-            body = b""
-            if body_bytes:
+            body_at = after = header_stop + 1
+            if announced:
                 if after + 7 >= end:
                     break
-                kind, body_number, body_size = HEAD.unpack_from(data, after)
+                kind, body_number, body_size = _UNPACK_HEAD(data, after)
                 body_at = after + 7
                 after = body_at + body_size
                 if (
                     kind != FRAME_BODY
                     or body_number != number
-                    or body_size != body_bytes
+                    or body_size != announced
                     or body_size > body_room
                     or after >= end
                     or data[after] != FRAME_END
@@ -187,9 +206,15 @@ class Publisher:
                     break
                 body = data[body_at:after]
                 after += 1
+            else:
+                body = b""
             arguments = data[at + 13 : stop]
+            block = data[header_at + 19 : header_stop]
+            last_target, last_stamp, last_bytes = target, stamp, body_bytes
             target = targets.get(arguments)
             stamp = stamps.get(block)
+            body_bytes = announced
+            repeated = b""
             if (
                 target is None
                 or stamp is None
@@ -202,6 +227,13 @@ class Publisher:
                 self._unroutable(channel, target, block, body)
             else:
                 self._store(channel, target.to, target.prefix, stamp, block, body)
+                if (
+                    target is last_target
+                    and stamp is last_stamp
+                    and announced == last_bytes
+                    and announced
+                ):
+                    repeated = data[at:body_at]
             at = after
         return at
 

@@ -39,7 +39,7 @@ from adapters.mqtt.events import (
     Event,
     Initiator,
 )
-from adapters.mqtt.limits import HELD_BYTES_MAX, KEEP_ALIVE_PROGRESS_BYTES
+from adapters.mqtt.limits import HELD_BYTES_MAX, HELD_BYTES_PAUSE, KEEP_ALIVE_PROGRESS_BYTES
 from adapters.mqtt.outbox import Outbox
 from adapters.mqtt.states import (
     ON_AUTH_RECEIVED,
@@ -118,6 +118,16 @@ class Connection(ABC):
         """
         return None if self._state is _DECIDING else self._deadline_ms
 
+    @property
+    def reading_paused(self) -> bool:
+        """True while the transport should not be read: too much waits for the driver.
+
+        When it is read again, tell `reading_resumed`.
+        """
+        if self._state is _DECIDING:
+            return self._decoder.buffered_bytes >= HELD_BYTES_PAUSE
+        return self._traffic_paused
+
     def data_to_send(self) -> bytes:
         """All bytes since the last call, b"" if none."""
         return self._outbox.take()
@@ -126,7 +136,10 @@ class Connection(ABC):
     # Bytes and time in
 
     def receive_data(self, data: bytes, now_ms: int) -> list[Event]:
-        """What the client sent. The last event may be `ConnectionClosed`; nothing is raised."""
+        """What the client sent, as bytes and in chunks of any size.
+
+        The last event may be `ConnectionClosed`; nothing is raised.
+        """
         events: list[Event] = []
         if self._state is _DECIDING:
             self._decoder.hold(data)
@@ -142,10 +155,14 @@ class Connection(ABC):
     def check_deadline(self, now_ms: int) -> ConnectionClosed | None:
         """Closes a connection whose client has been silent too long ([MQTT-3.1.2-22])."""
         deadline_ms = self.deadline_ms
-        if deadline_ms is None or now_ms < deadline_ms:
+        if deadline_ms is None or now_ms < deadline_ms or self.reading_paused:
             return None
         detail = "the client was silent for too long"
         return self._fail(MqttError(ReasonCode.KEEP_ALIVE_TIMEOUT, detail))
+
+    def reading_resumed(self, now_ms: int) -> None:
+        """The transport is read again after a pause: the client could not be heard until now."""
+        self._heard(now_ms)
 
     def connection_lost(self) -> ConnectionClosed | None:
         """The transport is gone. None if the connection was over already."""
@@ -204,6 +221,11 @@ class Connection(ABC):
         elif isinstance(packet, Disconnect):
             events.append(self._on_disconnect(packet))
         self._state = after
+
+    @property
+    @abstractmethod
+    def _traffic_paused(self) -> bool:
+        """`reading_paused` for an accepted connection."""
 
     @abstractmethod
     def _on_traffic(

@@ -92,11 +92,14 @@ class Inbound:
     # Messages
 
     def admit(self, run: PublishRun) -> PublishRun | None:
-        """The messages of `run` that are to be stored, with tokens; None if all are repeats.
+        """The messages of `run` that are to be stored, with tokens; None if there are none.
 
         Raises MqttError: 0x94 and 0x82 for aliases, 0x93 over Receive Maximum, 0x99 for a payload
         that is not what it claims, 0x9B and 0x9A for what this server does not offer.
         """
+        if not run.topics:
+            # Its first packet was malformed.
+            return None
         if run.aliases:
             self._resolve_aliases(run)
         if self._config.maximum_qos < 2 or not self._config.retain_available:
@@ -134,7 +137,10 @@ class Inbound:
                 raise MqttError(ReasonCode.RETAIN_NOT_SUPPORTED, "a retained PUBLISH")
 
     def _without_repeats(self, run: PublishRun) -> list[int]:
-        """The positions that are not repeats of a QoS 2 message that we have."""
+        """The positions that are not repeats of a QoS 2 message that we have.
+
+        A repeat is answered at once: its PUBREC has been given before, so it passes nobody.
+        """
         kept: list[int] = []
         for index, flags in enumerate(run.flags):
             if not flags & _QOS_2:
@@ -197,11 +203,23 @@ class Inbound:
             # All of the oldest, in order: what nearly always happens.
             self._answer(self._taken(len(tokens)), code, reason_string)
             return
-        results = self._results
+        result = (code, reason_string)
         for token in tokens:
-            results[token] = (code, reason_string)
-        while (result := results.pop(self._head, None)) is not None:
-            self._answer(self._taken(1), *result)
+            self._results[token] = result
+        self._answer_from_head()
+
+    def _answer_from_head(self) -> None:
+        """Gives the answers that are complete at the head of the ring, equal ones together."""
+        count = 0
+        equal: tuple[int, str] = (0, "")
+        while (result := self._results.pop(self._head + count, None)) is not None:
+            if count and result != equal:
+                self._answer(self._taken(count), *equal)
+                count = 0
+            equal = result
+            count += 1
+        if count:
+            self._answer(self._taken(count), *equal)
 
     def _taken(self, count: int) -> list[int]:
         """The oldest `count` words, taken out of the ring."""
@@ -282,7 +300,7 @@ def _check_payload_format(run: PublishRun) -> None:
 
 
 def _selected(run: PublishRun, kept: list[int]) -> PublishRun:
-    """The run of the packets at the positions `kept`."""
+    """The run of the packets at the positions `kept`; its aliases are resolved by now."""
     moved = {old: new for new, old in enumerate(kept)}
     return PublishRun(
         topics=[run.topics[index] for index in kept],

@@ -36,7 +36,6 @@ from adapters.mqtt.events import (
     UnsubscribeReceived,
 )
 from adapters.mqtt.inbound import Inbound
-from adapters.mqtt.limits import HELD_BYTES_PAUSE
 from adapters.mqtt.outbound import InFlight, Outbound
 from adapters.mqtt.states import ConnectionState
 from adapters.mqtt.subscribing import subscribe_received, unsubscribe_received
@@ -50,7 +49,6 @@ if TYPE_CHECKING:
     from adapters.mqtt.handshake import Agreement
 
 # Looked up once, like those of `connection.py`.
-_DECIDING: Final = ConnectionState.DECIDING
 _CONNECTED: Final = ConnectionState.CONNECTED
 _CLOSED: Final = ConnectionState.CLOSED
 _PUBACK: Final = PacketType.PUBACK
@@ -71,14 +69,9 @@ class Session(Connection):
         self._requests: set[int] = set()
 
     @property
-    def reading_paused(self) -> bool:
-        """True while the transport should not be read: too much waits for the driver.
-
-        An MQTT 5 client that keeps to its Receive Maximum is never paused for its messages, because
-        its other packets must be answered all the same ([MQTT-4.9.0-3]).
-        """
-        if self._state is _DECIDING:
-            return self._decoder.buffered_bytes >= HELD_BYTES_PAUSE
+    def _traffic_paused(self) -> bool:
+        # An MQTT 5 client that keeps to its Receive Maximum is never paused for its messages,
+        # because its other packets must be answered all the same ([MQTT-4.9.0-3]).
         if len(self._requests) >= self._config.requests_pending_max:
             return True
         enforced = self._outbox.level == MQTT_5 and self._config.enforce_receive_maximum

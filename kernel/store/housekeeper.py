@@ -25,10 +25,11 @@ CHECKPOINT_BYTES = 128 * 1024 * 1024
 CHECKPOINT_SECONDS = 10
 TICK_SECONDS = 1.0
 
-SPARSE_BYTES_MIN = 320 * 1024 * 1024
+SPARSE_BYTES_MIN = 112 * 1024 * 1024
 SPARSE_FACTOR = 3
-"""Rewriting begins above so many bytes on disk and so many times the live ones: four segments and
-the reserve are always there, and the bound to keep is 500 MB or 5 times the live bytes."""
+"""Rewriting begins above so many bytes on disk and so many times the live ones: the segment being
+written, the next one and the reserve are always there, and the bound to keep is 5 times the live
+bytes once these are more than a segment."""
 
 RETRY_SECONDS = 1.0
 """After a failed job (a full disk) the next try comes so much later."""

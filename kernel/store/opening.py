@@ -99,6 +99,11 @@ class LocalStore:
         self.store.journal.close()
 
 
+SEGMENT_BYTES = 32 * 1024 * 1024
+"""Segment size of a store: small enough that the files kept ready do not outweigh a small store,
+large enough that a full disk stream rolls over only a few times a second."""
+
+
 def recover(
     disk: Disk, random: Random, options: JournalOptions, data_groups: int
 ) -> tuple[Journal, dict[RaftGroup, GroupState], int, bool]:
@@ -148,7 +153,7 @@ def open_store(
     if not 1 <= data_groups <= DATA_GROUPS_MAX:
         raise ValueError(f"data_groups must be 1 to {DATA_GROUPS_MAX}")
     journal, states, replayed, clean = recover(
-        disk, random, options or JournalOptions(), data_groups
+        disk, random, options or JournalOptions(segment_bytes=SEGMENT_BYTES), data_groups
     )
     loop = asyncio.get_running_loop()
     store = Store(loop, journal, states, clock, fatal, workers)

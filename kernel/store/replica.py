@@ -131,6 +131,10 @@ class Replica(Observer):
         self._by_queue.setdefault(ident, []).append(found)
         return found
 
+    def dispatchers_of(self, queue: QueueId) -> Sequence[Dispatcher]:
+        """Dispatchers of a queue's groups, as far as anybody has asked for them."""
+        return self._by_queue.get(queue, ())
+
     def watch(self) -> None:
         """Start dispatchers of queues whose messages must be looked after without consumers:
         those with a TTL or a limit. For a new leader."""

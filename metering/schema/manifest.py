@@ -139,6 +139,29 @@ def sequence_gaps(entries: Iterable[ManifestEntry]) -> list[SourceRange]:
     return gaps
 
 
+def repeating_files(entries: Iterable[ManifestEntry]) -> set[str]:
+    """The names of the files that may hold a record twice, or one that another file holds too.
+
+    Every other file is free of repeats by its ranges alone: nobody has to compare its rows.
+    """
+    names: set[str] = set()
+    ranges: list[tuple[str, int, int, int, str]] = []
+    for entry in entries:
+        if entry.rows != sum(item.last_seq - item.first_seq + 1 for item in entry.sources):
+            names.add(entry.name)
+        ranges += [(*astuple(item), entry.name) for item in entry.sources]
+    # The range that reaches furthest so far; one that begins within it overlaps it.
+    source, reach, holder = ("", -1), -1, ""
+    for node, epoch, first_seq, last_seq, name in sorted(ranges):
+        if (node, epoch) != source:
+            source, reach = (node, epoch), -1
+        if first_seq <= reach:
+            names.update((name, holder))
+        if last_seq > reach:
+            reach, holder = last_seq, name
+    return names
+
+
 def _parse_line(line: bytes) -> ManifestEntry:
     fields = json.loads(line)
     if not isinstance(fields, dict):

@@ -72,14 +72,12 @@ def execute(
     """Write all tables of a run into `directory`. Raises BillError, or what Spark raises."""
     apply_settings(session)
     store = _Tables(session, directory, run_id, period)
-    stages = usage_hourly.build(session, archive.paths, period)
-    try:
-        usage = store.write("usage", stages.usage)
-        quarantine = store.write("quarantine", stages.quarantine)
-        read = _count_records(stages.records)
-    finally:
-        stages.records.unpersist()
-    usage_rows = _check_usage(usage, read)
+    stages = usage_hourly.build(session, archive, period)
+    usage = store.write("usage", stages.usage)
+    read = _count_records(stages)
+    counted = _check_usage(usage, read)
+    quarantine = usage_hourly.quarantine(stages, with_falls=counted["falls"] > 0)
+    store.write("quarantine", quarantine)
     lines = store.write("lines", rated_lines.build(session, book, usage, period))
     totals = rated_lines.invoice_totals(book, lines).withColumns(
         {
@@ -91,13 +89,12 @@ def execute(
     )
     invoices = store.write("invoices", totals)
     count, total = _write_json(_invoices(book, period, run_id, lines, invoices), directory / "json")
-    falls = quarantine.where(F.col("reason") == usage_hourly.REASON_FELL)
     return Counts(
         records=read["records"],
         duplicates=read["records"] - read["unique"] - read["quarantined"],
         quarantined=read["quarantined"],
-        counters_fallen=falls.count(),
-        usage_rows=usage_rows,
+        counters_fallen=counted["falls"],
+        usage_rows=counted["rows"],
         invoices=count,
         total=total,
     )
@@ -121,27 +118,48 @@ class _Tables:
         return self.session.read.schema(stamped.schema).parquet(path)
 
 
-def _count_records(records: DataFrame) -> dict[str, int]:
+def _count_records(stages: usage_hourly.Stages) -> dict[str, int]:
     """Records read, identities billed, records in quarantine; messages of kinds that add up."""
-    conflict = F.col("conflict")
-    adds_up = ~conflict & (F.col("kind") != Kind.STORE.value)
-    row = records.agg(
-        F.sum("copies").alias("records"),
-        F.count(F.when(~conflict, 1)).alias("unique"),
-        F.sum(F.when(conflict, F.col("copies"))).alias("quarantined"),
+    compared, conflict = stages.compared, F.col("conflict")
+    adds_up = F.col("kind") != Kind.STORE.value
+    plain = stages.plain.agg(
+        F.count(F.lit(1)).alias("records"),
+        F.count(F.lit(1)).alias("unique"),
+        F.lit(0).cast("bigint").alias("quarantined"),
         F.sum(F.when(adds_up, F.col("messages"))).alias("messages"),
-    ).first()
-    return {} if row is None else {name: int(value or 0) for name, value in row.asDict().items()}
+    )
+    both = plain.unionByName(
+        compared.agg(
+            F.sum("copies").alias("records"),
+            F.count(F.when(~conflict, 1)).alias("unique"),
+            F.sum(F.when(conflict, F.col("copies"))).alias("quarantined"),
+            F.sum(F.when(~conflict & adds_up, F.col("messages"))).alias("messages"),
+        )
+    )
+    return _only_row(both.agg(*(F.sum(name).alias(name) for name in both.columns)))
 
 
-def _check_usage(usage: DataFrame, read: dict[str, int]) -> int:
-    """The number of usage rows; raises BillError unless they add up to the records' messages."""
+def _check_usage(usage: DataFrame, read: dict[str, int]) -> dict[str, int]:
+    """Rows and falls of the usage; raises BillError unless it adds up to the records' messages."""
     adds_up = F.when(F.col("kind") != Kind.STORE.value, F.col("messages"))
-    row = usage.agg(F.count(F.lit(1)).alias("rows"), F.sum(adds_up).alias("messages")).first()
-    rows, messages = (0, 0) if row is None else (int(row["rows"]), int(row["messages"] or 0))
-    if messages != read["messages"]:
-        raise BillError(f"usage has {messages} messages, its records have {read['messages']}")
-    return rows
+    counted = _only_row(
+        usage.agg(
+            F.count(F.lit(1)).alias("rows"),
+            F.sum("falls").alias("falls"),
+            F.sum(adds_up).alias("messages"),
+        )
+    )
+    if counted["messages"] != read["messages"]:
+        raise BillError(
+            f"usage has {counted['messages']} messages, its records have {read['messages']}"
+        )
+    return counted
+
+
+def _only_row(frame: DataFrame) -> dict[str, int]:
+    """The one row of an aggregate without keys; a sum of nothing is 0."""
+    (row,) = frame.collect()
+    return {name: int(value or 0) for name, value in row.asDict().items()}
 
 
 def _invoices(

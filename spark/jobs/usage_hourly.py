@@ -1,7 +1,8 @@
 """From archive files to hourly usage: the rules of spark.usage as Spark plans.
 
-One shuffle by identity finds repeats and conflicts, one by series makes differences of the
-cumulative counters, one sums. No Python runs in a worker.
+Only files that the manifest shows to repeat records are compared row by row, by a shuffle on
+their identity; in a healthy archive there are none. One shuffle by series makes differences of
+the cumulative counters, and one sums. No Python runs in a worker.
 """
 
 from __future__ import annotations
@@ -16,11 +17,12 @@ from pyspark.sql import functions as F  # noqa: N812 - the name every Spark text
 
 from metering.schema import CUMULATIVE_COLUMNS, SCHEMA_VERSION, TEXT_COLUMNS, Action, Kind
 from metering.schema.record import NUMBER_COLUMNS
-from spark.usage import DIMENSIONS, SERIES, SUMS
+from spark.usage import CUMULATIVE_ORDER, DIMENSIONS, SERIES, SUMS
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
+    from spark.archive import Archive
     from spark.period import Period
 
 IDENTITY = ("node", "epoch", "seq")
@@ -50,29 +52,34 @@ ARCHIVE_COLUMNS = ", ".join(
 
 @dataclass(frozen=True, slots=True)
 class Stages:
-    """The frames of one run: `records` is kept in memory until `records.unpersist()`."""
+    """The frames of one run.
 
-    records: DataFrame
-    quarantine: DataFrame
+    `compared` holds the records of repeating files, each different content once with `copies` and
+    `conflict`; `plain` those of all other files. `grown` holds the cumulative records of both with
+    what each adds. `usage` has the column `falls`: how many records of the key fell.
+    """
+
+    plain: DataFrame
+    compared: DataFrame
+    grown: DataFrame
     usage: DataFrame
 
 
-def build(session: SparkSession, paths: list[str], period: Period) -> Stages:
+def build(session: SparkSession, archive: Archive, period: Period) -> Stages:
     """The usage of a period from its archive files (none is an empty archive)."""
-    archive = read_archive(session, paths)
     start, end = _timestamp(period.start_us), _timestamp(period.end_us)
-    window_start = F.col("window_start")
-    records = unique_records(archive.where((window_start >= start) & (window_start < end)))
-    records = records.persist()
-    good = records.where(~F.col("conflict"))
-    earlier = archive.where((F.col("kind") == Kind.STORE.value) & (window_start < start))
-    grown = differences(good.where(F.col("kind") == Kind.STORE.value), earlier)
-    counted = good.where(F.col("kind") != Kind.STORE.value).withColumn("fell", F.lit(False))
-    return Stages(
-        records=records,
-        quarantine=_quarantine(records, grown),
-        usage=hourly(counted.unionByName(grown.select(counted.columns))),
-    )
+    in_period = (F.col("window_start") >= start) & (F.col("window_start") < end)
+    store = F.col("kind") == Kind.STORE.value
+    once = read_archive(session, archive.paths(repeating=False))
+    repeating = read_archive(session, archive.paths(repeating=True))
+    plain = once.where(in_period).select(*IDENTITY, *CONTENT)
+    compared = compare(repeating.where(in_period))
+    good = plain.unionByName(compared.where(~F.col("conflict")).select(plain.columns))
+    earlier = once.unionByName(repeating).where(store & (F.col("window_start") < start))
+    grown = differences(good.where(store), earlier)
+    counted = good.where(~store).withColumn("fell", F.lit(False))
+    usage = hourly(counted.unionByName(grown.select(counted.columns)))
+    return Stages(plain=plain, compared=compared, grown=grown, usage=usage)
 
 
 def read_archive(session: SparkSession, paths: list[str]) -> DataFrame:
@@ -87,7 +94,7 @@ def read_archive(session: SparkSession, paths: list[str]) -> DataFrame:
     return session.read.schema(ARCHIVE_COLUMNS).parquet(*paths).where(known.isNull())
 
 
-def unique_records(rows: DataFrame) -> DataFrame:
+def compare(rows: DataFrame) -> DataFrame:
     """Each different content of an identity once, with `copies` and `conflict`."""
     by_identity = Window.partitionBy(*IDENTITY)
     return (
@@ -106,7 +113,7 @@ def differences(store: DataFrame, earlier: DataFrame) -> DataFrame:
     joined = store.join(baseline, list(SERIES), "left")
     before_this = (
         Window.partitionBy(*SERIES)
-        .orderBy("log_index", "cum_messages", "cum_bytes")
+        .orderBy(*CUMULATIVE_ORDER)
         .rowsBetween(Window.unboundedPreceding, -1)
     )
     for name in names:
@@ -130,22 +137,30 @@ def differences(store: DataFrame, earlier: DataFrame) -> DataFrame:
 
 
 def hourly(rows: DataFrame) -> DataFrame:
-    """The sums by dimension and hour; keys whose sums are all zero are left out."""
-    sums = [F.sum(F.col(name).cast("decimal(18,0)")).alias(name) for name in SUMS]
+    """The sums by dimension and hour, and the number of records that fell."""
+    sums = [F.sum(F.col(name).cast("decimal(18,0)")).cast(SUM_TYPE).alias(name) for name in SUMS]
+    falls = F.count(F.when(F.col("fell"), 1)).alias("falls")
     hour = F.date_trunc("hour", F.col("window_start")).alias("hour")
-    total = rows.groupBy(*DIMENSIONS, hour).agg(*sums)
-    total = total.select(*DIMENSIONS, "hour", *(F.col(name).cast(SUM_TYPE) for name in SUMS))
-    return total.where(reduce(or_, (F.col(name) != 0 for name in SUMS)))
+    return rows.groupBy(*DIMENSIONS, hour).agg(*sums, falls)
 
 
-def _quarantine(records: DataFrame, grown: DataFrame) -> DataFrame:
-    """What is not billed, or only in part, with the reason."""
-    columns = [*IDENTITY, *CONTENT, "copies"]
-    conflicts = records.where("conflict").select(*columns, F.lit(REASON_CONFLICT).alias("reason"))
-    original = records.where((F.col("kind") == Kind.STORE.value) & ~F.col("conflict"))
-    falls = grown.where("fell").select(*IDENTITY)
-    fallen = original.join(falls, list(IDENTITY), "left_semi")
-    return conflicts.unionByName(fallen.select(*columns, F.lit(REASON_FELL).alias("reason")))
+def quarantine(stages: Stages, *, with_falls: bool) -> DataFrame:
+    """The records that are not billed, or only in part, with the reason.
+
+    Looking for the cumulative records that fell costs as much as the usage: `with_falls` only if
+    the usage has some.
+    """
+    columns = [*IDENTITY, *CONTENT]
+    reason = F.lit(REASON_CONFLICT).alias("reason")
+    conflicts = stages.compared.where("conflict").select(*columns, "copies", reason)
+    if not with_falls:
+        return conflicts
+    fallen = stages.grown.where("fell").select(*IDENTITY)
+    compared = stages.compared.where(~F.col("conflict")).select(*columns, "copies")
+    billed = stages.plain.withColumn("copies", F.lit(1).cast("bigint")).unionByName(compared)
+    reason = F.lit(REASON_FELL).alias("reason")
+    falls = billed.join(fallen, list(IDENTITY), "left_semi").select(*columns, "copies", reason)
+    return conflicts.unionByName(falls)
 
 
 def _growth(name: str) -> Column:

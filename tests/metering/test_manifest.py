@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -7,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from metering.schema import ManifestEntry, ManifestError, SourceRange, parse_manifest
-from metering.schema.manifest import merge_ranges, sequence_gaps
+from metering.schema.manifest import merge_ranges, repeating_files, sequence_gaps
 
 ENTRY = ManifestEntry(
     queue=0,
@@ -83,3 +84,26 @@ def test_gaps_are_exactly_the_seqs_that_no_file_has(present: set[tuple[str, int,
     }
     runs = list(merge_ranges(singles))
     assert sum(run.last_seq - run.first_seq + 1 for run in runs) == len(present)
+
+
+@given(st.lists(st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 12)), max_size=6)))
+def test_files_that_repeat_records_are_known_by_their_ranges(
+    files: list[list[tuple[str, int]]],
+) -> None:
+    entries = [
+        replace(
+            ENTRY,
+            from_offset=number,
+            to_offset=number + 1,
+            rows=len(rows),
+            sources=tuple(merge_ranges(SourceRange(node, 1, seq, seq) for node, seq in rows)),
+        )
+        for number, rows in enumerate(files)
+    ]
+    count = Counter(row for rows in files for row in rows)
+    expected = {
+        entry.name
+        for entry, rows in zip(entries, files, strict=True)
+        if any(count[row] > 1 for row in rows)
+    }
+    assert repeating_files(entries) == expected

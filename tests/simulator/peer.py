@@ -6,7 +6,7 @@ Works over any `kernel.client.Client`: the local one, the hostile one, later a c
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from kernel import message as messages
@@ -21,7 +21,8 @@ from kernel.client import (
     Settlement,
 )
 from kernel.errors import KernelError
-from kernel.message import HEADER, VERSION
+from kernel.ids import QueueId
+from kernel.message import HEADER, VERSION, Ext, Flag
 from kernel.model import (
     DEFAULT_GROUP,
     DEFAULT_TENANT,
@@ -46,18 +47,27 @@ class Draft:
     delay_ms: int = 0
     key: bytes = b""
     tag: bytes = b""
+    deduplication_id: bytes = b""
     native: bytes = b""
 
     def parts(self, uid: tuple[int, int], published_ms: int) -> list[bytes]:
-        """Header, native block and body, as `PublishBatch.add` takes them."""
+        """Header, ext, native block and body, as `PublishBatch.add` takes them."""
+        fields: dict[int, bytes] = {}
+        if self.key:
+            fields[Ext.ORDERING_KEY] = self.key
+        if self.tag:
+            fields[Ext.TAG] = self.tag
+        if self.deduplication_id:
+            fields[Ext.DEDUPLICATION_ID] = self.deduplication_id
+        ext = messages.encode_ext(fields)
         header = HEADER.pack(
             VERSION,
             ORIGIN,
             self.priority,
-            0,
+            Flag.DEDUPLICATE if self.deduplication_id else 0,
             len(self.body),
             len(self.native),
-            0,
+            len(ext),
             *uid,
             published_ms,
             self.ttl_ms,
@@ -66,28 +76,34 @@ class Draft:
             messages.tag_hash(self.tag) if self.tag else 0,
             0,
         )
-        return [header, self.native, self.body] if self.native else [header, self.body]
+        return [each for each in (header, ext, self.native, self.body) if each]
 
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
     """One message that a taker got."""
 
+    queue: QueueId
     offset: int
     uid: bytes
     body: bytes
     attempt: int
     slot: bytes
+    consumer: Consumer
+    """Whom to settle it with: on a topic of several queues there is one for each."""
 
 
 class Sent:
     """One batch that was submitted."""
 
-    def __init__(self, uids: list[bytes], done: asyncio.Future[None]) -> None:
-        self.uids = uids
+    def __init__(self, heard: Callable[[Sent], None] | None) -> None:
+        self.uids: list[bytes] = []
         """Uid of each message, in the order they were added."""
-        self.done = done
+        self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.batch: PublishBatch | None = None
+        """As it was completed."""
         self.failures: Mapping[int, KernelError] = {}
+        self.heard = heard
 
     @property
     def accepted(self) -> list[bytes]:
@@ -95,17 +111,35 @@ class Sent:
         return [uid for at, uid in enumerate(self.uids) if at not in self.failures]
 
 
+Failures = Mapping[int, KernelError]
+
+
+class Answer:
+    """`SettleSink` of one call."""
+
+    def __init__(self, heard: Callable[[Failures], None] | None = None) -> None:
+        self.future: asyncio.Future[Failures] = asyncio.get_running_loop().create_future()
+        self._heard = heard
+
+    def settled(self, tag: object, failures: Failures | None) -> None:
+        assert tag is self
+        if self._heard is not None:
+            self._heard(failures or {})
+        self.future.set_result(failures or {})
+
+
 class Taker:
     """A push consumer and what it has got. `sink` of one consumer."""
 
-    def __init__(self, peer: Peer) -> None:
-        self._peer = peer
+    def __init__(self, client: Client) -> None:
+        self._client = client
         self.consumer: Consumer | None = None
         self.got: list[Delivery] = []
         self.calls = 0
         """Calls of `deliver`."""
-        self.held: dict[int, Delivery] = {}
-        """By offset: not settled yet."""
+        self.held: dict[tuple[QueueId, int], Delivery] = {}
+        """By queue and offset: not settled yet. Kept up for consumers that do not ack by
+        themselves."""
         self.error: KernelError | None = None
         self._arrived = asyncio.Event()
 
@@ -113,10 +147,11 @@ class Taker:
 
     def deliver(self, consumer: Consumer, deliveries: Deliveries) -> None:
         self.calls += 1
-        for each in read(deliveries):
+        for each in read(deliveries, consumer):
             self.got.append(each)
-            assert each.offset not in self.held, f"offset {each.offset} was given twice"
-            self.held[each.offset] = each
+            place = (each.queue, each.offset)
+            assert place not in self.held, f"offset {each.offset} was given twice"
+            self.held[place] = each
         self._arrived.set()
 
     def consumer_ended(self, consumer: Consumer, error: KernelError) -> None:
@@ -135,6 +170,11 @@ class Taker:
         """Offsets of everything it got, in order."""
         return [each.offset for each in self.got]
 
+    @property
+    def attempts(self) -> list[int]:
+        """Attempt of everything it got, in order."""
+        return [each.attempt for each in self.got]
+
     def grant(self, messages: int) -> None:
         assert self.consumer is not None
         self.consumer.grant(messages)
@@ -152,51 +192,50 @@ class Taker:
         return self.got
 
     def settle_now(
-        self, how: Settlement, offsets: Sequence[int], reason: Reason = Reason.REJECTED
+        self, how: Settlement, *offsets: int, reason: Reason = Reason.REJECTED
     ) -> None:
         """Settle without an answer."""
-        assert self.consumer is not None
-        self._peer.client.settle(self.consumer, how, offsets, reason=reason)
-        self._forget(offsets)
-
-    async def settle(
-        self, how: Settlement, offsets: Sequence[int], reason: Reason = Reason.REJECTED
-    ) -> Mapping[int, KernelError]:
-        """Settle; the failures, once it is on disk."""
-        return await self.settling(how, offsets, reason)
+        for consumer, some in self._by_consumer(offsets):
+            self._client.settle(consumer, how, some, reason=reason)
 
     def settling(
-        self, how: Settlement, offsets: Sequence[int], reason: Reason = Reason.REJECTED
-    ) -> asyncio.Future[Mapping[int, KernelError]]:
+        self,
+        how: Settlement,
+        *offsets: int,
+        reason: Reason = Reason.REJECTED,
+        heard: Callable[[Failures], None] | None = None,
+    ) -> asyncio.Future[Failures]:
         """Settle with an answer, without waiting for it."""
-        assert self.consumer is not None
-        answer = _Answer()
-        self._peer.client.settle(
-            self.consumer, how, offsets, reason=reason, sink=answer, tag=answer
-        )
-        self._forget(offsets)
+        answer = Answer(heard)
+        groups = self._by_consumer(offsets)
+        assert len(groups) == 1, "offsets of one queue at a time"
+        consumer, some = groups[0]
+        self._client.settle(consumer, how, some, reason=reason, sink=answer, tag=answer)
         return answer.future
 
-    async def ack(self, *offsets: int) -> Mapping[int, KernelError]:
-        """Ack with an answer; all it holds if no offset is named."""
-        return await self.settle(Settlement.ACK, offsets or sorted(self.held))
+    async def settle(
+        self, how: Settlement, *offsets: int, reason: Reason = Reason.REJECTED
+    ) -> Failures:
+        """Settle; the failures, once it is on disk."""
+        return await self.settling(how, *offsets, reason=reason)
 
-    def _forget(self, offsets: Sequence[int]) -> None:
+    async def ack(self, *offsets: int) -> Failures:
+        """Ack with an answer; all it holds (in one queue) if no offset is named."""
+        return await self.settle(Settlement.ACK, *(offsets or sorted(o for _, o in self.held)))
+
+    def _by_consumer(self, offsets: Iterable[int]) -> list[tuple[Consumer, list[int]]]:
+        """Offsets with the consumer that holds each; unknown ones with the consumer itself."""
+        by_offset = {offset: queue for queue, offset in self.held}
+        grouped: dict[int, tuple[Consumer, list[int]]] = {}
         for offset in offsets:
-            self.held.pop(offset, None)
-
-
-class _Answer:
-    """`SettleSink` of one call."""
-
-    def __init__(self) -> None:
-        self.future: asyncio.Future[Mapping[int, KernelError]] = (
-            asyncio.get_running_loop().create_future()
-        )
-
-    def settled(self, tag: object, failures: Mapping[int, KernelError] | None) -> None:
-        assert tag is self
-        self.future.set_result(failures or {})
+            held = self.held.pop((by_offset.get(offset, QueueId(-1)), offset), None)
+            consumer = held.consumer if held is not None else self.consumer
+            assert consumer is not None
+            grouped.setdefault(id(consumer), (consumer, []))[1].append(offset)
+        if not grouped:
+            assert self.consumer is not None
+            return [(self.consumer, [])]
+        return list(grouped.values())
 
 
 class Peer:
@@ -214,7 +253,11 @@ class Peer:
         self.completed.append(batch)
         sent = batch.tag
         assert isinstance(sent, Sent)
+        assert sent.batch is None, "a batch was answered twice"
+        sent.batch = batch
         sent.failures = batch.failures or {}
+        if sent.heard is not None:
+            sent.heard(sent)
         sent.done.set_result(None)
 
     # What a test asks for
@@ -242,11 +285,16 @@ class Peer:
         assert isinstance(info, TopicInfo)
         return info
 
-    def submit(self, to: TopicInfo | Destinations, *drafts: Draft | bytes) -> Sent:
+    def submit(
+        self,
+        to: TopicInfo | Destinations,
+        *drafts: Draft | bytes,
+        heard: Callable[[Sent], None] | None = None,
+    ) -> Sent:
         """Publish; the answer comes later."""
         destinations = self.client.to_topic(to) if isinstance(to, TopicInfo) else to
         batch = self.client.batch(self.session, self)
-        sent = Sent([], asyncio.get_running_loop().create_future())
+        sent = Sent(heard)
         batch.tag = sent
         now_ms = self._clock.wall_ms()
         for each in drafts:
@@ -275,7 +323,7 @@ class Peer:
         auto_ack: bool = False,
     ) -> Taker:
         """A push consumer with so much credit."""
-        taker = Taker(self)
+        taker = Taker(self.client)
         spec = ConsumerSpec(
             topic, group, self.session, priority=priority, exclusive=exclusive, auto_ack=auto_ack
         )
@@ -289,14 +337,16 @@ class Peer:
         self.session.close()
 
 
-def read(deliveries: Deliveries) -> list[Delivery]:
+def read(deliveries: Deliveries, consumer: Consumer) -> list[Delivery]:
     """The rows of the columns, taken apart."""
     attempts = deliveries.attempts
-    rows: list[Delivery] = []
     assert len(deliveries.offsets) == len(deliveries.slots)
     assert attempts is None or len(attempts) == len(deliveries.offsets)
+    rows: list[Delivery] = []
     for at, (offset, slot) in enumerate(zip(deliveries.offsets, deliveries.slots, strict=True)):
-        message = messages.decode(slot)
+        found = messages.decode(slot)
         attempt = 1 if attempts is None else attempts[at]
-        rows.append(Delivery(offset, message.uid, message.body, attempt, slot))
+        rows.append(
+            Delivery(deliveries.queue, offset, found.uid, found.body, attempt, slot, consumer)
+        )
     return rows

@@ -42,7 +42,7 @@ READER = "weir-journal-reader"
 HOUSEKEEPING = "weir-housekeeping"
 
 RUN_SECONDS_MAX = 600
-"""Virtual time that a test may take: beyond every delay and lease; a test that needs more hangs."""
+"""Virtual time that one scenario may take: one that waits for what never comes fails soon."""
 
 P = ParamSpec("P")
 T = TypeVar("T")

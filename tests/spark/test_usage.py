@@ -82,7 +82,7 @@ def test_a_counter_that_falls_is_reported_and_bills_only_what_is_new() -> None:
     rows = [store(0, 0, 10, 50), store(1, 1, 20, 30), store(2, 2, 30, 55)]
     result = aggregate(rows, NOVEMBER)
     assert result.falls == 1
-    assert messages_by_hour(result) == {0: 50, 2: 5}
+    assert messages_by_hour(result) == {0: 50, 1: 0, 2: 5}
 
 
 def test_a_move_of_the_account_in_mid_month_bills_nothing_twice() -> None:

@@ -210,13 +210,9 @@ class Decoder:
             if not kind:
                 raise _refusal(first, kinds)
             body = position + 2
-            if body >= end:
-                size, body = _read_size(data, position + 1, end)
-                if size < 0:
-                    self._missing = 1
-                    break
-            elif (size := data[position + 1]) > 0x7F:
-                if 0 < data[body] < 0x80:
+            size = data[position + 1] if body <= end else 0x80
+            if size > 0x7F:
+                if body < end and 0 < data[body] < 0x80:
                     size += (data[body] << 7) - 0x80
                     body += 1
                 else:

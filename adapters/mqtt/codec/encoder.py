@@ -67,6 +67,7 @@ PublishFrame: TypeAlias = tuple[bytes, bytes]
 _HEAD_SHORT: Final = Struct(">BBH").pack
 _HEAD: Final = Struct(">BBBH").pack
 _WORD: Final = Struct(">I").pack
+_PASSED_ON: Final = QOS_BITS | RETAIN_BIT
 
 PUBACK_WORD: Final = PUBACK_FIRST_BYTE << 24 | 2 << 16
 PUBREC_WORD: Final = PUBREC_FIRST_BYTE << 24 | 2 << 16
@@ -84,11 +85,12 @@ def publish_frame(
 ) -> PublishFrame:
     """A PUBLISH without its packet identifier and with DUP 0 (MQTT5 3.3).
 
-    `flags` holds QoS and RETAIN as the packet does: QoS << 1 | RETAIN.
+    `flags` holds QoS and RETAIN where the packet has them (QoS << 1 | RETAIN); nothing else of it
+    counts, so that a publisher's DUP is not passed on ([MQTT-3.3.1-3]).
     `topic` is UTF-8, validated by whoever stored it. `properties` is the block without its length
     (`hop_properties(...)` + the message's own) and is ignored before MQTT 5.
     """
-    first = PUBLISH_FIRST_BYTE | flags
+    first = PUBLISH_FIRST_BYTE | flags & _PASSED_ON
     if level != MQTT_5:
         tail = payload
     elif not properties:

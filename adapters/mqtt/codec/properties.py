@@ -254,6 +254,27 @@ def encode_properties(properties: Properties, owner: int) -> bytes:
     """
     if properties is NO_PROPERTIES:
         return b"\0"
+    block = _encode_rows(properties, owner)
+    return encode_varint(len(block)) + block
+
+
+def message_block(properties: Properties) -> bytes:
+    """What belongs to the message itself, as `PublishRun.properties` has it, without a length.
+
+    For wills, and for messages that did not come as PUBLISH. What belongs to a hop, such as the
+    expiry interval, or to the will, such as its delay, is left out.
+    """
+    own = Properties(
+        payload_format_indicator=properties.payload_format_indicator,
+        content_type=properties.content_type,
+        response_topic=properties.response_topic,
+        correlation_data=properties.correlation_data,
+        user_properties=properties.user_properties,
+    )
+    return _encode_rows(own, PacketType.PUBLISH)
+
+
+def _encode_rows(properties: Properties, owner: int) -> bytes:
     parts: list[bytes] = []
     present = {name for name in _FIELDS if getattr(properties, name) not in (None, ())}
     for row in _BY_OWNER[owner]:
@@ -270,8 +291,7 @@ def encode_properties(properties: Properties, owner: int) -> bytes:
             parts.append(identifier + row.kind.encode(value))
     if present:
         raise LocalProtocolError(f"this packet cannot carry {', '.join(sorted(present))}")
-    block = b"".join(parts)
-    return encode_varint(len(block)) + block
+    return b"".join(parts)
 
 
 # ---------------------------------------------------------------------------------------------

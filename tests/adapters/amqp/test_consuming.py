@@ -430,9 +430,8 @@ def test_deleting_a_queue_tells_its_consumers() -> None:
     wire = _consuming(1)
     wire.take()
     wire.send(1, spec.QueueDelete(0, "q"))
-    answers = wire.take_methods()
-    assert spec.BasicCancel("t", nowait=True) in answers
-    assert spec.QueueDeleteOk(0) in answers
+    # In RabbitMQ's order, which kombu's SimpleQueue depends on.
+    assert wire.take_methods() == [spec.QueueDeleteOk(0), spec.BasicCancel("t", nowait=True)]
     # An answer to our cancel, and acks of what is gone, are fine.
     wire.send(1, spec.BasicCancelOk("t"), spec.BasicAck(1))
     assert wire.take_methods() == []

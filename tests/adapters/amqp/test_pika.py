@@ -86,7 +86,7 @@ def test_all_properties_and_header_types_come_back(channel: BlockingChannel) -> 
             "negative": -7,
             "yes": True,
             "nothing": None,
-            "bytes": bytearray(b"\xff\x00"),
+            "bytes": b"\xff\x00",
             "list": [1, "a", {"k": False}],
             "table": {"n": {"m": 1}},
             "price": decimal.Decimal("12.34"),
@@ -314,9 +314,9 @@ def test_a_message_of_16_mib_is_taken_and_one_octet_more_is_not(channel: Blockin
     body = bytes(range(256)) * 65_536
     channel.basic_publish("", "q", body)
     assert channel.basic_get("q", auto_ack=True)[2] == body
-    channel.basic_publish("", "q", body + b"x")
+    channel.confirm_delivery()
     with pytest.raises(pika.exceptions.ChannelClosedByBroker) as caught:
-        channel.queue_declare("q", passive=True)
+        channel.basic_publish("", "q", body + b"x")
     assert caught.value.reply_code == 406
 
 
@@ -325,9 +325,8 @@ def test_wrong_passwords_and_virtual_hosts_are_refused(
 ) -> None:
     with pytest.raises(pika.exceptions.ProbableAuthenticationError):
         connect(threaded_broker.url("guest:wrong"))
-    with pytest.raises(pika.exceptions.ConnectionClosedByBroker) as caught:
+    with pytest.raises(pika.exceptions.ProbableAccessDeniedError, match="530"):
         connect(threaded_broker.url(virtual_host="elsewhere"))
-    assert caught.value.reply_code == 530
 
 
 def test_transactions_are_refused(channel: BlockingChannel) -> None:

@@ -366,6 +366,7 @@ def test_the_larger_packets_begin_with_acceptance():
 
 
 def test_decisions_come_when_there_is_something_to_decide():
+    """[MQTT-3.2.0-2]: never a second CONNACK."""
     session = Session(SessionConfig(), NAMES, NOW_MS)
     with pytest.raises(LocalProtocolError):
         session.accept(NEW, NOW_MS)
@@ -374,6 +375,17 @@ def test_decisions_come_when_there_is_something_to_decide():
     session = connected(5)
     with pytest.raises(LocalProtocolError):
         session.accept(NEW, NOW_MS)
+
+
+def test_the_fields_of_connect_are_read_in_their_order():
+    """[MQTT-3.1.3-1], [MQTT-3.1.2-18]: what no flag announces is not there."""
+    data = bytes.fromhex(
+        "10 20 0004 4d515454 05 ae 003c 00 0002 6964 05 1800000007 0001 74 0003 627965 0001 75"
+    )
+    session = Session(SessionConfig(), NAMES, NOW_MS)
+    [event] = session.receive_data(data, NOW_MS)
+    will = Will("t", b"bye", 1, True, Properties(will_delay_interval=7))
+    assert event.connect == Connect("id", 5, True, 60, "u", None, will)
 
 
 def test_a_decision_about_a_client_that_is_gone_does_nothing():

@@ -33,7 +33,7 @@ def acks(session) -> list[tuple[PacketType, int, int]]:
 
 @pytest.mark.parametrize("level", LEVELS)
 def test_nothing_is_acknowledged_before_it_is_committed(level):
-    """[MQTT-4.3.2-4], [MQTT-4.3.3-8]: ownership is the commit."""
+    """[MQTT-4.3.2-4], [MQTT-4.3.3-8]: ownership is the commit; [MQTT-2.2.1-5]."""
     session = connected(level)
     [run] = received(session, publish(1, level=level), publish(2, 2, level=level))
     assert session.data_to_send() == b""
@@ -64,6 +64,19 @@ def test_acknowledgements_leave_in_the_order_of_arrival():
     assert acks(session) == [(PUBACK, 5, 0), (PUBREC, 3, 0), (PUBACK, 9, 0)]
     session.publish_committed([fourth])
     assert acks(session) == [(PUBACK, 1, 0)]
+
+
+def test_answers_that_were_held_back_leave_with_their_own_results():
+    """[MQTT-4.6.0-2]."""
+    session = connected()
+    [run] = received(session, *(publish(number) for number in range(1, 8)))
+    first, *others = run.tokens
+    session.publish_committed(others[:2])
+    session.publish_committed(others[2:4], ReasonCode.QUOTA_EXCEEDED)
+    session.publish_committed(others[4:])
+    session.publish_committed([first])
+    codes = [code for _, _, code in acks(session)]
+    assert codes == [0, 0, 0, 0x97, 0x97, 0, 0]
 
 
 @given(st.data(), st.sampled_from(LEVELS))
@@ -297,6 +310,19 @@ def test_a_client_that_is_not_held_to_a_maximum_is_read_more_slowly(level, enfor
     assert not session.reading_paused
 
 
+def test_a_client_that_is_not_read_is_not_late():
+    """[MQTT-3.1.2-22] is about a client that is silent, not about one that is not heard."""
+    config = SessionConfig(receive_maximum=1)
+    session = connected(4, config, Connect("c", level=4, keep_alive_s=10))
+    [run] = received(session, publish(1, level=4))
+    assert session.reading_paused
+    assert session.check_deadline(NOW_MS + 15_000) is None
+    session.publish_committed(run.tokens)
+    session.reading_resumed(NOW_MS + 20_000)
+    assert session.check_deadline(NOW_MS + 34_999) is None
+    assert session.check_deadline(NOW_MS + 35_000) is not None
+
+
 def test_a_slowed_client_can_still_complete_its_qos_2_exchanges():
     """What waits for the client itself must not stop the reading of it."""
     session = connected(4, SessionConfig(receive_maximum=1))
@@ -335,6 +361,13 @@ def test_an_alias_that_is_too_large_or_unknown_ends_the_connection(topic, alias,
     session = connected(config=SessionConfig(topic_alias_maximum=32))
     [closed] = received(session, publish(topic=topic, properties=Properties(topic_alias=alias)))
     assert closed.reason_code == code
+
+
+def test_a_server_that_takes_no_aliases_refuses_all():
+    """[MQTT-3.2.2-18]."""
+    session = connected(config=SessionConfig(topic_alias_maximum=0))
+    [closed] = received(session, publish(properties=Properties(topic_alias=1)))
+    assert closed.reason_code == ReasonCode.TOPIC_ALIAS_INVALID
 
 
 def test_aliases_do_not_outlive_the_connection():
@@ -429,3 +462,10 @@ def test_answers_for_a_connection_that_is_over_are_ignored():
     session.data_to_send()
     assert session.publish_committed(run.tokens) is None
     assert session.data_to_send() == b""
+
+
+def test_a_run_whose_first_packet_is_malformed_is_no_event():
+    session = connected()
+    bad = bytes.fromhex("30 06 0001 74 02 0102")
+    [closed] = received(session, bad)
+    assert isinstance(closed, ConnectionClosed)

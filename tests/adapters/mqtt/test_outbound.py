@@ -40,7 +40,7 @@ def with_limit(**properties) -> Connect:
 
 @pytest.mark.parametrize("level", LEVELS)
 def test_one_frame_serves_many_deliveries_each_with_its_identifier(level):
-    """[MQTT-2.2.1-4], [MQTT-4.3.2-1], [MQTT-4.3.2-2], [MQTT-2.2.1-2]."""
+    """[MQTT-2.2.1-4], [MQTT-4.3.2-1], [MQTT-4.3.2-2], [MQTT-4.3.3-1], [MQTT-4.3.3-2]."""
     session = connected(level)
     shared = frame(1, level=level)
     session.send_frames(

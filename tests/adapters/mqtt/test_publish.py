@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from adapters.mqtt.codec.encoder import encode, marked_duplicate, publish_frame
@@ -12,6 +14,7 @@ from adapters.mqtt.codec.properties import (
     Properties,
     encode_properties,
     hop_properties,
+    message_block,
     parse_publish_properties,
     read_publish_block,
 )
@@ -139,6 +142,15 @@ def test_the_messages_own_properties_stay_as_they_came_and_the_hops_are_taken_ou
     assert parse_publish_properties(block.application) == own
 
 
+def test_the_messages_own_part_of_a_will_reads_as_that_of_a_publish():
+    """[MQTT-3.3.2-18]: a will's user properties keep their order too."""
+    own = Properties(content_type="t", user_properties=(("b", "2"), ("a", "1")))
+    will = replace(own, will_delay_interval=5, message_expiry_interval=9)
+    assert message_block(will) == encode_properties(own, PacketType.PUBLISH)[1:]
+    assert parse_publish_properties(message_block(will)) == own
+    assert message_block(Properties()) == b""
+
+
 def test_properties_larger_than_the_kernel_stores_are_refused():
     large = Properties(user_properties=(("k" * 60_000, "v" * 60_000),) * 3)
     with pytest.raises(MqttError) as caught:
@@ -173,6 +185,12 @@ def test_a_frame_with_its_identifier_is_the_packet(level, size, qos):
     packet_id = 0x1234 if qos else 0
     expected = Publish("a/b", payload, qos=qos, retain=True, packet_id=packet_id)
     assert wire == encode(expected, level)
+
+
+def test_a_frame_takes_nothing_but_qos_and_retain_from_the_publishers_flags():
+    """[MQTT-3.3.1-3]."""
+    assert publish_frame(5, 0x3B, b"t", b"", b"") == publish_frame(5, 3, b"t", b"", b"")
+    assert publish_frame(5, 0x3B, b"t", b"", b"")[0][0] == 0x33
 
 
 def test_a_frame_marked_as_duplicate_differs_in_that_bit_only():

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from adapters.mqtt.codec.decoder import Decoder
 from adapters.mqtt.codec.encoder import encode, encode_within
-from adapters.mqtt.codec.packets import Ack, Connack
+from adapters.mqtt.codec.packet_types import PacketType
+from adapters.mqtt.codec.packets import Ack, Auth, Connack, Disconnect, Suback, Unsuback
 from adapters.mqtt.codec.properties import NO_PROPERTIES, Properties
 from tests.adapters.mqtt import strategies as packets
 from tests.adapters.mqtt.support import NAMES, client_decoder, decoded, server_decoder
@@ -76,6 +78,32 @@ def test_explanations_are_left_out_first_when_a_packet_would_be_too_large(packet
     bare = replace(silent, properties=replace(silent.properties, user_properties=()))
     fitting = [data for data in (full, encode(silent, 5), encode(bare, 5)) if len(data) <= limit]
     assert encode_within(packet, 5, limit) == (fitting[0] if fitting else None)
+
+
+EXPLAINED = Properties(reason_string="x" * 40, user_properties=(("k", "v" * 40),))
+
+
+@pytest.mark.parametrize(
+    "packet",
+    [
+        Connack(0x87, False, EXPLAINED),
+        *(Ack(PacketType(number), 1, 0, EXPLAINED) for number in (4, 5, 6, 7)),
+        Suback(1, (0x87,), EXPLAINED),
+        Unsuback(1, (0x87,), EXPLAINED),
+        Disconnect(0x87, EXPLAINED),
+        Auth(0x18, replace(EXPLAINED, authentication_method="m")),
+    ],
+    ids=lambda packet: packet.type.name,
+)
+def test_every_packet_with_an_explanation_can_do_without_it(packet):
+    """[MQTT-3.4.2-2], [MQTT-3.4.2-3], [MQTT-3.5.2-2], [MQTT-3.5.2-3], [MQTT-3.6.2-2],
+    [MQTT-3.6.2-3], [MQTT-3.7.2-2], [MQTT-3.7.2-3], [MQTT-3.9.2-1], [MQTT-3.9.2-2],
+    [MQTT-3.11.2-1], [MQTT-3.11.2-2], [MQTT-3.14.2-3], [MQTT-3.14.2-4], [MQTT-3.15.2-2],
+    [MQTT-3.15.2-3]."""
+    lengths = [len(encode_within(packet, 5, limit) or b"") for limit in (200, 80, 30, 1)]
+    assert lengths[0] == len(encode(packet, 5))
+    assert lengths[0] > lengths[1] > lengths[2] > 0
+    assert lengths[3] == 0
 
 
 def test_what_has_nothing_to_leave_out_is_not_sent_at_all():

@@ -54,7 +54,8 @@ def test_a_request_carries_all_that_was_asked():
 
 @pytest.mark.parametrize("level", LEVELS)
 def test_a_bad_filter_is_refused_alone_and_in_its_place(level):
-    """[MQTT-3.8.4-5], [MQTT-3.8.4-6], [MQTT-3.9.3-1], [MQTT-3.8.4-2], [MQTT-2.2.1-6]."""
+    """[MQTT-3.8.4-1], [MQTT-3.8.4-2], [MQTT-3.8.4-5], [MQTT-3.8.4-6], [MQTT-3.9.3-1],
+    [MQTT-2.2.1-6]."""
     session = connected(level)
     [event] = subscribe(session, "ok/1", "bad/#/x", "ok/2", "", "$share/+/x", packet_id=5)
     assert [request.text for request in event.undecided()] == ["ok/1", "ok/2"]

@@ -1,0 +1,152 @@
+"""What an operator can set of the RocketMQ adapter, and the bounds nobody can.
+
+Field names are those of protocols.yaml (`protocols.rocketmq.limits` and `.options`). Defaults are
+those of the reference implementation (rocketmq.md 1.5) but for three: delays may reach 40 days,
+as its documentation promises; the shortest invisible time may be set down to one second; a client
+may ask for a poll of less than five seconds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from auth.principal import DEFAULT_TENANT, SignInMode
+from kernel.model import Start
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_MINUTE_MS: Final = 60_000
+_HOUR_MS: Final = 60 * _MINUTE_MS
+_DAY_MS: Final = 24 * _HOUR_MS
+
+# --- Bounds -------------------------------------------------------------------------------------
+
+MESSAGE_ID_CHARACTERS_MAX: Final = 128
+"""Clients make ids of 34 characters; another system's may pass through."""
+
+KEYS_MAX: Final = 256
+"""Keys of a message; together with tag and properties they obey `properties_bytes_max` besides."""
+
+SEND_MESSAGES_MAX: Final = 1_024
+"""Messages of one SendMessage: what one commit takes without holding up others (a few ms)."""
+
+ACK_ENTRIES_MAX: Final = 1_024
+"""Entries of one AckMessage: 32 full receives."""
+
+FILTER_TAGS_MAX: Final = 256
+"""Tags of one filter expression."""
+
+ATTEMPT_ID_CHARACTERS_MAX: Final = 128
+"""Clients send a UUID."""
+
+ADDRESSES_MAX: Final = 16
+"""Addresses of an access point that are told back to its client."""
+
+CLIENT_ID_CHARACTERS_MAX: Final = 255
+"""Clients say `host@pid@number@time`; host names end at 253."""
+
+CLIENTS_MAX: Final = 100_000
+"""Clients remembered; the one silent for longest is forgotten first. About 400 bytes each."""
+
+CLIENT_SILENT_MS_MAX: Final = 35_000
+"""A client without a stream that has not been heard for three heartbeats (10 s) and some is gone:
+its leases are renewed no more."""
+
+CLIENT_FORGOTTEN_MS: Final = 10 * _MINUTE_MS
+"""Client ids change with every start: what is known of one goes when it has been silent so long."""
+
+RENEWALS_MAX: Final = 200_000
+"""Leases renewed for push consumers, about 300 bytes each. Those above it run out after
+`auto_renew_lease_ms`; real clients hold 1,024 messages each."""
+
+RENEWALS_PER_CALL: Final = 512
+"""Leases extended by one call of the kernel."""
+
+ATTEMPTS_KEPT_MAX: Final = 10_000
+"""Receives of ordered groups that a repeat with the same attempt id finds again."""
+
+CALLERS_MAX: Final = 4_096
+"""Signed headers kept with what they mean: clients sign once a second."""
+
+TOPICS_KEPT_MAX: Final = 10_000
+"""Topics kept in the form that requests need them in."""
+
+PUBLISH_BYTES_MAX: Final = 128 * 1024
+PUBLISH_MESSAGES_MAX: Final = 256
+"""Sends of one turn of the event loop share a kernel batch up to this size and number: enough to
+share its cost, and few enough that finding a message's offset in it stays cheap."""
+
+TELEMETRY_QUEUE_MAX: Final = 16
+"""Commands that wait for a client which does not read. Clients are sent one per five minutes."""
+
+TELEMETRY_WRITE_TIMEOUT_S: Final = 10
+"""A stream whose client has not taken a command for so long is ended; clients open a new one."""
+
+DRAIN_GRACE_S: Final = 15
+"""For calls under way when the server is told to stop: shorter than the node's own patience."""
+
+POLL_MARGIN_MS: Final = 400
+"""A poll ends so long before the deadline of its call: the answer must arrive before it does. A
+third of the wait that the Python client adds to the poll it asks for."""
+
+UNDELIVERED_DELAY_MS: Final = 1_000
+"""Messages that were being written to a client which went away come back after so long, as in the
+reference."""
+
+BACKOFF_S: Final = (
+    *(1, 5, 10, 30),
+    *(60, 120, 180, 240, 300, 360, 420, 480, 540, 600),
+    *(1_200, 1_800, 3_600, 7_200),
+)
+"""Delays between attempts, as the reference has them: consumers wait so long before the next one.
+Whole seconds, because the Python client reads nothing else."""
+
+
+@dataclass(frozen=True, slots=True)
+class RocketmqSettings:
+    """See protocols.yaml for the defaults and their reasons."""
+
+    sign_in: SignInMode = SignInMode.VERIFY
+    sign_in_skew_ms_max: int | None = None
+    """Window on signed times; None: any. See auth.mqv2."""
+    namespaces: Mapping[str, str] = field(default_factory=lambda: {"": DEFAULT_TENANT})
+    """Tenant by namespace; a namespace that is not here is its tenant's name."""
+    advertised: Mapping[str, str] = field(default_factory=dict)
+    """`host:port` told in routes, by listener; else the address that the client dialled."""
+    broker_name: str = "weir"
+    """The name of the one broker in routes."""
+    auto_create_topic: bool = False
+    """Make a topic when a route to it is asked for."""
+    auto_create_queues: int = 8
+    stream_retention_ms: int = 3 * _DAY_MS
+    """How long topics made by use keep messages."""
+    stream_start: Start = Start.LATEST
+    """Where a new consumer group of a stream topic begins."""
+    dead_letter_retention_ms: int = 3 * _DAY_MS
+    """How long a topic of dead letters made by use keeps them."""
+    attempts_max: int = 17
+    """Attempts after which a message of a group made by use is dead-lettered: 16 retries."""
+    body_bytes_max: int = 4 * 1024 * 1024
+    properties_bytes_max: int = 16 * 1024
+    """User properties, tag and keys of a message together."""
+    properties_max: int = 128
+    message_group_bytes_max: int = 63
+    topic_characters_max: int = 127
+    group_characters_max: int = 120
+    delay_ms_max: int = 40 * _DAY_MS
+    receive_messages_max: int = 32
+    invisible_ms_min: int = 10_000
+    """Of a receive; a change of it may be 0."""
+    invisible_ms_max: int = 12 * _HOUR_MS
+    polling_ms_max: int = 20_000
+    polls_max: int = 10_000
+    """Receives that wait, of all clients; about 22 KB each in gRPC."""
+    auto_renew_lease_ms: int = 60_000
+    """Lease of messages that the server renews for a push consumer while that is alive."""
+    auto_renew_ms_max: int = 3 * _HOUR_MS
+    """For how long it renews them."""
+    request_bytes_max: int = 130 * 1024 * 1024
+    idle_timeout_ms: int = 120_000
+    """A connection without a call for so long is closed."""

@@ -1,0 +1,242 @@
+"""FIFO queues, through boto3, against a whole service."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+import time
+
+import pytest
+from botocore.exceptions import ClientError
+
+from tests.adapters.sqs.service import Service
+
+
+def send(sqs, url: str, body: str, group: str = "g", **options):
+    options.setdefault("MessageDeduplicationId", body)
+    return sqs.send_message(QueueUrl=url, MessageBody=body, MessageGroupId=group, **options)
+
+
+def receive(sqs, url: str, count: int = 10, **options):
+    result = sqs.receive_message(
+        QueueUrl=url, MaxNumberOfMessages=count, MessageSystemAttributeNames=["All"], **options
+    )
+    return result.get("Messages", [])
+
+
+def bodies(messages) -> list[str]:
+    return [message["Body"] for message in messages]
+
+
+def delete(sqs, url: str, message) -> None:
+    sqs.delete_message(QueueUrl=url, ReceiptHandle=message["ReceiptHandle"])
+
+
+def release(sqs, url: str, message) -> None:
+    sqs.change_message_visibility(
+        QueueUrl=url, ReceiptHandle=message["ReceiptHandle"], VisibilityTimeout=0
+    )
+
+
+# --- order -------------------------------------------------------------------------------------
+
+
+def test_messages_of_a_group_come_in_order_with_growing_sequence_numbers(sqs, make_queue) -> None:
+    url = make_queue(fifo=True)
+    sent = [send(sqs, url, f"{number:02d}")["SequenceNumber"] for number in range(10)]
+    messages = receive(sqs, url)
+    assert bodies(messages) == [f"{number:02d}" for number in range(10)]
+    assert [message["Attributes"]["SequenceNumber"] for message in messages] == sent
+    assert sent == sorted(set(sent))
+    assert all(len(number) == 20 and number.isdigit() for number in sent)
+    assert {message["Attributes"]["MessageGroupId"] for message in messages} == {"g"}
+    assert [message["Attributes"]["MessageDeduplicationId"] for message in messages] == bodies(
+        messages
+    )
+
+
+def test_a_group_is_blocked_while_one_of_its_messages_is_in_flight(sqs, make_queue) -> None:
+    url = make_queue(fifo=True)
+    for body, group in (("a1", "a"), ("a2", "a"), ("b1", "b"), ("a3", "a")):
+        send(sqs, url, body, group)
+    (first,) = receive(sqs, url, 1)
+    assert first["Body"] == "a1"
+    (other,) = receive(sqs, url)
+    assert other["Body"] == "b1"
+    assert receive(sqs, url) == []
+    delete(sqs, url, first)
+    assert bodies(receive(sqs, url, 1)) == ["a2"]
+    assert receive(sqs, url) == []
+
+
+def test_one_receive_may_take_several_of_a_group_and_then_all_must_go(sqs, make_queue) -> None:
+    url = make_queue(fifo=True)
+    for body in ("1", "2", "3"):
+        send(sqs, url, body)
+    one, two = receive(sqs, url, 2)
+    delete(sqs, url, one)
+    assert receive(sqs, url) == []
+    delete(sqs, url, two)
+    assert bodies(receive(sqs, url)) == ["3"]
+
+
+def test_a_message_given_back_returns_to_the_head_of_its_group(sqs, make_queue) -> None:
+    url = make_queue(fifo=True)
+    for body in ("1", "2"):
+        send(sqs, url, body)
+    (first,) = receive(sqs, url, 1)
+    release(sqs, url, first)
+    messages = receive(sqs, url)
+    assert bodies(messages) == ["1", "2"]
+    assert messages[0]["Attributes"]["ApproximateReceiveCount"] == "2"
+
+
+def test_a_group_stays_blocked_while_a_timeout_is_extended(sqs, make_queue) -> None:
+    url = make_queue(fifo=True, VisibilityTimeout="1")
+    for body in ("1", "2"):
+        send(sqs, url, body)
+    (first,) = receive(sqs, url, 1)
+    sqs.change_message_visibility(
+        QueueUrl=url, ReceiptHandle=first["ReceiptHandle"], VisibilityTimeout=60
+    )
+    assert receive(sqs, url, WaitTimeSeconds=2) == []
+    delete(sqs, url, first)
+    assert bodies(receive(sqs, url)) == ["2"]
+
+
+def test_a_group_is_free_again_after_the_timeout(sqs, make_queue) -> None:
+    url = make_queue(fifo=True, VisibilityTimeout="1")
+    for body in ("1", "2"):
+        send(sqs, url, body)
+    receive(sqs, url, 1)
+    assert bodies(receive(sqs, url, WaitTimeSeconds=5)) == ["1", "2"]
+
+
+def test_an_expired_handle_cannot_delete_but_a_repeated_deletion_is_fine(sqs, make_queue) -> None:
+    url = make_queue(fifo=True, VisibilityTimeout="1")
+    send(sqs, url, "x")
+    (stale,) = receive(sqs, url)
+    (fresh,) = receive(sqs, url, WaitTimeSeconds=5)
+    with pytest.raises(ClientError) as caught:
+        delete(sqs, url, stale)
+    assert caught.value.response["Error"]["Code"] == "InvalidParameterValue"
+    assert caught.value.response["Error"]["Message"].endswith(
+        "Reason: The receipt handle has expired."
+    )
+    delete(sqs, url, fresh)
+    delete(sqs, url, fresh)
+
+
+def test_long_polls_wake_when_a_group_becomes_free(service: Service, sqs, make_queue) -> None:
+    url = make_queue(fifo=True)
+    for body in ("1", "2"):
+        send(sqs, url, body)
+    (first,) = receive(sqs, url, 1)
+    other = service.client()
+    timer = threading.Timer(0.3, delete, (other, url, first))
+    timer.start()
+    start = time.monotonic()
+    assert bodies(receive(sqs, url, WaitTimeSeconds=20)) == ["2"]
+    assert time.monotonic() - start < 2
+    timer.join()
+    other.close()
+
+
+# --- deduplication -----------------------------------------------------------------------------
+
+
+def test_a_duplicate_is_answered_with_the_original_and_its_own_digests(sqs, make_queue) -> None:
+    url = make_queue(fifo=True)
+    original = send(sqs, url, "first", MessageDeduplicationId="d")
+    duplicate = send(sqs, url, "other body", MessageDeduplicationId="d")
+    assert duplicate["MessageId"] == original["MessageId"]
+    assert duplicate["SequenceNumber"] == original["SequenceNumber"]
+    assert duplicate["MD5OfMessageBody"] == hashlib.md5(b"other body").hexdigest()
+    assert bodies(receive(sqs, url)) == ["first"]
+
+
+def test_a_duplicate_is_one_after_the_original_was_deleted_too(sqs, make_queue) -> None:
+    url = make_queue(fifo=True)
+    original = send(sqs, url, "x")
+    delete(sqs, url, receive(sqs, url)[0])
+    assert send(sqs, url, "x")["MessageId"] == original["MessageId"]
+    assert receive(sqs, url) == []
+
+
+def test_duplicates_within_one_batch(sqs, make_queue) -> None:
+    url = make_queue(fifo=True)
+    entries = [
+        {"Id": str(n), "MessageBody": str(n), "MessageGroupId": "g", "MessageDeduplicationId": d}
+        for n, d in enumerate("aba")
+    ]
+    result = sqs.send_message_batch(QueueUrl=url, Entries=entries)
+    ids = {entry["Id"]: entry["MessageId"] for entry in result["Successful"]}
+    assert ids["0"] == ids["2"] != ids["1"]
+    assert bodies(receive(sqs, url)) == ["0", "1"]
+
+
+def test_deduplication_by_content(sqs, make_queue) -> None:
+    url = make_queue(fifo=True, ContentBasedDeduplication="true")
+    sent = [
+        sqs.send_message(QueueUrl=url, MessageBody=body, MessageGroupId=group)
+        for body, group in (("same", "a"), ("same", "b"), ("other", "a"))
+    ]
+    assert sent[0]["MessageId"] == sent[1]["MessageId"] != sent[2]["MessageId"]
+    messages = receive(sqs, url)
+    assert bodies(messages) == ["same", "other"]
+    expected = hashlib.sha256(b"same").hexdigest()
+    assert messages[0]["Attributes"]["MessageDeduplicationId"] == expected
+
+
+def test_deduplication_in_the_scope_of_a_message_group(sqs, make_queue) -> None:
+    url = make_queue(
+        fifo=True, DeduplicationScope="messageGroup", FifoThroughputLimit="perMessageGroupId"
+    )
+    sent = [send(sqs, url, "x", group)["MessageId"] for group in "aab"]
+    assert sent[0] == sent[1] != sent[2]
+    messages = receive(sqs, url)
+    assert [message["Attributes"]["MessageGroupId"] for message in messages] == ["a", "b"]
+    assert [message["Attributes"]["MessageDeduplicationId"] for message in messages] == ["x", "x"]
+
+
+def test_a_purge_forgets_what_was_sent(sqs, make_queue) -> None:
+    url = make_queue(fifo=True)
+    original = send(sqs, url, "x")
+    sqs.purge_queue(QueueUrl=url)
+    assert send(sqs, url, "x")["MessageId"] != original["MessageId"]
+    assert bodies(receive(sqs, url)) == ["x"]
+
+
+# --- what FIFO queues ask for ------------------------------------------------------------------
+
+
+def test_a_fifo_queue_asks_for_its_identifiers(sqs, make_queue) -> None:
+    url = make_queue(fifo=True)
+    for options, code in (
+        ({"MessageDeduplicationId": "d"}, "MissingParameter"),
+        ({"MessageGroupId": "g"}, "InvalidParameterValue"),
+        (
+            {"MessageGroupId": "g", "MessageDeduplicationId": "d", "DelaySeconds": 1},
+            "InvalidParameterValue",
+        ),
+        ({"MessageGroupId": "g g", "MessageDeduplicationId": "d"}, "InvalidParameterValue"),
+    ):
+        with pytest.raises(ClientError) as caught:
+            sqs.send_message(QueueUrl=url, MessageBody="x", **options)
+        assert caught.value.response["Error"]["Code"] == code, options
+    assert receive(sqs, url) == []
+
+
+def test_the_delay_of_a_fifo_queue_keeps_the_order(sqs, make_queue) -> None:
+    url = make_queue(fifo=True, DelaySeconds="1")
+    for body in ("1", "2", "3"):
+        send(sqs, url, body, DelaySeconds=0)
+    assert receive(sqs, url) == []
+    start = time.monotonic()
+    found: list[str] = []
+    while len(found) < 3 and time.monotonic() - start < 10:
+        messages = receive(sqs, url, WaitTimeSeconds=2)
+        found += bodies(messages)
+        for message in messages:
+            delete(sqs, url, message)
+    assert found == ["1", "2", "3"]
