@@ -71,7 +71,8 @@ class Node:
 
     async def run(self) -> None:
         """Start, serve until SIGTERM or SIGINT, stop. Raises StartRefused, OSError, and what
-        recovery raises for a data directory that cannot be opened."""
+        recovery raises for a data directory that cannot be opened.
+        """
         loop = asyncio.get_running_loop()
         stopping = asyncio.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -128,7 +129,8 @@ class Node:
 
     def _tls(self) -> ssl.SSLContext:
         if self._context is None:
-            files = open_loopback_certificate(self._data / "tls", datetime.now(UTC))
+            now = datetime.fromtimestamp(self._clock.wall_ms() / 1000, UTC)
+            files = open_loopback_certificate(self._data / "tls", now)
             self._context = server_context(files)
         return self._context
 
@@ -151,7 +153,8 @@ class Node:
 
 def fatal(text: str, error: BaseException) -> None:
     """End the process at once: after a failed sync nobody can say what the disk holds, so nothing
-    more may be written or answered (raft-store.md 3.5)."""
+    more may be written or answered (raft-store.md 3.5).
+    """
     sys.stderr.write(f"weir: {text}: {error!r}. Ending; start again once the disk is well.\n")
     sys.stderr.flush()
     os._exit(EXIT_STORAGE)

@@ -26,6 +26,7 @@ from .errors import Code, KernelError
 from .ids import (
     METADATA_GROUP,
     QUEUES_PER_TOPIC_MAX,
+    VOLATILE_GROUP,
     Offset,
     RaftGroup,
     TopicId,
@@ -44,11 +45,7 @@ from .model import (
 )
 from .placement import home_group
 from .store.node import Store
-from .store.volatile import VOLATILE_GROUP
 from .topology import Topology
-
-
-
 
 
 class Administrator:
@@ -85,7 +82,8 @@ class Administrator:
 
     async def repair(self) -> None:
         """Finish what a crash left half done: queues of topics that were never defined or are
-        deleted, routes whose end is gone."""
+        deleted, routes whose end is gone.
+        """
         for replica in self._store.replicas():
             for ident in list(replica.state.topics):
                 home = self._store.replica(home_of(ident)).state
@@ -135,9 +133,7 @@ class Administrator:
     async def _put_topic(self, change: PutTopic) -> TopicInfo:
         options = change.options
         if not 1 <= options.queues <= QUEUES_PER_TOPIC_MAX:
-            raise KernelError(
-                Code.INVALID_ARGUMENT, f"queues must be 1 to {QUEUES_PER_TOPIC_MAX}"
-            )
+            raise KernelError(Code.INVALID_ARGUMENT, f"queues must be 1 to {QUEUES_PER_TOPIC_MAX}")
         for name in change.groups:
             _check_name(name, GROUP_NAME_BYTES_MAX, "group")
         _check_served(options)

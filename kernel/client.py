@@ -44,7 +44,8 @@ from .origins import Origins
 
 class Session(Protocol):
     """A client connection as the kernel knows it: owner of leases, of exclusive topics and of the
-    order of what it publishes. Ends with `close`; leases return, volatile property goes."""
+    order of what it publishes. Ends with `close`; leases return, volatile property goes.
+    """
 
     id: SessionId
     epoch: int
@@ -82,7 +83,8 @@ class PublishSink(Protocol):
 
 class PublishBatch(Protocol):
     """Messages of one connection, usually those that one socket read brought. Positions count
-    the `add` calls from 0."""
+    the `add` calls from 0.
+    """
 
     tag: object
     """Free for the adapter (for example the first confirm number and its channel)."""
@@ -93,21 +95,25 @@ class PublishBatch(Protocol):
 
     def place(self, position: int) -> tuple[QueueId, Offset] | None:
         """After completion: queue and offset of a message (of its first destination); None if it
-        failed or went to something volatile."""
+        failed or went to something volatile.
+        """
 
     @property
     def duplicates(self) -> Mapping[int, bytes] | None:
         """After completion: position to the uid of the original, for messages that the topic's
-        deduplication window has dropped; `place` then tells the original's."""
+        deduplication window has dropped; `place` then tells the original's.
+        """
 
     @property
     def failures(self) -> Mapping[int, KernelError] | None:
         """After completion: position to error, None if all went well. A message to several topics
-        fails if any of them refused it."""
+        fails if any of them refused it.
+        """
 
     def add(self, to: Destinations, parts: Sequence[bytes], size: int) -> None:
         """One message. `parts` joined are the slot (`kernel.message`: header, ext, native, body)
-        and `size` is their length; `parts[0]` holds the whole header. The kernel joins them once. `to.count` must not be 0.
+        and `size` is their length; `parts[0]` holds the whole header. The kernel joins them once.
+        `to.count` must not be 0.
 
         A topic with several queues takes the queue of the header's ordering-key hash, or the next
         one in turn.
@@ -312,7 +318,8 @@ class PurgeTopic:
 @dataclass(frozen=True, slots=True)
 class DeleteGroup:
     """Remove a group from a topic; what it alone still held is let go. Errors: NOT_FOUND; IN_USE
-    for the built-in group of a work topic."""
+    for the built-in group of a work topic.
+    """
 
     tenant: str
     name: str
@@ -359,7 +366,8 @@ class DeleteRoute:
 @dataclass(frozen=True, slots=True)
 class PutRecord:
     """Set or (value None) remove a metadata record: users, policies, nodes. The kernel does not
-    look inside. Returns its new version; ALREADY_EXISTS if `expected` is not its version now."""
+    look inside. Returns its new version; ALREADY_EXISTS if `expected` is not its version now.
+    """
 
     key: str
     value: bytes | None
@@ -388,7 +396,8 @@ class Client(Protocol):
     @property
     def topology_version(self) -> int:
         """Rises whenever a topic, router or route known to this gateway changes: compare once
-        per chunk, and drop cached `Destinations` and `TopicInfo` when it has moved."""
+        per chunk, and drop cached `Destinations` and `TopicInfo` when it has moved.
+        """
 
     @property
     def origins(self) -> Origins:
@@ -425,7 +434,8 @@ class Client(Protocol):
 
     def submit(self, batch: PublishBatch) -> None:
         """Hand a batch over (hot). Exactly one `sink.published` follows, in a later turn, within
-        the publish deadline. An empty batch completes too."""
+        the publish deadline. An empty batch completes too.
+        """
 
     def attach(self, spec: ConsumerSpec, sink: ConsumerSink) -> Consumer:
         """A new push consumer without credit. Raises KernelError: LOCKED, NOT_FOUND."""
@@ -454,13 +464,15 @@ class Client(Protocol):
         self, topic: TopicInfo, group: str, changes: Sequence[LeaseChange]
     ) -> Sequence[KernelError | None]:
         """Change leases by token; per change None, once it is on disk, or LEASE_LOST (expired and
-        given to somebody else, settled, or not a token of this topic)."""
+        given to somebody else, settled, or not a token of this topic).
+        """
 
     async def peek(
         self, topic: TopicInfo, number: int, offset: Offset, messages: int
     ) -> Sequence[tuple[Offset, bytes]]:
         """Up to `messages` (offset, slot) pairs of queue `number` from `offset` on, whatever
-        their state, without leasing them; those gone from disk are left out."""
+        their state, without leasing them; those gone from disk are left out.
+        """
 
     def records(self, prefix: str) -> Mapping[str, tuple[int, bytes]]:
         """(version, value) of the metadata records whose key begins so."""

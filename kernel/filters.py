@@ -11,7 +11,8 @@ from .message import Ext, tag_hash
 @dataclass(frozen=True, slots=True)
 class TagFilter:
     """Messages whose tag is one of `tags`. Decided by hash first, by the bytes themselves after,
-    since two tags may share a hash."""
+    since two tags may share a hash.
+    """
 
     tags: frozenset[bytes]
     hashes: frozenset[int] = field(init=False)

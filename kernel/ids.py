@@ -12,6 +12,8 @@ RaftGroup = NewType("RaftGroup", int)
 """Number of a Raft group: 0 is the metadata group, data groups follow, then the volatile one."""
 
 METADATA_GROUP = RaftGroup(0)
+VOLATILE_GROUP = RaftGroup(0xFFFF)
+"""Group number of volatile topics in every process; never on disk or on the wire."""
 
 LogIndex = NewType("LogIndex", int)
 """Position of an entry in one Raft group's log, from 1. Never a message's offset."""

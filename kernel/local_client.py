@@ -35,7 +35,7 @@ from .client import (
 )
 from .errors import Code, KernelError
 from .expiry import UnusedTopics
-from .ids import METADATA_GROUP, Offset, QueueId, RaftGroup, SessionId, TopicId
+from .ids import METADATA_GROUP, VOLATILE_GROUP, Offset, RaftGroup, SessionId, TopicId
 from .limits import (
     PROPOSAL_BYTES_MAX,
     PUBLISH_DEADLINE_MS,
@@ -52,55 +52,18 @@ from .model import (
     TopicInfo,
     TopicStatistics,
 )
-from .log import entry as entries
-from .ports import Clock, Random
 from .origins import Origins
+from .ports import Clock, Random
 from .publish import Batch, Part
-from .pull import Pull, decode_token
+from .receiving import Receiver, dispatcher_of
+from .session import LocalSession
 from .store.dead_letters import DeadLetterSender
 from .store.node import Store
 from .store.replica import Replica
-from .store.volatile import VOLATILE_GROUP
 from .topology import Topology
-
-PULL_CHECK_MS = 20
-"""How often a pull that found something ready looks whether somebody else has taken it."""
 
 UUID_VERSION_BITS = 0x8000
 UUID_VARIANT = 1 << 63
-
-
-SESSION_PRUNE = 64
-"""A session forgets its cancelled consumers when it knows twice as many as are left, and so many
-more."""
-
-
-class LocalSession:
-    """`client.Session`."""
-
-    __slots__ = ("_client", "closed", "consumers", "epoch", "id", "name", "prune_at", "pulls")
-
-    def __init__(self, client: LocalClient, ident: SessionId, name: str) -> None:
-        self._client = client
-        self.id = ident
-        self.epoch = 1
-        self.name = name
-        self.consumers: dict[DispatchedConsumer, None] = {}
-        self.pulls: dict[tuple[int, str], DispatchedConsumer] = {}
-        self.closed = False
-        self.prune_at = SESSION_PRUNE
-
-    def prune(self) -> None:
-        """Forget consumers that are cancelled and hold nothing."""
-        for consumer in [each for each in self.consumers if each.ended and not each.held]:
-            del self.consumers[consumer]
-        self.prune_at = 2 * len(self.consumers) + SESSION_PRUNE
-
-    def close(self) -> None:
-        """End the session (see `client.Session`)."""
-        if not self.closed:
-            self.closed = True
-            self._client.end_session(self)
 
 
 class LocalClient:
@@ -128,6 +91,7 @@ class LocalClient:
         self._administrator = Administrator(store, self.topology, self._next_identity)
         self._dead_letters = DeadLetterSender(store, self)
         self._watchers: list[Callable[[str, bytes | None], None]] = []
+        self._receiver = Receiver(store, clock, self._loop, self._next_identity)
         self._unused = UnusedTopics(self._has_consumers)
         self._owned: dict[SessionId, dict[tuple[str, str], None]] = {}
         self._background: set[asyncio.Task[object]] = set()
@@ -146,7 +110,8 @@ class LocalClient:
 
     async def start(self, *, clean: bool = False) -> None:
         """Start the store, mend what a crash left half done, serve. `clean`: the last run ended
-        in order."""
+        in order.
+        """
         await self._store.start(self, clean=clean)
         await self._administrator.repair()
         for replica in self._store.replicas():
@@ -261,7 +226,7 @@ class LocalClient:
 
     def submit(self, batch: PublishBatch) -> None:
         """Hand a batch over (hot)."""
-        work = cast(Batch, batch)
+        work = cast("Batch", batch)
         parts = work.parts
         if not parts:
             self._loop.call_soon(work.sink.published, batch)
@@ -341,13 +306,12 @@ class LocalClient:
 
     # --- Consuming --------------------------------------------------------------------------
 
-    def _dispatcher(self, topic: TopicInfo, group: str, number: int = 0) -> Dispatcher:
-        ref = topic.queues[number]
-        return self._store.replica(ref.group).dispatcher(ref.id, group)
+    def _dispatcher(self, topic: TopicInfo, group: str, number: int) -> Dispatcher:
+        return dispatcher_of(self._store, topic, group, number)
 
     def attach(self, spec: ConsumerSpec, sink: ConsumerSink) -> Consumer:
         """A new push consumer without credit."""
-        session = cast(LocalSession, spec.session)
+        session = cast("LocalSession", spec.session)
         if len(session.consumers) >= session.prune_at:
             session.prune()
         pool = Credit()
@@ -374,10 +338,8 @@ class LocalClient:
         tag: object = None,
     ) -> None:
         """Settle leases (hot)."""
-        holder = cast(DispatchedConsumer, consumer)
-        strangers = holder.dispatcher.settle(
-            holder, how, offsets, reason, urgent=sink is not None
-        )
+        holder = cast("DispatchedConsumer", consumer)
+        strangers = holder.dispatcher.settle(holder, how, offsets, reason, urgent=sink is not None)
         if sink is None:
             return
         failures = {
@@ -398,150 +360,19 @@ class LocalClient:
     async def receive(self, spec: ReceiveSpec) -> Received:
         """Pull messages (see `client.ReceiveSpec`)."""
         self._unused.used(spec.topic.id, self._clock.monotonic_ms())
-        ready = 0
-        for number in range(len(spec.topic.queues)):
-            dispatcher = self._dispatcher(spec.topic, spec.group, number)
-            if dispatcher.leased_count >= dispatcher.queue.topic.groups[spec.group].in_flight_max:
-                raise KernelError(
-                    Code.LIMIT_EXCEEDED, f"group {spec.group} has in_flight_max messages in flight"
-                )
-            ready += dispatcher.ready_count
-        if not ready and not spec.wait_ms:
-            return Received(None, None, (), 0)
-        pull = Pull(self._loop)
-        consumers = self._pull_from(spec, pull)
-        try:
-            await self._wait_for_pull(pull, [each.dispatcher for each in consumers], spec.wait_ms)
-        except asyncio.CancelledError:
-            pull.abandoned = True
-            raise
-        finally:
-            pull.over()
-            for consumer in consumers:
-                consumer.pool.left = 0
-                if spec.session is None:
-                    consumer.cancel()
-        return pull.received(spec.session is not None)
-
-    def _pull_from(self, spec: ReceiveSpec, pull: Pull) -> list[DispatchedConsumer]:
-        """Consumers that stand for one pull, one on each queue of the topic."""
-        consumers: list[DispatchedConsumer] = []
-        for number in range(len(spec.topic.queues)):
-            dispatcher = self._dispatcher(spec.topic, spec.group, number)
-            key = (dispatcher.queue.id, spec.group)
-            session = cast("LocalSession | None", spec.session)
-            known = session.pulls.get(key) if session is not None else None
-            if known is not None and isinstance(known.sink, Pull) and not known.sink.is_over:
-                known = None  # another receive of the session is still waiting with it
-            if known is None or known.ended:
-                lease_ms = None
-                if session is None:
-                    lease_ms = spec.lease_ms
-                    if lease_ms is None:
-                        lease_ms = dispatcher.queue.topic.groups[spec.group].lease_ms
-                wanted = ConsumerSpec(
-                    spec.topic,
-                    spec.group,
-                    spec.session,
-                    lease_ms=lease_ms,
-                    filter=spec.filter,
-                    pull=True,
-                )
-                known = dispatcher.attach(wanted, pull)
-                if session is not None:
-                    session.pulls[key] = known
-                    session.consumers[known] = None
-            known.sink = pull
-            consumers.append(known)
-        pull.begin(consumers, spec.messages)
-        return consumers
-
-    async def _wait_for_pull(
-        self, pull: Pull, dispatchers: Sequence[Dispatcher], wait_ms: int
-    ) -> None:
-        """Until the pull has messages, or its time is up and nothing is ready (messages that are
-        ready may still have to be read from disk)."""
-        deadline = self._clock.monotonic_ms() + wait_ms
-        while not pull.done.done():
-            left = deadline - self._clock.monotonic_ms()
-            if left <= 0 and not pull.expecting and not any(
-                each.ready.count for each in dispatchers
-            ):
-                return
-            await asyncio.wait((pull.done,), timeout=max(left, PULL_CHECK_MS) / 1000)
+        return await self._receiver.receive(spec)
 
     async def settle_leases(
         self, topic: TopicInfo, group: str, changes: Sequence[LeaseChange]
     ) -> Sequence[KernelError | None]:
         """Change leases by token."""
-        refs = {ref.id: ref for ref in topic.queues}
-        by_queue: dict[QueueId, list[tuple[int, LeaseChange, int, int]]] = {}
-        results: list[KernelError | None] = [None] * len(changes)
-        for position, change in enumerate(changes):
-            token = decode_token(change.token)
-            if token is None or token[0] not in refs:
-                results[position] = KernelError(Code.LEASE_LOST, "not a lease of this topic")
-                continue
-            by_queue.setdefault(QueueId(token[0]), []).append((position, change, *token[1:]))
-        for ident, wanted in by_queue.items():
-            good = await self._change(refs[ident], group, wanted)
-            for (position, *_), held in zip(wanted, good, strict=True):
-                if not held:
-                    results[position] = KernelError(
-                        Code.LEASE_LOST, "the lease has ended, or the message was settled"
-                    )
-        return results
-
-    async def _change(
-        self, ref: QueueRef, group: str, wanted: Sequence[tuple[int, LeaseChange, int, int]]
-    ) -> Sequence[int]:
-        replica = self._store.replica(ref.group)
-        now = replica.log_time_ms()
-        future: asyncio.Future[object] = self._loop.create_future()
-        packed = [
-            (
-                offset,
-                lease,
-                change.verb,
-                change.reason,
-                now + change.delay_ms if change.delay_ms else 0,
-            )
-            for _, change, offset, lease in wanted
-        ]
-        replica.change(ref.id, group, packed, self._next_identity(), _setter(future))
-        result = await future
-        good: object = result[0] if isinstance(result, tuple) and result else None
-        if isinstance(good, KernelError):
-            raise good
-        return cast(Sequence[int], good)
+        return await self._receiver.settle_leases(topic, group, changes)
 
     async def peek(
         self, topic: TopicInfo, number: int, offset: Offset, messages: int
     ) -> Sequence[tuple[Offset, bytes]]:
         """Messages from an offset on, without leasing them."""
-        ref = topic.queues[number]
-        replica = self._store.replica(ref.group)
-        queue = replica.state.queues.get(ref.id)
-        if queue is None:
-            raise KernelError(Code.NOT_FOUND, f"topic {topic.name} was deleted")
-        found: list[tuple[Offset, bytes]] = []
-        at = max(int(offset), queue.index.head)
-        while len(found) < messages and queue.index.head <= at < queue.index.tail:
-            run = queue.index.find(at)
-            count = min(run.end - at, messages - len(found))
-            entry = self._store.entry(ref.group, run.index)
-            if entry is None and all(each.is_acked(at) for each in queue.groups.values()):
-                at += 1
-                continue
-            if entry is None:
-                fetched: asyncio.Future[None] = self._loop.create_future()
-                self._store.fetch(ref.group, run.index, partial(_set_once, fetched))
-                await fetched
-                continue
-            slots = entries.slots(entry, run.slot, count)
-            found += [(Offset(at + i), slot) for i, slot in enumerate(slots) if slot]
-            at += count
-        return found
+        return await self._receiver.peek(topic, number, offset, messages)
 
     def statistics(self, topic: TopicInfo, group: str) -> TopicStatistics:
         """Figures of a topic and group."""
@@ -622,16 +453,3 @@ class LocalClient:
 def _is_client(client: LocalClient) -> Client:
     """Type check only: LocalClient is a Client."""
     return client
-
-
-def _setter(future: asyncio.Future[object]) -> Callable[[object], None]:
-    def done(result: object) -> None:
-        if not future.done():
-            future.set_result(result)
-
-    return done
-
-
-def _set_once(future: asyncio.Future[None]) -> None:
-    if not future.done():
-        future.set_result(None)

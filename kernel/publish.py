@@ -13,10 +13,9 @@ from .broker.machine import Placed
 from .broker.runs import Feature, features_of
 from .client import Destinations, PublishSink
 from .errors import Code, KernelError
-from .ids import Offset, QueueId, RaftGroup, TopicId
+from .ids import VOLATILE_GROUP, Offset, QueueId, RaftGroup, TopicId
 from .message import HEADER
 from .model import QueueRef, TopicInfo
-from .store.volatile import VOLATILE_GROUP
 from .topology import Found
 
 _PLAIN = bytes(28)
@@ -104,7 +103,7 @@ class Batch:
 
     def add(self, to: Destinations, parts: Sequence[bytes], size: int) -> None:
         """One message (see `client.PublishBatch.add`; hot)."""
-        found = cast(Found, to)
+        found = cast("Found", to)
         position = self.count
         self.count = position + 1
         self.size_bytes += size
@@ -222,7 +221,8 @@ class Batch:
 
 def _joins(run: int, message: int) -> bool:
     """Whether a message may join a run: their features may differ (it then has zeros for what it
-    lacks), but not in whether they ask for deduplication."""
+    lacks), but not in whether they ask for deduplication.
+    """
     return run == message or not (run ^ message) & Feature.DEDUPLICATE
 
 

@@ -155,7 +155,8 @@ def resolve(
 ) -> list[str]:
     """Names of the topics that a message published to `router` reaches, each once, through any
     depth of routers, each visited once. A router where nothing matched passes the message to its
-    alternate. Names of things that are gone are left to the caller."""
+    alternate. Names of things that are gone are left to the caller.
+    """
     topics: dict[str, None] = {}
     visited = {router}
     ahead = [router]

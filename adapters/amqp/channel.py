@@ -23,8 +23,9 @@ from adapters.amqp.errors import (
 from adapters.amqp.fields import integer_of
 from adapters.amqp.frames import FRAME_HEADER
 from adapters.amqp.lifecycle import ChannelState
-from adapters.amqp.limits import CONSUMERS_PER_CHANNEL_MAX
+from adapters.amqp.limits import CONSUMERS_PER_CHANNEL_MAX, UNACKED_PER_CHANNEL_MAX
 from adapters.amqp.names import check_name, generated_consumer_tag, resource
+from adapters.amqp.properties import DIRECT_REPLY_TO
 from adapters.amqp.topology import CONSUME_TOPIC, named
 from kernel.client import ConsumerSpec, PutTopic, ReceiveSpec, Settlement
 from kernel.errors import Code, KernelError
@@ -243,6 +244,8 @@ class ChannelMethods:
                 PRECONDITION_FAILED,
                 f"a channel can have {CONSUMERS_PER_CHANNEL_MAX} consumers at most",
             )
+        if queue == DIRECT_REPLY_TO:
+            raise AmqpError(NOT_IMPLEMENTED, "direct reply-to is not served")
         self._caller.require(CONSUME_TOPIC, "queue", queue)
         priority = _consumer_priority(method)
         topic = await self._consumable(queue)
@@ -301,6 +304,11 @@ class ChannelMethods:
         """One message now, or get-empty."""
         queue = named(check_name(method.queue, "queue"), channel.last_declared)
         self._caller.require(CONSUME_TOPIC, "queue", queue)
+        if len(channel.unacked) >= UNACKED_PER_CHANNEL_MAX:
+            raise AmqpError(
+                PRECONDITION_FAILED,
+                f"{UNACKED_PER_CHANNEL_MAX} deliveries are unacknowledged on the channel",
+            )
         topic = await self._consumable(queue)
         received = await self._client.receive(
             ReceiveSpec(topic, DEFAULT_GROUP, session=self._caller.session)

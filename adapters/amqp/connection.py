@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING
 from adapters.amqp import handshake, limits, spec
 from adapters.amqp.channel import Channel, ChannelMethods
 from adapters.amqp.consuming import Consumers
-from adapters.amqp.environment import ConnectionStatistics
 from adapters.amqp.errors import (
     CHANNEL_ERROR,
     CONNECTION_FORCED,
@@ -90,7 +89,8 @@ class Connection:
         self._methods: ChannelMethods | None = None
         self._loads = 0
         self._news: dict[Channel, None] = {}
-        self._is_blocked = False
+        self.is_blocked = False
+        """Whether the client was told that new messages are refused."""
         self._farewell: AmqpError | None = None
         now_ms = host.monotonic_ms()
         self._liveness = Liveness(now_ms, now_ms + self._settings.handshake_timeout_ms)
@@ -208,27 +208,26 @@ class Connection:
                 Operation(number, type(method), result, step.fenced, is_answered)
             )
 
-    def load(self, number: int, data: bytes, start: int, stop: int) -> None:
+    def load(self, number: int, payload: bytes) -> None:
         """A publish met names that are not loaded: load them, then its frame is taken again."""
         self._loads += 1
-        channel = self.channels[number]
-        if channel.assembly is not None:
-            exchange, key = channel.assembly.target.exchange, channel.assembly.target.key
-        else:
-            method = decode_method(data, start, stop)
-            assert isinstance(method, spec.BasicPublish)
-            exchange, key = method.exchange, method.routing_key
-        assert self._rights is not None
-        tenant = self._rights.principal.tenant
-        loading = self._environment.declarations.load(tenant, exchange, key)
         if self._loads > limits.LOAD_ATTEMPTS_MAX:
-            loading.close()
             self.fail(0, AmqpError(INTERNAL_ERROR, "names could not be loaded"))
             self._reader.end()
             return
+        assert self._publisher is not None
+        assert self._rights is not None
+        exchange, key = self._publisher.names_in(self.channels[number], payload)
+        tenant = self._rights.principal.tenant
+        loading = self._environment.declarations.load(tenant, exchange, key)
         self._operations.begin(
             Operation(number, spec.BasicPublish, loading, is_fenced=False, is_answered=False)
         )
+
+    @property
+    def publish_bytes_in_flight(self) -> int:
+        """Bytes handed to the kernel and not answered."""
+        return self._publisher.bytes_in_flight if self._publisher is not None else 0
 
     def has_work_under_way(self) -> bool:
         """Whether something published or given back is not done yet."""
@@ -383,10 +382,8 @@ class Connection:
             self._close(error)
         elif self.state not in _ENDED and channel.state is ChannelState.OPEN:
             self._release_channel(channel)
-            self.send(
-                number,
-                spec.ChannelClose(error.code, error.text, error.class_id, error.method_id),
-            )
+            close = spec.ChannelClose(error.code, error.text, error.class_id, error.method_id)
+            self.send(number, close)
 
     def fail_internally(self) -> None:
         """A bug ended an operation: the client is told, the driver has logged it."""
@@ -458,20 +455,6 @@ class Connection:
         elif self.state not in _ENDED:
             self._go(why)
 
-    def statistics(self) -> ConnectionStatistics:
-        """Figures now."""
-        channels = self.channels.values()
-        return ConnectionStatistics(
-            state=self.state,
-            channels=len(channels),
-            consumers=sum(len(each.links) for each in channels),
-            unacked=sum(len(each.unacked) for each in channels),
-            publish_bytes_in_flight=(
-                self._publisher.bytes_in_flight if self._publisher is not None else 0
-            ),
-            is_blocked=self._is_blocked,
-        )
-
     # --- Alarms and time --------------------------------------------------------------------
 
     def block(self) -> None:
@@ -480,16 +463,16 @@ class Connection:
             return
         if self._publisher.has_published:
             self._host.hold_reading("blocked")
-        if not self._is_blocked:
-            self._is_blocked = True
+        if not self.is_blocked:
+            self.is_blocked = True
             if self.features.wants_blocked:
                 self.send(0, spec.ConnectionBlocked("low on disk"))
 
     def unblock(self) -> None:
         """New messages are taken again."""
         self._host.release_reading("blocked")
-        if self._is_blocked:
-            self._is_blocked = False
+        if self.is_blocked:
+            self.is_blocked = False
             if self.features.wants_blocked and self.state is ConnectionState.OPEN:
                 self.send(0, spec.ConnectionUnblocked())
 

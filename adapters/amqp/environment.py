@@ -9,7 +9,6 @@ if TYPE_CHECKING:
     from collections.abc import Coroutine
 
     from adapters.amqp.handshake import AmqpSettings
-    from adapters.amqp.lifecycle import ConnectionState
     from adapters.amqp.stamps import Stamps
     from adapters.amqp.topology import Declarations
     from adapters.base import DeliveryMeter, SignIn
@@ -63,18 +62,6 @@ class Environment:
     stamps: Stamps
     counters: Counters
     meter: DeliveryMeter | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class ConnectionStatistics:
-    """Figures of one connection."""
-
-    state: ConnectionState
-    channels: int
-    consumers: int
-    unacked: int
-    publish_bytes_in_flight: int
-    is_blocked: bool
 
 
 class Host(Protocol):

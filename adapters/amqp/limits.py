@@ -28,8 +28,6 @@ CLOSE_TIMEOUT_MS: Final = 5_000
 REFUSAL_DELAY_MS: Final = 3_000
 """Wait before a refused login is dropped if the client does not know how to be told: what RabbitMQ
 waits, so that clients do not reconnect in a busy loop."""
-CLIENT_PROPERTIES_SHOWN_MAX: Final = 32
-"""Client properties kept for the operator's connection list."""
 CONNECTION_NAME_MAX: Final = 256
 """Characters kept of a client's `connection_name`."""
 
@@ -70,7 +68,8 @@ PREFETCH_UNLIMITED: Final = 2_000
 CONSUMERS_PER_CHANNEL_MAX: Final = 1_024
 """A guard against a client that consumes in a loop; nobody was seen with more than some dozens."""
 UNACKED_PER_CHANNEL_MAX: Final = 65_535
-"""Deliveries of a channel in flight: what a prefetch count can say at most."""
+"""Deliveries of a channel unacknowledged, above which basic.get is refused: what a prefetch count
+can say at most. Consumers are bounded by their prefetch."""
 
 # --- Names and declarations -----------------------------------------------------------------
 

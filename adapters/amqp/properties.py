@@ -84,6 +84,11 @@ TTL_MS_MAX: Final = 2**32 - 1
 DELAY_MS_MAX: Final = 40 * 24 * 3600 * 1000
 """Largest x-delay: how far ahead the kernel delivers."""
 
+DIRECT_REPLY_TO: Final = "amq.rabbitmq.reply-to"
+"""RabbitMQ's pseudo-queue for answers. It is not served: nobody can consume from it, and a request
+that asks for an answer by it is refused, since none would ever come."""
+_DIRECT_REPLY_TO: Final = DIRECT_REPLY_TO.encode()
+
 HEADER_DELAY: Final = "x-delay"
 HEADER_ORDERING_KEY: Final = "x-message-group-id"
 HEADER_TAG: Final = "weir.tag"
@@ -102,6 +107,7 @@ class Traits(NamedTuple):
     """`expiration`; None if there is none."""
     delay_ms: int
     user_id: bytes | None
+    message_id: bytes | None
     headers: Table
     """Decoded only if one of the headers that mean something to us may be there."""
 
@@ -114,6 +120,7 @@ def inspect(block: bytes) -> Traits:
     priority = 0
     ttl_ms: int | None = None
     user_id: bytes | None = None
+    message_id: bytes | None = None
     headers = EMPTY_TABLE
     try:
         for place in _PLACES.get(flags) or _places(flags):
@@ -122,8 +129,12 @@ def inspect(block: bytes) -> Traits:
                 at += 1 + block[at]
                 if place == EXPIRATION:
                     ttl_ms = _expiration(block[start + 1 : at])
+                elif place == MESSAGE_ID:
+                    message_id = block[start + 1 : at]
                 elif place == USER_ID:
                     user_id = block[start + 1 : at]
+                elif place == REPLY_TO and block[start + 1 : at] == _DIRECT_REPLY_TO:
+                    raise AmqpError(PRECONDITION_FAILED, "fast reply consumer does not exist")
             elif place == HEADERS:
                 at += 4 + int.from_bytes(block[at : at + 4], "big")
                 headers = _interesting_headers(block, start, min(at, size))
@@ -139,7 +150,7 @@ def inspect(block: bytes) -> Traits:
         raise _cut_off() from None
     _check_end(at, size)
     delay_ms = _delay(headers) if headers.entries else 0
-    return Traits(persistent, priority, ttl_ms, delay_ms, user_id, headers)
+    return Traits(persistent, priority, ttl_ms, delay_ms, user_id, message_id, headers)
 
 
 def _interesting_headers(block: bytes, start: int, end: int) -> Table:

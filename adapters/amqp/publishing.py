@@ -42,7 +42,7 @@ from adapters.amqp.limits import (
     PUBLISH_BYTES_PAUSE,
     PUBLISH_BYTES_RESUME,
 )
-from adapters.amqp.methods import encode_method
+from adapters.amqp.methods import decode_method, encode_method
 from adapters.amqp.stamps import HEADER, Stamp
 from adapters.amqp.targets import Target, Targets
 from kernel.errors import KernelError, NotLoaded
@@ -320,6 +320,16 @@ class Publisher:
         Raises AmqpError, and NotLoaded if names must be loaded before it can be tried again.
         """
         channel.assembly = Assembly(self.targets.find(arguments))
+
+    def names_in(self, channel: Channel, payload: bytes) -> tuple[str, str]:
+        """Exchange and routing key of the publish that raised NotLoaded: of its method, which is
+        `payload`, or of the message that is being received.
+        """
+        if channel.assembly is not None:
+            return channel.assembly.target.exchange, channel.assembly.target.key
+        method = decode_method(payload, 0, len(payload))
+        assert isinstance(method, spec.BasicPublish)
+        return method.exchange, method.routing_key
 
     def header(self, channel: Channel, assembly: Assembly, payload: bytes) -> None:
         """A header frame. Raises as `begin` does; NotLoaded before anything has changed."""

@@ -52,7 +52,7 @@ class FrameSink(Protocol):
     def fail(self, number: int, error: AmqpError) -> None:
         """Taking a frame of a channel raised this."""
 
-    def load(self, number: int, data: bytes, start: int, stop: int) -> None:
+    def load(self, number: int, payload: bytes) -> None:
         """Taking a frame raised NotLoaded: load what it names, and `resume` the reader."""
 
     def begin_read(self) -> None:
@@ -195,7 +195,7 @@ class Reader:
                 self._sink.fail(number, from_kernel(error))
             except NotLoaded:
                 self.stop()
-                self._sink.load(number, data, at + HEAD_BYTES, stop)
+                self._sink.load(number, data[at + HEAD_BYTES : stop])
                 break
             at = stop + 1
         return at

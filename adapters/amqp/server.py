@@ -11,19 +11,20 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
+from adapters.amqp import figures
 from adapters.amqp.connection import Connection
 from adapters.amqp.environment import Counters, Environment
 from adapters.amqp.handshake import AmqpSettings
 from adapters.amqp.stamps import Stamps
 from adapters.amqp.stored import AMQP_ORIGIN
 from adapters.amqp.topology import Declarations
-from adapters.base import AdapterStatistics, ListenerAddress, Origin
+from adapters.base import ListenerAddress, Origin
 from adapters.transport import Listeners, StreamProtocol, Tasks
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterable, Mapping
 
-    from adapters.base import DeliveryMeter, SignIn
+    from adapters.base import AdapterStatistics, DeliveryMeter, SignIn
     from kernel.client import Client
     from kernel.origins import Origins
     from kernel.ports import Clock, Random
@@ -186,25 +187,8 @@ class AmqpAdapter:
 
     def statistics(self) -> AdapterStatistics:
         """Figures now."""
-        counters = self.environment.counters
-        channels = consumers = unacked = 0
-        bytes_in_flight = 0
-        for protocol in self._listeners.connections:
-            figures = protocol.connection.statistics()
-            channels += figures.channels
-            consumers += figures.consumers
-            unacked += figures.unacked
-            bytes_in_flight += figures.publish_bytes_in_flight
-        return AdapterStatistics(
-            connections=len(self._listeners.connections),
-            counters={name: getattr(counters, name) for name in counters.__slots__},
-            gauges={
-                "channels": channels,
-                "consumers": consumers,
-                "unacked": unacked,
-                "publish_bytes_in_flight": bytes_in_flight,
-            },
-        )
+        connections = [protocol.connection for protocol in self._listeners.connections]
+        return figures.of_adapter(connections, self.environment.counters)
 
     # --- Connections ------------------------------------------------------------------------
 

@@ -66,6 +66,8 @@ class Stamps:
         traits = properties.inspect(block)
         headers = traits.headers
         ext = _ext(headers) if headers.entries else {}
+        if traits.message_id:
+            ext[Ext.MESSAGE_ID] = traits.message_id
         key = ext.get(Ext.ORDERING_KEY)
         tag = ext.get(Ext.TAG)
         ttl_ms = traits.ttl_ms
@@ -87,7 +89,8 @@ class Stamps:
             ext=message.encode_ext(ext) if ext else b"",
             user_id=traits.user_id,
         )
-        if len(block) <= PROPERTY_BLOCK_BYTES_MAX:
+        # A block with an id of its own does not come again.
+        if not traits.message_id and len(block) <= PROPERTY_BLOCK_BYTES_MAX:
             if len(self.known) >= PROPERTY_BLOCKS_MAX:
                 self.known.clear()
             self.known[block] = stamp

@@ -24,6 +24,23 @@ if TYPE_CHECKING:
 ROUTE_LENGTH_BYTES: Final = 2
 
 
+SHARED_PROPERTIES: Final = {
+    "content_type": properties.CONTENT_TYPE,
+    "content_encoding": properties.CONTENT_ENCODING,
+    "correlation_id": properties.CORRELATION_ID,
+    "reply_to": properties.REPLY_TO,
+}
+"""Attributes that have a property of their own here (the message contract, DESIGN.md 3)."""
+
+_KERNEL_HEADERS: Final = (
+    properties.HEADER_DELAY,
+    properties.HEADER_ORDERING_KEY,
+    properties.HEADER_TAG,
+    properties.HEADER_KEYS,
+)
+"""Headers that the kernel keeps as fields of its own, for readers of every protocol."""
+
+
 class NativeBlock(NamedTuple):
     """A native block, taken apart."""
 
@@ -99,9 +116,18 @@ class AmqpOrigin:
         return key.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
     def attributes(self, native: bytes) -> Mapping[str, object]:
-        """The headers of the publish."""
+        """The headers of the publish but for what the kernel knows by itself, and the properties
+        that other protocols have too, under the names that all adapters know.
+        """
         fields = properties.split(parse_native(native).properties)
-        return attributes_of(properties.headers_of(fields))
+        found = attributes_of(properties.headers_of(fields))
+        for name in _KERNEL_HEADERS:
+            found.pop(name, None)
+        for name, place in SHARED_PROPERTIES.items():
+            value = properties.short_text(fields[place])
+            if value is not None:
+                found[name] = value.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+        return found
 
 
 AMQP_ORIGIN: Final = AmqpOrigin()

@@ -13,7 +13,6 @@ sees of a stored message:
 
 from __future__ import annotations
 
-import uuid
 from typing import TYPE_CHECKING, Final, NamedTuple, TypedDict
 
 import msgspec
@@ -23,7 +22,7 @@ from adapters.amqp.errors import cut_text
 from adapters.amqp.fields import Field, PlainValue, Table, field_of
 from adapters.amqp.methods import short_string
 from adapters.amqp.names import amqp_key
-from adapters.amqp.stored import parse_native
+from adapters.amqp.stored import SHARED_PROPERTIES, parse_native
 from adapters.base import Origin
 from kernel import message as messages
 from kernel.message import Ext, Flag, Message
@@ -44,14 +43,6 @@ _REASONS: Final = {
     Reason.TOO_LARGE.value: "too_large",
 }
 """RabbitMQ's words for why a message was dead-lettered; the last one is ours."""
-
-_PROPERTIES: Final = {
-    "content_type": properties.CONTENT_TYPE,
-    "content_encoding": properties.CONTENT_ENCODING,
-    "correlation_id": properties.CORRELATION_ID,
-    "reply_to": properties.REPLY_TO,
-}
-"""Attributes of other protocols that have a property of their own here."""
 
 _EXT_HEADERS: Final = {
     Ext.ORDERING_KEY: properties.HEADER_ORDERING_KEY,
@@ -149,8 +140,11 @@ def _reason(death: Death) -> str:
 def _foreign(message: Message, queue: str, origins: Origins) -> tuple[str, str, bytes]:
     """Exchange, routing key and property block of a message that another protocol wrote."""
     attributes = dict(origins.attributes(message.origin, message.native))
+    typed = message.ext.get(Ext.ATTRIBUTES)
+    if typed is not None:
+        attributes |= msgspec.msgpack.decode(typed, type=dict[str, object])
     fields: list[bytes | None] = [None] * properties.PROPERTY_COUNT
-    for name, place in _PROPERTIES.items():
+    for name, place in SHARED_PROPERTIES.items():
         value = attributes.get(name)
         if isinstance(value, str) and _fits(value):
             fields[place] = _short(value)
@@ -168,11 +162,17 @@ def _foreign(message: Message, queue: str, origins: Origins) -> tuple[str, str, 
         fields[properties.EXPIRATION] = _short(str(message.ttl_ms))
     fields[properties.TIMESTAMP] = (message.published_ms // 1000).to_bytes(8, "big")
     given = message.ext.get(Ext.MESSAGE_ID, b"").decode("utf-8", "replace")
-    fields[properties.MESSAGE_ID] = _short(given or str(uuid.UUID(bytes=message.uid)))
+    fields[properties.MESSAGE_ID] = _short(given or _uid_text(message.uid))
     tree_name = message.ext.get(Ext.TREE_NAME)
     if tree_name is not None:
         return "amq.topic", amqp_key(tree_name.decode("utf-8", "replace")), properties.join(fields)
     return "", queue, properties.join(fields)
+
+
+def _uid_text(uid: bytes) -> str:
+    """A uid in the form of RFC 9562: 8-4-4-4-12 hexadecimal digits."""
+    digits = uid.hex()
+    return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
 
 
 def _headers(attributes: Mapping[str, object]) -> dict[str, Field]:

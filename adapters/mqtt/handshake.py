@@ -15,7 +15,12 @@ from adapters.mqtt.codec.packet_types import MQTT_3_1_1, MQTT_5
 from adapters.mqtt.codec.packets import Connack
 from adapters.mqtt.codec.properties import Properties
 from adapters.mqtt.codec.reason_codes import ReasonCode
-from adapters.mqtt.limits import KEEP_ALIVE_GRACE, PACKET_BYTES_MAX, RECEIVE_MAXIMUM_MAX
+from adapters.mqtt.limits import (
+    KEEP_ALIVE_GRACE,
+    KEEP_ALIVE_S_MAX,
+    PACKET_BYTES_MAX,
+    RECEIVE_MAXIMUM_MAX,
+)
 
 if TYPE_CHECKING:
     from adapters.mqtt.codec.packets import Connect
@@ -118,7 +123,7 @@ def _keep_alive_s(connect: Connect, config: SessionConfig) -> int:
     if connect.level != MQTT_5:
         return asked
     if asked == 0:
-        bounded = config.keep_alive_s_max < RECEIVE_MAXIMUM_MAX
+        bounded = config.keep_alive_s_max < KEEP_ALIVE_S_MAX
         return config.keep_alive_s_max if bounded else 0
     return min(max(asked, config.keep_alive_s_min), config.keep_alive_s_max)
 

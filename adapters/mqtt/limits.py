@@ -61,5 +61,6 @@ TOPIC_NAME_REMEMBERED_BYTES_MAX: Final = 256
 KEEP_ALIVE_PROGRESS_BYTES: Final = 1_024
 # A client that misses half of one more interval is gone (MQTT5 3.1.2.10).
 KEEP_ALIVE_GRACE: Final = 1.5
-# A client without keep alive that vanished would hold its session's place for ever.
+# What the wire can say. A server that sets less gives it to MQTT 5 clients without keep alive too;
+# as it is, a client that wants none has none, and TCP finds out when it is gone.
 KEEP_ALIVE_S_MAX: Final = 65_535

@@ -4,7 +4,8 @@ Hot commands are packed structs over columns; the rest is msgpack of frozen stru
 stands in a batch of an entry (`kernel.log.entry`) with its type and version byte. A version is
 only written once the cluster's format version allows it.
 
-    ENQUEUE  u32 runs | run [runs]           run: u64 queue | u32 first slot | u16 slots | u16 features
+    ENQUEUE  u32 runs | run [runs]
+             run: u64 queue | u32 first slot | u16 slots | u16 features
     SETTLE   u64 queue | u8 how | u8 reason | u8 group length | group | u32 ranges | range [ranges]
                                              range: u64 first offset | u32 offsets
     MARK     u64 queue | u64 offset | u8 priority level | group
@@ -72,7 +73,8 @@ REASONS = {code: reason for reason, code in REASON_CODES.items()}
 
 class LeaderStart(msgspec.Struct, frozen=True, array_like=True):
     """First entry of a leader's term: what was handed out before returns as redelivered, unless
-    the last leader ended in order and took everything back itself."""
+    the last leader ended in order and took everything back itself.
+    """
 
     node: str
     clean: bool
@@ -162,7 +164,8 @@ class OutboxDone(msgspec.Struct, frozen=True, array_like=True):
 
 class PutRecord(msgspec.Struct, frozen=True, array_like=True):
     """Set or (value None) remove a metadata record, if its version is the one expected (0: there
-    is none; None: whatever it is). Result: the new version, or an error."""
+    is none; None: whatever it is). Result: the new version, or an error.
+    """
 
     key: str
     value: bytes | None

@@ -9,71 +9,21 @@ for a timed lease are handed out when the log holds the lease.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Protocol
+from collections.abc import Iterable, Sequence
 
 from ..client import ConsumerSink, ConsumerSpec, LeaseVerb, Settlement
 from ..errors import Code, KernelError
 from ..filters import TagFilter
-from ..ids import QueueId
 from ..limits import MARK_AHEAD, MARK_RENEW
 from ..log import entry as entries
 from ..model import GroupOptions, Overflow, Reason
 from .consumers import Credit, DispatchedConsumer, Handed
+from .dispatch_port import Port
 from .ordering import KeyLocks
 from .ready import Ready
 from .runs import Feature, Run
 from .state import QueueState
-from .timers import Buckets
-
-
-class Port(Protocol):
-    """What a dispatcher asks of its node."""
-
-    def entry(self, index: int) -> bytes | None:
-        """A log entry, if it is in memory."""
-
-    def fetch(self, index: int, dispatcher: Dispatcher) -> None:
-        """Read a log entry, then call `fetched`."""
-
-    def propose_settle(
-        self,
-        queue: QueueId,
-        group: str,
-        how: Settlement,
-        reason: Reason,
-        offsets: Sequence[int],
-        *,
-        urgent: bool,
-    ) -> None:
-        """Put a settlement into the log: at the next commit if urgent, else within 5 ms or 500."""
-
-    def propose_mark(self, queue: QueueId, group: str, level: int, offset: int) -> None:
-        """Put a dispatch mark into the log at the next commit."""
-
-    def propose_lease(
-        self,
-        queue: QueueId,
-        group: str,
-        deadline_ms: int,
-        offsets: Sequence[int],
-        done: Callable[[int, Sequence[int]], None],
-    ) -> None:
-        """Put timed leases into the log; `done(lease, offsets that got it)` once it is there."""
-
-    def propose_change(
-        self, queue: QueueId, group: str, changes: Sequence[tuple[int, int, LeaseVerb, Reason, int]]
-    ) -> None:
-        """Put changes of timed leases into the log at the next commit."""
-
-    def log_time_ms(self) -> int:
-        """Log time now."""
-
-    def wake(self, dispatcher: Dispatcher, delay_ms: int) -> None:
-        """Call `woken` after so long."""
-
-    def unused(self, queue: QueueState) -> None:
-        """The last consumer of the queue's group has gone."""
+from .timekeeper import Timekeeper
 
 
 class Dispatcher:
@@ -95,16 +45,19 @@ class Dispatcher:
         self._mark_asked = [0] * self.ready.levels
         self._fetching = False
         self._pumping = False
-        self._wake_at_ms: int | None = None
-        self._timers = Buckets()
-        self._sifted = self._progress.floor
         self._locks = KeyLocks(queue.index) if self._options.ordered else None
-        for offset, lease, deadline_ms in self._progress.kept():
-            self._timers.add(offset, deadline_ms)
+        for offset, lease, _deadline_ms in self._progress.kept():
             if lease:
                 self._lock(offset)
-        self._sift_delayed()
-        self._schedule()
+        self._time = Timekeeper(
+            queue,
+            self._progress,
+            self.ready,
+            port.log_time_ms,
+            lambda delay_ms: port.wake(self, delay_ms),
+            self._drop_expired,
+        )
+        self._time.schedule()
 
     @property
     def _options(self) -> GroupOptions:
@@ -221,9 +174,7 @@ class Dispatcher:
     def return_handed(self, consumer: DispatchedConsumer, handed: Handed) -> None:
         """What a consumer was handed and nobody looked at is ready again, no attempt counted."""
         if not handed.lease:
-            self.settle(
-                consumer, Settlement.RETURN, handed.offsets, Reason.REJECTED, urgent=False
-            )
+            self.settle(consumer, Settlement.RETURN, handed.offsets, Reason.REJECTED, urgent=False)
         elif handed.offsets:
             self._port.propose_change(
                 self.queue.id,
@@ -269,7 +220,7 @@ class Dispatcher:
         """A CHANGE was applied: see `machine.Observer.changed`."""
         for offset, until_ms in ended:
             if until_ms > 0:
-                self._timers.add(offset, until_ms)
+                self._time.add(offset, until_ms)
                 holder = self._progress.holder(offset)
                 if holder is not None and not holder[0]:
                     self._unlock((offset,))
@@ -277,7 +228,7 @@ class Dispatcher:
                 self._back((offset,))
             else:
                 self._unlock((offset,))
-        self._schedule()
+        self._time.schedule()
         self.pump()
 
     def purged(self) -> None:
@@ -334,7 +285,7 @@ class Dispatcher:
             return False
         run, offsets = taken
         if run.features & Feature.TTL or self.queue.topic.options.message_ttl_ms is not None:
-            offsets = self._drop_expired(run, offsets)
+            offsets = self._time.drop_expired(run, offsets)
         if self._locks is not None and offsets:
             offsets, over = self._locks.admit(run, offsets, own, count)
             self.ready.give_back(over)
@@ -356,7 +307,8 @@ class Dispatcher:
 
     def _take(self, count: int, *, timed: bool) -> tuple[Run, Sequence[int]] | None:
         """The next ready messages, of the highest level that has any. For session leases only
-        below the level's dispatch mark; a level that waits for its mark lets no lower one pass."""
+        below the level's dispatch mark; a level that waits for its mark lets no lower one pass.
+        """
         tail = self.queue.index.tail
         for level in range(self.ready.levels - 1, -1, -1):
             mark = tail if timed else self._progress.mark(level)
@@ -476,14 +428,12 @@ class Dispatcher:
             handed.keep(set(offsets))
             handed.lease = lease
             for offset in offsets:
-                self._timers.add(offset, deadline_ms)
-            self._schedule()
+                self._time.add(offset, deadline_ms)
+            self._time.schedule()
             consumer.sink.deliver(consumer, handed)
 
         consumer.expecting = True
-        self._port.propose_lease(
-            self.queue.id, self.group, deadline_ms, handed.offsets, leased
-        )
+        self._port.propose_lease(self.queue.id, self.group, deadline_ms, handed.offsets, leased)
 
     def fetched(self) -> None:
         """The entry asked for by `Port.fetch` is in memory."""
@@ -501,31 +451,14 @@ class Dispatcher:
 
     def appended(self) -> None:
         """Messages were added: hand out, then drop what is too much or too old."""
-        self._sift_delayed()
+        self._time.sift_delayed()
         if self.consumers:
             self.pump()
         options = self.queue.topic.options
         if options.messages_max is not None and options.overflow is Overflow.DROP_OLDEST:
             self._drop_excess(options.messages_max)
-        if self.queue.index.delays or self._may_expire():
-            self._schedule()
-
-    def _sift_delayed(self) -> None:
-        """Keep back the messages among the new ones that are not due."""
-        index = self.queue.index
-        at, self._sifted = max(self._sifted, index.head), index.tail
-        if not index.delays:
-            return
-        now = self._port.log_time_ms()
-        while at < index.tail:
-            run = index.find(at)
-            if run.features & Feature.DELAY:
-                for offset in range(at, run.end):
-                    due_ms = run.time_ms + run.value(Feature.DELAY, offset)
-                    if due_ms > now and not self._progress.is_acked(offset):
-                        self.ready.withhold(offset)
-                        self._timers.add(offset, due_ms)
-            at = run.end
+        if self.queue.index.delays or self._time.may_expire():
+            self._time.schedule()
 
     def _drop_excess(self, ready_max: int) -> None:
         tail = self.queue.index.tail
@@ -536,78 +469,14 @@ class Dispatcher:
                     break
                 self._propose(Settlement.DEAD_LETTER, Reason.OVERFLOW, taken[1], urgent=True)
 
-    def _deadline_ms(self, run: Run, offset: int) -> int | None:
-        """Log time at which a message expires; None: never."""
-        ttl = run.value(Feature.TTL, offset)
-        topic_ttl = self.queue.topic.options.message_ttl_ms
-        if topic_ttl is not None:
-            ttl = min(ttl, topic_ttl) if ttl else topic_ttl
-        elif not ttl:
-            return None
-        return run.time_ms + ttl
-
-    def _drop_expired(self, run: Run, offsets: Sequence[int]) -> Sequence[int]:
-        """Dead-letter those of the messages that have expired; the others."""
-        now = self._port.log_time_ms()
-        fresh: list[int] = []
-        expired: list[int] = []
-        for offset in offsets:
-            deadline = self._deadline_ms(run, offset)
-            (expired if deadline is not None and deadline <= now else fresh).append(offset)
-        if expired:
-            self._propose(Settlement.DEAD_LETTER, Reason.EXPIRED, expired, urgent=True)
-        return fresh
-
-    def _expire(self) -> int | None:
-        """Drop expired messages from the front of each level; when the next is due."""
-        now = self._port.log_time_ms()
-        next_ms: int | None = None
-        for level in range(self.ready.levels):
-            while (front := self.ready.peek(level)) is not None:
-                run, offset = front
-                deadline = self._deadline_ms(run, offset)
-                if deadline is not None and deadline > now:
-                    next_ms = deadline if next_ms is None else min(next_ms, deadline)
-                if deadline is None or deadline > now:
-                    break
-                self.ready.skip(level)
-                self._propose(Settlement.DEAD_LETTER, Reason.EXPIRED, (offset,), urgent=True)
-        return next_ms
-
-    def _end_due(self) -> None:
-        """Messages whose lease or delay has ended are ready again (leases: once that is in the
-        log)."""
-        now = self._port.log_time_ms()
-        changes: list[tuple[int, int, LeaseVerb, Reason, int]] = []
-        for offset in self._timers.due(now):
-            if self.ready.admit(offset):
-                continue
-            holder = self._progress.holder(offset)
-            if holder is None or not holder[2] or holder[1] > now:
-                continue
-            verb = LeaseVerb.RETURN if not holder[0] else LeaseVerb.RELEASE
-            if verb is LeaseVerb.RELEASE and self._is_last_attempt(offset):
-                verb = LeaseVerb.DEAD_LETTER
-            changes.append((offset, holder[0], verb, Reason.ATTEMPTS, 0))
-        if changes:
-            self._port.propose_change(self.queue.id, self.group, changes)
-
-    def _schedule(self) -> None:
-        """Drop what has expired; be woken when the next message is due or expires."""
-        dues = [self._timers.next_ms(), self._expire() if self._may_expire() else None]
-        due_ms = min((each for each in dues if each is not None), default=None)
-        if due_ms is not None and (self._wake_at_ms is None or due_ms < self._wake_at_ms):
-            self._wake_at_ms = due_ms
-            self._port.wake(self, max(1, due_ms - self._port.log_time_ms()))
-
-    def _may_expire(self) -> bool:
-        """Whether anything here could have a TTL."""
-        return self.queue.index.ttls or self.queue.topic.options.message_ttl_ms is not None
-
     def woken(self) -> None:
         """The time asked for by `Port.wake` has come."""
-        if self._wake_at_ms is not None and self._port.log_time_ms() >= self._wake_at_ms:
-            self._wake_at_ms = None
-            self._end_due()
-            self.pump()
-        self._schedule()
+        self._time.woken()
+        changes = self._time.ended(self._is_last_attempt)
+        if changes:
+            self._port.propose_change(self.queue.id, self.group, changes)
+        self.pump()
+        self._time.schedule()
+
+    def _drop_expired(self, offsets: Sequence[int]) -> None:
+        self._propose(Settlement.DEAD_LETTER, Reason.EXPIRED, offsets, urgent=True)

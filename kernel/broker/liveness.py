@@ -32,7 +32,8 @@ def live_slots(state: GroupState, index: int, body: bytes) -> set[int]:
 
 def references(state: GroupState) -> dict[int, int]:
     """Log index to the number of queue places and outbox items that refer to its slots: what a
-    recovered state must tell the journal before anything is replayed."""
+    recovered state must tell the journal before anything is replayed.
+    """
     found: dict[int, int] = {}
     for item in state.outbox.values():
         found[item.index] = found.get(item.index, 0) + 1

@@ -12,93 +12,25 @@ from array import array
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from itertools import pairwise
-from typing import Protocol
 
 from .. import message as messages
 from ..client import LeaseVerb, Settlement
 from ..errors import Code, KernelError
-from ..ids import LogIndex, Offset, QueueId, RaftGroup, TopicId, queue_id
+from ..ids import LogIndex, Offset, QueueId
 from ..limits import RESULTS_KEPT_PER_CLIENT
 from ..log import entry as entries
-from ..model import (
-    DeadLetter,
-    GroupOptions,
-    QueueRef,
-    Reason,
-    Route,
-    RouterInfo,
-    Start,
-    TopicInfo,
-    TopicKind,
-)
+from ..model import DeadLetter, Reason, TopicKind
 from . import commands
 from .commands import Command
-from .progress import Progress, acked_by_all
-from .runs import U32_MAX, Feature, columns_of, features_of
-from .state import ClientResults, GroupState, OutboxItem, QueueState, RouterState, TopicState
-
+from .definitions import Definitions
+from .observer import Observer, Retention, release
+from .progress import Progress
+from .runs import Feature, columns_of, features_of
+from .state import ClientResults, GroupState, OutboxItem, QueueState
 
 Placed = int | list[tuple[int, bytes]]
 """Where a run went: its first offset (-1: the queue is gone), or, with deduplication, of each
 message its offset and, for a duplicate, the uid of the original."""
-
-
-class Retention(Protocol):
-    """Hears which log entries still hold messages that somebody needs."""
-
-    def retain(self, group: int, index: int, references: int) -> None:
-        """So many more queue places refer to slots of the entry."""
-
-    def release(self, group: int, index: int, references: int) -> None:
-        """So many of them are gone."""
-
-
-class Observer(Protocol):
-    """The node's volatile half, told what an apply changed. Must not change state."""
-
-    def appended(self, queue: QueueState) -> None:
-        """Messages were added to the queue."""
-
-    def released(
-        self, queue: QueueState, group: str, ranges: Sequence[tuple[int, int]]
-    ) -> None:
-        """(first offset, offsets) ranges that a consumer held are ready again."""
-
-    def changed(
-        self, queue: QueueState, group: str, ended: Sequence[tuple[int, int]]
-    ) -> None:
-        """Timed leases changed: (offset, log time until which it is kept from others) of each; 0:
-        ready again, -1: acked."""
-
-    def marked(self, queue: QueueState, group: str) -> None:
-        """The dispatch mark moved ahead."""
-
-    def purged(self, queue: QueueState, group: str) -> None:
-        """Everything ready was dropped."""
-
-    def group_removed(self, queue: QueueState, group: str) -> None:
-        """A group is gone from a queue."""
-
-    def queues_changed(self, topic: TopicState) -> None:
-        """The topic's queues of this group were made, or its settings changed."""
-
-    def queues_removed(self, queues: Sequence[QueueState]) -> None:
-        """These queues are gone."""
-
-    def topic_changed(self, topic: TopicInfo, *, removed: bool) -> None:
-        """A definition whose home is this group changed."""
-
-    def router_changed(self, router: RouterState, *, removed: bool) -> None:
-        """A router was made, changed its options, or is gone with its routes."""
-
-    def route_changed(self, router: RouterState, route: Route, *, removed: bool) -> None:
-        """One route of a router came or went."""
-
-    def outbox_grew(self) -> None:
-        """There is something to send."""
-
-    def record_changed(self, key: str, value: bytes | None) -> None:
-        """A metadata record changed, or (None) was removed."""
 
 
 class Machine:
@@ -108,20 +40,13 @@ class Machine:
         self.state = state
         self._retention = retention
         self._observer = observer
+        self._definitions = Definitions(state, retention, observer)
         self._control: dict[int, Callable[..., object]] = {
+            **self._definitions.commands,
             Command.LEADER_START: self._leader_start,
-            Command.PUT_TOPIC: self._put_topic,
-            Command.PUT_QUEUES: self._put_queues,
-            Command.DELETE_TOPIC: self._delete_topic,
             Command.PURGE: self._purge,
-            Command.PUT_ROUTER: self._put_router,
-            Command.DELETE_ROUTER: self._delete_router,
-            Command.PUT_ROUTE: self._put_route,
-            Command.DELETE_ROUTE: self._delete_route,
-            Command.OUTBOX_DONE: self._outbox_done,
-            Command.PUT_RECORD: self._put_record,
             Command.TRIM: self._trim,
-            Command.DELETE_GROUP: self._delete_group,
+            Command.OUTBOX_DONE: self._outbox_done,
         }
 
     def apply(self, index: LogIndex, term: int, body: bytes) -> list[object]:
@@ -234,7 +159,8 @@ class Machine:
         self, queue: QueueState, index: int, slot: int, entry: bytes, bounds: Sequence[int]
     ) -> list[tuple[int, bytes]]:
         """Append the slots whose deduplication id is new; (offset, uid of the original or empty)
-        of each."""
+        of each.
+        """
         time_ms = self.state.time_ms
         recent = queue.recent
         if recent is None:
@@ -343,9 +269,11 @@ class Machine:
                     self._to_outbox(queue, target, progress, start, stop, reason)
                 fresh = progress.ack(first, end)
                 if self._outbox_has_own_reference(queue):
-                    self._release(queue, progress, fresh)
+                    release(self._retention, self.state.group, queue, progress, fresh)
             else:
-                self._release(queue, progress, progress.ack(first, end))
+                release(
+                    self._retention, self.state.group, queue, progress, progress.ack(first, end)
+                )
         queue.forget()
 
     def _to_outbox(
@@ -383,23 +311,9 @@ class Machine:
     @staticmethod
     def _outbox_has_own_reference(queue: QueueState) -> bool:
         """Whether others may hold a dead letter's message too; else its one reference goes over
-        to the outbox."""
+        to the outbox.
+        """
         return len(queue.groups) > 1 or queue.topic.options.kind is TopicKind.STREAM
-
-    def _release(
-        self, queue: QueueState, progress: Progress, ranges: Sequence[tuple[int, int]]
-    ) -> None:
-        """Messages in `ranges` were just acked by `progress`: let go those that all groups have
-        acked. A stream keeps them until retention comes."""
-        if queue.topic.options.kind is TopicKind.STREAM:
-            return
-        release = self._retention.release
-        group = self.state.group
-        others = [each for each in queue.groups.values() if each is not progress]
-        for start, end in ranges:
-            for low, high in acked_by_all(others, start, end):
-                for index, _slot, count in queue.index.stretches(low, high):
-                    release(group, index, count)
 
     def _mark(self, body: bytes) -> None:
         ident, name, level, offset = commands.decode_mark(body)
@@ -443,7 +357,7 @@ class Machine:
         for stop in (*sorted(command.keep), min(command.end, queue.index.tail)):
             fresh = progress.ack(start, stop)
             dropped += sum(end - begin for begin, end in fresh)
-            self._release(queue, progress, fresh)
+            release(self._retention, self.state.group, queue, progress, fresh)
             start = max(start, stop + 1)
         queue.forget()
         self._observer.purged(queue, command.group)
@@ -465,189 +379,10 @@ class Machine:
         queue.forget()
         return trimmed
 
-    def _delete_group(self, command: commands.DeleteGroup) -> bool:
-        topic = self.state.topics.get(command.topic)
-        if topic is None or command.group not in topic.groups:
-            return False
-        topic.groups = {name: each for name, each in topic.groups.items() if name != command.group}
-        topic.version += 1
-        for ref in topic.refs:
-            queue = self.state.queues.get(ref.id)
-            if queue is None or command.group not in queue.groups:
-                continue
-            progress = queue.groups[command.group]
-            fresh = progress.ack(progress.floor, queue.index.tail)
-            self._release(queue, progress, fresh)
-            self._observer.group_removed(queue, command.group)
-            del queue.groups[command.group]
-            queue.forget()
-        if self.state.topic_names.get((topic.tenant, topic.name)) == topic.id:
-            self._observer.topic_changed(topic.info(), removed=False)
-        return True
-
     def _outbox_done(self, command: commands.OutboxDone) -> None:
         item = self.state.outbox.pop(command.number, None)
         if item is not None:
             self._retention.release(self.state.group, item.index, 1)
-
-    def _put_record(self, command: commands.PutRecord) -> int | KernelError:
-        records = self.state.records
-        version = records[command.key][0] if command.key in records else 0
-        if command.expected is not None and command.expected != version:
-            return KernelError(
-                Code.ALREADY_EXISTS, f"record {command.key} has version {version} by now"
-            )
-        if command.value is None:
-            records.pop(command.key, None)
-        else:
-            records[command.key] = (version + 1, command.value)
-        self._observer.record_changed(command.key, command.value)
-        return version + 1
-
-    # --- Topics -----------------------------------------------------------------------------
-
-    def _put_topic(self, command: commands.PutTopic) -> TopicInfo | KernelError:
-        state = self.state
-        known = state.topic_names.get((command.tenant, command.name))
-        if known is not None:
-            topic = state.topics[known]
-            if command.must_be_new:
-                return KernelError(Code.ALREADY_EXISTS, f"topic {command.name} exists")
-            topic.version += 1
-            topic.options = command.options
-            topic.groups = {**topic.groups, **command.groups}
-        else:
-            ident = command.ident
-            state.next_topic = max(state.next_topic, (ident & U32_MAX) + 1)
-            refs = tuple(
-                QueueRef(queue_id(ident, number), RaftGroup(group))
-                for number, group in enumerate(command.placement)
-            )
-            topic = TopicState(
-                ident,
-                command.tenant,
-                command.name,
-                1,
-                command.options,
-                refs,
-                dict(command.groups),
-            )
-            state.topics[ident] = topic
-            state.topic_names[command.tenant, command.name] = ident
-        self._make_queues(topic)
-        info = topic.info()
-        self._observer.topic_changed(info, removed=False)
-        return info
-
-    def _put_queues(self, command: commands.PutQueues) -> None:
-        topic = self.state.topics.get(command.topic)
-        if topic is None:
-            topic = self.state.topics[command.topic] = TopicState(
-                command.topic,
-                command.tenant,
-                command.name,
-                command.version,
-                command.options,
-                command.queues,
-                dict(command.groups),
-            )
-        elif command.version >= topic.version:
-            topic.version = command.version
-            topic.options = command.options
-            topic.groups = {**topic.groups, **command.groups}
-        self._make_queues(topic)
-
-    def _make_queues(self, topic: TopicState) -> None:
-        for ref in topic.refs:
-            if ref.group != self.state.group:
-                continue
-            queue = self.state.queues.get(ref.id)
-            if queue is None:
-                self.state.queues[ref.id] = QueueState(ref.id, topic)
-                continue
-            for name, options in topic.groups.items():
-                if name not in queue.groups:
-                    queue.groups[name] = _joining(queue, options)
-        self._observer.queues_changed(topic)
-
-    def _delete_topic(self, command: commands.DeleteTopic) -> bool:
-        state = self.state
-        topic = state.topics.pop(command.topic, None)
-        if topic is None:
-            return False
-        gone: list[QueueState] = []
-        for ref in topic.refs:
-            queue = state.queues.pop(ref.id, None)
-            if queue is None:
-                continue
-            gone.append(queue)
-            for start, end in queue.needed():
-                for index, _slot, count in queue.index.stretches(start, end):
-                    self._retention.release(state.group, index, count)
-        self._observer.queues_removed(gone)
-        if state.topic_names.get((topic.tenant, topic.name)) == topic.id:
-            del state.topic_names[topic.tenant, topic.name]
-            self._observer.topic_changed(topic.info(), removed=True)
-        return True
-
-    # --- Routers ----------------------------------------------------------------------------
-
-    def _put_router(self, command: commands.PutRouter) -> RouterInfo | KernelError:
-        key = (command.tenant, command.name)
-        router = self.state.routers.get(key)
-        if router is None:
-            router = RouterState(command.tenant, command.name, 1, command.options)
-            self.state.routers[key] = router
-        elif command.must_be_new:
-            return KernelError(Code.ALREADY_EXISTS, f"router {command.name} exists")
-        else:
-            router.version += 1
-            router.options = command.options
-        self._observer.router_changed(router, removed=False)
-        return router.info()
-
-    def _delete_router(self, command: commands.DeleteRouter) -> bool | KernelError:
-        key = (command.tenant, command.name)
-        router = self.state.routers.get(key)
-        if router is None:
-            return KernelError(Code.NOT_FOUND, f"no router {command.name}")
-        if command.if_unused and router.routes:
-            return KernelError(Code.IN_USE, f"router {command.name} has routes")
-        del self.state.routers[key]
-        self._observer.router_changed(router, removed=True)
-        return True
-
-    def _put_route(self, command: commands.PutRoute) -> KernelError | None:
-        router = self.state.routers.get((command.tenant, command.router))
-        if router is None:
-            return KernelError(Code.NOT_FOUND, f"no router {command.router}")
-        if command.route not in router.routes:
-            router.routes[command.route] = None
-            router.version += 1
-            self._observer.route_changed(router, command.route, removed=False)
-        return None
-
-    def _delete_route(self, command: commands.DeleteRoute) -> bool:
-        router = self.state.routers.get((command.tenant, command.router))
-        if router is None or command.route not in router.routes:
-            return False
-        del router.routes[command.route]
-        router.version += 1
-        self._observer.route_changed(router, command.route, removed=True)
-        return True
-
-
-def _joining(queue: QueueState, options: GroupOptions) -> Progress:
-    """Progress of a group that joins: what nobody needs any more counts as acked by it."""
-    if options.start is Start.LATEST:
-        return Progress(queue.index.tail)
-    progress = Progress(max(queue.trimmed, queue.index.head))
-    at = progress.floor
-    for start, end in queue.needed():
-        progress.ack(at, start)
-        at = end
-    progress.ack(at, queue.index.tail)
-    return progress
 
 
 def _forgotten(sequence: int) -> KernelError:

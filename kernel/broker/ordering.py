@@ -27,7 +27,8 @@ class KeyLocks:
         self, run: Run, offsets: Sequence[int], own: set[int], count: int
     ) -> tuple[list[int], list[int]]:
         """(to hand out, beyond `count` and to be given back) of some ready messages; the rest is
-        parked. `own` are the keys that the same turn has begun to hand out to the same taker."""
+        parked. `own` are the keys that the same turn has begun to hand out to the same taker.
+        """
         admitted: list[int] = []
         over: list[int] = []
         for offset in offsets:

@@ -249,9 +249,7 @@ def stretches(base: int, bits: int) -> Iterator[tuple[int, int]]:
         at += ones
 
 
-def acked_by_all(
-    others: Sequence[Progress], start: int, end: int
-) -> list[tuple[int, int]]:
+def acked_by_all(others: Sequence[Progress], start: int, end: int) -> list[tuple[int, int]]:
     """Ranges of [start, end) that every one of `others` has acked."""
     ranges = [(start, end)]
     for progress in others:
@@ -268,9 +266,7 @@ def acked_by_all(
     return ranges
 
 
-def unacked_by_any(
-    progresses: Sequence[Progress], start: int, end: int
-) -> list[tuple[int, int]]:
+def unacked_by_any(progresses: Sequence[Progress], start: int, end: int) -> list[tuple[int, int]]:
     """Ranges of [start, end) that at least one has not acked."""
     acked = acked_by_all(progresses, start, end)
     open_ranges: list[tuple[int, int]] = []

@@ -123,7 +123,8 @@ class Ready:
 
     def take(self, level: int, limit: int, count: int) -> tuple[Run, Sequence[int]] | None:
         """The next up to `count` ready messages of a level that lie in one run, now handed out;
-        None if there is none. Fresh ones only below offset `limit`."""
+        None if there is none. Fresh ones only below offset `limit`.
+        """
         if self._returned[level]:
             return self._take_returned(self._returned[level], count)
         return self._take_fresh(level, limit, count)
@@ -187,11 +188,10 @@ class Ready:
                 count += (bits & ((1 << high) - (1 << low))).bit_count()
         return count
 
-    def _stretches(
-        self, level: int, start: int, end: int
-    ) -> Iterable[tuple[Run, Sequence[int]]]:
+    def _stretches(self, level: int, start: int, end: int) -> Iterable[tuple[Run, Sequence[int]]]:
         """Messages of a level in [start, end) that are neither acked nor kept back, run by run,
-        none of them empty."""
+        none of them empty.
+        """
         progress = self._progress
         at = max(start, progress.floor, self._index.head)
         while at < end:
@@ -205,12 +205,12 @@ class Ready:
                 if len(free) < stop - at:
                     wanted = set(offsets)
                     offsets = [each for each in free if each in wanted]
-            if self._withheld and len(offsets):
+            if self._withheld and offsets:
                 withheld = self._withheld
                 offsets = [
                     each for each in offsets if not withheld.get(each >> 8, 0) >> (each & 255) & 1
                 ]
-            if len(offsets):
+            if offsets:
                 yield (run if offsets[0] == at else self._index.find(offsets[0])), offsets
             at = stop
 

@@ -67,13 +67,7 @@ def features_of(header: bytes) -> int:
     if header[40:68] == _PLAIN:
         return plain
     ttl, delay, key, tag = _DETAILS.unpack_from(header, 40)
-    return (
-        plain
-        | (2 if ttl else 0)
-        | (4 if delay else 0)
-        | (8 if key else 0)
-        | (16 if tag else 0)
-    )
+    return plain | (2 if ttl else 0) | (4 if delay else 0) | (8 if key else 0) | (16 if tag else 0)
 
 
 def columns_of(features: int, entry: bytes, bounds: Sequence[int]) -> dict[int, array[int]]:
@@ -201,13 +195,19 @@ class RunIndex:
         columns: dict[int, array[int]] | None = None,
     ) -> int:
         """Add `count` messages: slots from `slot` on of log entry `index`; returns the offset of
-        the first."""
+        the first.
+        """
         first = self.tail
         self.tail = first + count
         page = self._pages[-1] if self._pages else None
-        if page is not None and columns is None and not page.features[-1]:
-            if page.index[-1] == index and page.slot[-1] + first - page.first[-1] == slot:
-                return first
+        if (
+            page is not None
+            and columns is None
+            and not page.features[-1]
+            and page.index[-1] == index
+            and page.slot[-1] + first - page.first[-1] == slot
+        ):
+            return first
         if page is None or len(page.first) == RUNS_PER_PAGE:
             page = RunPage()
             self._pages.append(page)

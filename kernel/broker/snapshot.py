@@ -102,7 +102,8 @@ class MetadataRecord(msgspec.Struct, frozen=True, array_like=True, tag="record")
 
 class ClientRecord(msgspec.Struct, frozen=True, array_like=True, tag="client"):
     """Batches remembered of one gateway. Results themselves are kept as their first offsets;
-    other results of a repeated batch come back as UNKNOWN_OUTCOME after a restart."""
+    other results of a repeated batch come back as UNKNOWN_OUTCOME after a restart.
+    """
 
     session: int
     epoch: int
@@ -111,13 +112,7 @@ class ClientRecord(msgspec.Struct, frozen=True, array_like=True, tag="client"):
 
 
 Record = (
-    Header
-    | TopicRecord
-    | QueueRecord
-    | RouterRecord
-    | OutboxRecord
-    | MetadataRecord
-    | ClientRecord
+    Header | TopicRecord | QueueRecord | RouterRecord | OutboxRecord | MetadataRecord | ClientRecord
 )
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(Record)
@@ -226,7 +221,8 @@ def load(records: Iterable[bytes]) -> GroupState:
     stream = iter(records)
     header = _decoder.decode(next(stream, b""))
     if not isinstance(header, Header):
-        raise ValueError("snapshot does not begin with a header")
+        message = "snapshot does not begin with a header"
+        raise ValueError(message)  # noqa: TRY004 - the bytes are wrong, not a caller's type
     if header.format != FORMAT:
         raise ValueError(f"snapshot format {header.format}, this build reads {FORMAT}")
     state = GroupState(RaftGroup(header.group))

@@ -10,8 +10,18 @@ from collections import OrderedDict
 from dataclasses import dataclass, field
 
 from ..ids import LogIndex, Offset, QueueId, RaftGroup, TopicId
-from ..model import DeadLetter, GroupOptions, QueueRef, Reason, Route, RouterInfo, RouterOptions
-from ..model import TopicInfo, TopicKind, TopicOptions
+from ..model import (
+    DeadLetter,
+    GroupOptions,
+    QueueRef,
+    Reason,
+    Route,
+    RouterInfo,
+    RouterOptions,
+    TopicInfo,
+    TopicKind,
+    TopicOptions,
+)
 from .progress import Progress, unacked_by_any
 from .runs import RunIndex
 
@@ -31,10 +41,10 @@ class QueueState:
         self.recent: OrderedDict[bytes, tuple[int, bytes, int]] | None = None
         """Deduplication ids of the topic's window, oldest first: (offset, uid, log time)."""
 
-
     def needed(self) -> list[tuple[int, int]]:
         """(start, end) ranges of offsets whose messages must be kept: what retention has not
-        reached of a stream, what some group has not acked of anything else."""
+        reached of a stream, what some group has not acked of anything else.
+        """
         if self.topic.options.kind is TopicKind.STREAM:
             return [(self.trimmed, self.index.tail)] if self.trimmed < self.index.tail else []
         progresses = list(self.groups.values())

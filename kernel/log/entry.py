@@ -19,6 +19,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 HEAD = struct.Struct("<QBBHII")
 BATCH = struct.Struct("<QIQHI")
@@ -135,6 +136,5 @@ def slots(entry: bytes, first: int, count: int) -> list[bytes]:
     else:
         bounds = (0, *struct.unpack_from(f"<{count}I", entry, at))
     return [
-        entry[payload_at + start : payload_at + end]
-        for start, end in zip(bounds, bounds[1:], strict=False)
+        entry[payload_at + start : payload_at + end] for start, end in pairwise(bounds)
     ]

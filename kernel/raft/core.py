@@ -76,7 +76,8 @@ class RaftCore:
 
     def campaign(self) -> None:
         """Become leader of a new term. The term is on disk before any entry of it commits, since
-        both travel in one synced batch, hard state first."""
+        both travel in one synced batch, hard state first.
+        """
         self.term = Term(self.term + 1)
         self.role = Role.LEADER
         self._own_term_from = LogIndex(self.last + 1)
@@ -115,7 +116,8 @@ class RaftCore:
 
     def stable(self, index: LogIndex) -> None:
         """Entries up to `index` are on this node's disk. With one voter that is the majority; an
-        entry of an earlier term commits only with one of this term behind it."""
+        entry of an earlier term commits only with one of this term behind it.
+        """
         self.stable_index = max(self.stable_index, index)
         if self.role is Role.LEADER and self.stable_index >= self._own_term_from:
             self.commit = max(self.commit, self.stable_index)

@@ -19,7 +19,7 @@ from ..broker import commands
 from ..broker.runs import features_of
 from ..broker.state import OutboxItem
 from ..errors import KernelError
-from ..ids import RaftGroup
+from ..ids import VOLATILE_GROUP, RaftGroup
 from ..log import entry as entries
 from ..message import Ext, Flag, Message
 from ..model import Reason, TopicInfo
@@ -27,7 +27,6 @@ from ..origins import Origins
 from ..topology import Found, Topology
 from .node import Store
 from .replica import Replica
-from .volatile import VOLATILE_GROUP
 
 IN_FLIGHT_MAX = 256
 """Items of one group on their way at once: bounds memory, and is many syncs deep."""
@@ -108,7 +107,8 @@ class DeadLetterSender:
 
     def _targets(self, item: OutboxItem, key: str, message: Message) -> tuple[TopicInfo, ...]:
         """Topics that get the letter. A target that does not exist drops it, as its owners would
-        expect of a dead-letter router without routes."""
+        expect of a dead-letter router without routes.
+        """
         topology = self._client.topology
         if item.target.router is None:
             topic = topology.topics.get((item.tenant, key))
@@ -179,7 +179,8 @@ def _letter(
 
 def _in_cycle(item: OutboxItem, history: list[dict[str, object]]) -> bool:
     """Whether the message has come back to where it was without anybody having rejected it: such a
-    cycle would never end."""
+    cycle would never end.
+    """
     if item.reason is Reason.REJECTED:
         return False
     rejected = any(each["reason"] == Reason.REJECTED.value for each in history)

@@ -25,7 +25,7 @@ CHECKPOINT_BYTES = 128 * 1024 * 1024
 CHECKPOINT_SECONDS = 10
 TICK_SECONDS = 1.0
 
-SPARSE_BYTES_MIN = 112 * 1024 * 1024
+SPARSE_BYTES_MIN = 64 * 1024 * 1024
 SPARSE_FACTOR = 3
 """Rewriting begins above so many bytes on disk and so many times the live ones: the segment being
 written, the next one and the reserve are always there, and the bound to keep is 5 times the live
@@ -87,7 +87,8 @@ class Housekeeper:
         self._worker.stop()
 
     async def _idle(self) -> None:
-        while self._busy:
+        """Return once no job is under way (a checkpoint is a chain of them)."""
+        while self._busy:  # noqa: ASYNC110 - once, at the end of the process
             await asyncio.sleep(0.005)
 
     def _tick(self) -> None:
@@ -122,7 +123,8 @@ class Housekeeper:
 
     def _is_sparse(self) -> bool:
         """Whether rewriting is worth its writes: the journal is large, and mostly dead. Segments
-        of a backlog that is just being drained are left to die by themselves."""
+        of a backlog that is just being drained are left to die by themselves.
+        """
         journal = self._journal.statistics()
         return journal.bytes_on_disk > max(SPARSE_BYTES_MIN, SPARSE_FACTOR * journal.live_bytes)
 
@@ -164,7 +166,8 @@ class Housekeeper:
     def _changed(self) -> list[RaftGroup]:
         applied = self._store.statistics().applied_index
         return [
-            RaftGroup(group) for group, index in applied.items()
+            RaftGroup(group)
+            for group, index in applied.items()
             if index > self._marks.get(RaftGroup(group), 0)
         ]
 
@@ -178,9 +181,7 @@ class Housekeeper:
         self._busy = True
         self._loop.call_soon(self._dump_next, iter(changed), {})
 
-    def _dump_next(
-        self, groups: Iterator[RaftGroup], written: dict[int, tuple[int, str]]
-    ) -> None:
+    def _dump_next(self, groups: Iterator[RaftGroup], written: dict[int, tuple[int, str]]) -> None:
         group = next(groups, None)
         if group is None:
             last = self._journal.checkpoint(written)

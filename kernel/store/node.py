@@ -18,7 +18,7 @@ from typing import Protocol
 
 from ..broker import commands
 from ..broker.state import GroupState, QueueState, RouterState
-from ..ids import LogIndex, RaftGroup, Term
+from ..ids import VOLATILE_GROUP, LogIndex, RaftGroup, Term
 from ..limits import SETTLE_DELAY_MS
 from ..log.journal import Journal
 from ..log.writer import WriteBatch
@@ -27,7 +27,7 @@ from ..ports import Clock
 from ..raft.core import HardState, RaftCore
 from .log_clock import LogClock
 from .replica import Replica
-from .volatile import VOLATILE_GROUP, VolatileLog
+from .volatile import VolatileLog
 from .worker import Workers
 
 
@@ -130,7 +130,8 @@ class Store:
 
     async def start(self, listener: Listener, *, clean: bool = False) -> None:
         """Become leader of every group: raise and sync its term, return what had been handed
-        out (unless the last run ended in order), then serve."""
+        out (unless the last run ended in order), then serve.
+        """
         self._listener = listener
         started: list[asyncio.Future[object]] = []
         for durable in self._groups.values():

@@ -56,7 +56,8 @@ class OpenEntry:
         done: Completion,
     ) -> None:
         """A client's messages: (session, epoch, sequence), runs over slots 0.., slot lengths,
-        parts that make up the slots, their bytes in all."""
+        parts that make up the slots, their bytes in all.
+        """
         if self._batches and (
             self._bytes + size > ENTRY_BYTES_MAX
             or len(self._lengths) + len(lengths) > ENTRY_SLOTS_MAX
@@ -117,7 +118,9 @@ class OpenEntry:
 
     def add_mark(self, queue: QueueId, group: str, level: int, offset: int) -> None:
         """A dispatch mark."""
-        self._add_own(commands.Command.MARK, commands.encode_mark(queue, group, level, offset), None)
+        self._add_own(
+            commands.Command.MARK, commands.encode_mark(queue, group, level, offset), None
+        )
 
     def add_settled(
         self,

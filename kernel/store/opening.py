@@ -14,7 +14,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ..broker.liveness import references
-from ..broker.machine import Machine, Observer
+from ..broker.machine import Machine
+from ..broker.observer import Observer
 from ..broker.snapshot import load
 from ..broker.state import GroupState, QueueState, RouterState, TopicState
 from ..ids import LogIndex, RaftGroup
@@ -99,7 +100,7 @@ class LocalStore:
         self.store.journal.close()
 
 
-SEGMENT_BYTES = 32 * 1024 * 1024
+SEGMENT_BYTES = 16 * 1024 * 1024
 """Segment size of a store: small enough that the files kept ready do not outweigh a small store,
 large enough that a full disk stream rolls over only a few times a second."""
 
@@ -108,7 +109,8 @@ def recover(
     disk: Disk, random: Random, options: JournalOptions, data_groups: int
 ) -> tuple[Journal, dict[RaftGroup, GroupState], int, bool]:
     """Journal and states of a data directory, entries replayed, whether it was closed in order.
-    Blocking. Errors: those of `Journal.recover`, SnapshotDamaged, ValueError."""
+    Blocking. Errors: those of `Journal.recover`, SnapshotDamaged, ValueError.
+    """
     ensure_meta(disk, random)
     checkpoint = Checkpoint.read(disk)
     journal, recovered = Journal.recover(disk, options, checkpoint)
@@ -123,9 +125,7 @@ def recover(
             states[RaftGroup(number)] = state
             for index, count in references(state).items():
                 journal.retain(number, index, count)
-    machines = {
-        group: Machine(state, journal, Silent()) for group, state in states.items()
-    }
+    machines = {group: Machine(state, journal, Silent()) for group, state in states.items()}
     replayed = 0
     for group_number, index, term, body in recovered.entries:
         machines[RaftGroup(group_number)].apply(LogIndex(index), term, body)
@@ -148,7 +148,8 @@ def open_store(
     """Recover a data directory and build the store over it; then `await start()`.
 
     `fatal` is called with a sentence and the error when the process must end (a failed sync).
-    `data_groups` is for a new store; an old one keeps its number. `reserve_bytes`: free space below which new messages are refused (default: DESIGN.md 4).
+    `data_groups` is for a new store; an old one keeps its number. `reserve_bytes`: free space
+    below which new messages are refused (default: DESIGN.md 4).
     """
     if not 1 <= data_groups <= DATA_GROUPS_MAX:
         raise ValueError(f"data_groups must be 1 to {DATA_GROUPS_MAX}")

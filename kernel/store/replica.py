@@ -11,7 +11,8 @@ from typing import Protocol
 
 from ..broker import commands
 from ..broker.dispatcher import Dispatcher
-from ..broker.machine import Machine, Observer, Retention
+from ..broker.machine import Machine
+from ..broker.observer import Observer, Retention
 from ..broker.state import GroupState, QueueState, RouterState, TopicState
 from ..client import LeaseVerb, Settlement
 from ..errors import Code, KernelError
@@ -20,6 +21,7 @@ from ..limits import SETTLE_COUNT
 from ..model import Reason, Route, TopicInfo, TopicKind
 from .log_clock import LogClock
 from .open_entry import Completion, Filled, OpenEntry
+
 
 class Host(Protocol):
     """What a replica asks of the store it lives in."""
@@ -137,7 +139,8 @@ class Replica(Observer):
 
     def watch(self) -> None:
         """Start dispatchers of queues whose messages must be looked after without consumers:
-        those with a TTL or a limit. For a new leader."""
+        those with a TTL or a limit. For a new leader.
+        """
         for queue in self.state.queues.values():
             self._watch_queue(queue)
             if queue.topic.options.kind is TopicKind.STREAM:
@@ -254,18 +257,14 @@ class Replica(Observer):
                 self.dispatcher(queue.id, group)
             self._appended[queue.id] = None
 
-    def released(
-        self, queue: QueueState, group: str, ranges: Sequence[tuple[int, int]]
-    ) -> None:
+    def released(self, queue: QueueState, group: str, ranges: Sequence[tuple[int, int]]) -> None:
         """Messages are ready again."""
         dispatcher = self._dispatchers.get((queue.id, group))
         if dispatcher is not None:
             offsets = [each for first, count in ranges for each in range(first, first + count)]
             self._released.append((dispatcher, offsets))
 
-    def changed(
-        self, queue: QueueState, group: str, ended: Sequence[tuple[int, int]]
-    ) -> None:
+    def changed(self, queue: QueueState, group: str, ended: Sequence[tuple[int, int]]) -> None:
         """Timed leases changed."""
         dispatcher = self._dispatchers.get((queue.id, group))
         if dispatcher is not None:

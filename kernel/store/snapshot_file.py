@@ -1,6 +1,6 @@
 """Snapshot files: `snap/GGGG-INDEX.snap`, records behind their lengths, a checksum at the end.
 
-    magic "weirsnap" | u32 format (1) | (u32 length | record) ... | u32 crc32c of all before
+magic "weirsnap" | u32 format (1) | (u32 length | record) ... | u32 crc32c of all before
 """
 
 from __future__ import annotations

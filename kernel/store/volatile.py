@@ -6,11 +6,6 @@ entry counts as committed at once (DESIGN.md 3 "Durable or volatile").
 
 from __future__ import annotations
 
-from ..ids import RaftGroup
-
-VOLATILE_GROUP = RaftGroup(0xFFFF)
-"""Group number of volatile topics in every process; never on disk or on the wire."""
-
 
 class VolatileLog:
     """Entries by index, counted by references. `machine.Retention` of the volatile group."""

@@ -41,7 +41,8 @@ class Worker:
 
     def submit(self, job: Job, done: Done) -> None:
         """Queue a job. The queue is bounded by its callers: each has at most one job under way
-        for the same thing."""
+        for the same thing.
+        """
         self._jobs.put((job, done))
 
     def stop(self) -> None:
@@ -55,7 +56,7 @@ class Worker:
             error: BaseException | None = None
             try:
                 job()
-            except BaseException as failure:  # handed to the loop, which decides
+            except BaseException as failure:  # noqa: BLE001 - handed to the loop, which decides
                 error = failure
             try:
                 self._loop.call_soon_threadsafe(done, error)

@@ -192,50 +192,51 @@ class Taker:
         return self.got
 
     def settle_now(
-        self, how: Settlement, *offsets: int, reason: Reason = Reason.REJECTED
+        self, how: Settlement, *wanted: int | Delivery, reason: Reason = Reason.REJECTED
     ) -> None:
-        """Settle without an answer."""
-        for consumer, some in self._by_consumer(offsets):
+        """Settle without an answer: offsets, or (on a topic of several queues) deliveries."""
+        for consumer, some in self._by_consumer(wanted):
             self._client.settle(consumer, how, some, reason=reason)
 
     def settling(
         self,
         how: Settlement,
-        *offsets: int,
+        *wanted: int | Delivery,
         reason: Reason = Reason.REJECTED,
         heard: Callable[[Failures], None] | None = None,
     ) -> asyncio.Future[Failures]:
-        """Settle with an answer, without waiting for it."""
+        """Settle with an answer, without waiting for it; all of one queue."""
         answer = Answer(heard)
-        groups = self._by_consumer(offsets)
-        assert len(groups) == 1, "offsets of one queue at a time"
-        consumer, some = groups[0]
+        ((consumer, some),) = self._by_consumer(wanted)
         self._client.settle(consumer, how, some, reason=reason, sink=answer, tag=answer)
         return answer.future
 
     async def settle(
-        self, how: Settlement, *offsets: int, reason: Reason = Reason.REJECTED
+        self, how: Settlement, *wanted: int | Delivery, reason: Reason = Reason.REJECTED
     ) -> Failures:
         """Settle; the failures, once it is on disk."""
-        return await self.settling(how, *offsets, reason=reason)
+        return await self.settling(how, *wanted, reason=reason)
 
-    async def ack(self, *offsets: int) -> Failures:
-        """Ack with an answer; all it holds (in one queue) if no offset is named."""
-        return await self.settle(Settlement.ACK, *(offsets or sorted(o for _, o in self.held)))
+    async def ack(self, *wanted: int | Delivery) -> Failures:
+        """Ack with an answer; all it holds (in one queue) if nothing is named."""
+        return await self.settle(Settlement.ACK, *(wanted or list(self.held.values())))
 
-    def _by_consumer(self, offsets: Iterable[int]) -> list[tuple[Consumer, list[int]]]:
-        """Offsets with the consumer that holds each; unknown ones with the consumer itself."""
-        by_offset = {offset: queue for queue, offset in self.held}
+    def _by_consumer(
+        self, wanted: Iterable[int | Delivery]
+    ) -> list[tuple[Consumer, list[int]]]:
+        """Offsets with the consumer that holds each; bare ones with the consumer itself."""
+        assert self.consumer is not None
         grouped: dict[int, tuple[Consumer, list[int]]] = {}
-        for offset in offsets:
-            held = self.held.pop((by_offset.get(offset, QueueId(-1)), offset), None)
-            consumer = held.consumer if held is not None else self.consumer
-            assert consumer is not None
+        for each in wanted:
+            if isinstance(each, Delivery):
+                consumer, offset = each.consumer, each.offset
+                self.held.pop((each.queue, offset), None)
+            else:
+                consumer, offset = self.consumer, each
+                for place in [place for place in self.held if place[1] == offset]:
+                    del self.held[place]
             grouped.setdefault(id(consumer), (consumer, []))[1].append(offset)
-        if not grouped:
-            assert self.consumer is not None
-            return [(self.consumer, [])]
-        return list(grouped.values())
+        return list(grouped.values()) or [(self.consumer, [])]
 
 
 class Peer:

@@ -69,13 +69,6 @@ class Broker:
         return f"amqp://{login}@127.0.0.1:{self.port}/{virtual_host}"
 
 
-class ShortRandom(SystemRandom):
-    """TEMPORARY: until session ids of the local client fit 64 bits."""
-
-    def bits(self, count: int) -> int:
-        return super().bits(31 if count == 63 else count)
-
-
 def _fatal(sentence: str, error: BaseException) -> None:
     raise AssertionError(sentence) from error
 
@@ -85,7 +78,7 @@ async def running_broker(
     directory: Path, settings: AmqpSettings | None = None
 ) -> AsyncIterator[Broker]:
     """A broker on a free loopback port, over the data in `directory`."""
-    clock, random = SystemClock(), ShortRandom()
+    clock, random = SystemClock(), SystemRandom()
     store = open_store(
         DirectoryDisk(directory),
         clock,

@@ -14,8 +14,7 @@ from adapters.amqp.lifecycle import ConnectionState
 from adapters.amqp.method_base import Method
 from adapters.amqp.methods import encode_method
 from tests.adapters.amqp.test_codec_fuzz import SEED, _damage
-from tests.adapters.amqp.test_publishing import block_of
-from tests.adapters.amqp.wire import Wire
+from tests.adapters.amqp.wire import Wire, block_of
 
 CONNECTIONS = 400
 FRAMES_EACH = 25

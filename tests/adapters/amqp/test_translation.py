@@ -25,7 +25,7 @@ from kernel import message as messages
 from kernel.message import Ext, Flag
 from kernel.model import Reason
 from kernel.origins import Origins
-from tests.adapters.amqp.test_publishing import block_of
+from tests.adapters.amqp.wire import block_of
 
 FOREIGN = Origin.SQS
 
@@ -239,6 +239,17 @@ def test_a_message_of_another_protocol_has_headers_and_an_id(origins: Origins) -
     properties.inspect(seen.properties)
 
 
+def test_typed_attributes_of_a_writer_without_a_native_block_are_headers(
+    origins: Origins,
+) -> None:
+    typed = msgspec.msgpack.encode({"a": 1, "content_type": "text/plain"})
+    slot = _slot(origin=int(Origin.KERNEL), ext={Ext.ATTRIBUTES: typed})
+    seen = view(slot, "q", 1, origins)
+    assert _headers(seen) == {"a": 1}
+    fields = properties.split(seen.properties)
+    assert properties.short_text(fields[properties.CONTENT_TYPE]) == "text/plain"
+
+
 def test_the_writers_message_id_and_tree_name_are_kept(origins: Origins) -> None:
     slot = _slot(
         origin=int(FOREIGN),
@@ -274,13 +285,26 @@ def test_the_kernel_reads_keys_and_attributes_of_our_blocks() -> None:
             ("text", Field("S", b"x")),
             ("raw", Field("x", b"\xff")),
             ("price", Field("D", Decimal(2, 1234))),
+            # The kernel keeps these itself.
+            ("x-message-group-id", Field("S", b"g")),
+            ("weir.tag", Field("S", b"t")),
+            ("weir.keys", Field("S", b"k")),
+            ("x-delay", Field("I", 5)),
         )
     )
-    native = _native("e", "a.b/*", block_of(headers=headers))
+    block = block_of(headers=headers, content_type=b"text/plain", reply_to=b"\xff")
+    native = _native("e", "a.b/*", block)
     reader = AmqpOrigin()
     assert reader.routing_key(native) == "a/b.+"
     assert reader.topic_name(native) == "a.b/*"
-    assert reader.attributes(native) == {"n": 5, "text": "x", "raw": b"\xff", "price": "12.34"}
+    assert reader.attributes(native) == {
+        "n": 5,
+        "text": "x",
+        "raw": b"\xff",
+        "price": "12.34",
+        "content_type": "text/plain",
+        "reply_to": "\ufffd",
+    }
 
 
 @pytest.mark.parametrize(

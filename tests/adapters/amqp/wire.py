@@ -15,6 +15,7 @@ from adapters.amqp.method_base import Method
 from adapters.amqp.methods import decode_method, encode_method
 from adapters.amqp.stamps import Stamps
 from adapters.amqp.topology import Declarations
+from kernel import message
 from tests.adapters.amqp.broker import Logins
 from tests.adapters.amqp.fake_kernel import FakeClient
 
@@ -262,3 +263,22 @@ def close_of(answer: Method | Content) -> tuple[int, str]:
     """(reply code, reply text) of a channel.close or connection.close."""
     assert isinstance(answer, spec.ChannelClose | spec.ConnectionClose), answer
     return answer.reply_code, answer.reply_text
+
+
+def block_of(**values: bytes | Table) -> bytes:
+    """A property block from raw property values by name."""
+    fields: list[bytes | None] = [None] * properties.PROPERTY_COUNT
+    for name, value in values.items():
+        place = properties.NAMES.index(name)
+        if isinstance(value, Table):
+            fields[place] = properties.encode_headers(value)
+        elif place in (properties.DELIVERY_MODE, properties.PRIORITY, properties.TIMESTAMP):
+            fields[place] = value
+        else:
+            fields[place] = properties.short_field(value)
+    return properties.join(fields)
+
+
+def stored_in(wire: Wire, name: str = "q", tenant: str = "default") -> list[message.Message]:
+    """The messages of a queue, in order."""
+    return [message.decode(slot) for slot in wire.client.queues[tenant, name].slots]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -138,7 +138,11 @@ def _fatal(sentence: str, error: BaseException) -> None:
 
 
 @contextlib.asynccontextmanager
-async def running_service(path: Path, settings: SqsSettings | None = None) -> AsyncIterator[Service]:
+async def running_service(
+    path: Path,
+    settings: SqsSettings | None = None,
+    listeners: Sequence[ListenerAddress] = (ListenerAddress("http", "127.0.0.1", 0),),
+) -> AsyncIterator[Service]:
     """A service on a free loopback port, over the data in `path`."""
     clock, random, meter = Clock(), SystemRandom(), Meter()
     settings = settings or SqsSettings()
@@ -160,14 +164,14 @@ async def running_service(path: Path, settings: SqsSettings | None = None) -> As
         LocalCatalogue(store.client),
         verifier,
         rights_of,
-        [ListenerAddress("http", "127.0.0.1", 0)],
+        listeners,
         settings,
         clock=clock,
         random=random,
         meter=meter,
     )
-    await adapter.start()
     try:
+        await adapter.start()
         yield Service(adapter, store, clock, meter, loop, adapter.addresses()["http"][1])
     finally:
         await adapter.stop()
@@ -192,7 +196,7 @@ def service_in_thread(path: Path, settings: SqsSettings | None = None) -> Iterat
     def run() -> None:
         try:
             loop.run_until_complete(main())
-        except BaseException as error:  # handed to the test
+        except BaseException as error:  # noqa: BLE001 - handed to the test
             failed.append(error)
         finally:
             ready.set()

@@ -412,7 +412,9 @@ def test_one_message_wakes_one_of_many_long_polls(service: Service, sqs, make_qu
     results: list[int] = []
     threads = [
         threading.Thread(
-            target=lambda client=client: results.append(len(receive(client, url, WaitTimeSeconds=2)))
+            target=lambda client=client: results.append(
+                len(receive(client, url, WaitTimeSeconds=2))
+            )
         )
         for client in clients
     ]

@@ -257,9 +257,7 @@ def test_list_queues_in_order_by_prefix_and_in_pages(sqs, make_queue) -> None:
     assert sqs.list_queues(QueueNamePrefix="listed-")["QueueUrls"] == sorted(urls)
     assert "QueueUrls" not in sqs.list_queues(QueueNamePrefix="unlisted-")
     first = sqs.list_queues(QueueNamePrefix="listed-", MaxResults=2)
-    rest = sqs.list_queues(
-        QueueNamePrefix="listed-", MaxResults=2, NextToken=first["NextToken"]
-    )
+    rest = sqs.list_queues(QueueNamePrefix="listed-", MaxResults=2, NextToken=first["NextToken"])
     assert first["QueueUrls"] + rest["QueueUrls"] == sorted(urls)
     assert "NextToken" not in rest
     with pytest.raises(ClientError) as caught:

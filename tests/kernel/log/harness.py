@@ -247,3 +247,28 @@ def close_cleanly(store: Store) -> None:
     store.checkpoint()
     store.journal.close()
     assert read_meta(store.disk) is not None
+
+
+def new_journal(
+    disk: SimulatedDisk | None = None, options: JournalOptions = OPTIONS
+) -> tuple[SimulatedDisk, Journal]:
+    disk = disk or new_disk()
+    journal, recovered = Journal.recover(disk, options, None)
+    assert list(recovered.entries) == []
+    journal.finish_recovery()
+    return disk, journal
+
+
+def commit(journal: Journal) -> list[tuple[int, int]]:
+    batch = journal.begin()
+    assert batch is not None
+    batch.run()
+    return journal.end(batch)
+
+
+def reopen(disk: SimulatedDisk, options: JournalOptions = OPTIONS) -> tuple[Journal, list[bytes]]:
+    copy = disk.crashed_copy()
+    journal, recovered = Journal.recover(copy, options, Checkpoint.read(copy))
+    bodies = [body for *_place, body in recovered.entries]
+    journal.finish_recovery()
+    return journal, bodies

@@ -10,36 +10,20 @@ import pytest
 
 from kernel.log.checkpoint import Checkpoint
 from kernel.log.errors import JournalError
-from kernel.log.journal import Journal, JournalOptions
+from kernel.log.journal import Journal
 from kernel.log.record import BODY_BYTES_MAX
-from kernel.log.writer import PrepareJob
-from tests.kernel.log.harness import OPTIONS, History, Store, body_of, new_disk, run_workload
+from tests.kernel.log.harness import (
+    OPTIONS,
+    History,
+    Store,
+    body_of,
+    commit,
+    new_disk,
+    new_journal,
+    reopen,
+    run_workload,
+)
 from tests.simulator.disk import SimulatedDisk
-
-
-def new_journal(
-    disk: SimulatedDisk | None = None, options: JournalOptions = OPTIONS
-) -> tuple[SimulatedDisk, Journal]:
-    disk = disk or new_disk()
-    journal, recovered = Journal.recover(disk, options, None)
-    assert list(recovered.entries) == []
-    journal.finish_recovery()
-    return disk, journal
-
-
-def commit(journal: Journal) -> list[tuple[int, int]]:
-    batch = journal.begin()
-    assert batch is not None
-    batch.run()
-    return journal.end(batch)
-
-
-def reopen(disk: SimulatedDisk, options: JournalOptions = OPTIONS) -> tuple[Journal, list[bytes]]:
-    copy = disk.crashed_copy()
-    journal, recovered = Journal.recover(copy, options, Checkpoint.read(copy))
-    bodies = [body for *_place, body in recovered.entries]
-    journal.finish_recovery()
-    return journal, bodies
 
 
 class TestBatches:
@@ -431,67 +415,6 @@ class TestReferences:
         assert store.journal.end_read(job) == 1
         store.maintain()
         assert store.journal.segments()[0].number > 1
-
-
-class TestFullDisk:
-    def test_a_full_disk_refuses_messages_and_goes_on_with_settlements(self) -> None:
-        disk, journal = new_journal(new_disk(capacity=32 * 1024 * 5))
-        while (job := journal.maintenance()) is not None:
-            job.run()
-            journal.end_maintenance(job)
-        index = 0
-        while journal.can_accept:
-            index += 1
-            journal.append(0, 1, index, bytes(4000))
-            commit(journal)
-            job = journal.prepare_segment()
-            if job is not None:
-                job.run()
-                journal.end_maintenance(job)
-        assert journal.statistics().ready_segments == 1
-        used = disk.used
-        for _ in range(20):
-            index += 1
-            journal.append(0, 1, index, bytes(20))
-            assert commit(journal) == [(0, index)]
-        assert disk.used == used
-        assert len(reopen(disk)[1]) == index
-
-        disk.capacity = 1 << 30
-        retry = journal.prepare_segment()
-        assert retry is not None
-        retry.run()
-        journal.end_maintenance(retry)
-        assert journal.can_accept
-
-    def test_no_half_made_segment_stays_on_a_full_disk(self) -> None:
-        disk, journal = new_journal(new_disk(capacity=40 * 1024))
-        job = journal.prepare_segment()
-        assert job is not None
-        job.run()
-        assert isinstance(job, PrepareJob)
-        assert job.error is not None
-        assert job.error.errno == errno.ENOSPC
-        journal.end_maintenance(job)
-        assert not journal.can_accept
-        assert disk.names("journal") == ["00000001.seg"]
-
-    def test_a_batch_without_any_space_left_fails_like_a_sync(self) -> None:
-        _disk, journal = new_journal(new_disk(capacity=40 * 1024))
-        for index in range(1, 10):
-            journal.append(0, 1, index, bytes(5000))
-        batch = journal.begin()
-        assert batch is not None
-        with pytest.raises(OSError, match="no space"):
-            batch.run()
-
-    def test_an_io_error_while_preparing_is_not_swallowed(self) -> None:
-        disk, journal = new_journal()
-        disk.fail("fdatasync", OSError(errno.EIO, "Input/output error"))
-        job = journal.prepare_segment()
-        assert job is not None
-        with pytest.raises(OSError, match="Input/output"):
-            job.run()
 
 
 def test_options_are_checked() -> None:

@@ -1,0 +1,63 @@
+"""What a dispatcher asks of the node it runs on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from ..client import LeaseVerb, Settlement
+from ..ids import QueueId
+from ..model import Reason
+from .state import QueueState
+
+if TYPE_CHECKING:
+    from .dispatcher import Dispatcher
+
+
+class Port(Protocol):
+    """What a dispatcher asks of its node."""
+
+    def entry(self, index: int) -> bytes | None:
+        """A log entry, if it is in memory."""
+
+    def fetch(self, index: int, dispatcher: Dispatcher) -> None:
+        """Read a log entry, then call `fetched`."""
+
+    def propose_settle(
+        self,
+        queue: QueueId,
+        group: str,
+        how: Settlement,
+        reason: Reason,
+        offsets: Sequence[int],
+        *,
+        urgent: bool,
+    ) -> None:
+        """Put a settlement into the log: at the next commit if urgent, else within 5 ms or 500."""
+
+    def propose_mark(self, queue: QueueId, group: str, level: int, offset: int) -> None:
+        """Put a dispatch mark into the log at the next commit."""
+
+    def propose_lease(
+        self,
+        queue: QueueId,
+        group: str,
+        deadline_ms: int,
+        offsets: Sequence[int],
+        done: Callable[[int, Sequence[int]], None],
+    ) -> None:
+        """Put timed leases into the log; `done(lease, offsets that got it)` once it is there."""
+
+    def propose_change(
+        self, queue: QueueId, group: str, changes: Sequence[tuple[int, int, LeaseVerb, Reason, int]]
+    ) -> None:
+        """Put changes of timed leases into the log at the next commit."""
+
+    def log_time_ms(self) -> int:
+        """Log time now."""
+
+    def wake(self, dispatcher: Dispatcher, delay_ms: int) -> None:
+        """Call `woken` after so long."""
+
+    def unused(self, queue: QueueState) -> None:
+        """The last consumer of the queue's group has gone."""

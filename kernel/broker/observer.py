@@ -1,0 +1,84 @@
+"""What a state machine tells its node: which log entries are needed, and what has changed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from ..model import Route, TopicInfo, TopicKind
+from .progress import Progress, acked_by_all
+from .state import QueueState, RouterState, TopicState
+
+
+class Retention(Protocol):
+    """Hears which log entries still hold messages that somebody needs."""
+
+    def retain(self, group: int, index: int, references: int) -> None:
+        """So many more queue places refer to slots of the entry."""
+
+    def release(self, group: int, index: int, references: int) -> None:
+        """So many of them are gone."""
+
+
+class Observer(Protocol):
+    """The node's volatile half, told what an apply changed. Must not change state."""
+
+    def appended(self, queue: QueueState) -> None:
+        """Messages were added to the queue."""
+
+    def released(self, queue: QueueState, group: str, ranges: Sequence[tuple[int, int]]) -> None:
+        """(first offset, offsets) ranges that a consumer held are ready again."""
+
+    def changed(self, queue: QueueState, group: str, ended: Sequence[tuple[int, int]]) -> None:
+        """Timed leases changed: (offset, log time until which it is kept from others) of each; 0:
+        ready again, -1: acked.
+        """
+
+    def marked(self, queue: QueueState, group: str) -> None:
+        """The dispatch mark moved ahead."""
+
+    def purged(self, queue: QueueState, group: str) -> None:
+        """Everything ready was dropped."""
+
+    def group_removed(self, queue: QueueState, group: str) -> None:
+        """A group is gone from a queue."""
+
+    def queues_changed(self, topic: TopicState) -> None:
+        """The topic's queues of this group were made, or its settings changed."""
+
+    def queues_removed(self, queues: Sequence[QueueState]) -> None:
+        """These queues are gone."""
+
+    def topic_changed(self, topic: TopicInfo, *, removed: bool) -> None:
+        """A definition whose home is this group changed."""
+
+    def router_changed(self, router: RouterState, *, removed: bool) -> None:
+        """A router was made, changed its options, or is gone with its routes."""
+
+    def route_changed(self, router: RouterState, route: Route, *, removed: bool) -> None:
+        """One route of a router came or went."""
+
+    def outbox_grew(self) -> None:
+        """There is something to send."""
+
+    def record_changed(self, key: str, value: bytes | None) -> None:
+        """A metadata record changed, or (None) was removed."""
+
+
+def release(
+    retention: Retention,
+    group: int,
+    queue: QueueState,
+    progress: Progress,
+    ranges: Sequence[tuple[int, int]],
+) -> None:
+    """Messages in `ranges` were just acked by `progress`: let go those that all groups have
+    acked. A stream keeps them until retention comes.
+    """
+    if queue.topic.options.kind is TopicKind.STREAM:
+        return
+    others = [each for each in queue.groups.values() if each is not progress]
+    for start, end in ranges:
+        for low, high in acked_by_all(others, start, end):
+            for index, _slot, count in queue.index.stretches(low, high):
+                retention.release(group, index, count)

@@ -1,0 +1,143 @@
+"""Time, for one (queue, group): what is delayed, leased until, or expires.
+
+Volatile: rebuilt from the state by a new leader. Log time only. A lease or delay that has ended
+becomes a CHANGE command, an expired message a dead letter; the dispatcher hears of both when they
+are applied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from ..client import LeaseVerb
+from ..model import Reason
+from .progress import Progress
+from .ready import Ready
+from .runs import Feature, Run
+from .state import QueueState
+from .timers import Buckets
+
+Change = tuple[int, int, LeaseVerb, Reason, int]
+"""(offset, lease, verb, reason, hidden until) as `commands.encode_change` takes it."""
+
+
+class Timekeeper:
+    """Looks after the deadlines of one (queue, group)."""
+
+    def __init__(
+        self,
+        queue: QueueState,
+        progress: Progress,
+        ready: Ready,
+        now_ms: Callable[[], int],
+        wake: Callable[[int], None],
+        drop: Callable[[Sequence[int]], None],
+    ) -> None:
+        """`wake(delay_ms)` has `Dispatcher.woken` called; `drop(offsets)` dead-letters expired
+        messages.
+        """
+        self._queue = queue
+        self._progress = progress
+        self._ready = ready
+        self._now_ms = now_ms
+        self._wake = wake
+        self._drop = drop
+        self._timers = Buckets()
+        self._wake_at_ms: int | None = None
+        self._sifted = progress.floor
+        for offset, _lease, deadline_ms in progress.kept():
+            self._timers.add(offset, deadline_ms)
+        self.sift_delayed()
+
+    def add(self, offset: int, due_ms: int) -> None:
+        """A lease or delay of a message ends at a log time."""
+        self._timers.add(offset, due_ms)
+
+    def woken(self) -> None:
+        """A wake-up that was asked for has come (perhaps early: clocks differ); ask anew."""
+        self._wake_at_ms = None
+
+    def sift_delayed(self) -> None:
+        """Keep back the messages among the new ones that are not due."""
+        index = self._queue.index
+        at, self._sifted = max(self._sifted, index.head), index.tail
+        if not index.delays:
+            return
+        now = self._now_ms()
+        while at < index.tail:
+            run = index.find(at)
+            if run.features & Feature.DELAY:
+                for offset in range(at, run.end):
+                    due_ms = run.time_ms + run.value(Feature.DELAY, offset)
+                    if due_ms > now and not self._progress.is_acked(offset):
+                        self._ready.withhold(offset)
+                        self._timers.add(offset, due_ms)
+            at = run.end
+
+    def _deadline_ms(self, run: Run, offset: int) -> int | None:
+        """Log time at which a message expires; None: never."""
+        ttl = run.value(Feature.TTL, offset)
+        topic_ttl = self._queue.topic.options.message_ttl_ms
+        if topic_ttl is not None:
+            ttl = min(ttl, topic_ttl) if ttl else topic_ttl
+        elif not ttl:
+            return None
+        return run.time_ms + ttl
+
+    def drop_expired(self, run: Run, offsets: Sequence[int]) -> Sequence[int]:
+        """Dead-letter those of the messages that have expired; the others."""
+        now = self._now_ms()
+        fresh: list[int] = []
+        expired: list[int] = []
+        for offset in offsets:
+            deadline = self._deadline_ms(run, offset)
+            (expired if deadline is not None and deadline <= now else fresh).append(offset)
+        if expired:
+            self._drop(expired)
+        return fresh
+
+    def _expire(self) -> int | None:
+        """Drop expired messages from the front of each level; when the next is due."""
+        now = self._now_ms()
+        next_ms: int | None = None
+        for level in range(self._ready.levels):
+            while (front := self._ready.peek(level)) is not None:
+                run, offset = front
+                deadline = self._deadline_ms(run, offset)
+                if deadline is not None and deadline > now:
+                    next_ms = deadline if next_ms is None else min(next_ms, deadline)
+                if deadline is None or deadline > now:
+                    break
+                self._ready.skip(level)
+                self._drop((offset,))
+        return next_ms
+
+    def ended(self, is_last_attempt: Callable[[int], bool]) -> list[Change]:
+        """Let go of the messages that are due; the changes that end leases and delays which are
+        in the log.
+        """
+        now = self._now_ms()
+        changes: list[Change] = []
+        for offset in self._timers.due(now):
+            if self._ready.admit(offset):
+                continue
+            holder = self._progress.holder(offset)
+            if holder is None or not holder[2] or holder[1] > now:
+                continue
+            verb = LeaseVerb.RETURN if not holder[0] else LeaseVerb.RELEASE
+            if verb is LeaseVerb.RELEASE and is_last_attempt(offset):
+                verb = LeaseVerb.DEAD_LETTER
+            changes.append((offset, holder[0], verb, Reason.ATTEMPTS, 0))
+        return changes
+
+    def schedule(self) -> None:
+        """Drop what has expired; be woken when the next message is due or expires."""
+        dues = [self._timers.next_ms(), self._expire() if self.may_expire() else None]
+        due_ms = min((each for each in dues if each is not None), default=None)
+        if due_ms is not None and (self._wake_at_ms is None or due_ms < self._wake_at_ms):
+            self._wake_at_ms = due_ms
+            self._wake(max(1, due_ms - self._now_ms()))
+
+    def may_expire(self) -> bool:
+        """Whether anything here could have a TTL."""
+        return self._queue.index.ttls or self._queue.topic.options.message_ttl_ms is not None

@@ -1,0 +1,397 @@
+"""The HTTP side: signatures, rights, Query, bounds, drain; against a whole service."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import threading
+import time
+import urllib.request
+from urllib.error import HTTPError
+from urllib.parse import urlencode
+
+import boto3
+import botocore.session
+import pytest
+from botocore.auth import SigV4Auth, SigV4QueryAuth
+from botocore.awsrequest import AWSRequest
+from botocore.credentials import Credentials
+from botocore.exceptions import ClientError
+
+from adapters.base import ListenerAddress
+from adapters.sqs import connection, http
+from adapters.sqs.actions import PERFORM
+from adapters.sqs.settings import HEAD_BYTES_MAX, SqsSettings
+from adapters.sqs.shapes import ACTIONS
+from auth.principal import SignInMode
+from tests.adapters.sqs.query_model import write_data_path
+from tests.adapters.sqs.service import (
+    KEY_ID,
+    REGION,
+    SECRET,
+    Service,
+    running_service,
+    service_in_thread,
+)
+
+
+def code_of(caught) -> str:
+    return caught.value.response["Error"]["Code"]
+
+
+def get(url: str, headers=None, data: bytes | None = None):
+    """(status, headers, body), whatever the status."""
+    request = urllib.request.Request(url, data, headers or {})
+    try:
+        with urllib.request.urlopen(request, timeout=10) as response:
+            return response.status, response.headers, response.read()
+    except HTTPError as error:
+        with error:
+            return error.code, error.headers, error.read()
+
+
+def signed(url: str, body: bytes, secret: str = SECRET, **headers: str) -> dict[str, str]:
+    """Headers of a signed POST."""
+    request = AWSRequest("POST", url, data=body, headers=headers)
+    SigV4Auth(Credentials(KEY_ID, secret), "sqs", REGION).add_auth(request)
+    return dict(request.headers.items())
+
+
+def json_call(url: str, action: str, **params: object):
+    """A signed call of AWS JSON, as (status, headers, body)."""
+    body = json.dumps(params).encode()
+    headers = {
+        "X-Amz-Target": f"AmazonSQS.{action}",
+        "Content-Type": "application/x-amz-json-1.0",
+    }
+    return get(url, signed(url, body, **headers), body)
+
+
+def test_every_action_of_the_model_is_in_the_table() -> None:
+    assert PERFORM.keys() == ACTIONS.keys()
+
+
+# --- signatures and rights ---------------------------------------------------------------------
+
+
+def test_a_wrong_secret_is_refused(service: Service) -> None:
+    client = service.client(secret="wrong")
+    with pytest.raises(ClientError) as caught:
+        client.list_queues()
+    client.close()
+    assert code_of(caught) == "SignatureDoesNotMatch"
+    assert caught.value.response["ResponseMetadata"]["HTTPStatusCode"] == 403
+
+
+def test_an_unknown_access_key_is_refused(service: Service) -> None:
+    client = service.client(key_id="nobody")
+    with pytest.raises(ClientError) as caught:
+        client.list_queues()
+    client.close()
+    assert code_of(caught) == "InvalidClientTokenId"
+
+
+def test_a_request_without_signature_is_refused(service: Service) -> None:
+    status, _, body = get(f"{service.url}/?Action=ListQueues")
+    assert status == 403
+    assert b"<Code>MissingAuthenticationToken</Code>" in body
+
+
+def test_an_old_signature_is_refused(service: Service, sqs) -> None:
+    service.clock.ahead_ms += 16 * 60_000
+    try:
+        with pytest.raises(ClientError) as caught:
+            sqs.list_queues()
+    finally:
+        service.clock.ahead_ms -= 16 * 60_000
+    assert code_of(caught) == "RequestExpired"
+
+
+def test_a_user_may_do_what_its_policy_says_and_nothing_else(sqs, reader, make_queue) -> None:
+    url = make_queue(name="for-reading")
+    sqs.send_message(QueueUrl=url, MessageBody="x")
+    (message,) = reader.receive_message(QueueUrl=url, MessageSystemAttributeNames=["SenderId"])[
+        "Messages"
+    ]
+    assert message["Attributes"] == {"SenderId": "guest"}
+    reader.delete_message(QueueUrl=url, ReceiptHandle=message["ReceiptHandle"])
+    assert url in reader.list_queues()["QueueUrls"]
+    for refused, call in (
+        ("sqs:sendmessage", lambda: reader.send_message(QueueUrl=url, MessageBody="x")),
+        ("sqs:deletequeue", lambda: reader.delete_queue(QueueUrl=url)),
+        ("sqs:createqueue", lambda: reader.create_queue(QueueName="theirs")),
+        ("sqs:tagqueue", lambda: reader.tag_queue(QueueUrl=url, Tags={"a": "b"})),
+    ):
+        with pytest.raises(ClientError) as caught:
+            call()
+        assert code_of(caught) == "AccessDenied"
+        assert refused in str(caught.value)
+    with pytest.raises(ClientError) as caught:
+        reader.send_message(QueueUrl=f"{url}-missing", MessageBody="x")
+    assert code_of(caught) == "AccessDenied", "rights come before existence"
+
+
+def test_a_pre_signed_get_works(service: Service, make_queue) -> None:
+    make_queue(name="pre-signed")
+    query = urlencode({"Action": "GetQueueUrl", "QueueName": "pre-signed"})
+    request = AWSRequest("GET", f"{service.url}/?{query}")
+    SigV4QueryAuth(Credentials(KEY_ID, SECRET), "sqs", REGION, expires=60).add_auth(request)
+    status, _, body = get(request.url)
+    assert status == 200
+    assert f"<QueueUrl>{service.url}/000000000000/pre-signed</QueueUrl>".encode() in body
+
+
+@pytest.mark.parametrize(
+    ("mode", "key", "code"),
+    [
+        (SignInMode.OFF, "anybody", None),
+        (SignInMode.IDENTIFY, KEY_ID, None),
+        (SignInMode.IDENTIFY, "anybody", "InvalidClientTokenId"),
+    ],
+)
+def test_signatures_can_be_left_unchecked(tmp_path, mode, key, code) -> None:
+    with service_in_thread(tmp_path, SqsSettings(sign_in=mode)) as service:
+        client = service.client(key_id=key, secret="whatever")
+        try:
+            if code is not None:
+                with pytest.raises(ClientError) as caught:
+                    client.create_queue(QueueName="open")
+                assert code_of(caught) == code
+                return
+            url = client.create_queue(QueueName="open")["QueueUrl"]
+            client.send_message(QueueUrl=url, MessageBody="x")
+            (message,) = client.receive_message(
+                QueueUrl=url, MessageSystemAttributeNames=["SenderId"]
+            )["Messages"]
+            sender = "000000000000" if mode is SignInMode.OFF else "guest"
+            assert message["Attributes"]["SenderId"] == sender
+        finally:
+            client.close()
+
+
+# --- the Query protocol ------------------------------------------------------------------------
+
+
+def test_the_query_protocol_of_older_sdks(service: Service, tmp_path) -> None:
+    core = botocore.session.Session()
+    core.get_component("data_loader").search_paths.insert(0, str(write_data_path(tmp_path)))
+    client = boto3.Session(botocore_session=core).client(
+        "sqs",
+        endpoint_url=service.url,
+        region_name=REGION,
+        aws_access_key_id=KEY_ID,
+        aws_secret_access_key=SECRET,
+    )
+    before = service.adapter.statistics().counters["requests_query"]
+    url = client.create_queue(QueueName="queried", Attributes={"DelaySeconds": "0"})["QueueUrl"]
+    client.send_message(QueueUrl=url, MessageBody="a\r\nb <&>")
+    (message,) = client.receive_message(QueueUrl=url)["Messages"]
+    assert message["Body"] == "a\r\nb <&>"
+    client.delete_message(QueueUrl=url, ReceiptHandle=message["ReceiptHandle"])
+    with pytest.raises(ClientError) as caught:
+        client.get_queue_url(QueueName="not-there")
+    client.close()
+    assert code_of(caught) == "AWS.SimpleQueueService.NonExistentQueue"
+    assert "for this wsdl version" in str(caught.value)
+    assert service.adapter.statistics().counters["requests_query"] == before + 5
+
+
+# --- HTTP --------------------------------------------------------------------------------------
+
+
+def test_errors_carry_what_sdks_need(service: Service) -> None:
+    status, headers, body = json_call(service.url + "/", "GetQueueUrl", QueueName="no-queue")
+    assert status == 400
+    assert headers["x-amzn-query-error"] == "AWS.SimpleQueueService.NonExistentQueue;Sender"
+    assert headers["x-amzn-RequestId"]
+    assert headers["Date"]
+    assert json.loads(body)["__type"] == "com.amazonaws.sqs#QueueDoesNotExist"
+
+
+def test_queue_urls_have_the_host_of_the_request_if_it_is_one(service: Service, make_queue) -> None:
+    make_queue(name="hosted")
+    url = service.url + "/"
+    body = json.dumps({"QueueName": "hosted"}).encode()
+    for host, expected in (
+        ("queues.example.org:8080", "http://queues.example.org:8080"),
+        ("<odd>", service.url),
+    ):
+        headers = signed(
+            url,
+            body,
+            Host=host,
+            **{"X-Amz-Target": "AmazonSQS.GetQueueUrl"},
+        )
+        _, _, answer = get(url, headers, body)
+        assert json.loads(answer) == {"QueueUrl": f"{expected}/000000000000/hosted"}
+
+
+@pytest.mark.parametrize("advertised", ["https://queues.example.org", "queues.example.org"])
+def test_queue_urls_can_be_told_from_outside(tmp_path, advertised: str) -> None:
+    with service_in_thread(tmp_path, SqsSettings(advertised={"http": advertised})) as service:
+        client = service.client()
+        url = client.create_queue(QueueName="q")["QueueUrl"]
+        assert url == ("https" if "://" in advertised else "http") + (
+            "://queues.example.org/000000000000/q"
+        )
+        client.send_message(QueueUrl=url, MessageBody="boto3 keeps to its endpoint")
+        client.close()
+
+
+def test_the_trace_header_of_the_request_is_kept(service: Service, sqs, make_queue) -> None:
+    url = make_queue()
+    trace = "Root=1-5759e988-bd862e3fe1be46a994272793"
+    body = json.dumps({"QueueUrl": url, "MessageBody": "x"}).encode()
+    headers = signed(service.url + "/", body, **{"X-Amz-Target": "AmazonSQS.SendMessage"})
+    status, _, answer = get(service.url + "/", headers | {"X-Amzn-Trace-Id": trace}, body)
+    assert status == 200
+    assert "MD5OfMessageSystemAttributes" not in json.loads(answer)
+    (message,) = sqs.receive_message(QueueUrl=url, MessageSystemAttributeNames=["AWSTraceHeader"])[
+        "Messages"
+    ]
+    assert message["Attributes"] == {"AWSTraceHeader": trace}
+
+
+def test_a_body_over_the_limit_is_refused_and_the_connection_closed(service: Service) -> None:
+    with socket.create_connection(("127.0.0.1", service.port)) as peer:
+        size = http.REQUEST_BYTES_MAX + 1024
+        peer.sendall(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % size)
+        try:
+            peer.sendall(b"x" * size)
+        except OSError:
+            pass  # refused before it was all sent
+        answer = b""
+        try:
+            while chunk := peer.recv(65_536):
+                answer += chunk
+        except ConnectionResetError:
+            pass
+    assert answer.startswith(b"HTTP/1.1 413 ")
+
+
+def test_headers_without_end_close_the_connection(service: Service) -> None:
+    with socket.create_connection(("127.0.0.1", service.port)) as peer:
+        peer.settimeout(10)
+        with pytest.raises(OSError, match=r"reset|[Bb]roken pipe"):
+            peer.sendall(b"GET / HTTP/1.1\r\n")
+            for _ in range(HEAD_BYTES_MAX):
+                peer.sendall(b"a: " + b"b" * 1000 + b"\r\n")
+
+
+def test_what_is_no_http_is_answered_so(service: Service) -> None:
+    with socket.create_connection(("127.0.0.1", service.port)) as peer:
+        peer.sendall(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03")
+        assert peer.recv(65_536).startswith(b"HTTP/1.1 400 ")
+
+
+def test_requests_in_a_pipeline_are_answered_in_order(service: Service, make_queue) -> None:
+    make_queue(name="piped")
+    with socket.create_connection(("127.0.0.1", service.port)) as peer:
+        one = b"GET /?Action=A HTTP/1.1\r\nHost: x\r\n\r\n"
+        last = b"GET /?Action=B HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+        peer.sendall(one * 3 + last)
+        answer = b""
+        while chunk := peer.recv(65_536):
+            answer += chunk
+    assert answer.count(b"HTTP/1.1 403 ") == 4
+
+
+async def test_a_client_that_stalls_is_closed(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(connection, "_STALL_S", 0.1)
+    async with running_service(tmp_path) as service:
+        for beginning in (b"", b"POST / HTTP/1.1\r\nContent-Length: 10\r\n\r\nhalf"):
+            reader, writer = await asyncio.open_connection("127.0.0.1", service.port)
+            writer.write(beginning)
+            async with asyncio.timeout(5):
+                try:
+                    assert await reader.read() == b""
+                except ConnectionResetError:
+                    pass
+            writer.close()
+        assert service.adapter.statistics().counters["connections_refused"] == 2
+
+
+async def test_connections_over_the_limit_are_closed(tmp_path) -> None:
+    async with running_service(tmp_path, SqsSettings(connections_max=2)) as service:
+        kept = [await asyncio.open_connection("127.0.0.1", service.port) for _ in range(2)]
+        await _until(lambda: service.adapter.statistics().connections == 2)
+        reader, writer = await asyncio.open_connection("127.0.0.1", service.port)
+        async with asyncio.timeout(5):
+            try:
+                assert await reader.read() == b""
+            except ConnectionResetError:
+                pass
+        writer.close()
+        kept[0][1].close()
+        await _until(lambda: service.adapter.statistics().connections == 1)
+        for _, open_writer in kept:
+            open_writer.close()
+
+
+async def _until(holds) -> None:
+    async with asyncio.timeout(5):
+        while not holds():
+            await asyncio.sleep(0.01)
+
+
+async def test_a_port_that_is_taken_is_an_error_of_the_start(tmp_path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        taken = ListenerAddress("taken", "127.0.0.1", other.getsockname()[1])
+        free = ListenerAddress("free", "127.0.0.1", 0)
+        with pytest.raises(OSError, match="in use"):
+            async with running_service(tmp_path, listeners=[free, taken]):
+                pass
+
+
+# --- the end -----------------------------------------------------------------------------------
+
+
+def test_a_drain_answers_long_polls_and_lets_clients_go(tmp_path) -> None:
+    with service_in_thread(tmp_path) as service:
+        client = service.client()
+        url = client.create_queue(QueueName="drained")["QueueUrl"]
+        answers: list[object] = []
+        polls = [
+            threading.Thread(
+                target=lambda: answers.append(
+                    client.receive_message(QueueUrl=url, WaitTimeSeconds=20).get("Messages")
+                )
+            )
+            for _ in range(3)
+        ]
+        for poll in polls:
+            poll.start()
+        while service.adapter.statistics().gauges["long_polls"] < 3:
+            time.sleep(0.01)
+        start = time.monotonic()
+        service.run(service.adapter.drain)
+        for poll in polls:
+            poll.join(5)
+        assert time.monotonic() - start < 2
+        assert answers == [None, None, None]
+        assert service.adapter.statistics().connections == 0
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(("127.0.0.1", service.port))
+        client.close()
+
+
+def test_a_client_that_goes_away_does_not_take_a_message_with_it(service, sqs, make_queue) -> None:
+    url = make_queue()
+    body = json.dumps({"QueueUrl": url, "WaitTimeSeconds": 20}).encode()
+    headers = signed(service.url + "/", body, **{"X-Amz-Target": "AmazonSQS.ReceiveMessage"})
+    lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+    head = f"POST / HTTP/1.1\r\nHost: 127.0.0.1:{service.port}\r\n{lines}"
+    request = f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
+    with socket.create_connection(("127.0.0.1", service.port)) as peer:
+        peer.sendall(request)
+        while not service.adapter.statistics().gauges["long_polls"]:
+            time.sleep(0.01)
+    while service.adapter.statistics().gauges["long_polls"]:
+        time.sleep(0.01)
+    sqs.send_message(QueueUrl=url, MessageBody="still here")
+    (message,) = sqs.receive_message(
+        QueueUrl=url, MessageSystemAttributeNames=["ApproximateReceiveCount"]
+    )["Messages"]
+    assert message["Attributes"] == {"ApproximateReceiveCount": "1"}
+    assert service.adapter.statistics().counters["polls_abandoned"] == 1

@@ -1,0 +1,266 @@
+"""Dead letters: from the group that held the message to its target, once, whatever happens."""
+
+from __future__ import annotations
+
+import asyncio
+
+import msgspec
+import pytest
+
+from kernel import message as messages
+from kernel.client import DeleteTopic, PurgeTopic, PutRoute, PutRouter, Settlement
+from kernel.message import Ext, Flag
+from kernel.model import (
+    DEFAULT_GROUP,
+    DEFAULT_TENANT,
+    DeadLetter,
+    GroupOptions,
+    Match,
+    Overflow,
+    Reason,
+    Route,
+    RouterOptions,
+    TopicOptions,
+)
+from tests.simulator.peer import Draft
+from tests.simulator.world import World, simulated
+
+TO_DEAD = GroupOptions(dead_letter=DeadLetter(None, "dead"))
+VOLATILE = TopicOptions(durable=False)
+BOTH = pytest.mark.parametrize(
+    "options", [TopicOptions(), VOLATILE], ids=["durable", "volatile"]
+)
+
+
+def ready(world: World, name: str) -> int:
+    topic = world.client.topic(DEFAULT_TENANT, name)
+    assert topic is not None
+    return world.client.statistics(topic, DEFAULT_GROUP).ready
+
+
+async def letters(world: World, name: str = "dead") -> list[tuple[bytes, list[dict[str, object]]]]:
+    """Take (body, history) of everything in a topic of dead letters."""
+    topic = world.client.topic(DEFAULT_TENANT, name)
+    assert topic is not None
+    taker = world.peer().attach(topic, credit=1_000)
+    await asyncio.sleep(1)
+    found = []
+    for each in taker.got:
+        message = messages.decode(each.slot)
+        assert message.flags & Flag.DEAD_LETTER
+        assert message.flags & Flag.INTERNAL
+        found.append((message.body, msgspec.msgpack.decode(message.ext[Ext.DEAD_LETTER])))
+    taker.cancel()
+    return found
+
+
+@BOTH
+@simulated()
+async def test_a_rejected_message_goes_to_the_target_with_its_history(
+    world: World, options: TopicOptions
+) -> None:
+    peer = world.peer()
+    await peer.topic("dead")
+    topic = await peer.topic("work", options, TO_DEAD)
+    await peer.publish(topic, Draft(b"bad", ttl_ms=60_000, native=b"native"))
+    taker = peer.attach(topic, credit=1)
+    await taker.wait_for(1)
+
+    await taker.settle(Settlement.DEAD_LETTER, 0, reason=Reason.REJECTED)
+
+    ((body, history),) = await letters(world)
+    assert body == b"bad"
+    assert [(each["topic"], each["reason"], each["count"]) for each in history] == [
+        ("work", "rejected", 1)
+    ]
+    assert (history[0]["router"], history[0]["key"]) == ("", "dead")
+
+
+@BOTH
+@simulated()
+async def test_without_a_target_the_message_is_gone(world: World, options: TopicOptions) -> None:
+    peer = world.peer()
+    topic = await peer.topic("work", options)
+    await peer.publish(topic, b"bad", b"good")
+    taker = peer.attach(topic, credit=1)
+    await taker.wait_for(1)
+    await taker.settle(Settlement.DEAD_LETTER, 0)
+    found = world.client.statistics(topic, DEFAULT_GROUP)
+    assert (found.ready, found.leased) == (1, 0)
+
+
+@BOTH
+@simulated()
+async def test_spent_attempts_and_overflow_say_so(world: World, options: TopicOptions) -> None:
+    peer = world.peer()
+    await peer.topic("dead")
+    wanted = TopicOptions(durable=options.durable, messages_max=2)
+    group = GroupOptions(dead_letter=DeadLetter(None, "dead"), attempts_max=1)
+    topic = await peer.topic("work", wanted, group)
+    await peer.publish(topic, b"1", b"2", b"3")
+    taker = peer.attach(topic, credit=1)
+    await taker.wait_for(1)
+    await taker.settle(Settlement.RELEASE, 1)
+
+    found = [(body, history[0]["reason"]) for body, history in await letters(world)]
+    assert found == [(b"1", "overflow"), (b"2", "attempts")]
+
+
+@simulated()
+async def test_a_router_leads_letters_to_every_topic_it_matches(world: World) -> None:
+    peer = world.peer()
+    for name in ("a", "b"):
+        await peer.topic(name)
+    await world.client.administer(
+        PutRouter(DEFAULT_TENANT, "graves", RouterOptions(match=Match.PATTERN))
+    )
+    for name, key in (("a", "work/#"), ("b", "+/bad"), ("b", "other")):
+        await world.client.administer(
+            PutRoute(DEFAULT_TENANT, "graves", Route(key=key, topic=name))
+        )
+    group = GroupOptions(dead_letter=DeadLetter("graves", "work/bad"))
+    topic = await peer.topic("work", group=group)
+    await peer.publish(topic, b"bad")
+    taker = peer.attach(topic, credit=1)
+    await taker.wait_for(1)
+    await taker.settle(Settlement.DEAD_LETTER, 0)
+    assert [body for body, _ in await letters(world, "a")] == [b"bad"]
+    assert [body for body, _ in await letters(world, "b")] == [b"bad"]
+
+
+@BOTH
+@simulated()
+async def test_what_was_dead_lettered_before_a_purge_or_deletion_is_a_letter(
+    world: World, options: TopicOptions
+) -> None:
+    peer = world.peer()
+    await peer.topic("dead")
+    for name, change in (
+        ("purged", PurgeTopic(DEFAULT_TENANT, "purged", DEFAULT_GROUP)),
+        ("deleted", DeleteTopic(DEFAULT_TENANT, "deleted")),
+    ):
+        topic = await peer.topic(name, options, TO_DEAD)
+        await peer.publish(topic, name.encode(), b"ready")
+        taker = peer.attach(topic, credit=1)
+        await taker.wait_for(1)
+        taker.settle_now(Settlement.DEAD_LETTER, 0)
+        await world.client.administer(change)
+    assert [body for body, _ in await letters(world)] == [b"purged", b"deleted"]
+
+
+@simulated()
+async def test_letters_of_volatile_topics_arrive_in_every_run_of_the_process(
+    world: World,
+) -> None:
+    for number in range(3):
+        peer = world.peer()
+        await peer.topic("dead")
+        topic = await peer.topic("v", VOLATILE, TO_DEAD)
+        await peer.publish(topic, b"%d" % number)
+        taker = peer.attach(topic, credit=1)
+        await taker.wait_for(1)
+        await taker.settle(Settlement.DEAD_LETTER, 0)
+        await asyncio.sleep(0.1)
+        assert ready(world, "dead") == number + 1
+        await (world.restart() if number else world.crash())
+
+
+@BOTH
+@simulated()
+async def test_a_letter_of_one_of_two_groups_holds_its_message_no_longer_than_needed(
+    world: World, options: TopicOptions
+) -> None:
+    peer = world.peer()
+    await peer.topic("dead", options)
+    topic = await peer.topic(
+        "work", options, groups={"a": GroupOptions(), "b": TO_DEAD, "c": GroupOptions()}
+    )
+    await peer.publish(topic, b"1", b"2")
+    takers = {name: peer.attach(topic, group=name, credit=2) for name in "abc"}
+    for taker in takers.values():
+        await taker.wait_for(2)
+    await takers["a"].ack(0, 1)
+    await takers["c"].ack(0)
+    await takers["b"].settle(Settlement.DEAD_LETTER, 0, 1)
+    await takers["c"].ack(1)
+    await asyncio.sleep(0.1)
+    assert ready(world, "dead") == 2
+    dead = world.client.topic(DEFAULT_TENANT, "dead")
+    assert dead is not None
+    taker = peer.attach(dead, credit=5)
+    await taker.wait_for(2)
+    await taker.ack()
+    assert world.opened.store.volatile_log.count == 0
+    assert world.opened.store.journal.statistics().live_entries == 0
+
+
+@simulated()
+async def test_a_crash_in_between_sends_a_letter_once(world: World) -> None:
+    """Cut at every boundary of the journal while one letter is on its way."""
+    peer = world.peer()
+    await peer.topic("dead")
+    topic = await peer.topic("work", group=TO_DEAD)
+    await peer.publish(topic, b"bad")
+    taker = peer.attach(topic, credit=1)
+    await taker.wait_for(1)
+    copies = []
+    world.disk.on_boundary = lambda number, what: copies.append(world.disk.crashed_copy())
+    await taker.settle(Settlement.DEAD_LETTER, 0)
+    await asyncio.sleep(0.1)
+    world.disk.on_boundary = None
+    assert len(copies) >= 12
+    arrived = 0
+    for copy in copies:
+        world.power_off()
+        world.disk = copy
+        await world.start()
+        await asyncio.sleep(0.1)
+        places = ready(world, "work"), ready(world, "dead")
+        assert places in ((1, 0), (0, 1))
+        arrived += places[1]
+    assert 0 < arrived < len(copies)
+
+
+@simulated()
+async def test_letters_keep_their_order_however_many_there_are(world: World) -> None:
+    peer = world.peer()
+    await peer.topic("dead")
+    topic = await peer.topic("work", TopicOptions(messages_max=1), TO_DEAD)
+    for number in range(40):
+        await peer.publish(topic, *[b"%d" % (10 * number + each) for each in range(10)])
+    await asyncio.sleep(1)
+    assert ready(world, "work") == 1
+    assert [body for body, _ in await letters(world)] == [b"%d" % each for each in range(399)]
+
+
+@simulated()
+async def test_a_message_that_comes_back_by_itself_is_dropped_one_that_was_rejected_is_not(
+    world: World,
+) -> None:
+    peer = world.peer()
+    options = TopicOptions(message_ttl_ms=1_000)
+    topic = await peer.topic("ring", options, GroupOptions(dead_letter=DeadLetter(None, "ring")))
+    await peer.publish(topic, b"x")
+    await asyncio.sleep(5)
+    assert ready(world, "ring") == 0
+    await peer.publish(topic, b"y")
+    taker = peer.attach(topic, credit=1)
+    await taker.wait_for(1)
+    await taker.settle(Settlement.DEAD_LETTER, taker.offsets[0])
+    taker.grant(1)
+    await taker.wait_for(2)
+    assert taker.bodies == [b"y", b"y"]
+
+
+@simulated()
+async def test_a_full_topic_that_refuses_keeps_to_its_limit_within_a_batch(world: World) -> None:
+    peer = world.peer()
+    topic = await peer.topic("work", TopicOptions(messages_max=5, overflow=Overflow.REJECT))
+    first, second = peer.submit(topic, *[b"x"] * 3), peer.submit(topic, *[b"x"] * 10)
+    await first.done
+    await second.done
+    assert (len(first.accepted), len(second.accepted)) == (3, 2)
+    taker = peer.attach(topic, credit=1)
+    await taker.wait_for(1)
+    third = await peer.publish(topic, b"x", b"x")
+    assert len(third.accepted) == 1
