@@ -11,12 +11,18 @@ import gateway
 from adapters.amqp.handshake import AmqpSettings
 from adapters.amqp.server import AmqpAdapter
 from adapters.base import ListenerAddress
+from adapters.sqs.server import SqsAdapter
+from adapters.sqs.settings import SqsSettings
+from auth.principal import SignInMode
+from auth.sigv4 import SigV4Verifier
 
 if TYPE_CHECKING:
     import ssl
     from collections.abc import Callable
 
     from adapters.base import Adapter
+    from auth.policy import Access
+    from auth.records import AccessKey
     from gateway.config_schema import Protocol
     from gateway.identity import Identity
     from kernel.local_client import LocalClient
@@ -60,5 +66,42 @@ def build_amqp(protocol: Protocol, services: Services) -> Adapter:
     )
 
 
-BUILDERS: dict[str, Callable[[Protocol, Services], Adapter]] = {"amqp": build_amqp}
+def build_sqs(protocol: Protocol, services: Services) -> Adapter:
+    """The SQS adapter."""
+    directory = services.identity.directory
+    policies = services.identity.policies
+    mode = SignInMode(protocol.text("sign_in"))
+
+    def rights_of(key: AccessKey) -> Access | None:
+        principal = directory.principal_of(key)
+        return None if principal is None else policies.access(principal)
+
+    settings = SqsSettings(
+        sign_in=mode,
+        connections_max=protocol.limit("connections_max"),
+        idle_timeout_s=protocol.limit("idle_timeout_s"),
+        queue_count=protocol.limit("queue_count"),
+        deleted_recently=protocol.flag("deleted_recently"),
+        advertised={
+            name: each.advertised
+            for name, each in protocol.open_listeners().items()
+            if each.advertised is not None
+        },
+    )
+    return SqsAdapter(
+        services.client,
+        services.client,
+        SigV4Verifier(directory.access_key, directory.secret_of, mode),
+        rights_of,
+        addresses_of(protocol, services),
+        settings,
+        clock=services.clock,
+        random=services.random,
+    )
+
+
+BUILDERS: dict[str, Callable[[Protocol, Services], Adapter]] = {
+    "amqp": build_amqp,
+    "sqs": build_sqs,
+}
 """By the protocol's key in protocols.yaml."""

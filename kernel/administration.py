@@ -81,14 +81,18 @@ class Administrator:
                 del self._locks[key]
 
     async def repair(self) -> None:
-        """Finish what a crash left half done: queues of topics that were never defined or are
-        deleted, routes whose end is gone.
+        """Undo what a crash left half done: queues of topics that were never defined or are
+        deleted, groups that the definition does not know, routes whose end is gone.
         """
         for replica in self._store.replicas():
             for ident in list(replica.state.topics):
                 home = self._store.replica(home_of(ident)).state
                 if ident not in home.topics:
                     await self._propose(replica.group, commands.DeleteTopic(ident))
+                    continue
+                unknown = set(replica.state.topics[ident].groups) - set(home.topics[ident].groups)
+                for name in sorted(unknown):
+                    await self._propose(replica.group, commands.DeleteGroup(ident, name))
         for tenant, router, route in self._topology.dangling():
             await self._delete_route(DeleteRoute(tenant, router, route))
 

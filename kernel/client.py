@@ -413,6 +413,9 @@ class Client(Protocol):
     def topic(self, tenant: str, name: str) -> TopicInfo | None:
         """The topic, or None if there is none. Raises NotLoaded."""
 
+    def topics(self, tenant: str) -> Sequence[TopicInfo]:
+        """Every topic of a tenant, in any order. For listings, not for every request."""
+
     def router(self, tenant: str, name: str) -> RouterInfo | None:
         """The router, or None if there is none. Raises NotLoaded."""
 

@@ -177,6 +177,10 @@ class LocalClient:
         """The topic, or None."""
         return self.topology.topics.get((tenant, name))
 
+    def topics(self, tenant: str) -> Sequence[TopicInfo]:
+        """Every topic of a tenant."""
+        return [each for each in self.topology.topics.values() if each.tenant == tenant]
+
     def router(self, tenant: str, name: str) -> RouterInfo | None:
         """The router, or None."""
         return self.topology.router_info(tenant, name)

@@ -5,8 +5,8 @@ Rules:
 - One flush is under way at a time. Until the log acknowledges it, it is sent again with the same
   bytes: the log drops an identity that it has, so a lost reply costs nothing and doubles nothing.
 - Nothing is dropped for want of room. Windows that cannot be flushed merge with windows of their
-  hour, then give up topic names (`__other`); age and size are there to see, and whether a gateway
-  goes on serving with `over_limit` is its setting (metering.when_behind, default: serve).
+  hour, then give up topic names (`__other`). Age and size are there to see; whether to go on
+  serving with `over_limit` set is for the gateway to decide, not for its meter.
 - A node whose epoch was fenced registers again and goes on with a new epoch. A flush that was
   sent once, and refused by the fence, is certain not to be in the log and is counted again. One
   whose earlier outcome is unknown may be in the log: its cumulative rows, which can repeat, are

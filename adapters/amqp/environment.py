@@ -24,6 +24,7 @@ class Counters:
         "acked",
         "confirmed",
         "connections",
+        "connections_refused",
         "delivered",
         "logins_refused",
         "nacked",
@@ -35,6 +36,8 @@ class Counters:
     def __init__(self) -> None:
         self.connections = 0
         """Connections opened."""
+        self.connections_refused = 0
+        """Connections dropped at once, above `connections_max`."""
         self.logins_refused = 0
         self.published = 0
         """Messages submitted to the kernel."""

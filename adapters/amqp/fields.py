@@ -98,9 +98,11 @@ _FIXED: Final[dict[int, tuple[str, struct.Struct]]] = {
 }
 _FIXED_BY_TAG: Final = dict(_FIXED.values())
 _U32: Final = struct.Struct(">I")
+_UNPACK_U32: Final = _U32.unpack_from
 _DECIMAL: Final = struct.Struct(">BI")
 _BOOLEAN, _LONG_STRING, _BYTES = ord("t"), ord("S"), ord("x")
 _TABLE, _ARRAY, _NOTHING, _DECIMAL_TAG = ord("F"), ord("A"), ord("V"), ord("D")
+_STRINGS: Final = frozenset({_LONG_STRING, _BYTES})
 _FIXED_SIZES: Final = {
     **{tag: packer.size for tag, (_, packer) in _FIXED.items()},
     _BOOLEAN: 1,
@@ -151,32 +153,39 @@ def check_table(data: bytes, offset: int, limit: int) -> int:
 
     Returns the offset after it. Raises `AmqpError` 502 where decoding would.
     """
-    return _check_block(data, offset, limit, 0, named=True)
+    try:
+        return _check_block(data, offset, limit, 0, is_table=True)
+    except (IndexError, struct.error):
+        # `data` itself ends in the middle of something.
+        raise _cut_off() from None
 
 
-def _check_block(data: bytes, offset: int, limit: int, depth: int, *, named: bool) -> int:
-    """Walk over a table (`named`) or an array. A hot loop: one turn a value, about 0.2 us."""
-    offset, end = _span(data, offset, limit)
+def _check_block(data: bytes, offset: int, limit: int, depth: int, *, is_table: bool) -> int:
+    """Walk over a table or an array. A hot loop: one turn a value, about 0.4 us."""
+    end: int = offset + 4 + _UNPACK_U32(data, offset)[0]
+    offset += 4
+    if end > limit:
+        raise _cut_off()
     sizes = _FIXED_SIZES
     while offset < end:
-        if named:
+        if is_table:
             offset += 1 + data[offset]
             if offset >= end:
                 raise _cut_off()
         tag = data[offset]
         offset += 1
-        if tag in (_LONG_STRING, _BYTES):
-            offset = _span(data, offset, end)[1]
+        if tag in _STRINGS:
+            offset += 4 + _UNPACK_U32(data, offset)[0]
         elif tag in sizes:
             offset += sizes[tag]
-            if offset > end:
-                raise _cut_off()
         elif tag not in (_TABLE, _ARRAY):
             raise _unknown_type(tag)
         elif depth >= NESTING_MAX:
             raise _too_deep()
         else:
-            offset = _check_block(data, offset, end, depth + 1, named=tag == _TABLE)
+            offset = _check_block(data, offset, end, depth + 1, is_table=tag == _TABLE)
+        if offset > end:
+            raise _cut_off()
     return end
 
 
@@ -217,7 +226,7 @@ def _read_field(data: bytes, offset: int, limit: int, depth: int) -> tuple[Field
     """Read one type octet and its value; `offset` is below `limit`."""
     tag = data[offset]
     offset += 1
-    if tag in (_LONG_STRING, _BYTES):
+    if tag in _STRINGS:
         start, end = _span(data, offset, limit)
         return Field(chr(tag), data[start:end]), end
     fixed = _FIXED.get(tag)

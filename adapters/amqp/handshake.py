@@ -50,6 +50,7 @@ class AmqpSettings:
     """Some clients read it: kombu decides by `RabbitMQ` and the version how prefetch works."""
     version: str = "0.1.0"
     cluster_name: str = "weir"
+    connections_max: int = limits.CONNECTIONS_MAX
     channel_max: int = limits.CHANNEL_MAX
     frame_max: int = limits.FRAME_MAX
     heartbeat_s: int = limits.HEARTBEAT_S

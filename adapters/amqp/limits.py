@@ -19,6 +19,9 @@ HANDSHAKE_FRAME_MAX: Final = 65_536
 """Largest frame before connection.open: tokens of single sign-on are passwords of some 10 KiB."""
 CHANNEL_MAX: Final = 2_047
 """Highest channel number we offer: RabbitMQ's default."""
+CONNECTIONS_MAX: Final = 65_536
+"""Connections of the adapter; one more is dropped at once. As many as one address can make to one
+port, and about 1 GB when idle."""
 HEARTBEAT_S: Final = 60
 """Heartbeat interval we offer: RabbitMQ's default."""
 HANDSHAKE_TIMEOUT_MS: Final = 10_000

@@ -22,6 +22,7 @@ Rules:
 
 from __future__ import annotations
 
+from enum import Enum, auto
 from typing import Final, NamedTuple
 
 from adapters.amqp.errors import PRECONDITION_FAILED, SYNTAX_ERROR, AmqpError
@@ -69,15 +70,31 @@ NAMES: Final = (
     "app_id",
     "cluster_id",
 )
-_SHORT_STRINGS: Final = frozenset(range(PROPERTY_COUNT)) - {
-    HEADERS,
-    DELIVERY_MODE,
-    PRIORITY,
-    TIMESTAMP,
+
+
+class _Kind(Enum):
+    """How a property is read."""
+
+    PLAIN = auto()
+    """A short string that means nothing to us."""
+    NOTED = auto()
+    """A short string that does."""
+    TABLE = auto()
+    OCTET = auto()
+    NUMBER = auto()
+
+
+_PLAIN, _NOTED, _TABLE, _OCTET = _Kind.PLAIN, _Kind.NOTED, _Kind.TABLE, _Kind.OCTET
+_KINDS: Final = {
+    **dict.fromkeys(range(PROPERTY_COUNT), _PLAIN),
+    **dict.fromkeys((REPLY_TO, EXPIRATION, MESSAGE_ID, USER_ID), _NOTED),
+    **dict.fromkeys((DELIVERY_MODE, PRIORITY), _OCTET),
+    HEADERS: _TABLE,
+    TIMESTAMP: _Kind.NUMBER,
 }
 _FLAGS: Final = tuple(1 << 15 - place for place in range(PROPERTY_COUNT))
 _UNUSED_FLAGS: Final = 0b11
-_PLACES: Final[dict[int, tuple[int, ...]]] = {}
+_LAYOUTS: Final[dict[int, tuple[tuple[int, _Kind], ...]]] = {}
 _PERSISTENT: Final = 2
 TTL_MS_MAX: Final = 2**32 - 1
 """Largest expiration RabbitMQ takes (49 days)."""
@@ -123,29 +140,32 @@ def inspect(block: bytes) -> Traits:
     message_id: bytes | None = None
     headers = EMPTY_TABLE
     try:
-        for place in _PLACES.get(flags) or _places(flags):
-            start = at
-            if place in _SHORT_STRINGS:
+        for place, kind in _LAYOUTS.get(flags) or _layout(flags):
+            if kind is _PLAIN:
                 at += 1 + block[at]
-                if place == EXPIRATION:
-                    ttl_ms = _expiration(block[start + 1 : at])
-                elif place == MESSAGE_ID:
+                continue
+            start = at
+            if kind is _NOTED:
+                at += 1 + block[at]
+                if place == MESSAGE_ID:
                     message_id = block[start + 1 : at]
+                elif place == EXPIRATION:
+                    ttl_ms = _expiration(block[start + 1 : at])
                 elif place == USER_ID:
                     user_id = block[start + 1 : at]
-                elif place == REPLY_TO and block[start + 1 : at] == _DIRECT_REPLY_TO:
+                elif block[start + 1 : at] == _DIRECT_REPLY_TO:
                     raise AmqpError(PRECONDITION_FAILED, "fast reply consumer does not exist")
-            elif place == HEADERS:
-                at += 4 + int.from_bytes(block[at : at + 4], "big")
-                headers = _interesting_headers(block, start, min(at, size))
-            elif place == TIMESTAMP:
-                at += 8
-            else:
+            elif kind is _OCTET:
                 at += 1
                 if place == PRIORITY:
                     priority = block[start]
                 else:
                     persistent = block[start] == _PERSISTENT
+            elif kind is _TABLE:
+                at += 4 + int.from_bytes(block[at : at + 4], "big")
+                headers = _interesting_headers(block, start, min(at, size))
+            else:
+                at += 8
     except IndexError:
         raise _cut_off() from None
     _check_end(at, size)
@@ -196,15 +216,13 @@ def split(block: bytes) -> list[bytes | None]:
     flags, at = _flags(block)
     fields: list[bytes | None] = [None] * PROPERTY_COUNT
     try:
-        for place in _PLACES.get(flags) or _places(flags):
-            if place in _SHORT_STRINGS:
+        for place, kind in _LAYOUTS.get(flags) or _layout(flags):
+            if kind is _PLAIN or kind is _NOTED:
                 end = at + 1 + block[at]
-            elif place == HEADERS:
+            elif kind is _TABLE:
                 end = at + 4 + int.from_bytes(block[at : at + 4], "big")
-            elif place == TIMESTAMP:
-                end = at + 8
             else:
-                end = at + 1
+                end = at + (1 if kind is _OCTET else 8)
             fields[place] = block[at:end]
             at = end
     except IndexError:
@@ -223,11 +241,11 @@ def _flags(block: bytes) -> tuple[int, int]:
     return flags, 2
 
 
-def _places(flags: int) -> tuple[int, ...]:
+def _layout(flags: int) -> tuple[tuple[int, _Kind], ...]:
     """The properties that are there, in order; remembered, for there are 16,384 at most."""
-    places = tuple(place for place, flag in enumerate(_FLAGS) if flags & flag)
-    _PLACES[flags] = places
-    return places
+    layout = tuple((place, _KINDS[place]) for place, flag in enumerate(_FLAGS) if flags & flag)
+    _LAYOUTS[flags] = layout
+    return layout
 
 
 def _check_end(at: int, size: int) -> None:

@@ -194,8 +194,14 @@ class AmqpAdapter:
 
     def entered(self, protocol: AmqpProtocol) -> None:
         """A connection has opened."""
-        self.environment.counters.connections += 1
+        counters = self.environment.counters
         self._listeners.entered(protocol)
+        if len(self._listeners.connections) > self.environment.settings.connections_max:
+            counters.connections_refused += 1
+            protocol.connection.reason = "there are too many connections (connections_max)"
+            protocol.abort()
+        else:
+            counters.connections += 1
 
     def left(self, protocol: AmqpProtocol) -> None:
         """A connection has closed."""

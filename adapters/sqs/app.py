@@ -9,6 +9,7 @@ it is logged once with its traceback and answered as InternalFailure.
 from __future__ import annotations
 
 import re
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import structlog
@@ -140,7 +141,7 @@ class SqsApplication:
             environment,
             caller,
             call.action.name,
-            self._base_url(scope, host),
+            partial(self._base_url, scope, host),
             trace,
             gone,
         )

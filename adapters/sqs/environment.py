@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from . import names
 from .names import QueueAddress
@@ -117,14 +117,13 @@ class Environment:
     """(queue id, offset) of messages."""
 
 
-@dataclass(frozen=True, slots=True)
-class Context:
+class Context(NamedTuple):
     """One request."""
 
     environment: Environment
     caller: Caller
     action: str
-    base_url: str
+    base_url: Callable[[], str]
     """Scheme and host of queue URLs, e.g. `http://127.0.0.1:9324`."""
     trace_header: bytes | None
     """Header X-Amzn-Trace-Id."""
@@ -133,7 +132,7 @@ class Context:
 
     def url_of(self, name: str) -> str:
         """URL of a queue of the caller's account."""
-        return names.queue_url(self.base_url, QueueAddress(self.caller.account, name))
+        return names.queue_url(self.base_url(), QueueAddress(self.caller.account, name))
 
     def arn_of(self, name: str) -> str:
         """ARN of a queue of the caller's account."""

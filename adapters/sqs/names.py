@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 
 from . import errors
 from .errors import SqsError
@@ -16,6 +17,8 @@ QUEUE_NAME_CHARS_MAX = 80
 """AWS's limit, `.fifo` counted."""
 QUEUE_URL_CHARS_MAX = 2048
 """Longer than any host, account and name; bounds the text we look at and quote back."""
+URLS_KEPT_MAX = 1024
+"""Parsed URLs kept: clients send the same few over and over; at most 2 MiB of text."""
 FIFO_SUFFIX = ".fifo"
 
 _STEM = re.compile(r"[A-Za-z0-9_-]+")
@@ -84,6 +87,7 @@ def _invalid_address(address: str) -> SqsError:
     return SqsError(errors.INVALID_ADDRESS, message)
 
 
+@lru_cache(maxsize=URLS_KEPT_MAX)
 def parse_queue_url(url: str) -> QueueAddress:
     """Account and name in a queue URL, or in its path alone. The host is not looked at.
 

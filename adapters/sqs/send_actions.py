@@ -44,7 +44,7 @@ async def send_message(context: Context, request: SendMessageRequest) -> SendMes
         md5.of_body(body),
         md5.of_attributes(request.message_attributes),
         md5.of_attributes(request.message_system_attributes),
-        _message_id(batch, position, message_id),
+        _message_id(queue, batch, position, message_id),
         _sequence(queue, batch, position),
     )
 
@@ -92,7 +92,7 @@ def _batch_result(
         successful.append(
             SendMessageBatchResultEntry(
                 id=entry.id or "",
-                message_id=_message_id(batch, position, message_id),
+                message_id=_message_id(queue, batch, position, message_id),
                 md5_of_message_body=md5.of_body(body),
                 md5_of_message_attributes=md5.of_attributes(entry.message_attributes),
                 md5_of_message_system_attributes=md5.of_attributes(entry.message_system_attributes),
@@ -109,8 +109,10 @@ def _raise_failure(batch: PublishBatch, position: int) -> None:
         raise kernel_errors.from_kernel(error)
 
 
-def _message_id(batch: PublishBatch, position: int, message_id: str) -> str:
+def _message_id(queue: Queue, batch: PublishBatch, position: int, message_id: str) -> str:
     """The message's id, or that of the original whose duplicate it is."""
+    if not queue.is_fifo:
+        return message_id
     duplicates = batch.duplicates
     original = None if duplicates is None else duplicates.get(position)
     return message_id if original is None else stored.uuid_text(original.hex())

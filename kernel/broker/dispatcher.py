@@ -215,6 +215,8 @@ class Dispatcher:
         acked = self._progress.is_acked
         self._back([each for each in offsets if not acked(each)])
         self.pump()
+        if self._time.may_expire():
+            self._time.schedule()
 
     def changed(self, ended: Sequence[tuple[int, int]]) -> None:
         """A CHANGE was applied: see `machine.Observer.changed`."""

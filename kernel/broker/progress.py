@@ -63,6 +63,10 @@ class Progress:
         self._marks[level] = max(offset, self._marks[level])
         return moved
 
+    def restore_marks(self, marks: Sequence[int]) -> None:
+        """Become what a snapshot says."""
+        self._marks = list(marks)
+
     @property
     def marks(self) -> list[int]:
         """The marks of the levels that have one."""

@@ -288,8 +288,7 @@ def _restore(state: GroupState, record: Record) -> None:
 
 def _progress(record: ProgressRecord) -> Progress:
     progress = Progress(record.floor)
-    for level, mark in enumerate(record.marks):
-        progress.set_mark(level, mark)
+    progress.restore_marks(record.marks)
     for number, acked, attempts, leased, leases in record.pages:
         page = progress.pages[number] = ProgressPage()
         page.acked = int.from_bytes(acked, "little")

@@ -135,6 +135,4 @@ def slots(entry: bytes, first: int, count: int) -> list[bytes]:
         bounds = struct.unpack_from(f"<{count + 1}I", entry, at - 4)
     else:
         bounds = (0, *struct.unpack_from(f"<{count}I", entry, at))
-    return [
-        entry[payload_at + start : payload_at + end] for start, end in pairwise(bounds)
-    ]
+    return [entry[payload_at + start : payload_at + end] for start, end in pairwise(bounds)]

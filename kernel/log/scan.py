@@ -258,7 +258,7 @@ class Scan:
     def _missing(self, number: int, *, bounded: bool) -> Place | None:
         """The journal leads to a segment that does not exist."""
         evidence = self._look_behind(number, 0, None, bounded=bounded)
-        if not evidence.synced and self.floor < self.next_sequence:
+        if not evidence.synced and not self._is_below_floor():
             return None
         return self._damage(f"segment {number} is missing", evidence.resume)
 
@@ -271,9 +271,15 @@ class Scan:
         unused = offset == HEADER_PAGE_BYTES and number not in self.locations.segments
         if bounded and unused and torn and evidence.resume is None:
             return None
-        if torn and not evidence.synced and self.floor < self.next_sequence and not bounded:
+        if torn and not evidence.synced and not self._is_below_floor() and not bounded:
             return None
         return self._damage(f"segment {number} at {offset}", evidence.resume)
+
+    def _is_below_floor(self) -> bool:
+        """Whether the checkpoint or the clean mark says that the next record was synced. Without
+        either (floor 0) nothing is proven: the first start may have been cut short.
+        """
+        return bool(self.floor) and self.floor >= self.next_sequence
 
     def _damage(self, where: str, resume: Place | None) -> Place | None:
         self._hole = self._hole or f"unreadable after it was synced: {where}"

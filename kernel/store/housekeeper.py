@@ -8,6 +8,7 @@ thread. A checkpoint is taken every 128 MiB of journal or 10 s, if anything was 
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import Callable, Iterator
 
 from ..broker.liveness import live_slots
@@ -49,7 +50,9 @@ class Housekeeper:
         disk: Disk,
         workers: Workers,
         accept: Callable[[bool], None],
+        fatal: Callable[[str, BaseException], None],
         reserve_bytes: int | None = None,
+        sparse_bytes_min: int = SPARSE_BYTES_MIN,
     ) -> None:
         self._loop = loop
         self._store = store
@@ -57,7 +60,9 @@ class Housekeeper:
         self._disk = disk
         self._worker: Runner = workers("weir-housekeeping")
         self._accept = accept
+        self._fatal = fatal
         self._reserve_bytes = reserve_bytes
+        self._sparse_bytes_min = sparse_bytes_min
         self._busy = False
         self._paused_until = 0.0
         self._ticker: asyncio.TimerHandle | None = None
@@ -126,7 +131,9 @@ class Housekeeper:
         of a backlog that is just being drained are left to die by themselves.
         """
         journal = self._journal.statistics()
-        return journal.bytes_on_disk > max(SPARSE_BYTES_MIN, SPARSE_FACTOR * journal.live_bytes)
+        return journal.bytes_on_disk > max(
+            self._sparse_bytes_min, SPARSE_FACTOR * journal.live_bytes
+        )
 
     def _run(
         self,
@@ -144,6 +151,8 @@ class Housekeeper:
                 self._check_space()
                 if failed is not None:
                     failed()
+                elif not _no_space(error):
+                    self._fatal("housekeeping could not write", error)
                 return
             done()
             self.poke()
@@ -196,6 +205,8 @@ class Housekeeper:
                 self._busy = False
                 self.failures += 1
                 self._paused_until = self._loop.time() + RETRY_SECONDS
+                if not _no_space(error):
+                    self._fatal("a snapshot could not be written", error)
                 return
             written[group] = (index, job.name)
             self._dump_next(groups, written)
@@ -239,6 +250,13 @@ class Housekeeper:
         """The segment does not read: leave it as it is, go on with the rest."""
         self._journal.abandon_rewrite(job)
         self._rewrite = None
+
+
+def _no_space(error: BaseException) -> bool:
+    """Whether a job failed for want of room, which passes; anything else says that the disk
+    cannot be trusted any more.
+    """
+    return isinstance(error, OSError) and error.errno in {errno.ENOSPC, errno.EDQUOT}
 
 
 def remove_others(disk: Disk, keep: set[str]) -> None:

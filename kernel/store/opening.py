@@ -18,7 +18,8 @@ from ..broker.machine import Machine
 from ..broker.observer import Observer
 from ..broker.snapshot import load
 from ..broker.state import GroupState, QueueState, RouterState, TopicState
-from ..ids import LogIndex, RaftGroup
+from ..client import PutRecord
+from ..ids import METADATA_GROUP, LogIndex, RaftGroup
 from ..limits import DATA_GROUPS_DEFAULT, DATA_GROUPS_MAX
 from ..local_client import LocalClient
 from ..log.checkpoint import Checkpoint
@@ -26,7 +27,7 @@ from ..log.journal import Journal, JournalOptions
 from ..log.meta import ensure_meta
 from ..model import Route, TopicInfo
 from ..ports import Clock, Disk, Random
-from .housekeeper import Housekeeper
+from .housekeeper import SPARSE_BYTES_MIN, Housekeeper
 from .node import Store
 from .snapshot_file import read
 from .worker import Workers
@@ -90,6 +91,9 @@ class LocalStore:
     async def start(self) -> None:
         """Lead every group, then serve."""
         await self.client.start(clean=self.clean)
+        if DATA_GROUPS_RECORD not in self.client.records(DATA_GROUPS_RECORD):
+            count = str(len(self.store.data_groups)).encode()
+            await self.client.administer(PutRecord(DATA_GROUPS_RECORD, count))
         self.housekeeper.start()
 
     async def stop(self) -> None:
@@ -99,6 +103,10 @@ class LocalStore:
         await self.store.stop()
         self.store.journal.close()
 
+
+DATA_GROUPS_RECORD = "store/data_groups"
+"""Metadata record of the number of data groups: names are placed by it, so that it never changes.
+It is written once all groups exist; until then a start counts as the first one."""
 
 SEGMENT_BYTES = 16 * 1024 * 1024
 """Segment size of a store: small enough that the files kept ready do not outweigh a small store,
@@ -115,8 +123,7 @@ def recover(
     checkpoint = Checkpoint.read(disk)
     journal, recovered = Journal.recover(disk, options, checkpoint)
     states: dict[RaftGroup, GroupState] = {}
-    # Every group has at least its leader's first entry: a store keeps the number it began with.
-    known = max((*recovered.last, *recovered.checkpoint.groups), default=data_groups)
+    known = max((data_groups, *recovered.last, *recovered.checkpoint.groups))
     for number in range(known + 1):
         states[RaftGroup(number)] = GroupState(RaftGroup(number))
     for number, mark in recovered.checkpoint.groups.items():
@@ -131,6 +138,9 @@ def recover(
         machines[RaftGroup(group_number)].apply(LogIndex(index), term, body)
         replayed += 1
     journal.finish_recovery()
+    record = states[METADATA_GROUP].records.get(DATA_GROUPS_RECORD)
+    if record is not None:  # the number the store began with; more could be empty groups only
+        states = {group: each for group, each in states.items() if group <= int(record[1])}
     return journal, states, replayed, recovered.clean
 
 
@@ -144,12 +154,14 @@ def open_store(
     options: JournalOptions | None = None,
     data_groups: int = DATA_GROUPS_DEFAULT,
     reserve_bytes: int | None = None,
+    sparse_bytes_min: int = SPARSE_BYTES_MIN,
 ) -> LocalStore:
     """Recover a data directory and build the store over it; then `await start()`.
 
     `fatal` is called with a sentence and the error when the process must end (a failed sync).
     `data_groups` is for a new store; an old one keeps its number. `reserve_bytes`: free space
-    below which new messages are refused (default: DESIGN.md 4).
+    below which new messages are refused (default: DESIGN.md 4). `sparse_bytes_min`: a smaller
+    journal is never rewritten.
     """
     if not 1 <= data_groups <= DATA_GROUPS_MAX:
         raise ValueError(f"data_groups must be 1 to {DATA_GROUPS_MAX}")
@@ -163,5 +175,7 @@ def open_store(
     def accept(accepting: bool) -> None:
         client.accepting = accepting
 
-    housekeeper = Housekeeper(loop, store, disk, workers, accept, reserve_bytes)
+    housekeeper = Housekeeper(
+        loop, store, disk, workers, accept, fatal, reserve_bytes, sparse_bytes_min
+    )
     return LocalStore(store, client, housekeeper, replayed, clean)

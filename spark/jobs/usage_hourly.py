@@ -138,7 +138,7 @@ def differences(store: DataFrame, earlier: DataFrame) -> DataFrame:
 
 def hourly(rows: DataFrame) -> DataFrame:
     """The sums by dimension and hour, and the number of records that fell."""
-    # Summed as 64-bit integers, which halves the time of the job; in ANSI mode overflow is an error.
+    # Summed as 64-bit integers in half the time of decimals; in ANSI mode overflow is an error.
     sums = [F.sum(name).cast(SUM_TYPE).alias(name) for name in SUMS]
     falls = F.count(F.when(F.col("fell"), 1)).alias("falls")
     hour = F.date_trunc("hour", F.col("window_start")).alias("hour")

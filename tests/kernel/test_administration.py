@@ -126,9 +126,7 @@ async def test_what_the_creator_fixed_stays(world: World) -> None:
             Code.INVALID_ARGUMENT,
         ),
         (
-            PutTopic(
-                DEFAULT_TENANT, "t", TopicOptions(overflow=Overflow.REJECT_DEAD_LETTER), {}
-            ),
+            PutTopic(DEFAULT_TENANT, "t", TopicOptions(overflow=Overflow.REJECT_DEAD_LETTER), {}),
             Code.INVALID_ARGUMENT,
         ),
         (PurgeTopic(DEFAULT_TENANT, "none", DEFAULT_GROUP), Code.NOT_FOUND),
@@ -161,9 +159,7 @@ async def test_a_condition_keeps_a_topic_that_is_used(world: World) -> None:
 
 @BOTH
 @simulated()
-async def test_consumers_hear_that_their_topic_is_gone(
-    world: World, options: TopicOptions
-) -> None:
+async def test_consumers_hear_that_their_topic_is_gone(world: World, options: TopicOptions) -> None:
     peer = world.peer()
     topic = await peer.topic("t", options)
     await peer.publish(topic, b"1", b"2")

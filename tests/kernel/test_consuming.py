@@ -8,15 +8,13 @@ import pytest
 
 from kernel.client import PurgeTopic, ReceiveSpec, Settlement
 from kernel.errors import Code, KernelError
-from kernel.model import DEFAULT_GROUP, DEFAULT_TENANT, GroupOptions, TopicInfo, TopicOptions
 from kernel.ids import VOLATILE_GROUP
+from kernel.model import DEFAULT_GROUP, DEFAULT_TENANT, GroupOptions, TopicInfo, TopicOptions
 from tests.simulator.peer import Draft, Taker
 from tests.simulator.world import World, simulated
 
 VOLATILE = TopicOptions(durable=False)
-BOTH = pytest.mark.parametrize(
-    "options", [TopicOptions(), VOLATILE], ids=["durable", "volatile"]
-)
+BOTH = pytest.mark.parametrize("options", [TopicOptions(), VOLATILE], ids=["durable", "volatile"])
 
 
 def statistics(world: World, topic: TopicInfo, group: str = DEFAULT_GROUP) -> tuple[int, int]:
@@ -45,9 +43,7 @@ async def test_messages_come_in_the_order_they_were_published(
 
 @BOTH
 @simulated()
-async def test_a_consumer_gets_no_more_than_its_credit(
-    world: World, options: TopicOptions
-) -> None:
+async def test_a_consumer_gets_no_more_than_its_credit(world: World, options: TopicOptions) -> None:
     peer = world.peer()
     topic = await peer.topic("work", options)
     await peer.publish(topic, *[b"x"] * 10)
@@ -100,9 +96,7 @@ async def test_higher_consumers_are_served_first_while_they_have_credit(
 
 @BOTH
 @simulated()
-async def test_an_exclusive_consumer_keeps_others_out(
-    world: World, options: TopicOptions
-) -> None:
+async def test_an_exclusive_consumer_keeps_others_out(world: World, options: TopicOptions) -> None:
     peer = world.peer()
     topic = await peer.topic("work", options)
     taker = peer.attach(topic, exclusive=True)
@@ -228,9 +222,7 @@ async def test_an_offset_named_twice_is_settled_once(world: World, options: Topi
 
 @BOTH
 @simulated()
-async def test_the_end_of_a_session_returns_its_leases(
-    world: World, options: TopicOptions
-) -> None:
+async def test_the_end_of_a_session_returns_its_leases(world: World, options: TopicOptions) -> None:
     peer, other = world.peer(), world.peer()
     topic = await peer.topic("work", options)
     await peer.publish(topic, *[b"%d" % number for number in range(4)])
@@ -391,7 +383,7 @@ async def test_a_pull_that_waits_loses_nothing_that_comes_at_once(
         await asyncio.sleep(0)
 
     got = len((await pull).tokens or _offsets(await pull))
-    while (more := _offsets(await world.client.receive(spec))):
+    while more := _offsets(await world.client.receive(spec)):
         got += len(more)
 
     assert got == 3
@@ -404,9 +396,7 @@ def _offsets(received: object) -> list[int]:
 
 @BOTH
 @simulated()
-async def test_a_pull_that_was_cancelled_takes_nothing(
-    world: World, options: TopicOptions
-) -> None:
+async def test_a_pull_that_was_cancelled_takes_nothing(world: World, options: TopicOptions) -> None:
     peer = world.peer()
     topic = await peer.topic("work", options)
     spec = ReceiveSpec(topic, DEFAULT_GROUP, wait_ms=1_000, session=peer.session)

@@ -27,9 +27,7 @@ from tests.simulator.world import World, simulated
 
 TO_DEAD = GroupOptions(dead_letter=DeadLetter(None, "dead"))
 VOLATILE = TopicOptions(durable=False)
-BOTH = pytest.mark.parametrize(
-    "options", [TopicOptions(), VOLATILE], ids=["durable", "volatile"]
-)
+BOTH = pytest.mark.parametrize("options", [TopicOptions(), VOLATILE], ids=["durable", "volatile"])
 
 
 def ready(world: World, name: str) -> int:

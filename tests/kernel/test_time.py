@@ -149,7 +149,9 @@ async def test_delays_hold_over_a_crash(world: World) -> None:
     peer = world.peer()
     topic = await peer.topic("work")
     day_ms = 24 * 3600 * 1000
-    await peer.publish(topic, Draft(b"minute", delay_ms=60_000), Draft(b"40 days", delay_ms=40 * day_ms))
+    await peer.publish(
+        topic, Draft(b"minute", delay_ms=60_000), Draft(b"40 days", delay_ms=40 * day_ms)
+    )
     await world.crash()
     taker = world.peer().attach(topic, credit=5)
     await asyncio.sleep(59)

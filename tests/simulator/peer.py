@@ -6,7 +6,7 @@ Works over any `kernel.client.Client`: the local one, the hostile one, later a c
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from kernel import message as messages
@@ -221,9 +221,7 @@ class Taker:
         """Ack with an answer; all it holds (in one queue) if nothing is named."""
         return await self.settle(Settlement.ACK, *(wanted or list(self.held.values())))
 
-    def _by_consumer(
-        self, wanted: Iterable[int | Delivery]
-    ) -> list[tuple[Consumer, list[int]]]:
+    def _by_consumer(self, wanted: Iterable[int | Delivery]) -> list[tuple[Consumer, list[int]]]:
         """Offsets with the consumer that holds each; bare ones with the consumer itself."""
         assert self.consumer is not None
         grouped: dict[int, tuple[Consumer, list[int]]] = {}

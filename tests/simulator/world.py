@@ -29,7 +29,7 @@ from kernel.log.journal import JournalOptions
 from kernel.store.opening import LocalStore, open_store
 from kernel.store.worker import Done, Job
 from tests.simulator.disk import SimulatedDisk
-from tests.simulator.loop import SimulatedClock, VirtualLoop
+from tests.simulator.loop import WALL_START_MS, SimulatedClock, VirtualLoop
 from tests.simulator.peer import Peer
 
 SMALL = JournalOptions(
@@ -152,10 +152,11 @@ class World:
         options: JournalOptions = SMALL,
         data_groups: int = 4,
         reserve_bytes: int = 0,
+        wall_start_ms: int = WALL_START_MS,
         started: bool = True,
     ) -> None:
         self.loop = loop or VirtualLoop()
-        self.clock = SimulatedClock(self.loop)
+        self.clock = SimulatedClock(self.loop, wall_start_ms)
         self.random = SeededRandom(seed)
         self.disk = disk or SimulatedDisk()
         self.options = options
@@ -191,6 +192,7 @@ class World:
             options=self.options,
             data_groups=self.data_groups,
             reserve_bytes=self.reserve_bytes,
+            sparse_bytes_min=0,
         )
         return self._opened
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import importlib
+import importlib.util
 import threading
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
@@ -106,6 +108,14 @@ async def running_broker(
         await store.stop()
 
 
+def _new_loop() -> asyncio.AbstractEventLoop:
+    """The loop that a node runs on: uvloop's, where it is installed."""
+    if importlib.util.find_spec("uvloop") is None:
+        return asyncio.new_event_loop()
+    loop: asyncio.AbstractEventLoop = importlib.import_module("uvloop").new_event_loop()
+    return loop
+
+
 @contextlib.contextmanager
 def broker_in_thread(directory: Path, settings: AmqpSettings | None = None) -> Iterator[Broker]:
     """The same on an event loop of its own, for clients that block."""
@@ -113,7 +123,7 @@ def broker_in_thread(directory: Path, settings: AmqpSettings | None = None) -> I
     failed: list[BaseException] = []
     ready = threading.Event()
     ended = threading.Event()
-    loop = asyncio.new_event_loop()
+    loop = _new_loop()
     stopping = asyncio.Event()
 
     async def main() -> None:

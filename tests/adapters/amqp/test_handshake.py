@@ -230,6 +230,7 @@ def test_what_is_out_of_turn_in_a_handshake_is_refused() -> None:
     for method, code in (
         (spec.ConnectionTuneOk(0, 0, 0), COMMAND_INVALID),
         (spec.ConnectionOpen("/"), COMMAND_INVALID),
+        (spec.ConnectionSecureOk(b""), COMMAND_INVALID),
         (spec.ConnectionBlocked("x"), COMMAND_INVALID),
         (spec.ChannelOpen(), CHANNEL_ERROR),
         (spec.BasicAck(1), CHANNEL_ERROR),

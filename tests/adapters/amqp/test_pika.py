@@ -265,6 +265,83 @@ def test_an_auto_delete_queue_goes_with_its_last_consumer(channel: BlockingChann
     _wait_until_gone(channel, "temporary")
 
 
+def test_an_auto_delete_exchange_goes_with_its_last_binding(channel: BlockingChannel) -> None:
+    channel.exchange_declare("temporary", "fanout", auto_delete=True)
+    channel.queue_declare("q", durable=True)
+    channel.queue_bind("q", "temporary")
+    channel.exchange_declare("temporary", passive=True)
+    channel.queue_unbind("q", "temporary")
+    with pytest.raises(pika.exceptions.ChannelClosedByBroker) as caught:
+        channel.exchange_declare("temporary", passive=True)
+    assert caught.value.reply_code == 404
+
+
+def test_purge_and_conditional_deletion(connect: Callable[[], BlockingConnection]) -> None:
+    connection = connect()
+    channel = connection.channel()
+    channel.queue_declare("q", durable=True)
+    for _ in range(3):
+        channel.basic_publish("", "q", b"x")
+    assert channel.queue_declare("q", passive=True).method.message_count == 3
+    with pytest.raises(pika.exceptions.ChannelClosedByBroker) as caught:
+        channel.queue_delete("q", if_empty=True)
+    assert caught.value.reply_code == 406
+    channel = connection.channel()
+    assert channel.queue_purge("q").method.message_count == 3
+    channel.basic_consume("q", lambda *_: None)
+    other = connection.channel()
+    with pytest.raises(pika.exceptions.ChannelClosedByBroker) as caught:
+        other.queue_delete("q", if_unused=True)
+    assert caught.value.reply_code == 406
+    assert connection.channel().queue_delete("q").method.message_count == 0
+
+
+def test_a_single_active_consumer_and_its_successor(channel: BlockingChannel) -> None:
+    channel.queue_declare("q", durable=True, arguments={"x-single-active-consumer": True})
+    seen: list[str] = []
+
+    def taker(name: str) -> Callable[..., None]:
+        def take(channel: BlockingChannel, method: object, *_: object) -> None:
+            seen.append(name)
+            channel.basic_ack(method.delivery_tag)  # type: ignore[attr-defined]
+
+        return take
+
+    first = channel.basic_consume("q", taker("first"))
+    channel.basic_consume("q", taker("second"))
+    for _ in range(3):
+        channel.basic_publish("", "q", b"x")
+    deadline = time.monotonic() + 10
+    while len(seen) < 3 and time.monotonic() < deadline:
+        channel.connection.process_data_events(time_limit=0.1)
+    channel.basic_cancel(first)
+    channel.basic_publish("", "q", b"x")
+    while len(seen) < 4 and time.monotonic() < deadline:
+        channel.connection.process_data_events(time_limit=0.1)
+    assert seen == ["first", "first", "first", "second"]
+
+
+def test_a_delivery_limit_dead_letters(channel: BlockingChannel) -> None:
+    channel.queue_declare("dead", durable=True)
+    channel.queue_declare(
+        "work",
+        durable=True,
+        arguments={
+            "x-queue-type": "quorum",
+            "x-delivery-limit": 2,
+            "x-dead-letter-exchange": "",
+            "x-dead-letter-routing-key": "dead",
+        },
+    )
+    channel.basic_publish("", "work", b"poison")
+    for count in range(3):
+        method, properties, _ = channel.basic_get("work")
+        assert (properties.headers or {}).get("x-delivery-count", 0) == count
+        channel.basic_nack(method.delivery_tag, requeue=True)
+    assert channel.basic_get("work")[0] is None
+    assert _drain(channel, "dead", 1) == [b"poison"]
+
+
 def test_a_deleted_queue_cancels_its_consumers(connect: Callable[[], BlockingConnection]) -> None:
     channel = connect().channel()
     channel.queue_declare("q", durable=True)

@@ -242,6 +242,19 @@ async def test_a_port_that_is_taken_is_an_error_and_nothing_stays_bound(broker: 
     await adapter.stop()
 
 
+async def test_one_connection_too_many_is_dropped_at_once(tmp_path: Path) -> None:
+    settings = AmqpSettings(connections_max=1)
+    async with running_broker(tmp_path, settings) as broker, _raw(broker) as first:
+        await first.open()
+        async with _raw(broker) as second:
+            with pytest.raises((EOFError, ConnectionError)):
+                await second.receive()
+        first.send(1, spec.BasicQos(0, 1, global_=False))
+        assert isinstance(await first.receive(), spec.BasicQosOk)
+        counters = broker.adapter.statistics().counters
+        assert (counters["connections"], counters["connections_refused"]) == (1, 1)
+
+
 async def test_a_silent_peer_is_dropped(tmp_path: Path) -> None:
     settings = AmqpSettings(handshake_timeout_ms=300)
     async with running_broker(tmp_path, settings) as broker, _raw(broker) as client:
