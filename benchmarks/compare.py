@@ -30,6 +30,11 @@ PAGE = ROOT / "benchmarks" / "RESULTS.md"
 FOLDER = ROOT / ".bench"
 
 
+def shown_argument(argument: str) -> str:
+    """An argument as it may stand in RESULTS.md: of a path on this machine, its name."""
+    return Path(argument).name if argument.startswith("/") else argument
+
+
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--rows", nargs="+", metavar="ROW", help="names from --list; default all")
@@ -108,7 +113,7 @@ def circumstances(options: argparse.Namespace) -> Circumstances:
     script = Path(sys.argv[0]).absolute()
     shown = script.relative_to(ROOT) if script.is_relative_to(ROOT) else Path(script.name)
     return Circumstances(
-        command=" ".join(["python", str(shown), *sys.argv[1:]]),
+        command=" ".join(["python", str(shown), *map(shown_argument, sys.argv[1:])]),
         date=datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
         machine=machine(),
         filesystem=filesystem_of(ROOT),

@@ -13,6 +13,7 @@ import structlog
 
 from auth.errors import AuthError
 from gateway.commands.output import ExitCode, say
+from gateway.data_lock import DataDirectoryInUse
 from gateway.node import Node, StartRefused
 from kernel.log.errors import JournalError
 
@@ -33,7 +34,7 @@ def run(settings: Settings) -> int:
     try:
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
             runner.run(Node(settings).run())
-    except* (StartRefused, OSError, AuthError, JournalError) as failed:
+    except* (StartRefused, DataDirectoryInUse, OSError, AuthError, JournalError) as failed:
         for failure in failed.exceptions:
             say(f"weir cannot serve: {failure}")
         code = ExitCode.FAILED

@@ -31,19 +31,18 @@ TRY = {
 """One command per protocol, to be copied."""
 
 
-def greeting(settings: Settings, adapters: Sequence[Adapter], local: LocalStore) -> str:
-    """The text."""
+def greeting(
+    settings: Settings, adapters: Sequence[Adapter], local: LocalStore, admin: str | None
+) -> str:
+    """The text. `admin`: URL of the admin side, if it is served."""
     lines = [f"Weir {gateway.__version__}, data in {settings.node.data}"]
     if not local.clean:
         lines.append(f"  the last run did not end in order: {local.replayed} entries replayed")
     for adapter in adapters:
         for name, (host, port) in adapter.addresses().items():
             lines.append(f"  {adapter.name:<9} {host}:{port} ({name})")
-    if settings.node.admin.enabled:
-        lines.append(
-            f"  admin     http://{settings.node.admin.host}:{settings.node.admin.port}"
-            "  /livez /readyz /metrics"
-        )
+    if admin is not None:
+        lines.append(f"  admin     {admin}  /livez /readyz /metrics /api/v1")
     unserved = [name for name, each in settings.protocols.items() if not each.enabled]
     if unserved:
         lines.append(f"  not served yet: {', '.join(unserved)}")

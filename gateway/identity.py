@@ -1,25 +1,85 @@
 """Who may sign in: users, keys and policies of the kernel's metadata records, joined with `auth`.
 
-A record's key is `auth/KIND/...`; its value is what `auth.records` encodes. The store of `auth` is
-this process's copy, changed only by what the kernel has committed.
+    auth/policy/TENANT/NAME    auth/user/TENANT/NAME    auth/key/KEY_ID        (the record's key)
+    MessagePack of an `auth.records` record                                    (its value)
+
+A name is percent-encoded in a key, so that a slash in it parts nothing. The `AuthStore` is this
+process's copy: filled at start, then changed only by what the kernel has committed, in its order,
+so that a record's `version` there is the kernel's. What the records of a damaged or newer store
+refer to but do not hold is left out and logged: a user whose policy is missing has no rights.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+import msgspec
+import structlog
 
 from auth.directory import Directory
 from auth.errors import AuthCode, AuthError
 from auth.passwords import PasswordChecker
 from auth.policy import Access, PolicyBook
 from auth.principal import split_login
+from auth.records import (
+    AccessKey,
+    Alter,
+    Change,
+    Create,
+    Policy,
+    Record,
+    RemoveAccessKey,
+    RemovePolicy,
+    RemoveUser,
+    User,
+)
 from auth.store import AuthStore
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from auth.development import Development
+    from kernel.client import Client
     from kernel.ports import Clock
+
+PREFIX = "auth/"
+"""Of every record of ours among the kernel's metadata records."""
+
+_KINDS: dict[type[Record], str] = {Policy: "policy", User: "user", AccessKey: "key"}
+"""Record type to the word in its key, in the order in which records refer to earlier ones."""
+
+_DECODER: msgspec.msgpack.Decoder[Record] = msgspec.msgpack.Decoder(Record)
+
+_log = structlog.get_logger("weir.identity")
+
+
+def key_of(record: Record) -> str:
+    """The metadata key of a record."""
+    kind = _KINDS[type(record)]
+    if isinstance(record, AccessKey):
+        return f"{PREFIX}{kind}/{_spell(record.key_id)}"
+    return f"{PREFIX}{kind}/{_spell(record.tenant)}/{_spell(record.name)}"
+
+
+def encode_record(record: Record) -> bytes:
+    """The value of a record. The version in it is not read: the kernel's holds."""
+    return msgspec.msgpack.encode(record)
+
+
+def decode_record(key: str, value: bytes) -> Record:
+    """Inverse of encode_record. Raises AuthError DAMAGED if `value` is no record of `key`."""
+    try:
+        record = _DECODER.decode(value)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise AuthError(AuthCode.DAMAGED, f"{key} holds no record: {error}") from None
+    if key_of(record) != key:
+        raise AuthError(AuthCode.DAMAGED, f"{key} holds the record of {key_of(record)}")
+    return record
+
+
+def _spell(name: str) -> str:
+    return quote(name, safe="")
 
 
 class Identity:
@@ -27,15 +87,61 @@ class Identity:
 
     def __init__(
         self,
-        store: AuthStore,
         unseal: Callable[[bytes, bytes], bytes],
         development: Development | None,
         clock: Clock,
     ) -> None:
-        self.store = store
-        self.directory = Directory(store, unseal, development)
+        self.store = AuthStore()
+        self.directory = Directory(self.store, unseal, development)
         self.policies = PolicyBook(self.directory)
         self._passwords = PasswordChecker(self.directory.password_hash, clock.monotonic_ms)
+        self._known: dict[str, Record] = {}
+        """Key to its record: a removal names the key alone."""
+
+    def follow(self, client: Client) -> None:
+        """Take over the kernel's records, now and whenever one changes. Once, before serving."""
+        self.load(client.records(PREFIX))
+        client.watch_records(self.record_changed)
+
+    def load(self, records: Mapping[str, tuple[int, bytes]]) -> None:
+        """Replace the store by the kernel's (version, value) by key."""
+        decoded = list(self._decoded(records))
+        self._known = {key_of(record): record for record in decoded}
+        self.store.restore(_whole(decoded))
+
+    def _decoded(self, records: Mapping[str, tuple[int, bytes]]) -> Iterator[Record]:
+        for key, (version, value) in records.items():
+            try:
+                record = decode_record(key, value)
+            except AuthError as error:
+                _log.error("auth record left out", key=key, reason=error.message)
+                continue
+            yield msgspec.structs.replace(record, version=version)
+
+    def record_changed(self, key: str, value: bytes | None) -> None:
+        """A metadata record changed or (None) was removed; called in the order of the log."""
+        if not key.startswith(PREFIX):
+            return
+        try:
+            refusal = self._apply(key, value)
+        except AuthError as error:
+            refusal = error
+        if refusal is not None:
+            _log.error("auth record not applied", key=key, reason=refusal.message)
+
+    def _apply(self, key: str, value: bytes | None) -> AuthError | None:
+        known = self._known.get(key)
+        if value is None:
+            if known is None:
+                return None
+            del self._known[key]
+            return self.store.apply(_removal(known))
+        record = decode_record(key, value)
+        self._known[key] = record
+        held = _held(self.store, record)
+        if held is None:
+            return self.store.apply(Create(record))
+        return self.store.apply(Alter(msgspec.structs.replace(record, version=held.version)))
 
     async def sign_in(self, login: str, password: bytes, address: str) -> Access:
         """Check a password (see `adapters.base.SignIn`). `address` is for the operator's log."""
@@ -50,3 +156,34 @@ class Identity:
     async def close(self) -> None:
         """End the password checks."""
         await self._passwords.close()
+
+
+def _removal(record: Record) -> Change:
+    if isinstance(record, User):
+        return RemoveUser(record.tenant, record.name)
+    if isinstance(record, AccessKey):
+        return RemoveAccessKey(record.key_id)
+    return RemovePolicy(record.tenant, record.name)
+
+
+def _held(store: AuthStore, record: Record) -> Record | None:
+    """The record of the same name in the store."""
+    if isinstance(record, User):
+        return store.user(record.tenant, record.name)
+    if isinstance(record, AccessKey):
+        return store.access_key(record.key_id)
+    return store.policy(record.tenant, record.name)
+
+
+def _whole(records: Iterable[Record]) -> list[Record]:
+    """Records in the order `AuthStore.restore` takes, without those that it would refuse."""
+    kinds = list(_KINDS)
+    rehearsal = AuthStore()
+    kept = []
+    for record in sorted(records, key=lambda each: (kinds.index(type(each)), key_of(each))):
+        refusal = rehearsal.apply(Create(record))
+        if refusal is None:
+            kept.append(record)
+        else:
+            _log.error("auth record left out", key=key_of(record), reason=refusal.message)
+    return kept

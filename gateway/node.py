@@ -1,6 +1,6 @@
 """One process with gateway and store in it: start order, readiness, drain, stop.
 
-    data directory -> store -> identity -> adapters -> admin      (start)
+    data directory, its lock -> store -> identity -> adapters -> admin      (start)
     not ready -> adapters say goodbye -> adapters stop -> admin -> store: last commit, checkpoint
 
 Every step of the way down is bounded in time; what hangs is left behind and said so.
@@ -9,6 +9,7 @@ Every step of the way down is bounded in time; what hangs is left behind and sai
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import signal
 import sys
@@ -18,15 +19,20 @@ from typing import TYPE_CHECKING
 
 import structlog
 
+import gateway
 from auth.development import Listener as Reachable
 from auth.development import development_principals, startup_check
 from auth.sealed import open_key_ring
-from auth.store import AuthStore
 from auth.tls import open_loopback_certificate, server_context
 from auth.tokens import open_admin_token
+from gateway.admin.address import write_address
+from gateway.admin.app import AdminParts, build_app
 from gateway.admin.metrics import NodeCollector
+from gateway.admin.principals import Principals
 from gateway.admin.server import AdminServer
+from gateway.admin.store_view import StoreView
 from gateway.builders import BUILDERS, Services
+from gateway.data_lock import DataLock, lock_data_directory
 from gateway.greeting import greeting
 from gateway.identity import Identity
 from kernel.store.disk import DirectoryDisk
@@ -38,7 +44,9 @@ if TYPE_CHECKING:
     import ssl
 
     from adapters.base import Adapter
+    from auth.tokens import AdminToken
     from gateway.config_schema import Settings
+    from kernel.local_client import LocalClient
 
 DRAIN_SECONDS = 20
 """For clients to hear goodbye and close: longer than any close handshake, shorter than the 30 s
@@ -64,6 +72,7 @@ class Node:
         self._random = SystemRandom()
         self._ready = False
         self._context: ssl.SSLContext | None = None
+        self._lock: DataLock | None = None
         self._local: LocalStore | None = None
         self._identity: Identity | None = None
         self._admin: AdminServer | None = None
@@ -81,11 +90,14 @@ class Node:
             try:
                 await self._start(tasks)
                 await stopping.wait()
+                _log.info("draining", within_seconds=DRAIN_SECONDS)
             finally:
                 await self._stop()
 
     async def _start(self, tasks: asyncio.TaskGroup) -> None:
-        self._data.mkdir(parents=True, exist_ok=True)
+        self._data.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._lock = lock_data_directory(self._data)
+        _log.info("starting", version=gateway.__version__, data=str(self._data))
         loop = asyncio.get_running_loop()
         local = open_store(
             DirectoryDisk(self._data),
@@ -96,36 +108,72 @@ class Node:
         )
         self._local = local
         await local.start()
-        identity = self._identity = self._identify()
-        open_admin_token(self._data)
+        principals, identity = await self._identify(local.client)
+        token = open_admin_token(self._data)
         services = Services(local.client, identity, self._clock, self._random, self._tls)
         for name, protocol in self._settings.protocols.items():
             if protocol.open_listeners():
                 self.adapters.append(BUILDERS[name](protocol, services))
         for adapter in self.adapters:
-            await adapter.start()
+            await _bind(adapter)
         if self._settings.node.admin.enabled:
-            self._admin = AdminServer(
-                self._settings.node.admin,
-                NodeCollector(local, self.adapters),
-                lambda: self._ready and local.client.accepting,
-            )
-            await self._admin.start(tasks)
+            await self._administer(local, principals, identity, token, tasks)
         self._ready = True
-        sys.stderr.write(greeting(self._settings, self.adapters, local))
+        address = self._admin.url if self._admin is not None else None
+        sys.stderr.write(greeting(self._settings, self.adapters, local, address))
         sys.stderr.flush()
+        _log.info(
+            "serving",
+            replayed=local.replayed,
+            clean=local.clean,
+            listeners={
+                f"{adapter.name}.{name}": f"{host}:{port}"
+                for adapter in self.adapters
+                for name, (host, port) in adapter.addresses().items()
+            },
+        )
 
-    def _identify(self) -> Identity:
+    async def _administer(
+        self,
+        local: LocalStore,
+        principals: Principals,
+        identity: Identity,
+        token: AdminToken,
+        tasks: asyncio.TaskGroup,
+    ) -> None:
+        """Serve the admin API, and write down where, for `weir --data DIR`."""
+        listener = self._settings.node.admin
+        parts = AdminParts(
+            client=local.client,
+            view=StoreView(local),
+            principals=principals,
+            identity=identity,
+            token=token,
+            collector=NodeCollector(local, self.adapters),
+            is_ready=lambda: self._ready,
+            clock=self._clock,
+        )
+        self._admin = AdminServer(listener, build_app(listener, parts))
+        await self._admin.start(tasks)
+        write_address(self._data, self._admin.url)
+
+    async def _identify(self, client: LocalClient) -> tuple[Principals, Identity]:
         listeners = [
             Reachable(".".join(path), each.host, each.port)
             for path, each in self._settings.open_listeners().items()
         ]
-        refusal = startup_check(listeners, 0, os.environ)
+        keys = open_key_ring(self._data / "secrets.key")
+        identity = Identity(keys.unseal, development_principals(listeners), self._clock)
+        self._identity = identity
+        identity.follow(client)
+        refusal = startup_check(listeners, identity.store.user_count(), os.environ)
         if refusal is not None:
             raise StartRefused(refusal)
-        keys = open_key_ring(self._data / "secrets.key")
-        development = development_principals(listeners)
-        return Identity(AuthStore(), keys.unseal, development, self._clock)
+        principals = Principals(client, identity.store, keys, self._clock, self._random)
+        administrator = await principals.first_administrator(os.environ)
+        if administrator is not None:
+            _log.info("first administrator created", user=administrator.name)
+        return principals, identity
 
     def _tls(self) -> ssl.SSLContext:
         if self._context is None:
@@ -136,19 +184,38 @@ class Node:
 
     async def _stop(self) -> None:
         self._ready = False
-        for adapter in self.adapters:
-            try:
-                async with asyncio.timeout(DRAIN_SECONDS):
-                    await adapter.drain()
-            except TimeoutError:
-                _log.warning("drain cut off", adapter=adapter.name, after_seconds=DRAIN_SECONDS)
-            await adapter.stop()
+        await asyncio.gather(*(self._drain(adapter) for adapter in self.adapters))
         if self._admin is not None:
             await self._admin.stop()
         if self._identity is not None:
             await self._identity.close()
         if self._local is not None:
             await self._local.stop()
+            _log.info("stopped", data=str(self._data))
+        if self._lock is not None:
+            self._lock.release()
+
+    async def _drain(self, adapter: Adapter) -> None:
+        try:
+            async with asyncio.timeout(DRAIN_SECONDS):
+                await adapter.drain()
+        except TimeoutError:
+            _log.warning("drain cut off", adapter=adapter.name, after_seconds=DRAIN_SECONDS)
+        await adapter.stop()
+        _log.info("drained", adapter=adapter.name)
+
+
+async def _bind(adapter: Adapter) -> None:
+    """Start an adapter; an address that is taken is told with the setting that changes it."""
+    try:
+        await adapter.start()
+    except OSError as error:
+        if error.errno != errno.EADDRINUSE:
+            raise
+        raise StartRefused(
+            f"{adapter.name} cannot listen: {error.strerror}. Stop the other program, or choose "
+            f"another port: --set {adapter.name}.port=PORT"
+        ) from error
 
 
 def fatal(text: str, error: BaseException) -> None:

@@ -17,6 +17,11 @@ class OriginReader(Protocol):
     def routing_key(self, native: bytes) -> str:
         """The key the message was published with, in the kernel's spelling."""
 
+    def topic_name(self, native: bytes) -> str:
+        """The key as the name of a topic, for dead letters that go straight to the topic of
+        their own key.
+        """
+
     def attributes(self, native: bytes) -> Mapping[str, object]:
         """The writer's typed attributes."""
 
@@ -36,6 +41,11 @@ class Origins:
         """The message's own key; empty for an origin nobody registered."""
         reader = self._readers.get(origin)
         return reader.routing_key(native) if reader is not None else ""
+
+    def topic_name(self, origin: int, native: bytes) -> str:
+        """The message's own key as a topic's name; empty for an origin nobody registered."""
+        reader = self._readers.get(origin)
+        return reader.topic_name(native) if reader is not None else ""
 
     def attributes(self, origin: int, native: bytes) -> Mapping[str, object]:
         """The message's attributes; none for an origin nobody registered."""

@@ -152,7 +152,8 @@ def type_of(system: SystemProperties) -> MessageType:
 
 def check_type(found: MessageType, accepted: Sequence[MessageType], topic: str) -> None:
     """Raises UNSUPPORTED for types that are not served, MESSAGE_PROPERTY_CONFLICT_WITH_TYPE for
-    those that the topic does not take."""
+    those that the topic does not take.
+    """
     if found in {MessageType.TRANSACTION, MessageType.LITE, MessageType.PRIORITY}:
         text = f"messages of type {found.name} are not served"
         raise RocketmqError(Code.UNSUPPORTED, text)

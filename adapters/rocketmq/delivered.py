@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import binascii
 import json
-import uuid
 from hashlib import md5
 from typing import TYPE_CHECKING, Final
 
@@ -130,7 +129,10 @@ def _dead_letter(message: Message) -> bytes:
 
 def _message_id(message: Message) -> str:
     given = message.ext.get(Ext.MESSAGE_ID, b"").decode("utf-8", "replace")
-    return given or str(uuid.UUID(bytes=message.uid))
+    if given:
+        return given
+    digits = message.uid.hex()
+    return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
 
 
 def _foreign(message: Message, origins: Origins) -> tuple[bytes, bytes]:

@@ -103,6 +103,8 @@ def draft(message: Message, target: Target, settings: RocketmqSettings, now_ms: 
         ext = _EXT.pack(_ORDERING_KEY, len(group)) + group + ext
     elif kind is MessageType.DELAY:
         delay_ms = checks.delay_ms(system, now_ms, settings.delay_ms_max)
+    if not system.message_type:
+        system.message_type = kind
     native = _native(message, system, has_properties=has_properties)
     header = HEADER.pack(
         *(VERSION, _ORIGIN, 0, flags, len(body), len(native), len(ext)),
@@ -152,6 +154,10 @@ class RocketmqOrigin:
 
     def routing_key(self, native: bytes, /) -> str:
         """RocketMQ has no keys to route by."""
+        return ""
+
+    def topic_name(self, native: bytes, /) -> str:
+        """RocketMQ has no keys of that kind."""
         return ""
 
     def attributes(self, native: bytes, /) -> Mapping[str, object]:

@@ -18,14 +18,14 @@ import importlib
 import sys
 from importlib.util import find_spec
 from types import ModuleType
-from typing import TYPE_CHECKING, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar, cast
 
 from google.protobuf.message import DecodeError
 
 from .errors import Code, RocketmqError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
 PACKAGE = "rocketmq"
 
@@ -265,16 +265,38 @@ class TelemetryCommand(Presence, Protocol):
 _View = TypeVar("_View")
 
 
-def parse(view: type[_View], data: bytes) -> _View:
-    """The request of this type (named as its view) in `data`.
+class Parser(Generic[_View]):
+    """From bytes to the message of a name, seen as `_View`."""
 
-    Raises RocketmqError BAD_REQUEST for bytes that are none.
-    """
-    try:
-        return cast("_View", getattr(_service, view.__name__).FromString(data))
-    except DecodeError:
-        message = f"the request is not a {view.__name__} of apache.rocketmq.v2"
-        raise RocketmqError(Code.BAD_REQUEST, message) from None
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._from_string: Callable[[bytes], _View] = getattr(_service, name).FromString
+
+    def __call__(self, data: bytes) -> _View:
+        """Raises RocketmqError BAD_REQUEST for bytes that are no such message."""
+        try:
+            return self._from_string(data)
+        except DecodeError:
+            message = f"the request is not a {self._name} of apache.rocketmq.v2"
+            raise RocketmqError(Code.BAD_REQUEST, message) from None
+
+
+parse_send_message = Parser[SendMessageRequest]("SendMessageRequest")
+parse_query_route = Parser[QueryRouteRequest]("QueryRouteRequest")
+parse_query_assignment = Parser[QueryAssignmentRequest]("QueryAssignmentRequest")
+parse_receive_message = Parser[ReceiveMessageRequest]("ReceiveMessageRequest")
+parse_ack_message = Parser[AckMessageRequest]("AckMessageRequest")
+parse_change_invisible_duration = Parser[ChangeInvisibleDurationRequest](
+    "ChangeInvisibleDurationRequest"
+)
+parse_forward_to_dead_letters = Parser[ForwardMessageToDeadLetterQueueRequest](
+    "ForwardMessageToDeadLetterQueueRequest"
+)
+parse_heartbeat = Parser[HeartbeatRequest]("HeartbeatRequest")
+parse_notify_client_termination = Parser[NotifyClientTerminationRequest](
+    "NotifyClientTerminationRequest"
+)
+parse_telemetry_command = Parser[TelemetryCommand]("TelemetryCommand")
 
 
 def parse_message(data: bytes) -> Message:

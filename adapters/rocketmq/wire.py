@@ -78,7 +78,8 @@ def refusal(error: RocketmqError) -> bytes:
 
 def common_status(errors: Sequence[RocketmqError | None]) -> bytes:
     """Status of an answer with entries: theirs if they have the same code, else
-    MULTIPLE_RESULTS. Clients with one entry look at nothing else."""
+    MULTIPLE_RESULTS. Clients with one entry look at nothing else.
+    """
     first = errors[0]
     code = first.code if first is not None else Code.OK
     if any((error.code if error is not None else Code.OK) != code for error in errors):

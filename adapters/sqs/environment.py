@@ -75,13 +75,20 @@ class Publisher(Protocol):
         """Returns once the batch has completed; call it right after the last `add`."""
 
 
+class Peer(Protocol):
+    """The connection by which a request came (`connection`)."""
+
+    is_lost: bool
+
+    def when_lost(self, action: Callable[[], None] | None) -> None:
+        """Have `action` called when the connection is lost; None: nothing any more."""
+
+
 class Polls(Protocol):
     """Receives that may have to wait (`waiting`)."""
 
-    async def receive(
-        self, spec: ReceiveSpec, gone: Callable[[], Awaitable[None]]
-    ) -> Received | None:
-        """As `Client.receive`, but ends when `gone` does: None. Raises KernelError."""
+    async def receive(self, spec: ReceiveSpec, peer: Peer) -> Received | None:
+        """As `Client.receive`, but None when the peer is lost. Raises KernelError."""
 
 
 class Locks(Protocol):
@@ -127,8 +134,7 @@ class Context(NamedTuple):
     """Scheme and host of queue URLs, e.g. `http://127.0.0.1:9324`."""
     trace_header: bytes | None
     """Header X-Amzn-Trace-Id."""
-    gone: Callable[[], Awaitable[None]]
-    """Returns when the client has closed the connection."""
+    peer: Peer
 
     def url_of(self, name: str) -> str:
         """URL of a queue of the caller's account."""

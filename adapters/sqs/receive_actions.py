@@ -45,7 +45,7 @@ async def receive_message(context: Context, request: ReceiveMessageRequest) -> R
     spec = _spec(queue, request)
     try:
         if spec.wait_ms:
-            received = await environment.polls.receive(spec, context.gone)
+            received = await environment.polls.receive(spec, context.peer)
         else:
             received = await environment.client.receive(spec)
     except KernelError as error:

@@ -161,6 +161,10 @@ class SqsOrigin:
         """SQS has no keys."""
         return ""
 
+    def topic_name(self, native_block: bytes, /) -> str:
+        """SQS has no keys."""
+        return ""
+
     def attributes(self, native_block: bytes, /) -> Mapping[str, object]:
         """Message attributes as typed values, under the names that all protocols know."""
         properties = attribute_map.from_sqs(native.decode(native_block).attributes)

@@ -1,8 +1,4 @@
-"""HTTP server of the admin side, embedded in the node's event loop.
-
-Open to everyone on loopback: /livez, /readyz, /metrics. The Host header must name this node's
-address or `localhost`: a page in somebody's browser must not reach it by another name.
-"""
+"""HTTP server of the admin side, embedded in the node's event loop."""
 
 from __future__ import annotations
 
@@ -11,22 +7,20 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import uvicorn
-from starlette.applications import Starlette
-from starlette.middleware import Middleware
-from starlette.middleware.trustedhost import TrustedHostMiddleware
-from starlette.responses import PlainTextResponse, Response
-from starlette.routing import Route
-
-from gateway.admin.metrics import NodeCollector, render
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
-    from starlette.requests import Request
+    from starlette.types import ASGIApp
 
     from gateway.config_schema import Listener
 
-METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+CONNECTIONS_MAX = 256
+"""People, scripts and scrapers; programs that move messages use a protocol."""
+
+START_CHECK_S = 0.01
+STOP_SECONDS = 5
+"""Longer than uvicorn's own patience with requests under way (2 s)."""
 
 
 class QuietServer(uvicorn.Server):
@@ -39,22 +33,10 @@ class QuietServer(uvicorn.Server):
 
 
 class AdminServer:
-    """Serves health and metrics."""
+    """Serves the admin side's application on one address."""
 
-    def __init__(
-        self, listener: Listener, collector: NodeCollector, is_ready: Callable[[], bool]
-    ) -> None:
-        self._collector = collector
-        self._is_ready = is_ready
-        routes = [
-            Route("/livez", self._live),
-            Route("/readyz", self._ready),
-            Route("/metrics", self._metrics),
-        ]
-        hosts = ["localhost", "127.0.0.1", "[::1]", listener.host]
-        app = Starlette(
-            routes=routes, middleware=[Middleware(TrustedHostMiddleware, allowed_hosts=hosts)]
-        )
+    def __init__(self, listener: Listener, app: ASGIApp) -> None:
+        self._listener = listener
         self._server = QuietServer(
             uvicorn.Config(
                 app,
@@ -63,42 +45,41 @@ class AdminServer:
                 log_config=None,
                 access_log=False,
                 lifespan="off",
+                server_header=False,
+                limit_concurrency=CONNECTIONS_MAX,
                 timeout_graceful_shutdown=2,
             )
         )
-        self._task: asyncio.Task[None] | None = None
+        self._task: asyncio.Task[bool] | None = None
 
     async def start(self, tasks: asyncio.TaskGroup) -> None:
         """Bind and serve. Raises OSError if the address cannot be bound."""
         self._task = tasks.create_task(self._serve())
         while not self._server.started:
             if self._task.done():
-                self._task.result()
-                raise OSError(f"the admin address {self._server.config.host} cannot be bound")
-            await asyncio.sleep(0.01)
+                host, port = self._listener.host, self._listener.port
+                raise OSError(
+                    f"the admin address {host}:{port} cannot be bound. Stop the other program, or "
+                    "choose another port: --set node.admin.port=PORT"
+                )
+            await asyncio.sleep(START_CHECK_S)
 
-    async def _serve(self) -> None:
+    async def _serve(self) -> bool:
+        """Until told to stop; False if the address could not be bound."""
         try:
             await self._server.serve()
         except SystemExit:
-            raise OSError("the admin address cannot be bound") from None
+            return False
+        return True
+
+    @property
+    def url(self) -> str:
+        """Where it serves, once started: with the port bound, if 0 was asked for."""
+        host, port = self._server.servers[0].sockets[0].getsockname()[:2]
+        return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
     async def stop(self) -> None:
         """Stop serving."""
         self._server.should_exit = True
         if self._task is not None:
-            await asyncio.wait((self._task,), timeout=5)
-
-    async def _live(self, request: Request) -> Response:
-        del request
-        return PlainTextResponse("ok\n")
-
-    async def _ready(self, request: Request) -> Response:
-        del request
-        if self._is_ready():
-            return PlainTextResponse("ok\n")
-        return PlainTextResponse("not ready\n", status_code=503)
-
-    async def _metrics(self, request: Request) -> Response:
-        del request
-        return Response(render(self._collector), media_type=METRICS_TYPE)
+            await asyncio.wait((self._task,), timeout=STOP_SECONDS)

@@ -9,6 +9,7 @@ for a timed lease are handed out when the log holds the lease.
 
 from __future__ import annotations
 
+from bisect import insort
 from collections.abc import Iterable, Sequence
 
 from ..client import ConsumerSink, ConsumerSpec, LeaseVerb, Settlement
@@ -38,6 +39,8 @@ class Dispatcher:
         self.consumers: list[DispatchedConsumer] = []
         self._detached: dict[DispatchedConsumer, None] = {}
         """Consumers that take no more, but still hold something."""
+        self.consumer_count = 0
+        """Push consumers attached; pulls do not count."""
         self.held_count = 0
         self._leasing = 0
         """Messages whose timed lease is on its way into the log."""
@@ -80,11 +83,6 @@ class Dispatcher:
         """Messages that are not due yet."""
         return self._progress.hidden + self.ready.withheld_count
 
-    @property
-    def consumer_count(self) -> int:
-        """Push consumers attached."""
-        return sum(1 for each in self.consumers if not each.spec.pull)
-
     def oldest_ms(self) -> int | None:
         """Log time at which the oldest unacked message was stored."""
         floor = self._progress.floor
@@ -96,30 +94,37 @@ class Dispatcher:
         self, spec: ConsumerSpec, sink: ConsumerSink, pool: Credit | None = None
     ) -> DispatchedConsumer:
         """A new consumer. Raises KernelError LOCKED if an exclusive one is in the way."""
-        others = [each for each in self.consumers if not each.spec.pull]
-        if any(each.spec.exclusive for each in others):
-            raise KernelError(
-                Code.LOCKED, f"topic {self.queue.topic.name} has an exclusive consumer"
-            )
-        if spec.exclusive and others:
-            raise KernelError(
-                Code.LOCKED, f"topic {self.queue.topic.name} has consumers: none can be exclusive"
-            )
+        if not spec.pull:
+            self._check_exclusive(spec)
+            self.consumer_count += 1
         consumer = DispatchedConsumer(self, spec, sink, pool or Credit())
-        self.consumers.append(consumer)
-        if not self._options.single_active_consumer:
-            self.consumers.sort(key=lambda each: -each.spec.priority)
+        if self._options.single_active_consumer:
+            self.consumers.append(consumer)
+        else:
+            insort(self.consumers, consumer, key=lambda each: -each.spec.priority)
         if spec.lease_ms is None:
             for level in range(self.ready.levels):
                 self._ask_mark(level)
         return consumer
 
+    def _check_exclusive(self, spec: ConsumerSpec) -> None:
+        """Raise LOCKED if the consumers that are there and a new one exclude one another."""
+        if not self.consumer_count:
+            return
+        name = self.queue.topic.name
+        if any(each.spec.exclusive for each in self.consumers):
+            raise KernelError(Code.LOCKED, f"topic {name} has an exclusive consumer")
+        if spec.exclusive:
+            raise KernelError(Code.LOCKED, f"topic {name} has consumers: none can be exclusive")
+
     def detach(self, consumer: DispatchedConsumer) -> None:
         """Take a consumer out of dispatch; it keeps what it holds."""
-        if consumer not in self.consumers:
+        if consumer.ended:
             return
         self.consumers.remove(consumer)
         consumer.ended = True
+        if not consumer.spec.pull:
+            self.consumer_count -= 1
         if consumer.held:
             self._detached[consumer] = None
         if consumer.spec.pull:
@@ -132,6 +137,7 @@ class Dispatcher:
     def end(self, error: KernelError) -> None:
         """The queue is gone: tell everybody."""
         consumers, self.consumers = self.consumers, []
+        self.consumer_count = 0
         for consumer in consumers:
             consumer.ended = True
             consumer.sink.consumer_ended(consumer, error)
@@ -263,7 +269,7 @@ class Dispatcher:
 
     def pump(self) -> None:
         """Hand out what can be handed out (hot)."""
-        if self._pumping or self._fetching or not self.consumers:
+        if self._pumping or self._fetching or not self.consumers or not self.ready.may_have():
             return
         self._pumping = True
         own: set[int] = set()

@@ -121,6 +121,11 @@ class Ready:
         """Offset up to which a level has been handed out: its fresh messages start here."""
         return self._cursors[level]
 
+    def may_have(self) -> bool:
+        """Whether a message could be ready: False is certain, and cheap to know."""
+        tail = self._index.tail
+        return min(self._cursors) < tail or any(self._returned)
+
     def take(self, level: int, limit: int, count: int) -> tuple[Run, Sequence[int]] | None:
         """The next up to `count` ready messages of a level that lie in one run, now handed out;
         None if there is none. Fresh ones only below offset `limit`.

@@ -79,7 +79,9 @@ class DeadLetterSender:
         message = messages.decode(slot)
         key = item.target.key
         if key is None:
-            key = self._client.origins.routing_key(message.origin, message.native)
+            origins = self._client.origins
+            own_key = origins.topic_name if item.target.router is None else origins.routing_key
+            key = own_key(message.origin, message.native)
         history = _history(message)
         letter = _letter(message, item, key, history, replica.state.time_ms)
         parts: dict[RaftGroup, list[list[int]]] = {}

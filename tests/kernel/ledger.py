@@ -58,6 +58,10 @@ class Observation:
     topics: Mapping[str, Sequence[Seen]]
     names: frozenset[str]
 
+    def messages(self) -> set[tuple[str, Seen]]:
+        """Every message with its topic. (Between queues there is no order.)"""
+        return {(topic, row) for topic, rows in self.topics.items() for row in rows}
+
 
 @dataclass
 class Ledger:

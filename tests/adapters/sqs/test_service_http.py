@@ -273,7 +273,7 @@ def test_a_body_over_the_limit_is_refused_and_the_connection_closed(service: Ser
 def test_headers_without_end_close_the_connection(service: Service) -> None:
     with socket.create_connection(("127.0.0.1", service.port)) as peer:
         peer.settimeout(10)
-        with pytest.raises(OSError, match=r"reset|[Bb]roken pipe"):
+        with pytest.raises(OSError, match=r"reset|[Bb]roken pipe"):  # noqa: PT012 - the n-th send
             peer.sendall(b"GET / HTTP/1.1\r\n")
             for _ in range(HEAD_BYTES_MAX):
                 peer.sendall(b"a: " + b"b" * 1000 + b"\r\n")
@@ -331,7 +331,7 @@ async def test_connections_over_the_limit_are_closed(tmp_path) -> None:
 
 async def _until(holds) -> None:
     async with asyncio.timeout(5):
-        while not holds():
+        while not holds():  # noqa: ASYNC110 - any condition of the test
             await asyncio.sleep(0.01)
 
 

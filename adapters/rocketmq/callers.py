@@ -1,0 +1,210 @@
+"""Who calls: the headers of a call, turned into a client, a tenant and rights.
+
+    x-mq-client-id     required: leases are renewed by it
+    x-mq-namespace     see names
+    x-mq-language      HTTP and NODE_JS are the Node client, which is told other settings
+    authorization, x-mq-date-time     see auth.mqv2
+
+Three modes (`auth.principal.SignInMode`): verify; identify, which believes the access key named but
+must know it; off, in which everyone is nobody in particular and may do everything. Clients sign a
+time of whole seconds and nothing else, so the same headers come again and again: what they mean is
+kept, and of it only whether the key is still good is looked up anew.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from auth.errors import AuthError
+from auth.principal import DEFAULT_TENANT, Principal, SignInMode
+from auth.rules import Action, Kind, permission
+
+from . import errors
+from .errors import Code, RocketmqError
+from .names import effective_namespace
+from .settings import CALLERS_MAX, CLIENT_ID_CHARACTERS_MAX
+from .wire import Name
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from adapters.base import Rights
+    from auth.mqv2 import MqV2Verifier
+    from auth.records import AccessKey
+    from auth.rules import Permission
+
+    from .stubs import Resource
+
+PUBLISH: Final = permission(Action.PUBLISH, Kind.TOPIC)
+CONSUME: Final = permission(Action.CONSUME, Kind.TOPIC)
+CONFIGURE: Final = permission(Action.CONFIGURE, Kind.TOPIC)
+INSPECT: Final = permission(Action.INSPECT, Kind.TOPIC)
+CONSUME_GROUP: Final = permission(Action.CONSUME, Kind.GROUP)
+
+CLIENT_ID: Final = "x-mq-client-id"
+NAMESPACE: Final = "x-mq-namespace"
+LANGUAGE: Final = "x-mq-language"
+AUTHORIZATION: Final = "authorization"
+DATE_TIME: Final = "x-mq-date-time"
+
+_NODE: Final = frozenset({"HTTP", "NODE_JS", "NODEJS"})
+
+
+class Everyone:
+    """Rights of a listener that signs nobody in (`adapters.base.Rights`)."""
+
+    principal: Final = Principal(DEFAULT_TENANT, "anonymous")
+
+    def allows(self, number: Permission, name: str, /) -> bool:
+        """Always."""
+        return True
+
+    def is_alive(self) -> bool:
+        """Always."""
+        return True
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who makes a call. One object for all calls with the same headers."""
+
+    tenant: str
+    """Of calls whose resources name no namespace of their own."""
+    namespace: str
+    """What the header says."""
+    client_id: str
+    is_node: bool
+    rights: Rights
+    tenants: Tenants
+
+    def tenant_of(self, resource: Resource) -> tuple[str, Name]:
+        """(tenant, name as the client spells it) of a topic or group. Raises FORBIDDEN."""
+        name = Name(resource.resource_namespace, resource.name)
+        if not name.namespace or name.namespace == self.namespace:
+            return self.tenant, name
+        namespace = effective_namespace(self.namespace, name)
+        return self.tenants.of(namespace, self.rights), name
+
+    def check(self, allowed: bool, what: str) -> None:
+        """Raises FORBIDDEN unless allowed."""
+        if not allowed:
+            message = f"{self.rights.principal} has no right to {what}"
+            raise RocketmqError(Code.FORBIDDEN, message)
+
+
+class Tenants:
+    """Which tenant a namespace is."""
+
+    def __init__(self, namespaces: Mapping[str, str], *, signs_in: bool) -> None:
+        """`signs_in`: False if callers have no tenant of their own (mode off)."""
+        self._namespaces = namespaces
+        self._signs_in = signs_in
+
+    def of(self, namespace: str, rights: Rights) -> str:
+        """The tenant of a namespace, for a caller; no namespace is the caller's own tenant.
+
+        Raises FORBIDDEN for somebody else's.
+        """
+        own = rights.principal.tenant
+        if not namespace and self._signs_in:
+            return own
+        tenant = self._namespaces.get(namespace, namespace or DEFAULT_TENANT)
+        if self._signs_in and tenant != own:
+            message = f"{rights.principal} has no right to the namespace {namespace!a}"
+            raise RocketmqError(Code.FORBIDDEN, message)
+        return tenant
+
+
+class Gate:
+    """Admits calls. Belongs to the event loop."""
+
+    def __init__(
+        self,
+        verifier: MqV2Verifier,
+        mode: SignInMode,
+        find_key: Callable[[str], AccessKey | None],
+        rights_of: Callable[[AccessKey], Rights | None],
+        namespaces: Mapping[str, str],
+        *,
+        checks_time: bool,
+    ) -> None:
+        """`verifier` works in the same `mode`; `rights_of`: None for a principal that is gone.
+        `checks_time`: the verifier has a window, so that each call is to be verified.
+        """
+        self._verifier = verifier
+        self._mode = mode
+        self._find_key = find_key
+        self._rights_of = rights_of
+        self._tenants = Tenants(namespaces, signs_in=mode is not SignInMode.OFF)
+        self._checks_time = checks_time
+        self._everyone: Rights = Everyone()
+        self._kept: dict[tuple[object, ...], tuple[AccessKey | None, Caller]] = {}
+        self.refused = 0
+        """Calls whose signature was not accepted."""
+
+    def admit(self, metadata: Iterable[tuple[str, str | bytes]], now_ms: int) -> Caller:
+        """Who makes a call (hot); `now_ms` is wall time.
+
+        Raises RocketmqError: CLIENT_ID_REQUIRED, UNAUTHORIZED, FORBIDDEN.
+        """
+        get = dict(metadata).get
+        shape = (
+            get(AUTHORIZATION),
+            get(DATE_TIME),
+            get(CLIENT_ID),
+            get(NAMESPACE),
+            get(LANGUAGE),
+        )
+        kept = self._kept.get(shape)
+        if kept is not None:
+            key, caller = kept
+            if key is None or (not self._checks_time and self._find_key(key.key_id) is key):
+                return caller
+        return self._learn(shape, now_ms)
+
+    def _learn(self, shape: tuple[str | bytes | None, ...], now_ms: int) -> Caller:
+        authorization, date_time, client_id, namespace, language = map(_text, shape)
+        if not client_id or len(client_id) > CLIENT_ID_CHARACTERS_MAX:
+            raise RocketmqError(
+                Code.CLIENT_ID_REQUIRED,
+                f"the header {CLIENT_ID} is missing or has over {CLIENT_ID_CHARACTERS_MAX} "
+                f"characters",
+            )
+        if self._mode is SignInMode.OFF:
+            key: AccessKey | None = None
+            rights = self._everyone
+        else:
+            key, rights = self._sign_in(authorization, date_time, now_ms)
+        namespace = namespace or ""
+        caller = Caller(
+            tenant=self._tenants.of(namespace, rights),
+            namespace=namespace,
+            client_id=client_id,
+            is_node=(language or "").upper() in _NODE,
+            rights=rights,
+            tenants=self._tenants,
+        )
+        if len(self._kept) >= CALLERS_MAX:
+            self._kept.clear()
+        self._kept[shape] = (key, caller)
+        return caller
+
+    def _sign_in(
+        self, authorization: str | None, date_time: str | None, now_ms: int
+    ) -> tuple[AccessKey, Rights]:
+        try:
+            key = self._verifier.verify(authorization, date_time, now_ms)
+        except AuthError as error:
+            self.refused += 1
+            raise errors.from_auth(error) from None
+        rights = self._rights_of(key) if key is not None else None
+        if key is None or rights is None:
+            self.refused += 1
+            message = "sign in: the authorization names no access key that is known"
+            raise RocketmqError(Code.UNAUTHORIZED, message)
+        return key, rights
+
+
+def _text(value: str | bytes | None) -> str | None:
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else value

@@ -1,0 +1,121 @@
+"""What all calls of one adapter share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Iterable, Sequence
+
+    from adapters.base import DeliveryMeter
+    from kernel.client import Client, LeaseVerb, PublishBatch, Received, ReceiveSpec
+    from kernel.ports import Clock
+
+    from .callers import Caller, Gate
+    from .clients import Clients
+    from .settings import RocketmqSettings
+    from .topics import Topics
+    from .wire import Place
+
+
+class Counters:
+    """What the adapter has done since it started. Plain integers, read when somebody asks."""
+
+    __slots__ = (
+        "acked",
+        "calls_failed",
+        "calls_refused",
+        "delivered",
+        "polls_abandoned",
+        "polls_empty",
+        "sent",
+        "streams",
+        "streams_cut",
+    )
+
+    def __init__(self) -> None:
+        self.sent = 0
+        """Messages stored, those dropped as duplicates included."""
+        self.delivered = 0
+        self.acked = 0
+        self.polls_empty = 0
+        self.polls_abandoned = 0
+        """Receives whose client went away while messages were on their way to it."""
+        self.calls_refused = 0
+        """Calls whose status is an error of the caller's making, or one that passes."""
+        self.calls_failed = 0
+        """Calls that ended by a bug of ours."""
+        self.streams = 0
+        """Telemetry streams opened."""
+        self.streams_cut = 0
+        """Those ended because the client did not read."""
+
+
+class Publisher(Protocol):
+    """Kernel batches that the calls of one turn of the event loop share (`waiting`)."""
+
+    def batch(self) -> PublishBatch:
+        """The batch that is open now: add to it at once, without awaiting in between."""
+
+    def stored(self, batch: PublishBatch) -> Awaitable[None]:
+        """Returns once the batch has completed; call it right after the last `add`."""
+
+
+class Receiver(Protocol):
+    """Receives that may have to wait (`waiting`)."""
+
+    async def receive(self, spec: ReceiveSpec) -> Received:
+        """As `Client.receive`, but ends when the adapter drains. Raises KernelError,
+        RocketmqError.
+        """
+
+    def give_back(
+        self, spec: ReceiveSpec, tokens: Sequence[bytes], verb: LeaseVerb, delay_ms: int
+    ) -> None:
+        """Make leased messages ready again, without anyone waiting for it."""
+
+
+class Context(Protocol):
+    """A call, as gRPC knows it (the part of grpc.aio.ServicerContext that is used)."""
+
+    def invocation_metadata(self) -> Iterable[tuple[str, str | bytes]]:
+        """The headers of the call."""
+
+    def time_remaining(self) -> float | None:
+        """Seconds until the call's deadline; None: it has none."""
+
+    async def write(self, message: bytes) -> None:
+        """Send a message of a stream; returns when there is room for another."""
+
+    async def read(self) -> object:
+        """The next message of the client's stream as bytes, or grpc's mark of its end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """Shared by all calls of one adapter."""
+
+    client: Client
+    clock: Clock
+    settings: RocketmqSettings
+    gate: Gate
+    topics: Topics
+    publisher: Publisher
+    receiver: Receiver
+    clients: Clients
+    meter: DeliveryMeter | None = None
+    counters: Counters = field(default_factory=Counters)
+
+    def admit(self, context: Context) -> Caller:
+        """Who makes a call. Raises RocketmqError."""
+        return self.gate.admit(context.invocation_metadata(), self.clock.wall_ms())
+
+
+@dataclass(frozen=True, slots=True)
+class Listener:
+    """A listener as its calls see it."""
+
+    name: str
+    bound: Place
+    advertised: Place | None

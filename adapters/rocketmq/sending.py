@@ -1,0 +1,121 @@
+"""SendMessage.
+
+Durability: the answer says OK for a message once the kernel has completed its batch, that is, once
+a majority of the voters has it on disk (one node: this node).
+
+A request is stored as a whole or, if a message in it is not allowed, not at all. What the kernel
+refuses, it refuses message by message.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from . import wire
+from .callers import PUBLISH
+from .errors import Code, RocketmqError, from_kernel
+from .names import topic_name
+from .settings import SEND_MESSAGES_MAX
+from .stored import draft, with_uid
+from .stubs import parse_send_message
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kernel.client import PublishBatch
+
+    from .callers import Caller
+    from .environment import Context, Environment
+    from .stubs import Message
+    from .topics import Topic
+
+
+async def send_message(environment: Environment, data: bytes, context: Context) -> bytes:
+    """SendMessage (hot). Raises RocketmqError."""
+    caller = environment.admit(context)
+    messages = parse_send_message(data).messages
+    topic = await _topic_of(environment, caller, messages)
+    now_ms = environment.clock.wall_ms()
+    target, settings = topic.target, environment.settings
+    # The ids first: making a draft takes the message apart.
+    idents = [message.system_properties.message_id for message in messages]
+    drafts = [draft(message, target, settings, now_ms) for message in messages]
+    client = environment.client
+    in_turn = topic.in_turn(client)
+    batch = environment.publisher.batch()
+    first = batch.count
+    for head, body, has_key in drafts:
+        to = topic.by_key(client) if has_key else in_turn
+        batch.add(to, (with_uid(head, batch.uid()), body), len(head) + len(body))
+    await environment.publisher.stored(batch)
+    return _answer(environment, batch, first, idents, has_window=target.has_window)
+
+
+async def _topic_of(environment: Environment, caller: Caller, messages: Sequence[Message]) -> Topic:
+    """The topic of all messages, to which the caller may publish."""
+    if not messages or len(messages) > SEND_MESSAGES_MAX:
+        text = f"a request holds 1 to {SEND_MESSAGES_MAX} messages"
+        raise RocketmqError(Code.MESSAGE_CORRUPTED, text)
+    first = messages[0].topic
+    tenant, name = caller.tenant_of(first)
+    for message in messages[1:]:
+        if message.topic != first:
+            text = "the messages of a request must be of one topic"
+            raise RocketmqError(Code.MESSAGE_CORRUPTED, text)
+    kernel_name = topic_name(name.name, environment.settings)
+    caller.check(caller.rights.allows(PUBLISH, kernel_name), f"publish to topic {name.name}")
+    topics = environment.topics
+    return topics.known(tenant, kernel_name) or await topics.find(tenant, kernel_name)
+
+
+def _answer(
+    environment: Environment,
+    batch: PublishBatch,
+    first: int,
+    idents: Sequence[str],
+    *,
+    has_window: bool,
+) -> bytes:
+    count = len(idents)
+    failures = batch.failures
+    if failures is None:
+        environment.counters.sent += count
+        offsets = _offsets(batch, first, count, may_skip=not has_window)
+        return wire.OK + b"".join(map(wire.sent, idents, offsets))
+    errors = [
+        from_kernel(failure) if (failure := failures.get(first + at)) is not None else None
+        for at in range(count)
+    ]
+    environment.counters.sent += errors.count(None)
+    entries = [
+        wire.sent(ident, _offset(batch, first + at))
+        if error is None
+        else wire.not_sent(ident, error)
+        for at, (ident, error) in enumerate(zip(idents, errors, strict=True))
+    ]
+    return wire.common_status(errors) + b"".join(entries)
+
+
+def _offsets(batch: PublishBatch, first: int, count: int, *, may_skip: bool) -> Sequence[int]:
+    """Offsets of messages that all were stored.
+
+    `may_skip`: none was dropped as a duplicate. Then those in one queue lie side by side, because
+    they were added so, and the first and the last tell the rest.
+    """
+    if count == 1:
+        return (_offset(batch, first),)
+    start, end = batch.place(first), batch.place(first + count - 1)
+    if (
+        may_skip
+        and start is not None
+        and end is not None
+        and start[0] == end[0]
+        and end[1] - start[1] == count - 1
+    ):
+        return range(start[1], end[1] + 1)
+    return [_offset(batch, first + at) for at in range(count)]
+
+
+def _offset(batch: PublishBatch, position: int) -> int:
+    place = batch.place(position)
+    return place[1] if place is not None else -1

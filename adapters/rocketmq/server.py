@@ -1,0 +1,281 @@
+"""The driver: gRPC servers, the clock and tasks around `Service`, and the adapter as a whole.
+
+It decides nothing. One gRPC server a listener, because a route depends on the listener a call came
+in by. gRPC moves messages as bytes here: `Service` parses them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Protocol
+
+import grpc
+import structlog
+
+from adapters.base import AdapterStatistics, Origin
+from adapters.rocketmq.callers import Gate
+from adapters.rocketmq.clients import Clients
+from adapters.rocketmq.environment import Environment, Listener
+from adapters.rocketmq.routes import place_of
+from adapters.rocketmq.service import SERVICE, Service
+from adapters.rocketmq.settings import DRAIN_GRACE_S, RocketmqSettings
+from adapters.rocketmq.stored import ORIGIN
+from adapters.rocketmq.telemetry import Streams
+from adapters.rocketmq.topics import Topics
+from adapters.rocketmq.waiting import NameLocks, Polls, SharedBatches
+from adapters.transport import Tasks
+from auth.mqv2 import MqV2Verifier
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from adapters.base import DeliveryMeter, Rights
+    from auth.directory import Directory
+    from auth.policy import PolicyBook
+    from auth.records import AccessKey
+    from auth.tls import PemPair
+    from kernel.client import Client
+    from kernel.origins import Origins
+    from kernel.ports import Clock
+
+    from .environment import Context
+    from .wire import Place
+
+TICK_S: Final = 1.0
+"""How often leases are looked at that must be renewed: their half time is 30 s."""
+
+_log = structlog.get_logger("weir.rocketmq")
+
+
+@dataclass(frozen=True, slots=True)
+class GrpcListener:
+    """Where one listener binds: port 0 takes a free one. gRPC makes its own TLS, from PEM."""
+
+    name: str
+    host: str
+    port: int
+    tls: PemPair | None = None
+    reuse_port: bool = False
+    """Share the port between worker processes (SO_REUSEPORT)."""
+
+
+class _GrpcServer(Protocol):
+    """What is used of grpc.aio.Server, which has no types."""
+
+    def add_generic_rpc_handlers(self, handlers: Iterable[object], /) -> None:
+        """Serve these calls."""
+
+    def add_insecure_port(self, address: str, /) -> int:
+        """Bind; the port. Raises RuntimeError."""
+
+    def add_secure_port(self, address: str, credentials: object, /) -> int:
+        """Bind for TLS; the port. Raises RuntimeError."""
+
+    async def start(self) -> None:
+        """Take calls."""
+
+    async def stop(self, grace: float | None) -> None:
+        """Take no more calls, and end those there are after so many seconds."""
+
+
+class RocketmqAdapter:
+    """RocketMQ 5 (apache.rocketmq.v2 over gRPC), served. `adapters.base.Adapter`."""
+
+    name = "rocketmq"
+
+    def __init__(
+        self,
+        client: Client,
+        origins: Origins,
+        directory: Directory,
+        policies: PolicyBook,
+        listeners: Iterable[GrpcListener],
+        *,
+        clock: Clock,
+        settings: RocketmqSettings | None = None,
+        meter: DeliveryMeter | None = None,
+    ) -> None:
+        """Made on the event loop that will serve it; nothing is bound before `start`.
+
+        Raises AuthError INVALID_ARGUMENT for a window on signed times that refuses real clients,
+        ValueError for an advertised address that is none.
+        """
+        settings = settings or RocketmqSettings()
+        self._settings = settings
+        self._loop = asyncio.get_running_loop()
+        self._wanted = tuple(listeners)
+        self._advertised = {
+            name: _advertised(name, address) for name, address in settings.advertised.items()
+        }
+        self._tasks = Tasks(self._loop)
+        self._session = client.open_session("rocketmq")
+        self._polls = Polls(client, self._loop, self._tasks, settings.polls_max)
+        self._environment = Environment(
+            client=client,
+            clock=clock,
+            settings=settings,
+            gate=_gate(directory, policies, settings),
+            topics=Topics(client, settings, NameLocks()),
+            publisher=SharedBatches(client, self._session, self._loop),
+            receiver=self._polls,
+            clients=Clients(settings),
+            meter=meter,
+        )
+        self._service = Service(self._environment)
+        self._streams = Streams(self._service, self._tasks)
+        self._servers: dict[str, _GrpcServer] = {}
+        self._addresses: dict[str, tuple[str, int]] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._renewing: asyncio.Task[None] | None = None
+        origins.register(Origin.ROCKETMQ, ORIGIN)
+
+    # --- adapters.base.Adapter --------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Bind every listener. Raises OSError if one cannot be bound; then none is."""
+        try:
+            for listener in self._wanted:
+                await self._open(listener)
+        except OSError:
+            await self._close_servers(None)
+            raise
+        self._timer = self._loop.call_later(TICK_S, self._tick)
+
+    def addresses(self) -> Mapping[str, tuple[str, int]]:
+        """Listener name to the address bound."""
+        return dict(self._addresses)
+
+    async def drain(self) -> None:
+        """Take no new call (GOAWAY), end polls and streams, return when all calls have ended."""
+        closing = self._loop.create_task(self._close_servers(DRAIN_GRACE_S))
+        self._polls.drain()
+        self._streams.drain()
+        await closing
+
+    async def stop(self) -> None:
+        """Close listeners and what calls are left, at once. Idempotent."""
+        if self._timer is not None:
+            self._timer.cancel()
+        await self._close_servers(None)
+        await self._tasks.stop()
+        self._session.close()
+
+    def statistics(self) -> AdapterStatistics:
+        """Figures now. gRPC does not tell its connections: clients heard of stand for them."""
+        environment = self._environment
+        counters = environment.counters
+        figures = {name: getattr(counters, name) for name in counters.__slots__}
+        figures["logins_refused"] = environment.gate.refused
+        figures["leases_not_renewed"] = environment.clients.not_renewed
+        return AdapterStatistics(
+            connections=len(environment.clients),
+            counters=figures,
+            gauges={
+                "polls": len(self._polls),
+                "streams": len(self._streams),
+                "leases_renewed": environment.clients.renewal_count,
+            },
+        )
+
+    # --- Servers ----------------------------------------------------------------------------
+
+    async def _open(self, wanted: GrpcListener) -> None:
+        """Bind and serve one listener."""
+        server: _GrpcServer = grpc.aio.server(options=_options(self._settings, wanted))
+        host = f"[{wanted.host}]" if ":" in wanted.host else wanted.host
+        address = f"{host}:{wanted.port}"
+        try:
+            if wanted.tls is None:
+                port = server.add_insecure_port(address)
+            else:
+                pair = (wanted.tls.private_key, wanted.tls.certificate)
+                port = server.add_secure_port(address, grpc.ssl_server_credentials((pair,)))
+        except RuntimeError as error:
+            raise OSError(f"cannot listen on {address}: {error}") from None
+        listener = Listener(
+            wanted.name, place_of(wanted.host, port), self._advertised.get(wanted.name)
+        )
+        self._serve(server, listener)
+        await server.start()
+        self._servers[wanted.name] = server
+        self._addresses[wanted.name] = (wanted.host, port)
+
+    def _serve(self, server: _GrpcServer, listener: Listener) -> None:
+        """Register every call of the service. Without (de)serialisers gRPC passes bytes."""
+        handlers = {
+            name: grpc.unary_unary_rpc_method_handler(action)
+            for name, action in self._service.unary_calls(listener).items()
+        }
+        handlers |= {
+            name: grpc.unary_stream_rpc_method_handler(action)
+            for name, action in self._service.streaming_calls(listener).items()
+        }
+        streams = self._streams
+
+        async def telemetry(_requests: object, context: Context) -> None:
+            await streams.serve(context)
+
+        handlers["Telemetry"] = grpc.stream_stream_rpc_method_handler(telemetry)
+        generic = grpc.method_handlers_generic_handler(SERVICE, handlers)
+        server.add_generic_rpc_handlers((generic,))
+
+    async def _close_servers(self, grace_s: float | None) -> None:
+        """Close each server: GOAWAY, then wait for its calls, `None`: end them at once."""
+        servers = list(self._servers.values())
+        self._addresses.clear()
+        await asyncio.gather(*(server.stop(grace_s) for server in servers))
+        self._servers.clear()
+
+    # --- Time -------------------------------------------------------------------------------
+
+    def _tick(self) -> None:
+        self._timer = self._loop.call_later(TICK_S, self._tick)
+        if self._renewing is not None and not self._renewing.done():
+            # The disk is slow: what is due stays due.
+            return
+        due = self._environment.clients.tick(self._environment.clock.monotonic_ms())
+        if due:
+            self._renewing = self._tasks.start(self._service.change_leases(due))
+
+
+def _gate(directory: Directory, policies: PolicyBook, settings: RocketmqSettings) -> Gate:
+    def rights_of(key: AccessKey) -> Rights | None:
+        principal = directory.principal_of(key)
+        return policies.access(principal) if principal is not None else None
+
+    verifier = MqV2Verifier(
+        directory.access_key, directory.secret_of, settings.sign_in, settings.sign_in_skew_ms_max
+    )
+    return Gate(
+        verifier,
+        settings.sign_in,
+        directory.access_key,
+        rights_of,
+        settings.namespaces,
+        checks_time=settings.sign_in_skew_ms_max is not None,
+    )
+
+
+def _advertised(name: str, address: str) -> Place:
+    """`host:port` or `[host]:port` as a place. Raises ValueError."""
+    host, _, port = address.rpartition(":")
+    if not host or not port.isascii() or not port.isdigit():
+        message = f"the advertised address of listener {name} is not host:port but {address!r}"
+        raise ValueError(message)
+    return place_of(host.strip("[]"), int(port))
+
+
+def _options(settings: RocketmqSettings, listener: GrpcListener) -> list[tuple[str, int]]:
+    """Options of a gRPC server."""
+    return [
+        ("grpc.max_receive_message_length", settings.request_bytes_max),
+        # What is sent is bounded by what was stored.
+        ("grpc.max_send_message_length", -1),
+        ("grpc.max_connection_idle_ms", settings.idle_timeout_ms),
+        # Without the option two processes may bind one port unseen.
+        ("grpc.so_reuseport", int(listener.reuse_port)),
+        # Clients ping idle connections each 30 s or less; the default takes that for an attack.
+        ("grpc.keepalive_permit_without_calls", 1),
+        ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
+    ]

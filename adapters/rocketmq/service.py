@@ -1,0 +1,275 @@
+"""MessagingService of apache.rocketmq.v2: what each call does, and what becomes of its errors.
+
+    call                              done in
+    QueryRoute, QueryAssignment       routes
+    SendMessage                       sending
+    ReceiveMessage                    receiving
+    AckMessage, ChangeInvisibleDuration, ForwardMessageToDeadLetterQueue      settling
+    Heartbeat, NotifyClientTermination    here and in clients
+    Telemetry                         telemetry
+    all others                        refused here (`REFUSED`)
+
+A call is bytes in and bytes out: requests are parsed here, so that bytes which are none get an
+answer too. No call needs to know its client from before (rocketmq.md 4.9).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import structlog
+
+from kernel.errors import Fault, KernelError
+
+from . import errors, routes, wire
+from .callers import CONFIGURE, CONSUME, INSPECT, PUBLISH
+from .client_settings import Shown
+from .errors import Code, RocketmqError
+from .names import topic_name
+from .receiving import Receives, consuming
+from .sending import send_message
+from .settling import ack_message, change_invisible_duration, forward_to_dead_letters
+from .stubs import (
+    parse_heartbeat,
+    parse_notify_client_termination,
+    parse_query_assignment,
+    parse_query_route,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+    from .callers import Caller
+    from .clients import Extension
+    from .environment import Context, Environment, Listener
+    from .stubs import Endpoints, Settings, Subscription
+    from .topics import Topic
+    from .wire import Place
+
+    Unary = Callable[[bytes, Context], Awaitable[bytes]]
+    Streaming = Callable[[bytes, Context], Awaitable[None]]
+
+SERVICE: Final = "apache.rocketmq.v2.MessagingService"
+
+CLIENT_TYPE_MAX: Final = 6
+"""The last of `enum ClientType`."""
+
+REFUSED: Final[Mapping[str, str]] = {
+    "EndTransaction": "transactions are not served",
+    "RecallMessage": "a message that was sent cannot be recalled",
+    "PullMessage": "messages are received, not pulled: use ReceiveMessage",
+    "UpdateOffset": "consumer groups have no offset to set: use ReceiveMessage and AckMessage",
+    "GetOffset": "consumer groups have no one offset: use ReceiveMessage and AckMessage",
+    "QueryOffset": "offsets cannot be looked up",
+    "SyncLiteSubscription": "lite topics are not served",
+}
+"""Calls that are not served, and what their client is told with UNSUPPORTED."""
+
+_STREAMING_REFUSED: Final = frozenset({"PullMessage"})
+
+_log = structlog.get_logger("weir.rocketmq")
+
+
+class Service:
+    """The calls of one adapter."""
+
+    def __init__(self, environment: Environment) -> None:
+        self.environment = environment
+        self._receives = Receives(environment)
+
+    def unary_calls(self, listener: Listener) -> dict[str, Unary]:
+        """Name to action, of every call with one answer. No action raises."""
+        environment = self.environment
+
+        async def query_route(data: bytes, context: Context) -> bytes:
+            return await self._query_route(data, context, listener)
+
+        async def query_assignment(data: bytes, context: Context) -> bytes:
+            return await self._query_assignment(data, context, listener)
+
+        async def send(data: bytes, context: Context) -> bytes:
+            return await send_message(environment, data, context)
+
+        async def ack(data: bytes, context: Context) -> bytes:
+            return await ack_message(environment, data, context)
+
+        async def change(data: bytes, context: Context) -> bytes:
+            return await change_invisible_duration(environment, data, context)
+
+        async def forward(data: bytes, context: Context) -> bytes:
+            return await forward_to_dead_letters(environment, data, context)
+
+        served: dict[str, Unary] = {
+            "QueryRoute": query_route,
+            "QueryAssignment": query_assignment,
+            "Heartbeat": self._heartbeat,
+            "SendMessage": send,
+            "AckMessage": ack,
+            "ChangeInvisibleDuration": change,
+            "ForwardMessageToDeadLetterQueue": forward,
+            "NotifyClientTermination": self._notify_client_termination,
+        }
+        served |= {name: self._refuse(name) for name in REFUSED if name not in _STREAMING_REFUSED}
+        return {name: self._answering(name, action) for name, action in served.items()}
+
+    def streaming_calls(self, listener: Listener) -> dict[str, Streaming]:
+        """Name to action, of every call whose answer is a stream. No action raises, unless the
+        client has gone.
+        """
+        host, port = listener.bound.addresses[0]
+        store_host = f"{host}:{port}"
+
+        async def receive(data: bytes, context: Context) -> None:
+            try:
+                await self._receives.receive(data, context, store_host)
+            except (RocketmqError, KernelError) as error:
+                await context.write(self._refusal(error))
+            except Exception:  # noqa: BLE001 - a bug: logged, and an answer instead of a hang-up
+                await context.write(self._failure("ReceiveMessage"))
+
+        served: dict[str, Streaming] = {"ReceiveMessage": receive}
+        for name in _STREAMING_REFUSED:
+            served[name] = self._refuse_stream(name)
+        return served
+
+    # --- Errors -----------------------------------------------------------------------------
+
+    def _answering(self, name: str, action: Unary) -> Unary:
+        """The action with its errors as answers."""
+
+        async def call(data: bytes, context: Context) -> bytes:
+            try:
+                return await action(data, context)
+            except (RocketmqError, KernelError) as error:
+                return self._refusal(error)
+            except Exception:  # noqa: BLE001 - a bug: logged, and an answer instead of a hang-up
+                return self._failure(name)
+
+        return call
+
+    def _refusal(self, error: RocketmqError | KernelError) -> bytes:
+        self.environment.counters.calls_refused += 1
+        if isinstance(error, KernelError):
+            if error.code.fault is Fault.SERVER:
+                _log.warning("call not served", code=error.code.name, reason=error.message)
+            error = errors.from_kernel(error)
+        return wire.refusal(error)
+
+    def _failure(self, name: str) -> bytes:
+        self.environment.counters.calls_failed += 1
+        _log.exception("internal error", call=name)
+        return wire.status(Code.INTERNAL_SERVER_ERROR, "an error of the server; it was logged")
+
+    def _refuse(self, name: str) -> Unary:
+        async def call(_data: bytes, context: Context) -> bytes:
+            self.environment.admit(context)
+            raise RocketmqError(Code.UNSUPPORTED, REFUSED[name])
+
+        return call
+
+    def _refuse_stream(self, name: str) -> Streaming:
+        refuse = self._answering(name, self._refuse(name))
+
+        async def call(data: bytes, context: Context) -> None:
+            await context.write(await refuse(data, context))
+
+        return call
+
+    # --- Routes -----------------------------------------------------------------------------
+
+    async def _query_route(self, data: bytes, context: Context, listener: Listener) -> bytes:
+        environment = self.environment
+        settings, topics = environment.settings, environment.topics
+        caller = environment.admit(context)
+        request = parse_query_route(data)
+        tenant, name = caller.tenant_of(request.topic)
+        kernel_name = topic_name(name.name, settings)
+        allows = caller.rights.allows
+        may_look = any(allows(right, kernel_name) for right in (INSPECT, PUBLISH, CONSUME))
+        caller.check(may_look, f"inspect topic {name.name}")
+        place = _place(caller, request.endpoints, listener)
+        if settings.auto_create_topic and allows(CONFIGURE, kernel_name):
+            topic = await topics.find_or_make(tenant, kernel_name)
+        else:
+            topic = await topics.find(tenant, kernel_name)
+        return routes.route(topic, name, settings.broker_name, place)
+
+    async def _query_assignment(self, data: bytes, context: Context, listener: Listener) -> bytes:
+        environment = self.environment
+        caller = environment.admit(context)
+        request = parse_query_assignment(data)
+        place = _place(caller, request.endpoints, listener)
+        at = await consuming(environment, caller, request.topic, request.group)
+        # Here, because it is the first that is heard of a push consumer: from now on it misses
+        # nothing of a stream.
+        topic = await environment.topics.with_group(at.topic, at.group)
+        is_ordered = topic.info.groups[at.group].ordered
+        broker = environment.settings.broker_name
+        return routes.assignment(topic, at.name, broker, place, fifo=is_ordered)
+
+    # --- Clients ----------------------------------------------------------------------------
+
+    async def _heartbeat(self, data: bytes, context: Context) -> bytes:
+        environment = self.environment
+        caller = environment.admit(context)
+        request = parse_heartbeat(data)
+        if not 0 < request.client_type <= CLIENT_TYPE_MAX:
+            text = f"there is no client type {request.client_type}"
+            raise RocketmqError(Code.UNRECOGNIZED_CLIENT_TYPE, text)
+        key = (caller.tenant, caller.client_id)
+        environment.clients.heard_of(key, environment.clock.monotonic_ms())
+        return wire.OK
+
+    async def _notify_client_termination(self, data: bytes, context: Context) -> bytes:
+        environment = self.environment
+        caller = environment.admit(context)
+        parse_notify_client_termination(data)
+        ended = environment.clients.ended((caller.tenant, caller.client_id))
+        await self.change_leases(ended)
+        return wire.OK
+
+    async def change_leases(self, calls: Sequence[Extension]) -> None:
+        """Change leases that are renewed; those that are over are renewed no more."""
+        environment = self.environment
+        for call in calls:
+            try:
+                results = await environment.client.settle_leases(
+                    call.topic, call.group, call.changes
+                )
+            except KernelError as error:
+                _log.warning("leases not changed", topic=call.topic.name, reason=error.message)
+                continue
+            for renewal, failure in zip(call.renewals, results, strict=True):
+                if failure is not None:
+                    environment.clients.settled(renewal.token)
+
+    async def shown_to(self, caller: Caller, wanted: Settings) -> Shown:
+        """What settings of a client are to be answered with. What its settings name wrongly it
+        hears when it calls for it, not here: it would wait for the answer for ever.
+        """
+        settings = self.environment.settings
+        is_fifo, attempts_max = False, settings.attempts_max
+        for topic, group in await self._subscribed(caller, wanted.subscription):
+            options = topic.info.groups.get(group)
+            is_fifo = is_fifo or (options.ordered if options is not None else topic.is_fifo)
+            if options is not None and options.attempts_max is not None:
+                attempts_max = options.attempts_max
+        return Shown(is_node=caller.is_node, is_fifo=is_fifo, attempts_max=attempts_max)
+
+    async def _subscribed(
+        self, caller: Caller, subscription: Subscription
+    ) -> list[tuple[Topic, str]]:
+        """The topics of a subscription that exist and may be consumed, each with its group."""
+        environment = self.environment
+        found: list[tuple[Topic, str]] = []
+        for entry in subscription.subscriptions:
+            try:
+                at = await consuming(environment, caller, entry.topic, subscription.group)
+            except RocketmqError:
+                continue
+            found.append((at.topic, at.group))
+        return found
+
+
+def _place(caller: Caller, endpoints: Endpoints, listener: Listener) -> Place:
+    return routes.place_seen(endpoints, listener.advertised, listener.bound, is_node=caller.is_node)

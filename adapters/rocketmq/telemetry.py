@@ -1,0 +1,147 @@
+"""Telemetry: the stream on which client and server tell each other what they want.
+
+Clients send their settings and get them back completed (`client_settings`). What is to be sent
+waits in a bounded queue and is written by a task of its own, with a limit on the time: the Python
+client stops to read after its first settings (rocketmq.md 4.8), and nobody else may wait for it. A
+stream whose client reads nothing is ended; clients open a new one.
+
+A stream also shows that its client lives. It is ended when the adapter drains, because clients
+take that for the sign to connect anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import structlog
+
+from kernel.errors import KernelError
+
+from . import client_settings, wire
+from .errors import RocketmqError, from_kernel
+from .settings import TELEMETRY_QUEUE_MAX, TELEMETRY_WRITE_TIMEOUT_S
+from .stubs import parse_telemetry_command
+
+if TYPE_CHECKING:
+    from adapters.transport import Tasks
+
+    from .callers import Caller
+    from .environment import Context
+    from .service import Service
+
+_log = structlog.get_logger("weir.rocketmq")
+
+
+class Stream:
+    """One open stream."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._commands: asyncio.Queue[bytes] = asyncio.Queue(TELEMETRY_QUEUE_MAX)
+        self.ended = asyncio.Event()
+        self.was_cut = False
+        """Whether it was ended because the client did not read."""
+
+    def push(self, command: bytes) -> bool:
+        """Send a command when its turn comes (never waits); False: the stream is being ended."""
+        if self.ended.is_set():
+            return False
+        try:
+            self._commands.put_nowait(command)
+        except asyncio.QueueFull:
+            self._cut()
+            return False
+        return True
+
+    async def write(self) -> None:
+        """Write what is pushed, until the stream ends."""
+        try:
+            while True:
+                command = await self._commands.get()
+                async with asyncio.timeout(TELEMETRY_WRITE_TIMEOUT_S):
+                    await self._context.write(command)
+        except TimeoutError:
+            self._cut()
+        except Exception as error:  # noqa: BLE001 - gRPC's own: the connection is gone
+            _log.debug("telemetry stream lost", error=str(error))
+            self.ended.set()
+
+    def _cut(self) -> None:
+        self.was_cut = True
+        self.ended.set()
+
+
+class Streams:
+    """All streams of one adapter."""
+
+    def __init__(self, service: Service, tasks: Tasks) -> None:
+        self._service = service
+        self._tasks = tasks
+        self._open: set[Stream] = set()
+        self._is_draining = False
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def drain(self) -> None:
+        """End every stream; later ones end at once."""
+        self._is_draining = True
+        for stream in self._open:
+            stream.ended.set()
+
+    async def serve(self, context: Context) -> None:
+        """One stream, until either side ends it."""
+        environment = self._service.environment
+        try:
+            caller = environment.admit(context)
+        except RocketmqError as error:
+            environment.counters.calls_refused += 1
+            await context.write(wire.refusal(error))
+            return
+        stream = Stream(context)
+        if self._is_draining:
+            return
+        environment.counters.streams += 1
+        self._open.add(stream)
+        key = (caller.tenant, caller.client_id)
+        client = environment.clients.heard_of(key, environment.clock.monotonic_ms())
+        client.streams += 1
+        work = (
+            self._tasks.start(self._read(caller, context, stream)),
+            self._tasks.start(stream.write()),
+        )
+        try:
+            await stream.ended.wait()
+        finally:
+            for task in work:
+                task.cancel()
+            client.streams -= 1
+            client.seen_ms = environment.clock.monotonic_ms()
+            self._open.discard(stream)
+            environment.counters.streams_cut += stream.was_cut
+        _log.info("telemetry stream ended", client=caller.client_id, cut=stream.was_cut)
+
+    async def _read(self, caller: Caller, context: Context, stream: Stream) -> None:
+        """Answer what the client sends, until it ends its side."""
+        try:
+            while isinstance(data := await context.read(), bytes):
+                if not stream.push(await self._answer(caller, data)):
+                    return
+        except Exception as error:  # noqa: BLE001 - gRPC's own, or a bug: the stream ends
+            _log.debug("telemetry stream failed", client=caller.client_id, error=str(error))
+        finally:
+            stream.ended.set()
+
+    async def _answer(self, caller: Caller, data: bytes) -> bytes:
+        try:
+            command = parse_telemetry_command(data)
+            if not command.HasField("settings"):
+                # An answer to a command that the server never gives.
+                return wire.OK
+            shown = await self._service.shown_to(caller, command.settings)
+            return client_settings.answer_to(command, self._service.environment.settings, shown)
+        except RocketmqError as error:
+            return wire.refusal(error)
+        except KernelError as error:
+            return wire.refusal(from_kernel(error))

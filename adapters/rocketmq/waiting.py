@@ -1,0 +1,151 @@
+"""What waits, for the calls: sends, polls, locks.
+
+* `SharedBatches`: the sends of one turn of the event loop share kernel batches; each waits for its
+  own future, which the one completion of the batch resolves.
+* `Polls`: a receive ends by a message, by its time, by its client's going, or by `drain`.
+* `NameLocks`: one change of a topic's definition at a time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, cast
+from weakref import WeakValueDictionary
+
+from kernel.client import LeaseChange, LeaseVerb, Received
+from kernel.errors import KernelError
+
+from .errors import Code, RocketmqError
+from .settings import PUBLISH_BYTES_MAX, PUBLISH_MESSAGES_MAX
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Sequence
+
+    from adapters.transport import Tasks
+    from kernel.client import Client, PublishBatch, ReceiveSpec, Session
+
+_NOTHING = Received(None, None, (), 0)
+
+
+class SharedBatches:
+    """Open batches, and the sink of them (`kernel.client.PublishSink`)."""
+
+    def __init__(self, client: Client, session: Session, loop: asyncio.AbstractEventLoop) -> None:
+        self._client = client
+        self._session = session
+        self._loop = loop
+        self._open: PublishBatch | None = None
+
+    def batch(self) -> PublishBatch:
+        """The batch that is open now: add to it at once, without awaiting in between."""
+        batch = self._open
+        if batch is None:
+            batch = self._open = self._client.batch(self._session, self)
+            batch.tag = []
+            self._loop.call_soon(self._submit)
+        return batch
+
+    def stored(self, batch: PublishBatch) -> asyncio.Future[None]:
+        """Done once the batch has completed; call it right after the last `add`."""
+        done: asyncio.Future[None] = self._loop.create_future()
+        cast("list[asyncio.Future[None]]", batch.tag).append(done)
+        if batch.size_bytes >= PUBLISH_BYTES_MAX or batch.count >= PUBLISH_MESSAGES_MAX:
+            self._submit()
+        return done
+
+    def _submit(self) -> None:
+        batch, self._open = self._open, None
+        if batch is not None:
+            self._client.submit(batch)
+
+    def published(self, batch: PublishBatch) -> None:
+        """The kernel has stored, or refused, every message."""
+        for done in cast("list[asyncio.Future[None]]", batch.tag):
+            if not done.done():
+                done.set_result(None)
+
+
+class Polls:
+    """Receives, of which some wait."""
+
+    def __init__(
+        self, client: Client, loop: asyncio.AbstractEventLoop, tasks: Tasks, polls_max: int
+    ) -> None:
+        self._client = client
+        self._loop = loop
+        self._tasks = tasks
+        self._polls_max = polls_max
+        self._waiting: set[asyncio.Task[Received]] = set()
+        self._is_draining = False
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    async def receive(self, spec: ReceiveSpec) -> Received:
+        """As `Client.receive`, but ends with nothing on `drain`; cancelling it cancels the poll.
+
+        Raises KernelError, and RocketmqError TOO_MANY_REQUESTS if too many wait.
+        """
+        if self._is_draining:
+            return _NOTHING
+        if len(self._waiting) >= self._polls_max:
+            message = f"{self._polls_max} receives wait already (polls_max)"
+            raise RocketmqError(Code.TOO_MANY_REQUESTS, message)
+        pull = self._loop.create_task(self._client.receive(spec))
+        self._waiting.add(pull)
+        try:
+            return await pull
+        except asyncio.CancelledError:
+            if pull.cancelled() and not _is_cancelling():
+                # By `drain`, which is alone in cancelling a pull and not its call.
+                return _NOTHING
+            if pull.done() and not pull.cancelled() and pull.exception() is None:
+                # They came at the moment the client went.
+                self.give_back(spec, pull.result().tokens, LeaseVerb.RETURN, 0)
+            raise
+        finally:
+            self._waiting.discard(pull)
+
+    def give_back(
+        self, spec: ReceiveSpec, tokens: Sequence[bytes], verb: LeaseVerb, delay_ms: int
+    ) -> None:
+        """Make leased messages ready again, without anyone waiting for it."""
+        if tokens:
+            changes = [LeaseChange(token, verb, delay_ms) for token in tokens]
+            self._tasks.start(self._settle(spec, changes))
+
+    async def _settle(self, spec: ReceiveSpec, changes: Sequence[LeaseChange]) -> None:
+        try:
+            await self._client.settle_leases(spec.topic, spec.group, changes)
+        except KernelError:
+            # The topic is gone, or nothing can be stored: the leases run out by themselves.
+            return
+
+    def drain(self) -> None:
+        """End every poll with what it has, which is nothing; later ones do not wait."""
+        self._is_draining = True
+        for pull in tuple(self._waiting):
+            pull.cancel()
+
+
+def _is_cancelling() -> bool:
+    """Whether it is the running task that was cancelled, not something it awaits."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
+class NameLocks:
+    """`topics.Locks`: a lock lives as long as somebody holds it or waits for it."""
+
+    def __init__(self) -> None:
+        self._locks: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
+
+    @asynccontextmanager
+    async def of(self, tenant: str, name: str) -> AsyncIterator[None]:
+        """Held within the block."""
+        lock = self._locks.get((tenant, name))
+        if lock is None:
+            lock = self._locks[tenant, name] = asyncio.Lock()
+        async with lock:
+            yield

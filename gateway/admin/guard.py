@@ -1,0 +1,118 @@
+"""Who may reach the admin side: the name it is called by, and the token or login it is shown.
+
+- The Host header must be an address, `localhost` or a name of this listener. A page in somebody's
+  browser can point a name of its own at this machine, but never an address or `localhost`.
+- /livez and /readyz are open; /metrics is open on loopback. All else asks for
+  `Authorization: Bearer TOKEN` (DATA/admin.token) or the Basic login of a user whose policies
+  allow `administer node:admin`.
+
+Paths are matched as they were sent, percent-encoded, so that a name may hold a slash.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import ipaddress
+from typing import TYPE_CHECKING
+
+from starlette.requests import Request
+
+from auth.development import is_loopback
+from auth.errors import AuthCode, AuthError
+from auth.rules import Action, Kind, permission
+from gateway.admin.errors import answer_to, error_answer
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Receive, Scope, Send
+
+    from auth.tokens import AdminToken
+    from gateway.config_schema import Listener
+    from gateway.identity import Identity
+
+OPEN_PATHS = frozenset({"/livez", "/readyz"})
+METRICS_PATH = "/metrics"
+
+ADMINISTER = permission(Action.ADMINISTER, Kind.NODE)
+RESOURCE = "admin"
+"""The node resource that stands for the admin API."""
+
+
+class Guard:
+    """ASGI middleware."""
+
+    def __init__(
+        self, app: ASGIApp, listener: Listener, token: AdminToken, identity: Identity
+    ) -> None:
+        self._app = app
+        self._names = {"localhost", listener.host.lower()}
+        if listener.advertised is not None:
+            self._names.add(_host_of(listener.advertised.lower()))
+        self._open = OPEN_PATHS | ({METRICS_PATH} if is_loopback(listener.host) else set())
+        self._token = token
+        self._identity = identity
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer what is refused, hand on the rest."""
+        if scope["type"] != "http":
+            return
+        scope["path"] = scope["raw_path"].decode("ascii", "replace")
+        request = Request(scope)
+        host = request.headers.get("host", "")
+        if not self._is_ours(host):
+            answer = error_answer(400, "wrong_host", f"this server is not called {host!r}")
+            await answer(scope, receive, send)
+            return
+        if scope["path"] not in self._open:
+            try:
+                await self._check(request)
+            except AuthError as error:
+                await answer_to(error)(scope, receive, send)
+                return
+        await self._app(scope, receive, send)
+
+    def _is_ours(self, host: str) -> bool:
+        name = _host_of(host.lower())
+        if name in self._names:
+            return True
+        try:
+            ipaddress.ip_address(name)
+        except ValueError:
+            return False
+        return True
+
+    async def _check(self, request: Request) -> None:
+        """Raise AuthError unless the caller may administer."""
+        scheme, _, shown = request.headers.get("authorization", "").partition(" ")
+        if scheme.lower() == "bearer" and self._token.matches(shown.strip().encode()):
+            return
+        if scheme.lower() == "basic":
+            login, password = _basic(shown)
+            client = request.client
+            access = await self._identity.sign_in(login, password, client.host if client else "?")
+            if access.allows(ADMINISTER, RESOURCE):
+                return
+        raise AuthError(
+            AuthCode.BAD_CREDENTIALS,
+            "the admin API asks for the token in DATA/admin.token, or an administrator's login",
+        )
+
+
+def _host_of(header: str) -> str:
+    """The host of a Host header, without port and brackets."""
+    if header.startswith("["):
+        return header[1:].partition("]")[0]
+    return header.partition(":")[0]
+
+
+def _basic(shown: str) -> tuple[str, bytes]:
+    """Login and password of Basic credentials (RFC 7617): the first colon parts them, so that only
+    users of the tenant `default` can spell theirs. Raises AuthError BAD_CREDENTIALS.
+    """
+    try:
+        login, colon, password = base64.b64decode(shown, validate=True).partition(b":")
+        if colon:
+            return login.decode(), password
+    except (binascii.Error, UnicodeDecodeError):
+        pass
+    raise AuthError(AuthCode.BAD_CREDENTIALS, "the Basic credentials cannot be read")

@@ -1,0 +1,199 @@
+"""Topics and groups as the admin API says them: what may be asked, what is shown.
+
+Times are milliseconds, sizes bytes; null means "no limit". A field left out of a change stays.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import msgspec
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from adapters.rocketmq.topic_types import DECLARATION, TOPIC_TYPES, declared
+from kernel.errors import Code, KernelError
+from kernel.model import (
+    DEFAULT_GROUP,
+    DeadLetter,
+    GroupOptions,
+    Overflow,
+    Start,
+    TopicInfo,
+    TopicKind,
+    TopicOptions,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+WORK = "work"
+"""The type of a topic that is kept for its groups; the others are streams (DESIGN.md 3)."""
+
+STREAM_QUEUES = 8
+STREAM_RETENTION_MS = 72 * 3_600_000
+"""What a stream has unless its creator says otherwise (DESIGN.md 3)."""
+
+RESERVED_PREFIXES = ("__", "amq.", "weir.", "$", "%")
+"""Beginnings of names that only the server gives."""
+
+Positive = Annotated[int, Meta(ge=1, le=2**62)]
+Milliseconds = Annotated[int, Meta(ge=0, le=2**53)]
+TopicType = Literal["normal", "fifo", "delay", "transaction", "work"]
+
+
+class TopicFields(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Settings of a topic that may change while it lives."""
+
+    message_ttl_ms: Milliseconds | UnsetType | None = UNSET
+    message_bytes_max: Annotated[int, Meta(ge=1, le=16 * 1024 * 1024)] | UnsetType = UNSET
+    messages_max: Positive | UnsetType | None = UNSET
+    overflow: Overflow | UnsetType = UNSET
+    retention_ms: Positive | UnsetType | None = UNSET
+    deduplication_ms: Positive | UnsetType | None = UNSET
+    unused_expiry_ms: Positive | UnsetType | None = UNSET
+
+
+class TopicNew(TopicFields, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A topic to be created. A stream has 8 queues unless told otherwise, a work topic 1."""
+
+    name: str
+    type: TopicType = "normal"
+    queues: Annotated[int, Meta(ge=1, le=256)] | UnsetType = UNSET
+    priority_max: Annotated[int, Meta(ge=0, le=255)] | UnsetType = UNSET
+
+
+class GroupFields(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Settings of a consumer group that may change while it lives."""
+
+    ordered: bool | UnsetType = UNSET
+    attempts_max: Positive | UnsetType | None = UNSET
+    dead_letter: DeadLetter | UnsetType | None = UNSET
+    lease_ms: Annotated[int, Meta(ge=1, le=43_200_000)] | UnsetType = UNSET
+    in_flight_max: Annotated[int, Meta(ge=1, le=1_000_000)] | UnsetType = UNSET
+    single_active_consumer: bool | UnsetType = UNSET
+
+
+class GroupNew(GroupFields, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A group to be created on a topic."""
+
+    name: str
+    start: Start | UnsetType = UNSET
+    """Where it begins: `earliest` on a work topic and `latest` on a stream, unless told."""
+
+
+class GroupShown(Struct, frozen=True, kw_only=True):
+    """A group with its figures of now."""
+
+    topic: str
+    name: str
+    ready: int
+    leased: int
+    delayed: int
+    oldest_age_ms: int | None
+    consumers: int
+    options: GroupOptions
+
+
+class QueueShown(Struct, frozen=True, kw_only=True):
+    """One queue: `messages` are those between its first and its next offset."""
+
+    number: int
+    raft_group: int
+    first_offset: int
+    next_offset: int
+
+
+class TopicShown(Struct, frozen=True, kw_only=True):
+    """A topic in a listing. `ready` is that of the group that is furthest behind."""
+
+    name: str
+    type: str
+    durable: bool
+    queues: int
+    groups: int
+    ready: int
+    leased: int
+
+
+class TopicDetails(Struct, frozen=True, kw_only=True):
+    """A topic by itself."""
+
+    name: str
+    type: str
+    version: int
+    hidden: bool
+    options: dict[str, Any]
+    declared_by: list[str]
+    queues: list[QueueShown]
+    groups: list[GroupShown]
+
+
+def type_of(topic: TopicInfo) -> str:
+    """The type as `weir topic create` spells it; a stream without one is `normal`."""
+    if topic.options.kind is TopicKind.WORK:
+        return WORK
+    word = topic.options.declarations.get(DECLARATION, b"").decode("ascii", "replace")
+    return word if word in TOPIC_TYPES else "normal"
+
+
+def options_shown(options: TopicOptions) -> dict[str, Any]:
+    """A topic's settings without what is opaque or shown elsewhere."""
+    shown: dict[str, Any] = msgspec.to_builtins(options, builtin_types=(bytes,))
+    for name in ("declarations", "queues", "hidden", "owner"):
+        del shown[name]
+    return shown
+
+
+def new_topic(asked: TopicNew) -> tuple[TopicOptions, Mapping[str, GroupOptions]]:
+    """Options and groups of a topic to be created. Raises KernelError INVALID_ARGUMENT."""
+    check_new_name("topic", asked.name)
+    if asked.type == WORK:
+        return changed(TopicOptions(queues=_or(asked.queues, 1)), asked), {
+            DEFAULT_GROUP: GroupOptions()
+        }
+    options = TopicOptions(
+        kind=TopicKind.STREAM,
+        queues=_or(asked.queues, STREAM_QUEUES),
+        retention_ms=STREAM_RETENTION_MS,
+    )
+    return declared(changed(options, asked), asked.type), {}
+
+
+def changed(options: TopicOptions, asked: TopicFields) -> TopicOptions:
+    """Options with the fields asked for."""
+    return msgspec.structs.replace(options, **_given(asked, ("name", "type", "queues")))
+
+
+def new_group(asked: GroupNew, topic: TopicInfo) -> GroupOptions:
+    """Options of a group to be created. Raises KernelError INVALID_ARGUMENT."""
+    check_new_name("group", asked.name)
+    is_stream = topic.options.kind is TopicKind.STREAM
+    options = GroupOptions(
+        start=Start.LATEST if is_stream else Start.EARLIEST, ordered=type_of(topic) == "fifo"
+    )
+    return changed_group(options, asked)
+
+
+def changed_group(options: GroupOptions, asked: GroupFields) -> GroupOptions:
+    """Options with the fields asked for."""
+    return msgspec.structs.replace(options, **_given(asked, ("name",)))
+
+
+def check_new_name(what: str, name: str) -> None:
+    """Raise KernelError INVALID_ARGUMENT if only the server may give a thing this name."""
+    for prefix in RESERVED_PREFIXES:
+        if name.startswith(prefix):
+            message = f"the name of a {what} may not begin with {prefix}: that is reserved"
+            raise KernelError(Code.INVALID_ARGUMENT, message)
+    if not name.isprintable():
+        raise KernelError(Code.INVALID_ARGUMENT, f"the name of a {what} must be printable")
+
+
+def _or(value: int | UnsetType, default: int) -> int:
+    return default if isinstance(value, UnsetType) else value
+
+
+def _given(asked: Struct, besides: tuple[str, ...]) -> dict[str, Any]:
+    """The fields that were given, by name."""
+    fields = ((name, getattr(asked, name)) for name in asked.__struct_fields__)
+    return {name: value for name, value in fields if value is not UNSET and name not in besides}

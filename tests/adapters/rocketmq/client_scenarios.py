@@ -1,0 +1,273 @@
+"""What rocketmq-python-client does against a broker: a program, run by test_real_client.
+
+    python client_scenarios.py SCENARIO ADDRESS
+
+prints one line of JSON, what the scenario returned. It runs in a process of its own because the
+client keeps threads and an event loop for ever, and writes its log into the home directory.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+import time
+
+from rocketmq import (
+    ClientConfiguration,
+    ConsumeResult,
+    Credentials,
+    FilterExpression,
+    Message,
+    MessageListener,
+    Producer,
+    PushConsumer,
+    SimpleConsumer,
+)
+
+
+def configuration(address: str, secret: str = "weir-secret") -> ClientConfiguration:
+    return ClientConfiguration(address, Credentials("weir", secret), request_timeout=3)
+
+
+def made(topic: str, body: bytes, **fields: object) -> Message:
+    message = Message()
+    message.topic = topic
+    message.body = body
+    for name, value in fields.items():
+        setattr(message, name, value)
+    return message
+
+
+def producer(address: str, *topics: str, **options: object) -> Producer:
+    client = Producer(configuration(address), topics or None, **options)
+    client.startup()
+    return client
+
+
+def consumer(address: str, topic: str, group: str, expression: str = "*", **options: object):
+    client = SimpleConsumer(
+        configuration(address),
+        group,
+        {topic: FilterExpression(expression)},
+        await_duration=options.pop("await_duration", 3),
+        **options,
+    )
+    client.startup()
+    return client
+
+
+def drain(client: SimpleConsumer, count: int, *, ack: bool = True) -> list[Message]:
+    """Receive until so many messages have come, or nothing comes any more."""
+    found: list[Message] = []
+    while len(found) < count:
+        some = client.receive(32, 10)
+        if not some:
+            break
+        found += some
+        if ack:
+            for message in some:
+                client.ack(message)
+    return found
+
+
+def simple(address: str) -> object:
+    """Send with everything a message can have, receive, ack, find nothing more."""
+    sender = producer(address, "simple")
+    reader = consumer(address, "simple", "simple-group")
+    message = made("simple", "grüße\0".encode(), tag="blue", keys="k1")
+    message.add_property("color", "blau")
+    receipt = sender.send(message)
+    (got,) = drain(reader, 1)
+    started = time.monotonic()
+    nothing = reader.receive(32, 10)
+    return {
+        "sent_id": receipt.message_id,
+        "id": got.message_id,
+        "body": got.body.decode(),
+        "tag": got.tag,
+        "keys": sorted(got.keys),
+        "properties": got.properties,
+        "attempt": got.delivery_attempt,
+        "corrupted": got.corrupted,
+        "born_host": bool(got.born_host),
+        "nothing": nothing,
+        "waited_s": time.monotonic() - started,
+    }
+
+
+def no_wait(address: str) -> object:
+    """A consumer that waits 0 s sends no polling time: the call must still end by itself."""
+    reader = consumer(address, "empty", "no-wait-group", await_duration=0)
+    started = time.monotonic()
+    return {"got": reader.receive(1, 10), "waited_s": time.monotonic() - started}
+
+
+def fifo(address: str) -> object:
+    """Messages of two groups, each in its order, while the other group is held up."""
+    sender = producer(address, "fifo")
+    for number in range(6):
+        sender.send(made("fifo", b"%d" % number, message_group=f"g{number % 2}"))
+    reader = consumer(address, "fifo", "fifo-group")
+    found = drain(reader, 6)
+    orders: dict[str, list[str]] = {}
+    for message in found:
+        orders.setdefault(message.message_group, []).append(message.body.decode())
+    return orders
+
+
+def delay(address: str) -> object:
+    """Two seconds ahead: not before, and not much later."""
+    sender = producer(address, "delay")
+    due_s = int(time.time()) + 2
+    sender.send(made("delay", b"later", delivery_timestamp=due_s))
+    reader = consumer(address, "delay", "delay-group", await_duration=5)
+    (got,) = drain(reader, 1)
+    return {"late_s": time.time() - due_s, "stamp": got.delivery_timestamp, "due": due_s}
+
+
+def redelivery(address: str) -> object:
+    """An invisible time that is changed, and one that runs out."""
+    sender = producer(address, "redelivery")
+    sender.send(made("redelivery", b"again"))
+    reader = consumer(address, "redelivery", "redelivery-group")
+    (first,) = reader.receive(1, 10)
+    reader.change_invisible_duration(first, 1)
+    (second,) = reader.receive(1, 10)
+    reader.change_invisible_duration(second, 0)
+    (third,) = reader.receive(1, 10)
+    reader.ack(third)
+    try:
+        reader.ack(first)
+        stale = "acked"
+    except Exception as error:  # noqa: BLE001 - told to the test
+        stale = type(error).__name__
+    return {
+        "attempts": [each.delivery_attempt for each in (first, second, third)],
+        "stale": stale,
+    }
+
+
+def errors(address: str) -> object:
+    """What an application sees of refusals."""
+
+    def attempt(action) -> object:
+        try:
+            return action()
+        except Exception as error:  # noqa: BLE001 - told to the test
+            return [type(error).__name__, str(error)]
+
+    sender = producer(address)
+    stranger = Producer(configuration(address, "wrong"), None)
+    stranger.startup()
+    return {
+        "unknown": attempt(lambda: sender.send(made("nowhere", b"x"))),
+        "type": attempt(lambda: sender.send(made("simple", b"x", message_group="g"))),
+        "secret": attempt(lambda: stranger.send(made("simple", b"x"))),
+    }
+
+
+class Listener(MessageListener):
+    """Fails each body that begins with `!` as often as `failures` says, and notes all."""
+
+    def __init__(self, wanted: int, failures: int) -> None:
+        self.seen: list[tuple[str, int]] = []
+        self.done = threading.Event()
+        self._wanted = wanted
+        self._failures = failures
+        self._lock = threading.Lock()
+
+    def consume(self, message: Message) -> ConsumeResult:
+        with self._lock:
+            body = message.body.decode()
+            before = sum(1 for each, _ in self.seen if each == body)
+            self.seen.append((body, message.delivery_attempt))
+            if len(self.seen) >= self._wanted:
+                self.done.set()
+        fails = body.startswith("!") and before < self._failures
+        return ConsumeResult.FAILURE if fails else ConsumeResult.SUCCESS
+
+
+def push(address: str) -> object:
+    """A push consumer: messages come by themselves, a failed one comes again."""
+    listener = Listener(wanted=5, failures=1)
+    pushed = PushConsumer(
+        configuration(address), "push-group", listener, {"push": FilterExpression("*")}
+    )
+    pushed.startup()
+    time.sleep(1.5)
+    sender = producer(address, "push")
+    for body in (b"a", b"b", b"!c", b"d"):
+        sender.send(made("push", body))
+    listener.done.wait(15)
+    pushed.shutdown()
+    return {"seen": sorted(listener.seen)}
+
+
+def push_fifo(address: str) -> object:
+    """A push consumer in order: it tries again itself, then gives the message up."""
+    listener = Listener(wanted=5, failures=9)
+    pushed = PushConsumer(
+        configuration(address), "push-fifo-group", listener, {"push-fifo": FilterExpression("*")}
+    )
+    pushed.startup()
+    time.sleep(1.5)
+    sender = producer(address, "push-fifo")
+    for body in (b"a", b"!b", b"c"):
+        sender.send(made("push-fifo", body, message_group="one"))
+    listener.done.wait(5)
+    deadline = time.monotonic() + 15
+    while len(listener.seen) < 4 and time.monotonic() < deadline:
+        time.sleep(0.05)
+    pushed.shutdown()
+    return {"seen": listener.seen}
+
+
+def tags(address: str) -> object:
+    """Only what the filter names; the rest counts as consumed."""
+    sender = producer(address, "tags")
+    reader = consumer(address, "tags", "tags-group", "Aa || c")
+    for tag in ("Aa", "BB", "c", None):
+        message = made("tags", (tag or "none").encode())
+        if tag:
+            message.tag = tag
+        sender.send(message)
+    return sorted(each.body.decode() for each in drain(reader, 3))
+
+
+def across_restart(address: str) -> object:
+    """The broker is started anew between the two halves; nothing is set up again here."""
+    sender = producer(address, "restart")
+    reader = consumer(address, "restart", "restart-group")
+    sender.send(made("restart", b"before"))
+    first = [each.body.decode() for each in drain(reader, 1)]
+    print("half", flush=True)
+    sys.stdin.readline()
+    deadline = time.monotonic() + 15
+    while True:
+        try:
+            sender.send(made("restart", b"after"))
+            break
+        except Exception:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.2)
+    second = [each.body.decode() for each in drain(reader, 1)]
+    return {"first": first, "second": second}
+
+
+def tls(address: str) -> object:
+    """Over TLS, with the certificate that the environment names."""
+    sender = producer(address, "simple", tls_enable=True)
+    reader = consumer(address, "simple", "tls-group", tls_enable=True)
+    sender.send(made("simple", b"secret"))
+    return [each.body.decode() for each in drain(reader, 1)]
+
+
+if __name__ == "__main__":
+    scenario, target = sys.argv[1:]
+    result = globals()[scenario](target)
+    print(json.dumps(result), flush=True)
+    # The client's threads never end.
+    os._exit(0)
