@@ -17,7 +17,7 @@ import structlog
 from kernel.errors import KernelError
 
 from . import actions, errors, http, kernel_errors, wire
-from .environment import Context
+from .environment import LISTENER_KEY, PEER_KEY, Context
 from .errors import SqsError
 from .http import HttpRequest, HttpResponse
 from .query_codec import QUERY_XML
@@ -35,9 +35,6 @@ if TYPE_CHECKING:
 Scope = dict[str, Any]
 Event = dict[str, Any]
 """ASGI's open dictionaries (asgi.readthedocs.io, HTTP 2.3)."""
-
-LISTENER_KEY: Final = "weir.listener"
-"""Where the driver notes, in the scope's state, by which listener a request came."""
 
 _TRACE_HEADER: Final = b"x-amzn-trace-id"
 _HOST: Final = re.compile(rb"(?:[A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\])(?::[0-9]{1,5})?")
@@ -100,7 +97,7 @@ class SqsApplication:
             protocol = wire.select(request)
             if body is None:
                 return self._failed(SqsError(errors.REQUEST_TOO_LARGE), protocol, request_id)
-            return await self._perform(scope, request, protocol, receive, request_id)
+            return await self._perform(scope, request, protocol, request_id)
         except SqsError as error:
             return self._failed(error, protocol, request_id)
         except KernelError as error:
@@ -116,7 +113,6 @@ class SqsApplication:
         scope: Scope,
         request: HttpRequest,
         protocol: WireProtocol,
-        receive: Callable[[], Awaitable[Event]],
         request_id: str,
     ) -> HttpResponse:
         environment = self._environment
@@ -126,10 +122,6 @@ class SqsApplication:
             environment.counters.requests_json += 1
         else:
             environment.counters.requests_query += 1
-
-        async def gone() -> None:
-            while (await receive())["type"] != "http.disconnect":
-                pass
 
         host = trace = None
         for name, value in request.headers:
@@ -143,7 +135,7 @@ class SqsApplication:
             call.action.name,
             partial(self._base_url, scope, host),
             trace,
-            gone,
+            scope["state"][PEER_KEY],
         )
         result = await actions.perform(context, call)
         return protocol.encode_result(call.action, result, request_id)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, cast
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from .environment import PEER_KEY
 from .settings import HEAD_BYTES_MAX, REQUEST_TIMEOUT_MS
 
 if TYPE_CHECKING:
@@ -82,16 +83,19 @@ class HttpConnection(HttpToolsProtocol):
         self,
         config: Config,
         state: ServerState,
-        scope_state: dict[str, str],
+        scope_state: dict[str, object],
         loop: AbstractEventLoop,
         connections_max: int,
         counters: Counters,
         emptied: Callable[[], None],
     ) -> None:
-        """`scope_state`: what each request's scope gets as `state`; `emptied` is called when the
-        last connection has gone.
+        """`scope_state`: what each request's scope gets as `state`, with this connection added;
+        `emptied` is called when the last connection has gone.
         """
         super().__init__(config, state, scope_state, loop)
+        scope_state[PEER_KEY] = self
+        self.is_lost = False
+        self._lost_action: Callable[[], object] | None = None
         self._connections_max = connections_max
         self._counters = counters
         self._emptied = emptied
@@ -118,9 +122,17 @@ class HttpConnection(HttpToolsProtocol):
         """Called by the event loop, once."""
         if not self._is_admitted:
             return
+        self.is_lost = True
         super().connection_lost(exc)
+        self.app_state.clear()  # it refers to us: no work for the collector of cycles
+        if self._lost_action is not None:
+            self._lost_action()
         if not self.connections:
             self._emptied()
+
+    def when_lost(self, action: Callable[[], object] | None) -> None:
+        """See `environment.Peer`; the requests of a connection are answered one at a time."""
+        self._lost_action = action
 
     def data_received(self, data: bytes) -> None:
         """Called by the event loop."""

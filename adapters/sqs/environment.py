@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from . import names
 from .names import QueueAddress
@@ -22,6 +22,11 @@ if TYPE_CHECKING:
     from .gate import Caller
     from .queues import Queues
     from .settings import SqsSettings
+
+
+LISTENER_KEY: Final = "weir.listener"
+PEER_KEY: Final = "weir.peer"
+"""Where the driver notes, in the scope's state, by which listener and connection a request came."""
 
 
 class Counters:
@@ -80,7 +85,7 @@ class Peer(Protocol):
 
     is_lost: bool
 
-    def when_lost(self, action: Callable[[], None] | None) -> None:
+    def when_lost(self, action: Callable[[], object] | None) -> None:
         """Have `action` called when the connection is lost; None: nothing any more."""
 
 

@@ -20,9 +20,9 @@ from uvicorn.server import ServerState
 from adapters.base import AdapterStatistics, Origin
 from adapters.transport import BACKLOG, TLS_HANDSHAKE_TIMEOUT_S
 
-from .app import LISTENER_KEY, SqsApplication
+from .app import SqsApplication
 from .connection import HttpConnection
-from .environment import Environment
+from .environment import LISTENER_KEY, Environment
 from .gate import Gate
 from .queues import Queues
 from .settings import SqsSettings
@@ -73,7 +73,7 @@ class SqsAdapter:
         self._client = client
         client.origins.register(Origin.SQS, ORIGIN)
         self._session = client.open_session("sqs")
-        self._polls = LongPolls(client, self._loop)
+        self._polls = LongPolls(client)
         self._environment = Environment(
             client=client,
             catalogue=catalogue,

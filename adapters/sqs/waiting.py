@@ -13,14 +13,16 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, cast
 from weakref import WeakValueDictionary
 
-from kernel.client import LeaseChange, LeaseVerb, Received
+from kernel.client import Received
 
 from .settings import PUBLISH_BYTES_MAX
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+    from collections.abc import AsyncIterator
 
     from kernel.client import Client, PublishBatch, ReceiveSpec, Session
+
+    from .environment import Peer
 
 _NOTHING = Received(None, None, (), 0)
 
@@ -64,58 +66,47 @@ class SharedBatches:
 
 
 class LongPolls:
-    """`environment.Polls`."""
+    """`environment.Polls`.
 
-    def __init__(self, client: Client, loop: asyncio.AbstractEventLoop) -> None:
+    A poll waits in the task of its request, which is cancelled to end it: a thousand idle polls
+    are a thousand tasks and no more. The kernel gives back what a cancelled receive was about to
+    get.
+    """
+
+    def __init__(self, client: Client) -> None:
         self._client = client
-        self._loop = loop
-        self._waiting: set[asyncio.Task[Received]] = set()
+        self._waiting: set[asyncio.Task[object]] = set()
         self._is_draining = False
 
     def __len__(self) -> int:
         return len(self._waiting)
 
-    async def receive(
-        self, spec: ReceiveSpec, gone: Callable[[], Awaitable[None]]
-    ) -> Received | None:
+    async def receive(self, spec: ReceiveSpec, peer: Peer) -> Received | None:
         """See `environment.Polls`."""
-        if self._is_draining:
-            return _NOTHING
-        pull = self._loop.create_task(self._client.receive(spec))
-        watch = self._loop.create_task(_until(gone))
-        self._waiting.add(pull)
-        try:
-            await asyncio.wait((pull, watch), return_when=asyncio.FIRST_COMPLETED)
-            is_gone = watch.done()
-            if not pull.done():
-                # A cancelled pull gives back what it was just about to get.
-                pull.cancel()
-                await asyncio.wait((pull,))
-        finally:
-            self._waiting.discard(pull)
-            pull.cancel()
-            watch.cancel()
-        received = _NOTHING if pull.cancelled() else pull.result()
-        if not is_gone:
-            return received
-        await self._give_back(spec, received.tokens)
-        return None
+        task = asyncio.current_task()
+        assert task is not None
+        if not self._must_end(peer):
+            self._waiting.add(task)
+            peer.when_lost(task.cancel)
+            try:
+                return await self._client.receive(spec)
+            except asyncio.CancelledError:
+                if not self._must_end(peer):
+                    raise
+                task.uncancel()
+            finally:
+                peer.when_lost(None)
+                self._waiting.discard(task)
+        return None if peer.is_lost else _NOTHING
 
-    async def _give_back(self, spec: ReceiveSpec, tokens: Sequence[bytes]) -> None:
-        """Make messages ready again that came for a client at the moment it went."""
-        if tokens:
-            changes = [LeaseChange(token, LeaseVerb.RETURN) for token in tokens]
-            await self._client.settle_leases(spec.topic, spec.group, changes)
+    def _must_end(self, peer: Peer) -> bool:
+        return self._is_draining or peer.is_lost
 
     def drain(self) -> None:
         """End every poll with what it has, which is nothing; later ones do not wait."""
         self._is_draining = True
-        for pull in tuple(self._waiting):
-            pull.cancel()
-
-
-async def _until(gone: Callable[[], Awaitable[None]]) -> None:
-    await gone()
+        for task in tuple(self._waiting):
+            task.cancel()
 
 
 class NameLocks:

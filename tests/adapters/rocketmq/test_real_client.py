@@ -157,7 +157,7 @@ def test_a_client_over_tls(tmp_path: Path) -> None:
     ]
     with broker_in_thread(tmp_path / "data", SETTINGS, listeners) as both:
         both.topic("simple", queues=2)
-        address = "127.0.0.1:%d" % both.adapter.addresses()["grpcs"][1]
+        address = f"127.0.0.1:{both.adapter.addresses()['grpcs'][1]}"
         roots = str(tmp_path / "tls" / "loopback.crt")
         found = run("tls", address, tmp_path, GRPC_DEFAULT_SSL_ROOTS_FILE_PATH=roots)
     assert found == ["secret"]
