@@ -1,0 +1,85 @@
+"""Health, metrics, and who may reach the admin side."""
+
+from __future__ import annotations
+
+import base64
+
+import pytest
+
+from auth.errors import AuthCode
+from gateway.admin.errors import STATUS
+from kernel.errors import Code
+from tests.gateway.serving import Process
+
+
+def basic(login: str, password: str) -> dict[str, str]:
+    return {"Authorization": "Basic " + base64.b64encode(f"{login}:{password}".encode()).decode()}
+
+
+def test_health_and_metrics_are_open_on_loopback(node: Process) -> None:
+    for path in ("/livez", "/readyz"):
+        found = node.http("GET", path, token=None)
+        assert (found.status, found.body) == (200, b"ok\n")
+    found = node.http("GET", "/metrics", token=None)
+    assert found.status == 200
+    assert b"weir_build_info 1.0" in found.body
+    assert b"weir_store_commits_total" in found.body
+
+
+def test_health_names_its_checks(node: Process) -> None:
+    found = node.api("GET", "/health")
+    assert found.status == 200
+    assert found.json["status"] == "ok"
+    assert {check["name"]: check["ok"] for check in found.json["checks"]} == {
+        "serving": True,
+        "disk": True,
+    }
+
+
+@pytest.mark.parametrize("host", ["rebound.example", "rebound.example:15673", "localhost.evil", ""])
+def test_a_foreign_host_header_is_refused(node: Process, host: str) -> None:
+    for path in ("/livez", "/metrics", "/api/v1/topics"):
+        found = node.http("GET", path, headers={"Host": host})
+        assert (found.status, found.json["error"]["code"]) == (400, "wrong_host")
+
+
+@pytest.mark.parametrize("host", ["localhost", "LOCALHOST:1", "127.0.0.1:15673", "[::1]:15673"])
+def test_addresses_and_localhost_are_ours(node: Process, host: str) -> None:
+    assert node.http("GET", "/livez", headers={"Host": host}).status == 200
+
+
+@pytest.mark.parametrize("token", [None, "wrong"])
+def test_the_api_asks_for_the_token(node: Process, token: str | None) -> None:
+    for path in ("/api/v1/health", "/api/v1/topics", "/api/v1/nowhere", "/nowhere"):
+        found = node.http("GET", path, token=token)
+        assert (found.status, found.json["error"]["code"]) == (401, "bad_credentials")
+
+
+def test_an_administrator_may_log_in_and_others_may_not(node: Process) -> None:
+    for name, policies in (("root", ["administrator"]), ("worker", ["full"])):
+        body = {"name": name, "password": "long: enough", "policies": policies}
+        assert node.api("POST", "/users", body).status == 201
+    headers = basic("root", "long: enough")
+    assert node.http("GET", "/api/v1/users", token=None, headers=headers).status == 200
+    for headers in (
+        basic("root", "other"),
+        basic("worker", "long: enough"),
+        basic("guest", "guest"),
+        {"Authorization": "Basic %%%"},
+        {"Authorization": "Negotiate x"},
+    ):
+        assert node.http("GET", "/api/v1/users", token=None, headers=headers).status == 401
+
+
+def test_paths_and_methods_that_are_not_there(node: Process) -> None:
+    found = node.api("GET", "/nowhere")
+    assert (found.status, found.json["error"]["code"]) == (404, "no_such_path")
+    found = node.api("DELETE", "/health")
+    assert (found.status, found.json["error"]["code"]) == (405, "method_not_allowed")
+
+
+def test_every_error_of_kernel_and_auth_has_a_status() -> None:
+    assert set(STATUS) == {*Code, *AuthCode}
+    for code, status in STATUS.items():
+        caller = code.caller_fault if isinstance(code, AuthCode) else code.fault.value == "caller"
+        assert (400 <= status < 500) == caller, code
