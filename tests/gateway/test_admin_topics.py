@@ -174,7 +174,7 @@ def test_a_message_sent_here_is_delivered_over_amqp(node: Process) -> None:
     made(node.api("POST", "/topics", {"name": "over-amqp", "type": "work"}))
     node.api("POST", "/topics/over-amqp/messages", {"body": "x", "attributes": {"a": "b"}})
     connection = node.amqp()
-    method, properties, body = connection.channel().basic_get("over-amqp", auto_ack=True)
+    _method, properties, body = connection.channel().basic_get("over-amqp", auto_ack=True)
     connection.close()
     assert body == b"x"
     assert properties.headers == {"a": "b"}
