@@ -12,11 +12,11 @@ from typing import cast
 
 from .broker.consumers import DispatchedConsumer
 from .broker.dispatcher import Dispatcher
-from .client import ConsumerSpec, LeaseChange, Received, ReceiveSpec
+from .client import ConsumerSpec, LeaseChange, LeaseVerb, Received, ReceiveSpec
 from .errors import Code, KernelError
 from .ids import Offset, QueueId
 from .log import entry as entries
-from .model import QueueRef, TopicInfo
+from .model import QueueRef, Reason, TopicInfo
 from .ports import Clock
 from .pull import Pull, decode_token
 from .session import LocalSession
@@ -152,8 +152,11 @@ class Receiver:
         replica = self._store.replica(ref.group)
         now = replica.log_time_ms()
         future: asyncio.Future[object] = self._loop.create_future()
+        is_last = replica.dispatcher(ref.id, group).is_last_attempt
         packed = [
-            (
+            (offset, lease, LeaseVerb.DEAD_LETTER, Reason.ATTEMPTS, 0)
+            if change.verb is LeaseVerb.RELEASE and is_last(offset)
+            else (
                 offset,
                 lease,
                 change.verb,

@@ -195,7 +195,9 @@ async def purge_queue(context: Context, request: QueueRequest) -> None:
     if environment.purges.is_within(topic.id, PURGE_INTERVAL_MS, now_ms):
         raise errors.purge_in_progress(topic.name)
     environment.purges.note(topic.id, now_ms)
-    await environment.client.administer(PurgeTopic(topic.tenant, topic.name, DEFAULT_GROUP))
+    await environment.client.administer(
+        PurgeTopic(topic.tenant, topic.name, DEFAULT_GROUP, in_flight=True)
+    )
 
 
 # --- finding -----------------------------------------------------------------------------------

@@ -20,6 +20,7 @@ from ..log import entry as entries
 from ..model import GroupOptions, Overflow, Reason
 from .consumers import Credit, DispatchedConsumer, Handed
 from .dispatch_port import Port
+from .observer import ACKED_LATE
 from .ordering import KeyLocks
 from .ready import Ready
 from .runs import Feature, Run
@@ -193,7 +194,7 @@ class Dispatcher:
 
     def _release(self, offsets: Sequence[int]) -> None:
         """Give back with an attempt counted; those out of attempts are dead-lettered."""
-        spent = [each for each in offsets if self._is_last_attempt(each)]
+        spent = [each for each in offsets if self.is_last_attempt(each)]
         if spent:
             offsets = [each for each in offsets if each not in spent]
             self._propose(Settlement.DEAD_LETTER, Reason.ATTEMPTS, spent, urgent=True)
@@ -201,7 +202,8 @@ class Dispatcher:
         if offsets:
             self._propose(Settlement.RELEASE, Reason.REJECTED, offsets, urgent=True)
 
-    def _is_last_attempt(self, offset: int) -> bool:
+    def is_last_attempt(self, offset: int) -> bool:
+        """Whether a message is dead-lettered if its present delivery comes to nothing."""
         attempts_max = self._options.attempts_max
         return attempts_max is not None and self._progress.failures(offset) + 1 >= attempts_max
 
@@ -236,6 +238,8 @@ class Dispatcher:
                 self._back((offset,))
             else:
                 self._unlock((offset,))
+                if until_ms == ACKED_LATE:
+                    self.ready.forget(offset)
         self._time.schedule()
         self.pump()
 
@@ -480,7 +484,7 @@ class Dispatcher:
     def woken(self) -> None:
         """The time asked for by `Port.wake` has come."""
         self._time.woken()
-        changes = self._time.ended(self._is_last_attempt)
+        changes = self._time.ended(self.is_last_attempt)
         if changes:
             self._port.propose_change(self.queue.id, self.group, changes)
         self.pump()

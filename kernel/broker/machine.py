@@ -23,7 +23,7 @@ from ..model import DeadLetter, Reason, TopicKind
 from . import commands
 from .commands import Command
 from .definitions import Definitions
-from .observer import Observer, Retention, release
+from .observer import ACKED, ACKED_LATE, Observer, Retention, release
 from .progress import Progress
 from .runs import Feature, columns_of, features_of
 from .state import ClientResults, GroupState, OutboxItem, QueueState
@@ -223,7 +223,7 @@ class Machine:
             if verb in (LeaseVerb.ACK, LeaseVerb.DEAD_LETTER):
                 how = Settlement.ACK if verb is LeaseVerb.ACK else Settlement.DEAD_LETTER
                 self._finish(queue, name, progress, how, reason, [(offset, 1)])
-                ended.append((offset, -1))
+                ended.append((offset, ACKED_LATE if late else ACKED))
                 continue
             if verb is LeaseVerb.RELEASE:
                 progress.failed(offset)

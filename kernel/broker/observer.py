@@ -9,6 +9,10 @@ from ..model import Route, TopicInfo, TopicKind
 from .progress import Progress, acked_by_all
 from .state import QueueState, RouterState, TopicState
 
+ACKED = -1
+ACKED_LATE = -2
+"""The lease had ended before the ack: the message was ready again."""
+
 
 class Retention(Protocol):
     """Hears which log entries still hold messages that somebody needs."""
@@ -31,7 +35,7 @@ class Observer(Protocol):
 
     def changed(self, queue: QueueState, group: str, ended: Sequence[tuple[int, int]]) -> None:
         """Timed leases changed: (offset, log time until which it is kept from others) of each; 0:
-        ready again, -1: acked.
+        ready again, or ACKED, ACKED_LATE.
         """
 
     def marked(self, queue: QueueState, group: str) -> None:

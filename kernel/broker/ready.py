@@ -94,6 +94,15 @@ class Ready:
         for offset in offsets:
             heappush(self._returned[self._level(offset)], offset)
 
+    def forget(self, offset: int) -> None:
+        """A message that was ready again has been acked after all."""
+        heap = self._returned[self._level(offset)] if offset >= self._index.head else None
+        for each in self._returned if heap is None else [heap]:
+            if offset in each:
+                each.remove(offset)
+                heapify(each)
+                return
+
     def purged(self) -> None:
         """A purge was applied: forget what is acked by now."""
         acked = self._progress.is_acked

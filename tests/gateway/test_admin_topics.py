@@ -255,7 +255,9 @@ def test_routers_and_routes_lead_messages(node: Process) -> None:
     assert node.api("GET", f"/routers/hub/routes/{route['id']}").json == route
     assert node.api("GET", "/routers/hub/routes").json == {"routes": [route]}
     connection = node.amqp()
-    connection.channel().basic_publish("hub", "a.b", b"through")
+    channel = connection.channel()
+    channel.confirm_delivery()
+    channel.basic_publish("hub", "a.b", b"through")
     connection.close()
     (message,) = node.api("GET", "/topics/routed/messages").json["messages"]
     assert (message["body"], message["writer"]) == ("through", "amqp")

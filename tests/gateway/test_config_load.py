@@ -164,4 +164,8 @@ protocols:
 
 def test_open_listeners_are_those_enabled_of_protocols_enabled() -> None:
     settings = load(environ={}).settings
-    assert list(settings.open_listeners()) == [("protocols", "amqp", "listeners", "tcp")]
+    assert list(settings.open_listeners()) == [
+        ("protocols", "amqp", "listeners", "tcp"),
+        ("protocols", "sqs", "listeners", "http"),
+        ("node", "admin"),
+    ]
