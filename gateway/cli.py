@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 
 import gateway
-from gateway.commands import bench, config
+from gateway.commands import bench, config, group, message, route, topic, user
+from gateway.commands.bill import bill
+from gateway.commands.health import health
 from gateway.commands.output import CommandError, say
 from gateway.commands.serve import serve
 
@@ -23,8 +25,19 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command()(serve)
+app.command()(health)
+app.add_typer(topic.topics, name="topic")
+app.add_typer(topic.queues, name="queue")
+app.add_typer(group.app, name="group")
+app.add_typer(route.routers, name="router")
+app.add_typer(route.routes, name="route")
+app.add_typer(message.app, name="message")
+app.add_typer(user.users, name="user")
+app.add_typer(user.keys, name="key")
+app.add_typer(user.policies, name="policy")
 app.add_typer(config.app, name="config")
 app.add_typer(bench.app, name="bench")
+app.command()(bill)
 
 
 def _show_version(asked: bool) -> None:

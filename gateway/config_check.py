@@ -26,6 +26,7 @@ NOT_SERVED_YET: tuple[Finding, ...] = (
     (("node", "role"), "this version runs gateway and store in one process"),
     (("node", "workers"), "this version runs one gateway process"),
     (("node", "store"), "this version has its store inside the process"),
+    (("node", "admin", "tls"), "the admin side speaks plain HTTP: put a proxy before it"),
     (("tenants",), "this version has the one tenant 'default'"),
     (("names",), "this version has neither aliases nor the topic tree"),
     (("protocols", ANY, "auth"), "this version offers what it has: PLAIN for AMQP"),

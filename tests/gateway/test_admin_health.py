@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import base64
+from types import SimpleNamespace
 
 import pytest
+from starlette.requests import Request
 
 from auth.errors import AuthCode
+from gateway.admin.app import HealthRoutes
 from gateway.admin.errors import STATUS
 from kernel.errors import Code
 from tests.gateway.serving import Process
@@ -83,3 +86,20 @@ def test_every_error_of_kernel_and_auth_has_a_status() -> None:
     for code, status in STATUS.items():
         caller = code.caller_fault if isinstance(code, AuthCode) else code.fault.value == "caller"
         assert (400 <= status < 500) == caller, code
+
+
+async def test_a_node_that_is_stopping_or_full_is_not_ready() -> None:
+    for is_ready, accepting, reason in (
+        (False, True, "starting or stopping"),
+        (True, False, "new messages are refused"),
+    ):
+        parts = SimpleNamespace(
+            is_ready=lambda ready=is_ready: ready, client=SimpleNamespace(accepting=accepting)
+        )
+        routes = HealthRoutes(parts)
+        request = Request({"type": "http"})
+        answer = await routes.ready(request)
+        assert answer.status_code == 503
+        assert reason in bytes(answer.body).decode()
+        assert (await routes.health(request)).status_code == 503
+        assert (await routes.live(request)).status_code == 200

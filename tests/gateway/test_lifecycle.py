@@ -119,6 +119,18 @@ def test_kill_under_load_loses_nothing_that_was_confirmed(tmp_path: Path) -> Non
         assert set(confirmed) <= set(found)
 
 
+def test_a_client_that_does_not_answer_holds_nothing_up_for_long(tmp_path: Path) -> None:
+    with serving(tmp_path) as node:
+        silent = node.amqp()  # pika reads nothing while nobody calls it
+        began = time.monotonic()
+        assert node.terminate() == 0
+        assert time.monotonic() - began < DRAIN_SECONDS
+        (closed,) = [line for line in node.logged() if line["event"] == "connection closed"]
+        assert "320" in closed["reason"]
+        with pytest.raises(pika.exceptions.AMQPError):
+            silent.channel()
+
+
 def test_sigint_ends_it_too(tmp_path: Path) -> None:
     with serving(tmp_path) as node:
         node.process.send_signal(2)

@@ -1,0 +1,198 @@
+"""The command line's side of the admin API: finding a server, asking it, wording what went wrong.
+
+    address    --url, else WEIR_URL, else DATA/admin.url, else http://127.0.0.1:15673
+    token      WEIR_TOKEN, else DATA/admin.token
+    DATA       --data, else WEIR_NODE__DATA, else weir-data
+
+The token of a data directory is sent to this machine alone: another one is told WEIR_TOKEN.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+from urllib.parse import quote, urlencode, urlsplit
+
+import typer
+
+from auth.development import is_loopback
+from auth.errors import AuthError
+from auth.tokens import read_admin_token
+from gateway.admin.address import read_address
+from gateway.commands.output import CommandError, ExitCode
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+DEFAULT_URL = "http://127.0.0.1:15673"
+DEFAULT_DATA = "weir-data"
+API_PATH = "/api/v1"
+
+TIMEOUT_S = 60
+"""Longer than the server takes for anything: a publish fails after 30 s."""
+
+ANSWER_BYTES_MAX = 64 * 1024 * 1024
+"""A page of messages has at most 8 MiB and one message, in JSON at most a few times as much."""
+
+_EXIT_CODES = {400: ExitCode.USAGE, 404: ExitCode.NOT_FOUND, 413: ExitCode.USAGE}
+"""By HTTP status; every other failure is ExitCode.FAILED."""
+
+Facts = dict[str, Any]
+"""An answer: a JSON object, read by the names that gateway/admin gives."""
+
+UrlOption = Annotated[
+    str | None,
+    typer.Option("--url", metavar="URL", help="Admin address.", envvar="WEIR_URL"),
+]
+DataOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--data", metavar="DIR", help="Data directory of the server.", envvar="WEIR_NODE__DATA"
+    ),
+]
+
+
+class NoAnswer(CommandError):
+    """No server answered."""
+
+
+@dataclass(frozen=True, slots=True)
+class Api:
+    """One server's admin API."""
+
+    url: str
+    token: str
+
+    def get(self, path: str, **query: object) -> Facts:
+        """What there is at a path; a query of None is left out."""
+        return self.call("GET", path, query=query)
+
+    def post(self, path: str, body: object) -> Facts:
+        return self.call("POST", path, body)
+
+    def patch(self, path: str, body: object) -> Facts:
+        return self.call("PATCH", path, body)
+
+    def put(self, path: str, body: object) -> Facts:
+        return self.call("PUT", path, body)
+
+    def delete(self, path: str, **query: object) -> Facts:
+        return self.call("DELETE", path, query=query)
+
+    def call(
+        self,
+        method: str,
+        path: str,
+        body: object = None,
+        query: Mapping[str, object] | None = None,
+        good: tuple[int, ...] = (200, 201, 204),
+    ) -> Facts:
+        """The JSON object of an answer; an empty one if there is no body.
+
+        Raises NoAnswer if none came, CommandError for a status that is not in `good`.
+        """
+        status, data = self._exchange(method, _with_query(API_PATH + path, query or {}), body)
+        try:
+            answer = json.loads(data or b"{}")
+        except ValueError:
+            answer = None
+        if status in good and isinstance(answer, dict):
+            return answer
+        if status in good:
+            raise CommandError(f"{self.url} is not a Weir admin API")
+        raise _error(status, answer, self.url)
+
+    def _exchange(self, method: str, path: str, body: object) -> tuple[int, bytes]:
+        parts = urlsplit(self.url)
+        kind = (
+            http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+        )
+        connection = kind(parts.hostname or "", parts.port, timeout=TIMEOUT_S)
+        headers = {"Authorization": f"Bearer {self.token}"}
+        sent = None
+        if body is not None:
+            sent = json.dumps(body).encode()
+            headers["Content-Type"] = "application/json"
+        try:
+            connection.request(method, path, sent, headers)
+            response = connection.getresponse()
+            data = response.read(ANSWER_BYTES_MAX + 1)
+        except (OSError, http.client.HTTPException) as error:
+            reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+            raise NoAnswer(
+                f"no server answers at {self.url}: {reason}",
+                ExitCode.FAILED,
+                "start one with `weir serve`, or say where it is with --url or --data",
+            ) from error
+        finally:
+            connection.close()
+        if len(data) > ANSWER_BYTES_MAX:
+            raise CommandError(f"the answer has more than {ANSWER_BYTES_MAX} bytes: ask for less")
+        return response.status, data
+
+
+def connect(url: str | None, data: Path | None) -> Api:
+    """The server that the options and the environment name. Raises CommandError."""
+    directory = data or Path(DEFAULT_DATA)
+    found = (url or read_address(directory) or DEFAULT_URL).rstrip("/")
+    parts = urlsplit(found)
+    try:
+        is_url = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        is_url = False
+    if not is_url:
+        message = f"{found} is not an address such as {DEFAULT_URL}"
+        raise CommandError(message, ExitCode.USAGE)
+    return Api(found, _token(directory, parts.hostname or ""))
+
+
+def _token(directory: Path, host: str) -> str:
+    given = os.environ.get("WEIR_TOKEN", "")
+    if given:
+        return given
+    if not is_loopback(host):
+        raise CommandError(
+            f"the token in {directory} is only sent to this machine, and {host} is another",
+            ExitCode.FAILED,
+            f"put the content of admin.token of {host} in the variable WEIR_TOKEN",
+        )
+    try:
+        return read_admin_token(directory).text
+    except FileNotFoundError:
+        raise CommandError(
+            f"there is no admin.token in {directory}",
+            ExitCode.FAILED,
+            "name the server's data directory with --data, or its token in WEIR_TOKEN",
+        ) from None
+    except (AuthError, OSError) as error:
+        raise CommandError(f"the admin token cannot be read: {error}") from error
+
+
+def path_of(*parts: str) -> str:
+    """A path of names, each percent-encoded."""
+    return "".join("/" + quote(part, safe="") for part in parts)
+
+
+def _with_query(path: str, query: Mapping[str, object]) -> str:
+    given = {name: _spell(value) for name, value in query.items() if value is not None}
+    return f"{path}?{urlencode(given)}" if given else path
+
+
+def _spell(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _error(status: int, answer: object, url: str) -> CommandError:
+    facts = answer.get("error") if isinstance(answer, dict) else None
+    if not isinstance(facts, dict) or "message" not in facts:
+        return CommandError(f"{url} answered with status {status}")
+    hint = ""
+    if status == 401:
+        hint = "the token belongs to another server: name its data directory with --data"
+    elif facts.get("retryable"):
+        hint = "the same command may work if tried again"
+    return CommandError(facts["message"], _EXIT_CODES.get(status, ExitCode.FAILED), hint)

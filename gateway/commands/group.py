@@ -1,0 +1,221 @@
+"""`weir group`: consumer groups of topics, their backlog and their settings."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, Any
+
+import typer
+
+from gateway.commands.api import DataOption, UrlOption, connect, path_of
+from gateway.commands.output import CommandError, ExitCode, Format, FormatOption, Table, put
+from gateway.commands.values import (
+    NONE,
+    YesOption,
+    confirm,
+    duration_text,
+    milliseconds,
+    number_or_none,
+    put_one,
+    text,
+)
+
+app = typer.Typer(help="Consumer groups of topics.", no_args_is_help=True)
+
+
+class StartChoice(StrEnum):
+    """Where a new group begins."""
+
+    EARLIEST = "earliest"
+    LATEST = "latest"
+
+
+TopicName = Annotated[str, typer.Argument(metavar="TOPIC", help="Name of the topic.")]
+GroupName = Annotated[str, typer.Argument(metavar="GROUP", help="Name of the group.")]
+Ordered = Annotated[
+    bool | None,
+    typer.Option("--ordered/--unordered", help="One message of an ordering key at a time."),
+]
+Attempts = Annotated[
+    str | None, typer.Option("--attempts", help="Deliveries before a dead letter, or none.")
+]
+DeadLetterTo = Annotated[
+    str | None,
+    typer.Option("--dead-letter", help="Topic for dead letters, router:NAME[:KEY], or none."),
+]
+Lease = Annotated[str | None, typer.Option("--lease", help="How long a lease lasts (30s).")]
+InFlight = Annotated[int | None, typer.Option("--in-flight", help="Most leased messages.")]
+SingleActive = Annotated[
+    bool | None,
+    typer.Option("--single-active/--all-active", help="One consumer at a time gets messages."),
+]
+
+
+@app.command("ls")
+def list_groups(
+    topic: Annotated[str | None, typer.Argument(metavar="[TOPIC]", help="Only its.")] = None,
+    url: UrlOption = None,
+    data: DataOption = None,
+    output: FormatOption = Format.TABLE,
+) -> None:
+    """List groups with their backlog."""
+    api = connect(url, data)
+    rows: list[dict[str, Any]] = []
+    after: str | None = ""
+    while after is not None:
+        page = api.get("/groups", topic=topic, after=after, limit=1000)
+        rows += page["groups"]
+        after = page["next"]
+    columns = ("group", "topic", "ready", "leased", "delayed", "oldest", "consumers")
+    shown = [
+        (
+            row["name"],
+            row["topic"],
+            text(row["ready"]),
+            text(row["leased"]),
+            text(row["delayed"]),
+            duration_text(row["oldest_age_ms"]),
+            text(row["consumers"]),
+        )
+        for row in rows
+    ]
+    put({"groups": rows}, Table(columns, shown), output)
+
+
+@app.command("info")
+def show_group(
+    topic: TopicName,
+    group: GroupName,
+    url: UrlOption = None,
+    data: DataOption = None,
+    output: FormatOption = Format.TABLE,
+) -> None:
+    """Show one with its figures and settings."""
+    _show(connect(url, data).get(path_of("topics", topic, "groups", group)), output)
+
+
+@app.command("create")
+def create_group(
+    topic: TopicName,
+    group: GroupName,
+    start: Annotated[
+        StartChoice | None,
+        typer.Option("--start", help="Where it begins; a stream's end unless told otherwise."),
+    ] = None,
+    ordered: Ordered = None,
+    attempts: Attempts = None,
+    dead_letter: DeadLetterTo = None,
+    lease: Lease = None,
+    in_flight: InFlight = None,
+    single_active: SingleActive = None,
+    url: UrlOption = None,
+    data: DataOption = None,
+    output: FormatOption = Format.TABLE,
+) -> None:
+    """Create a group on a topic."""
+    body = _fields(ordered, attempts, dead_letter, lease, in_flight, single_active)
+    body["name"] = group
+    if start is not None:
+        body["start"] = start.value
+    _show(connect(url, data).post(path_of("topics", topic) + "/groups", body), output)
+
+
+@app.command("set")
+def set_group(
+    topic: TopicName,
+    group: GroupName,
+    ordered: Ordered = None,
+    attempts: Attempts = None,
+    dead_letter: DeadLetterTo = None,
+    lease: Lease = None,
+    in_flight: InFlight = None,
+    single_active: SingleActive = None,
+    url: UrlOption = None,
+    data: DataOption = None,
+    output: FormatOption = Format.TABLE,
+) -> None:
+    """Change settings; what is not named stays."""
+    body = _fields(ordered, attempts, dead_letter, lease, in_flight, single_active)
+    _show(connect(url, data).patch(path_of("topics", topic, "groups", group), body), output)
+
+
+@app.command("rm")
+def remove_group(
+    topic: TopicName,
+    group: GroupName,
+    yes: YesOption = False,
+    url: UrlOption = None,
+    data: DataOption = None,
+    output: FormatOption = Format.TABLE,
+) -> None:
+    """Remove a group; what it alone still held is let go."""
+    confirm(f"Removing group {group} of {topic}", group, yes=yes)
+    connect(url, data).delete(path_of("topics", topic, "groups", group))
+    put({"name": group, "topic": topic}, Table(("removed", "topic"), [(group, topic)]), output)
+
+
+def _fields(
+    ordered: bool | None,
+    attempts: str | None,
+    dead_letter: str | None,
+    lease: str | None,
+    in_flight: int | None,
+    single_active: bool | None,
+) -> dict[str, Any]:
+    """The settings that were given, as the API names them."""
+    fields: dict[str, Any] = {
+        name: value
+        for name, value in (
+            ("ordered", ordered),
+            ("in_flight_max", in_flight),
+            ("single_active_consumer", single_active),
+        )
+        if value is not None
+    }
+    if attempts is not None:
+        fields["attempts_max"] = number_or_none(attempts)
+    if dead_letter is not None:
+        fields["dead_letter"] = _target(dead_letter)
+    if lease is not None:
+        fields["lease_ms"] = milliseconds(lease)
+    return fields
+
+
+def _target(given: str) -> dict[str, str | None] | None:
+    """Where dead letters go: `TOPIC`, `router:NAME` (by the message's own key) or
+    `router:NAME:KEY`; None for `none`.
+    """
+    if given == NONE:
+        return None
+    if not given:
+        raise CommandError("--dead-letter needs a topic, or none", ExitCode.USAGE)
+    if not given.startswith("router:"):
+        return {"router": None, "key": given}
+    name, _, key = given.removeprefix("router:").partition(":")
+    return {"router": name, "key": key or None}
+
+
+def _show(group: dict[str, Any], output: Format) -> None:
+    options = group["options"]
+    target = options["dead_letter"]
+    shown_target = None
+    if target is not None:
+        shown_target = (
+            target["key"]
+            if target["router"] is None
+            else f"router:{target['router']}:{target['key'] or ''}".rstrip(":")
+        )
+    rows: list[tuple[str, object]] = [
+        ("name", group["name"]),
+        ("topic", group["topic"]),
+        *((name, group[name]) for name in ("ready", "leased", "delayed", "consumers")),
+        ("oldest", duration_text(group["oldest_age_ms"])),
+        ("start", options["start"]),
+        ("ordered", options["ordered"]),
+        ("attempts", options["attempts_max"]),
+        ("dead letter", shown_target),
+        ("lease", duration_text(options["lease_ms"])),
+        ("in flight", options["in_flight_max"]),
+        ("single active", options["single_active_consumer"]),
+    ]
+    put_one(group, group["name"], rows, output)

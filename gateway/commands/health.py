@@ -1,0 +1,26 @@
+"""`weir health`: whether a node serves and takes messages; exit code 3 if not."""
+
+from __future__ import annotations
+
+import typer
+
+from gateway.commands.api import DataOption, NoAnswer, UrlOption, connect
+from gateway.commands.output import CommandError, ExitCode, Format, FormatOption, Table, put
+from gateway.commands.values import text
+
+
+def health(
+    url: UrlOption = None,
+    data: DataOption = None,
+    output: FormatOption = Format.TABLE,
+) -> None:
+    """Say how a node is: exit code 0 if every check is well, 3 if one is not or none answers."""
+    api = connect(url, data)
+    try:
+        found = api.call("GET", "/health", good=(200, 503))
+    except NoAnswer as error:
+        raise CommandError(error.message, ExitCode.UNHEALTHY, error.hint) from error
+    rows = [(check["name"], text(check["ok"]), text(check["reason"])) for check in found["checks"]]
+    put(found, Table(("check", "ok", "reason"), rows), output)
+    if found["status"] != "ok":
+        raise typer.Exit(ExitCode.UNHEALTHY)

@@ -1,0 +1,118 @@
+"""`weir message`: looking at messages without touching them, and sending one."""
+
+from __future__ import annotations
+
+import base64
+import sys
+from typing import Annotated, Any
+
+import typer
+
+from gateway.commands.api import DataOption, UrlOption, connect, path_of
+from gateway.commands.output import CommandError, ExitCode, Format, FormatOption, Table, put, say
+from gateway.commands.values import milliseconds, pairs, put_one, text
+
+app = typer.Typer(help="Look at messages, send one.", no_args_is_help=True)
+
+BODY_CHARACTERS = 60
+"""Of a body in a table; the other forms have all of it."""
+
+BODY_BYTES_MAX = 16 * 1024 * 1024
+
+TopicName = Annotated[str, typer.Argument(metavar="TOPIC", help="Name of the topic.")]
+
+
+@app.command()
+def peek(
+    topic: TopicName,
+    queue: Annotated[
+        int | None, typer.Option("--queue", help="Only this queue; else all of them.", min=0)
+    ] = None,
+    offset: Annotated[int, typer.Option("--offset", help="Begin at this offset.", min=0)] = 0,
+    limit: Annotated[int, typer.Option("--limit", "-n", help="Most messages.", min=1)] = 10,
+    url: UrlOption = None,
+    data: DataOption = None,
+    output: FormatOption = Format.TABLE,
+) -> None:
+    """Show messages of a topic, whatever their state. Nothing is leased, nothing is counted."""
+    path = path_of("topics", topic) + "/messages"
+    page = connect(url, data).get(path, queue=queue, offset=offset, limit=min(limit, 1000))
+    rows = [
+        (
+            row["uid"],
+            text(row["queue"]),
+            text(row["offset"]),
+            row["writer"],
+            text(row["size_bytes"]),
+            _body_text(row),
+        )
+        for row in page["messages"]
+    ]
+    put(page, Table(("uid", "queue", "offset", "writer", "bytes", "body"), rows), output)
+    if page["next"] is not None:
+        at, begin = page["next"]
+        say(f"there is more: weir message peek {topic} --queue {at} --offset {begin}")
+
+
+@app.command()
+def send(
+    topic: TopicName,
+    body: Annotated[
+        str | None, typer.Argument(help="The body; without it, what comes on standard input.")
+    ] = None,
+    attributes: Annotated[
+        list[str] | None,
+        typer.Option("--attribute", metavar="NAME=VALUE", help="An attribute; may be repeated."),
+    ] = None,
+    key: Annotated[str | None, typer.Option("--key", help="Ordering key.")] = None,
+    tag: Annotated[str | None, typer.Option("--tag", help="Tag.")] = None,
+    message_id: Annotated[str | None, typer.Option("--message-id", help="Your own id.")] = None,
+    deduplication_id: Annotated[
+        str | None, typer.Option("--deduplication-id", help="Dropped if seen in the window.")
+    ] = None,
+    priority: Annotated[int, typer.Option("--priority", min=0, max=255)] = 0,
+    delay: Annotated[str | None, typer.Option("--delay", help="Delivered after (30s).")] = None,
+    ttl: Annotated[str | None, typer.Option("--ttl", help="Expires after (5m).")] = None,
+    url: UrlOption = None,
+    data: DataOption = None,
+    output: FormatOption = Format.TABLE,
+) -> None:
+    """Send one message; says its id once it is on disk."""
+    message: dict[str, Any] = {
+        name: value
+        for name, value in (
+            ("ordering_key", key),
+            ("tag", tag),
+            ("message_id", message_id),
+            ("deduplication_id", deduplication_id),
+            ("delay_ms", None if delay is None else milliseconds(delay)),
+            ("ttl_ms", None if ttl is None else milliseconds(ttl)),
+        )
+        if value is not None
+    }
+    message["priority"] = priority
+    message["attributes"] = pairs(attributes, "--attribute")
+    api = connect(url, data)
+    if body is None:
+        message["body_base64"] = base64.b64encode(_read_body()).decode()
+    else:
+        message["body"] = body
+    sent = api.post(path_of("topics", topic) + "/messages", message)
+    put_one(sent, sent["uid"], sent.items(), output)
+
+
+def _read_body() -> bytes:
+    body = sys.stdin.buffer.read(BODY_BYTES_MAX + 1)
+    if len(body) > BODY_BYTES_MAX:
+        message = f"standard input has more than {BODY_BYTES_MAX} bytes"
+        raise CommandError(message, ExitCode.USAGE)
+    return body
+
+
+def _body_text(row: dict[str, Any]) -> str:
+    """A body in one cell: what cannot be printed is escaped, what is long is cut."""
+    if "body" not in row:
+        return "(binary)"
+    body: str = row["body"]
+    cut = body[:BODY_CHARACTERS] + ("..." if len(body) > BODY_CHARACTERS else "")
+    return cut if cut.isprintable() else cut.encode("unicode_escape").decode()

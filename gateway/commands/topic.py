@@ -1,0 +1,288 @@
+"""`weir topic` and `weir queue`: topics of every kind, and those that SQS and AMQP call queues."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from gateway.commands.api import DataOption, UrlOption, connect, path_of
+from gateway.commands.output import Format, FormatOption, Table, put
+from gateway.commands.values import (
+    YesOption,
+    confirm,
+    duration_text,
+    milliseconds_or_none,
+    number_or_none,
+    put_one,
+    text,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+topics = typer.Typer(help="Topics: streams, and the queues of SQS and AMQP.", no_args_is_help=True)
+queues = typer.Typer(
+    help="Work topics: what SQS and AMQP call queues. A message goes when it is acked.",
+    no_args_is_help=True,
+)
+
+WORK = "work"
+
+
+class StreamType(StrEnum):
+    """What RocketMQ clients may send to a topic."""
+
+    NORMAL = "normal"
+    FIFO = "fifo"
+    DELAY = "delay"
+    TRANSACTION = "transaction"
+
+
+class OverflowChoice(StrEnum):
+    """What a full topic does with one more message."""
+
+    DROP_OLDEST = "drop_oldest"
+    REJECT = "reject"
+
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the topic.")]
+Queues = Annotated[
+    int | None, typer.Option("--queues", help="Number of queues, fixed for good (1 to 256).")
+]
+Ttl = Annotated[
+    str | None, typer.Option("--ttl", help="Messages expire after so long (30s, 5m), or none.")
+]
+Retention = Annotated[
+    str | None, typer.Option("--retention", help="Messages are kept so long (72h, 7d), or none.")
+]
+MaxMessages = Annotated[
+    str | None, typer.Option("--max-messages", help="Most ready messages, or none.")
+]
+MaxBytes = Annotated[
+    int | None, typer.Option("--max-message-bytes", help="Size of the largest message.")
+]
+OverflowOption = Annotated[
+    OverflowChoice | None, typer.Option("--overflow", help="What a full topic does.")
+]
+Deduplication = Annotated[
+    str | None, typer.Option("--deduplication", help="Window for deduplication ids, or none.")
+]
+Expiry = Annotated[
+    str | None, typer.Option("--unused-expiry", help="Deleted if unused for so long, or none.")
+]
+
+
+def list_topics(
+    context: typer.Context,
+    prefix: Annotated[str, typer.Option("--prefix", help="Only names that begin so.")] = "",
+    limit: Annotated[int, typer.Option("--limit", help="Most rows.", min=1)] = 1000,
+    url: UrlOption = None,
+    data: DataOption = None,
+    output: FormatOption = Format.TABLE,
+) -> None:
+    """List them by name, with their backlog."""
+    api = connect(url, data)
+    rows: list[dict[str, Any]] = []
+    after: str | None = ""
+    kind = WORK if _is_queue(context) else None
+    while after is not None and len(rows) < limit:
+        size = min(1000, limit - len(rows))
+        page = api.get("/topics", prefix=prefix, after=after, limit=size, type=kind)
+        rows += page["topics"]
+        after = page["next"]
+    columns = ("name", "type", "queues", "groups", "ready", "leased")
+    shown = [tuple(text(row[column]) for column in columns) for row in rows]
+    put({"topics": rows, "next": after}, Table(columns, shown), output)
+
+
+def show_topic(
+    name: Name,
+    url: UrlOption = None,
+    data: DataOption = None,
+    output: FormatOption = Format.TABLE,
+) -> None:
+    """Show one with its settings, queues, groups and figures."""
+    _show(connect(url, data).get(path_of("topics", name)), output)
+
+
+def create_topic(
+    name: Name,
+    kind: Annotated[
+        StreamType, typer.Option("--type", help="What RocketMQ clients may send.")
+    ] = StreamType.NORMAL,
+    queue_count: Queues = None,
+    ttl: Ttl = None,
+    retention: Retention = None,
+    max_messages: MaxMessages = None,
+    max_message_bytes: MaxBytes = None,
+    overflow: OverflowOption = None,
+    deduplication: Deduplication = None,
+    unused_expiry: Expiry = None,
+    url: UrlOption = None,
+    data: DataOption = None,
+    output: FormatOption = Format.TABLE,
+) -> None:
+    """Create a stream: kept for 72 hours unless told otherwise, read by named groups."""
+    fields = _fields(
+        ttl, retention, max_messages, max_message_bytes, overflow, deduplication, unused_expiry
+    )
+    body = {"name": name, "type": kind.value, **_queue_count(queue_count), **fields}
+    _show(connect(url, data).post("/topics", body), output)
+
+
+def create_queue(
+    name: Name,
+    queue_count: Queues = None,
+    priority_max: Annotated[
+        int | None, typer.Option("--max-priority", help="Highest priority (0 to 255).")
+    ] = None,
+    ttl: Ttl = None,
+    retention: Retention = None,
+    max_messages: MaxMessages = None,
+    max_message_bytes: MaxBytes = None,
+    overflow: OverflowOption = None,
+    deduplication: Deduplication = None,
+    unused_expiry: Expiry = None,
+    url: UrlOption = None,
+    data: DataOption = None,
+    output: FormatOption = Format.TABLE,
+) -> None:
+    """Create a work topic with the group `default`, which SQS and AMQP consume."""
+    fields = _fields(
+        ttl, retention, max_messages, max_message_bytes, overflow, deduplication, unused_expiry
+    )
+    body = {"name": name, "type": WORK, **_queue_count(queue_count), **fields}
+    if priority_max is not None:
+        body["priority_max"] = priority_max
+    _show(connect(url, data).post("/topics", body), output)
+
+
+def set_topic(
+    name: Name,
+    ttl: Ttl = None,
+    retention: Retention = None,
+    max_messages: MaxMessages = None,
+    max_message_bytes: MaxBytes = None,
+    overflow: OverflowOption = None,
+    deduplication: Deduplication = None,
+    unused_expiry: Expiry = None,
+    url: UrlOption = None,
+    data: DataOption = None,
+    output: FormatOption = Format.TABLE,
+) -> None:
+    """Change settings; what is not named stays."""
+    fields = _fields(
+        ttl, retention, max_messages, max_message_bytes, overflow, deduplication, unused_expiry
+    )
+    _show(connect(url, data).patch(path_of("topics", name), fields), output)
+
+
+def remove_topic(
+    name: Name,
+    yes: YesOption = False,
+    if_empty: Annotated[
+        bool, typer.Option("--if-empty", help="Only if no message is ready.")
+    ] = False,
+    if_unused: Annotated[
+        bool, typer.Option("--if-unused", help="Only if nobody consumes.")
+    ] = False,
+    url: UrlOption = None,
+    data: DataOption = None,
+    output: FormatOption = Format.TABLE,
+) -> None:
+    """Delete it with its messages, groups and the routes to it."""
+    confirm(f"Deleting {name} and its messages", name, yes=yes)
+    path = path_of("topics", name)
+    deleted = connect(url, data).delete(path, if_empty=if_empty, if_unused=if_unused)
+    answer = {"name": name, "messages": deleted["messages"]}
+    put(answer, Table(("deleted", "messages"), [(name, str(deleted["messages"]))]), output)
+
+
+def purge_topic(
+    name: Name,
+    group: Annotated[str, typer.Option("--group", help="Whose messages.")] = "default",
+    in_flight: Annotated[
+        bool, typer.Option("--in-flight", help="Also those that consumers hold.")
+    ] = False,
+    yes: YesOption = False,
+    url: UrlOption = None,
+    data: DataOption = None,
+    output: FormatOption = Format.TABLE,
+) -> None:
+    """Drop what a group has not consumed yet."""
+    confirm(f"Dropping the messages of {name} for group {group}", name, yes=yes)
+    body = {"group": group, "in_flight": in_flight}
+    purged = connect(url, data).post(path_of("topics", name) + "/purge", body)
+    answer = {"name": name, "messages": purged["messages"]}
+    put(answer, Table(("purged", "messages"), [(name, str(purged["messages"]))]), output)
+
+
+_SHARED: dict[str, Callable[..., None]] = {
+    "ls": list_topics,
+    "info": show_topic,
+    "set": set_topic,
+    "rm": remove_topic,
+    "purge": purge_topic,
+}
+for _verb, _function in _SHARED.items():
+    topics.command(_verb)(_function)
+    queues.command(_verb)(_function)
+topics.command("create")(create_topic)
+queues.command("create")(create_queue)
+
+
+def _is_queue(context: typer.Context) -> bool:
+    return context.parent is not None and context.parent.info_name == "queue"
+
+
+def _queue_count(count: int | None) -> dict[str, Any]:
+    return {} if count is None else {"queues": count}
+
+
+def _fields(
+    ttl: str | None,
+    retention: str | None,
+    max_messages: str | None,
+    max_message_bytes: int | None,
+    overflow: OverflowChoice | None,
+    deduplication: str | None,
+    unused_expiry: str | None,
+) -> dict[str, Any]:
+    """The settings that were given, as the API names them."""
+    fields: dict[str, Any] = {
+        name: milliseconds_or_none(given)
+        for name, given in (
+            ("message_ttl_ms", ttl),
+            ("retention_ms", retention),
+            ("deduplication_ms", deduplication),
+            ("unused_expiry_ms", unused_expiry),
+        )
+        if given is not None
+    }
+    if max_messages is not None:
+        fields["messages_max"] = number_or_none(max_messages)
+    if max_message_bytes is not None:
+        fields["message_bytes_max"] = max_message_bytes
+    if overflow is not None:
+        fields["overflow"] = overflow.value
+    return fields
+
+
+def _show(topic: dict[str, Any], output: Format) -> None:
+    rows: list[tuple[str, object]] = [("name", topic["name"]), ("type", topic["type"])]
+    for name, value in topic["options"].items():
+        if name.endswith("_ms"):
+            rows.append((name.removesuffix("_ms"), duration_text(value)))
+        else:
+            rows.append((name, value))
+    for queue in topic["queues"]:
+        span = f"offsets {queue['first_offset']} to {queue['next_offset']}"
+        rows.append((f"queue {queue['number']}", f"{span}, raft group {queue['raft_group']}"))
+    for group in topic["groups"]:
+        oldest = duration_text(group["oldest_age_ms"])
+        figures = f"ready {group['ready']}, leased {group['leased']}, delayed {group['delayed']}"
+        figures += f", oldest {oldest}, consumers {group['consumers']}"
+        rows.append((f"group {group['name']}", figures))
+    put_one(topic, topic["name"], rows, output)

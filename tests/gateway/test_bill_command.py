@@ -1,0 +1,113 @@
+"""`weir bill`: what it asks of the billing jobs, and how it words what they answer.
+
+The jobs themselves are proved in tests/spark; here a stand-in answers for them where they need
+Spark, and the real module where they do not.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from decimal import Decimal
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import gateway.cli
+from gateway.commands import bill
+from gateway.commands.output import ExitCode
+from spark import session
+from spark.bill import BILLING_ERRORS, Summary
+from tests.spark.samples import record, write_archive
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+def summary(problems: Sequence[str] = ()) -> Summary:
+    return Summary(
+        run_id="0123456789abcdef",
+        period="2026-11",
+        directory="bills/period=2026-11/run=0123456789abcdef",
+        currency="EUR",
+        minor_digits=2,
+        total=Decimal("12.30"),
+        invoices=1,
+        files=1,
+        records=3,
+        duplicates=0,
+        quarantined=0,
+        usage_rows=2,
+        price_book="weir",
+        price_book_sha256="00",
+        archive_sha256="00",
+        code_sha256="00",
+        problems=tuple(problems),
+    )
+
+
+class Engine(SimpleNamespace):
+    """Stands in for `spark.bill`."""
+
+    BILLING_ERRORS = BILLING_ERRORS
+
+    def run(self, *arguments: Any) -> Summary:
+        self.asked = arguments
+        return self.answer
+
+    def render_invoices(self, answer: Summary) -> str:
+        return f"INVOICE {answer.total} {answer.currency}\n"
+
+
+def weir_bill(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    with pytest.raises(SystemExit) as left:
+        gateway.cli.main(["bill", *arguments])
+    captured = capsys.readouterr()
+    assert isinstance(left.value.code, int)
+    return left.value.code, captured.out, captured.err
+
+
+def test_the_invoices_are_the_answer(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = Engine(answer=summary())
+    monkeypatch.setattr(bill, "_engine", lambda: engine)
+    arguments = ("--period", "2026-11", "--metering", "m", "--out", "o", "--price-book", "p.yaml")
+    code, out, err = weir_bill(capsys, *arguments)
+    assert (code, out) == (0, "INVOICE 12.30 EUR\n")
+    assert "run=0123456789abcdef" in err
+    assert engine.asked == ("2026-11", Path("m"), Path("o"), Path("p.yaml"))
+    code, out, _ = weir_bill(capsys, "--period", "2026-11", "-o", "json")
+    assert json.loads(out)["total"] == "12.30"
+    assert engine.asked == ("2026-11", bill.DEFAULT_METERING, bill.DEFAULT_OUT, None)
+    assert weir_bill(capsys, "--period", "2026-11", "-o", "name")[1] == "0123456789abcdef\n"
+
+
+def test_missing_records_are_a_failure_beside_the_invoices(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bill, "_engine", lambda: Engine(answer=summary(["records are missing"])))
+    code, out, _ = weir_bill(capsys, "--period", "2026-11")
+    assert (code, out) == (ExitCode.FAILED, "INVOICE 12.30 EUR\n")
+
+
+def test_without_the_extra_it_says_what_to_install(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    write_archive(tmp_path, [record(1)])
+    monkeypatch.setattr(session.importlib.util, "find_spec", lambda name: None)
+    arguments = ("--period", "2026-11", "--metering", str(tmp_path), "--out", str(tmp_path / "o"))
+    code, out, err = weir_bill(capsys, *arguments)
+    assert (code, out) == (ExitCode.FAILED, "")
+    assert "weir-mq[spark]" in err
+
+
+def test_without_the_jobs_it_says_what_to_install(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "spark.bill", None)
+    code, out, err = weir_bill(capsys, "--period", "2026-11")
+    assert (code, out) == (ExitCode.FAILED, "")
+    assert "weir-mq[spark]" in err
