@@ -19,8 +19,12 @@ _ROUNDING_MS = 1e-3
 """Timers are floats: one that is due at 5 ms must not read as 4.999."""
 
 
+TURNS_MAX = 200_000
+"""Turns of the loop without any time passing: a program that needs more is going in a circle."""
+
+
 class Stuck(Exception):
-    """Nothing is ready and nothing is scheduled: the program would wait for ever."""
+    """The program would wait, or go in a circle, for ever."""
 
 
 class _Jumping(selectors.DefaultSelector):
@@ -29,15 +33,19 @@ class _Jumping(selectors.DefaultSelector):
     def __init__(self) -> None:
         super().__init__()
         self.now = 0.0
+        self.interrupted: BaseException | None = None
+        self.turns = 0
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        events = super().select(0)
-        if events:
-            return events
+        if self.interrupted is not None:
+            raise self.interrupted
         if timeout is None:
             raise Stuck("nothing is scheduled: this would wait for ever")
+        self.turns = 0 if timeout else self.turns + 1
+        if self.turns > TURNS_MAX:
+            raise Stuck("no time has passed for TURNS_MAX turns")
         self.now += timeout
-        return events
+        return super().select(0)
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
@@ -52,8 +60,16 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def time(self) -> float:
         return self._jumping.now
 
+    def go_on(self) -> None:
+        """Forget what stopped the loop: its tasks are to be cancelled."""
+        self._jumping.interrupted = None
+        self._jumping.turns = 0
+
     def _keep(self, loop: asyncio.AbstractEventLoop, context: Mapping[str, Any]) -> None:
         error = context.get("exception")
+        if error is not None and not isinstance(error, Exception):
+            # The test runner's own (a time limit): a loop hands it to us, but it is not ours.
+            self._jumping.interrupted = error
         self.errors.append(error if error is not None else RuntimeError(str(context["message"])))
 
 

@@ -272,12 +272,15 @@ class World:
     def close(self) -> None:
         """Cancel what is left and close the loop."""
         self.workers.dead = True
+        self.loop.go_on()
         tasks = asyncio.all_tasks(self.loop)
         for task in tasks:
             task.cancel()
-        if tasks:
-            self.loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
-        self.loop.close()
+        try:
+            if tasks:
+                self.loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+        finally:
+            self.loop.close()
 
     def __enter__(self) -> Self:
         return self
