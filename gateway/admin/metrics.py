@@ -52,6 +52,11 @@ class NodeCollector(Collector):
             ("weir_store_cache_misses", "Entries read from disk.", journal.cache_misses),
             ("weir_store_rewrites", "Segments rewritten to free space.", journal.rewrites),
             ("weir_store_checkpoints", "Checkpoints taken.", self._local.housekeeper.checkpoints),
+            (
+                "weir_dead_letters_dropped",
+                "Dead letters dropped: too many waited for a topic that does not exist.",
+                self._local.client.dead_letters.dropped,
+            ),
         ):
             yield CounterMetricFamily(name, text, value=value)
         for name, text, value in (
@@ -66,6 +71,11 @@ class NodeCollector(Collector):
                 "weir_store_disk_alarm",
                 "1 with less free than twice the mark.",
                 disk.level is not DiskLevel.OK,
+            ),
+            (
+                "weir_dead_letters_waiting",
+                "Dead letters that wait for their topic to exist.",
+                self._local.client.dead_letters.waiting,
             ),
             ("weir_store_accepting", "1 if new messages are taken.", self._local.client.accepting),
         ):

@@ -166,7 +166,7 @@ async def test_dead_letters_wait_for_room(world: World) -> None:
     peer = world.peer()
     dead = await peer.topic("dead")
     topic = await peer.topic("work", None, GroupOptions(dead_letter=DeadLetter(None, "dead")))
-    await peer.publish(topic, *[b"x" * 1_000] * 8)
+    await peer.publish(topic, *[b"x" * 4_000] * 8)
     taker = peer.attach(topic, credit=8)
     await taker.wait_for(8)
     await world.settle_down()
