@@ -252,6 +252,8 @@ class Machine:
             self._observer.released(queue, name, ranges)
             return
         self._finish(queue, name, progress, how, reason, ranges)
+        if queue.topic.groups[name].ordered:
+            self._observer.settled(queue, name, ranges)
 
     def _finish(
         self,
