@@ -92,7 +92,7 @@ class LocalClient:
         self._pending: deque[Batch] = deque()
         self._second_timer: asyncio.TimerHandle | None = None
         self._administrator = Administrator(store, self.topology, self.next_identity)
-        self._dead_letters = DeadLetterSender(store, self)
+        self.dead_letters = DeadLetterSender(store, self)
         self._watchers: list[Callable[[str, bytes | None], None]] = []
         self._receiver = Receiver(store, clock, self._loop, self.next_identity)
         self._unused = UnusedTopics(self._has_consumers)
@@ -121,14 +121,14 @@ class LocalClient:
         await self._administrator.repair()
         await self.tree.repair()
         for replica in self._store.replicas():
-            self._dead_letters.outbox_grew(replica)
+            self.dead_letters.outbox_grew(replica)
         self._each_second()
 
     async def drain(self) -> None:
         """Return once everything submitted is on disk and answered."""
         if self._second_timer is not None:
             self._second_timer.cancel()
-        await self._dead_letters.stop()
+        await self.dead_letters.stop()
         await self.tree.stop()
         if self._background:
             await asyncio.gather(*self._background, return_exceptions=True)
@@ -426,6 +426,7 @@ class LocalClient:
                 self._owned.get(owner, {}).pop((topic.tenant, topic.name), None)
             return
         self.topology.put_topic(topic)
+        self.dead_letters.topic_appeared(topic.tenant, topic.name)
         self._unused.put(topic, self._clock.monotonic_ms())
         if owner is not None:
             self._owned.setdefault(owner, {})[topic.tenant, topic.name] = None
@@ -457,7 +458,7 @@ class LocalClient:
 
     def outbox_grew(self, replica: Replica) -> None:
         """There are dead letters to send."""
-        self._dead_letters.outbox_grew(replica)
+        self.dead_letters.outbox_grew(replica)
 
     # --- Metadata ---------------------------------------------------------------------------
 

@@ -27,6 +27,7 @@ from gateway.admin.routers import RouterRoutes
 from gateway.admin.topics import TopicRoutes
 from gateway.admin.users import PrincipalRoutes
 from kernel.errors import KernelError
+from kernel.store.disk_watch import DiskLevel
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -64,7 +65,9 @@ class AdminParts:
 
 
 class Check(Struct, frozen=True):
-    """One question about the node; `reason` is empty if all is well."""
+    """One question about the node; `reason` is empty if all is well. An alarm is `ok`, with a
+    reason.
+    """
 
     name: str
     ok: bool
@@ -87,12 +90,14 @@ class HealthRoutes:
     def checks(self) -> list[Check]:
         """Every check, made now."""
         ready, accepting = self._parts.is_ready(), self._parts.client.accepting
+        low = self._parts.view.disk_space().level is not DiskLevel.OK
+        alarm = "free disk is below twice the mark for new messages" if low else ""
         return [
             Check("serving", ready, "" if ready else "the node is starting or stopping"),
             Check(
                 "disk",
                 accepting,
-                "" if accepting else "free disk is below the mark: new messages are refused",
+                alarm if accepting else "free disk is below the mark: new messages are refused",
             ),
         ]
 

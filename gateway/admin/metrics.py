@@ -14,6 +14,7 @@ from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import Collector
 
 import gateway
+from kernel.store.disk_watch import DiskLevel
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -40,6 +41,7 @@ class NodeCollector(Collector):
     def _store(self) -> Iterator[Metric]:
         journal = self._local.store.journal.statistics()
         store = self._local.store.statistics()
+        disk = self._local.housekeeper.disk_space
         for name, text, value in (
             ("weir_store_commits", "Journal batches synced.", store.commits),
             ("weir_store_fdatasyncs", "Calls of fdatasync by the journal.", journal.syncs),
@@ -50,6 +52,11 @@ class NodeCollector(Collector):
             ("weir_store_cache_misses", "Entries read from disk.", journal.cache_misses),
             ("weir_store_rewrites", "Segments rewritten to free space.", journal.rewrites),
             ("weir_store_checkpoints", "Checkpoints taken.", self._local.housekeeper.checkpoints),
+            (
+                "weir_dead_letters_dropped",
+                "Dead letters dropped: too many waited for a topic that does not exist.",
+                self._local.client.dead_letters.dropped,
+            ),
         ):
             yield CounterMetricFamily(name, text, value=value)
         for name, text, value in (
@@ -58,6 +65,18 @@ class NodeCollector(Collector):
             ("weir_store_segments", "Journal segments.", journal.segments),
             ("weir_store_cache_bytes", "Bytes in the tail cache.", journal.cache_bytes),
             ("weir_store_volatile_bytes", "Bytes of volatile topics.", store.volatile_bytes),
+            ("weir_store_disk_free_bytes", "Free bytes of the volume.", disk.free_bytes),
+            ("weir_store_disk_mark_bytes", "Refuses messages with less free.", disk.mark_bytes),
+            (
+                "weir_store_disk_alarm",
+                "1 with less free than twice the mark.",
+                disk.level is not DiskLevel.OK,
+            ),
+            (
+                "weir_dead_letters_waiting",
+                "Dead letters that wait for their topic to exist.",
+                self._local.client.dead_letters.waiting,
+            ),
             ("weir_store_accepting", "1 if new messages are taken.", self._local.client.accepting),
         ):
             yield GaugeMetricFamily(name, text, value=float(value))

@@ -75,6 +75,7 @@ class Command(IntEnum):
     SUBSCRIBER_LEFT = 41
     WILL_SENT = 42
     FORGET_RETAINED = 43
+    OUTBOX_AGAIN = 44
 
 
 REASON_CODES = {
@@ -178,6 +179,12 @@ class OutboxDone(msgspec.Struct, frozen=True, array_like=True):
     number: int
 
 
+class OutboxAgain(msgspec.Struct, frozen=True, array_like=True):
+    """Give an outbox item that was never sent a new number, behind all others."""
+
+    number: int
+
+
 class PutRecord(msgspec.Struct, frozen=True, array_like=True):
     """Set or (value None) remove a metadata record, if its version is the one expected (0: there
     is none; None: whatever it is). Result: the new version, or an error.
@@ -213,6 +220,7 @@ Control = (
     | PutRoute
     | DeleteRoute
     | OutboxDone
+    | OutboxAgain
     | PutRecord
     | Trim
     | DeleteGroup
@@ -230,6 +238,7 @@ CONTROL_TYPES: dict[Command, type[Control]] = {
     Command.PUT_ROUTE: PutRoute,
     Command.DELETE_ROUTE: DeleteRoute,
     Command.OUTBOX_DONE: OutboxDone,
+    Command.OUTBOX_AGAIN: OutboxAgain,
     Command.PUT_RECORD: PutRecord,
     Command.TRIM: Trim,
     Command.DELETE_GROUP: DeleteGroup,

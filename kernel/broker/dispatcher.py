@@ -49,7 +49,7 @@ class Dispatcher:
         self._mark_asked = [0] * self.ready.levels
         self._fetching = False
         self._pumping = False
-        self._locks = KeyLocks(queue.index) if self._options.ordered else None
+        self._locks = KeyLocks() if self._options.ordered else None
         for offset, lease, _deadline_ms in self._progress.kept():
             if lease:
                 self._lock(offset)
@@ -173,9 +173,6 @@ class Dispatcher:
             self._release(offsets)
         elif offsets:
             self._propose(how, reason, offsets, urgent=urgent or how is not Settlement.ACK)
-            if self._locks is not None:
-                self._unlock(offsets)
-                self.pump()
         return strangers
 
     def return_handed(self, consumer: DispatchedConsumer, handed: Handed) -> None:
@@ -198,7 +195,6 @@ class Dispatcher:
         if spent:
             offsets = [each for each in offsets if each not in spent]
             self._propose(Settlement.DEAD_LETTER, Reason.ATTEMPTS, spent, urgent=True)
-            self._unlock(spent)
         if offsets:
             self._propose(Settlement.RELEASE, Reason.REJECTED, offsets, urgent=True)
 
@@ -226,6 +222,12 @@ class Dispatcher:
         if self._time.may_expire():
             self._time.schedule()
 
+    def settled(self, ranges: Sequence[tuple[int, int]]) -> None:
+        """Settlements were applied, so that no crash takes them back: their keys may be free."""
+        for first, count in ranges:
+            self._unlock(range(first, first + count))
+        self.pump()
+
     def changed(self, ended: Sequence[tuple[int, int]]) -> None:
         """A CHANGE was applied: see `machine.Observer.changed`."""
         for offset, until_ms in ended:
@@ -247,7 +249,8 @@ class Dispatcher:
         """A purge was applied."""
         self.ready.purged()
         if self._locks is not None:
-            self._locks.purge(self._progress.is_acked)
+            self.ready.give_back(self._locks.purge(self._progress.is_acked))
+            self.pump()
 
     def holds(self) -> list[int]:
         """Offsets that somebody holds, for a purge to keep."""
@@ -276,7 +279,7 @@ class Dispatcher:
         if self._pumping or self._fetching or not self.consumers or not self.ready.may_have():
             return
         self._pumping = True
-        own: set[int] = set()
+        own: dict[DispatchedConsumer, set[int]] = {}
         try:
             while self._pump_once(own):
                 pass
@@ -284,7 +287,7 @@ class Dispatcher:
             self._pumping = False
         self._flush()
 
-    def _pump_once(self, own: set[int]) -> bool:
+    def _pump_once(self, own: dict[DispatchedConsumer, set[int]]) -> bool:
         takers = self._takers()
         if not takers:
             return False
@@ -299,7 +302,8 @@ class Dispatcher:
         if run.features & Feature.TTL or self.queue.topic.options.message_ttl_ms is not None:
             offsets = self._time.drop_expired(run, offsets)
         if self._locks is not None and offsets:
-            offsets, over = self._locks.admit(run, offsets, own, count)
+            keys = own.setdefault(takers[0], set())
+            offsets, over = self._locks.admit(run, offsets, keys, count)
             self.ready.give_back(over)
         if not offsets:
             return True
@@ -427,7 +431,6 @@ class Dispatcher:
                 continue
             if consumer.spec.auto_ack:
                 self._propose(Settlement.ACK, Reason.REJECTED, handed.offsets, urgent=False)
-                self._unlock(handed.offsets)
             consumer.sink.deliver(consumer, handed)
 
     def _lease(self, consumer: DispatchedConsumer, handed: Handed, lease_ms: int) -> None:

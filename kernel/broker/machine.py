@@ -11,6 +11,7 @@ from __future__ import annotations
 from array import array
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import pairwise
 
 from .. import message as messages
@@ -50,6 +51,7 @@ class Machine:
             Command.PURGE: self._purge,
             Command.TRIM: self._trim,
             Command.OUTBOX_DONE: self._outbox_done,
+            Command.OUTBOX_AGAIN: self._outbox_again,
         }
 
     def apply(self, index: LogIndex, term: int, body: bytes) -> list[object]:
@@ -258,6 +260,8 @@ class Machine:
             self._observer.released(queue, name, ranges)
             return
         self._finish(queue, name, progress, how, reason, ranges)
+        if queue.topic.groups[name].ordered:
+            self._observer.settled(queue, name, ranges)
 
     def _finish(
         self,
@@ -392,6 +396,14 @@ class Machine:
         item = self.state.outbox.pop(command.number, None)
         if item is not None:
             self._retention.release(self.state.group, item.index, 1)
+
+    def _outbox_again(self, command: commands.OutboxAgain) -> None:
+        state = self.state
+        item = state.outbox.pop(command.number, None)
+        if item is not None:
+            number = state.next_outbox
+            state.next_outbox = number + 1
+            state.outbox[number] = replace(item, number=number)
 
 
 def _forgotten(sequence: int) -> KernelError:

@@ -39,6 +39,9 @@ class Observer(Protocol):
         ready again, or ACKED, ACKED_LATE.
         """
 
+    def settled(self, queue: QueueState, group: str, ranges: Sequence[tuple[int, int]]) -> None:
+        """(first offset, offsets) ranges of an ordered group are done with."""
+
     def marked(self, queue: QueueState, group: str) -> None:
         """The dispatch mark moved ahead."""
 

@@ -17,7 +17,9 @@ from ..ids import RaftGroup
 from ..log.checkpoint import CheckpointJob
 from ..log.journal import Journal, MaintenanceJob
 from ..log.rewrite import RewriteJob
+from ..log.writer import PrepareJob
 from ..ports import Disk
+from .disk_watch import DiskLevel, DiskSpace, DiskWatch
 from .node import Store
 from .snapshot_file import DIRECTORY, SnapshotJob, name_of
 from .worker import Runner, Workers
@@ -34,10 +36,6 @@ bytes once these are more than a segment."""
 
 RETRY_SECONDS = 1.0
 """After a failed job (a full disk) the next try comes so much later."""
-
-RESERVE_SHARE = 0.15
-RESERVE_BYTES_MAX = 5 * 1024**3
-"""New messages are refused below min(15 % of the volume, 5 GiB) free (DESIGN.md 4)."""
 
 
 class Housekeeper:
@@ -61,10 +59,11 @@ class Housekeeper:
         self._worker: Runner = workers("weir-housekeeping")
         self._accept = accept
         self._fatal = fatal
-        self._reserve_bytes = reserve_bytes
+        self._watch = DiskWatch(disk, self._worker, self._judge_space, reserve_bytes)
         self._sparse_bytes_min = sparse_bytes_min
         self._busy = False
         self._paused_until = 0.0
+        self._no_segment_until = 0.0
         self._ticker: asyncio.TimerHandle | None = None
         self._last_checkpoint = loop.time()
         self._bytes_at_checkpoint = self._journal.statistics().bytes_written
@@ -78,6 +77,7 @@ class Housekeeper:
 
     def start(self) -> None:
         """Begin."""
+        self._judge_space()
         self._store.on_written(self.poke)
         self._tick()
 
@@ -98,31 +98,36 @@ class Housekeeper:
 
     def _tick(self) -> None:
         self._ticker = self._loop.call_later(TICK_SECONDS, self._tick)
-        self._check_space()
+        self._watch.look()
         for replica in self._store.replicas():
             replica.retain_streams()
             replica.forget_idle()
         self.poke()
 
-    def _check_space(self) -> None:
-        reserve = self._reserve_bytes
-        if reserve is None:
-            reserve = min(int(self._disk.total_bytes() * RESERVE_SHARE), RESERVE_BYTES_MAX)
-        self._accept(self._disk.free_bytes() >= reserve and self._journal.can_accept)
+    @property
+    def disk_space(self) -> DiskSpace:
+        """Room of the volume, at most about a second old unless the volume hangs."""
+        return self._watch.space
+
+    def _judge_space(self) -> None:
+        full = self._watch.space.level is DiskLevel.FULL
+        self._accept(not full and self._journal.can_accept)
 
     def poke(self) -> None:
         """Start the most urgent job, unless one runs."""
         if self._busy or self._stopping or self._loop.time() < self._paused_until:
             return
-        job = self._journal.maintenance()
+        job = self._journal.maintenance(segments=self._loop.time() >= self._no_segment_until)
         if job is not None:
-            self._run(job.run, lambda: self._maintained(job))
+            self._run(job.run, lambda: self._maintained(job), lambda: self._not_maintained(job))
         elif self._rewrite is not None:
             self._continue_rewrite(self._rewrite)
         elif self._checkpoint_due():
             self._checkpoint()
         else:
-            candidate = self._journal.rewrite_candidate() if self._is_sparse() else None
+            # A rewrite takes room before it gives some: never out of the reserve.
+            may = self._journal.can_accept and self._is_sparse()
+            candidate = self._journal.rewrite_candidate() if may else None
             if candidate is not None:
                 self._rewrite = self._journal.rewrite(candidate, self._live_slots)
                 self._continue_rewrite(self._rewrite)
@@ -141,7 +146,12 @@ class Housekeeper:
         job: Callable[[], None],
         done: Callable[[], None],
         failed: Callable[[], None] | None = None,
+        *,
+        may_fail: bool = False,
     ) -> None:
+        """Have the thread do a job. Want of space passes; any other error says that the disk
+        cannot be trusted any more, unless the job `may_fail`.
+        """
         self._busy = True
 
         def finished(error: BaseException | None) -> None:
@@ -149,10 +159,10 @@ class Housekeeper:
             if error is not None:
                 self.failures += 1
                 self._paused_until = self._loop.time() + RETRY_SECONDS
-                self._check_space()
+                self._watch.look()
                 if failed is not None:
                     failed()
-                elif not _no_space(error):
+                if not (_no_space(error) or may_fail):
                     self._fatal("housekeeping could not write", error)
                 return
             done()
@@ -162,7 +172,15 @@ class Housekeeper:
 
     def _maintained(self, job: MaintenanceJob) -> None:
         self._journal.end_maintenance(job)
-        self._check_space()
+        if isinstance(job, PrepareJob) and job.error is not None:
+            self._no_segment_until = self._loop.time() + RETRY_SECONDS
+        self._judge_space()
+
+    def _not_maintained(self, job: MaintenanceJob) -> None:
+        """No space for a location file, which is only a cache, or for a removal's own notes: the
+        files that are left go at the next start.
+        """
+        self._journal.end_maintenance(job)
 
     # --- Checkpoints ------------------------------------------------------------------------
 
@@ -245,7 +263,7 @@ class Housekeeper:
             self._rewriting = {}
             self._store.write_soon()
 
-        self._run(part.run, read, lambda: self._abandon(job))
+        self._run(part.run, read, lambda: self._abandon(job), may_fail=True)
 
     def _abandon(self, job: RewriteJob) -> None:
         """The segment does not read: leave it as it is, go on with the rest."""
@@ -254,9 +272,7 @@ class Housekeeper:
 
 
 def _no_space(error: BaseException) -> bool:
-    """Whether a job failed for want of room, which passes; anything else says that the disk
-    cannot be trusted any more.
-    """
+    """Whether a job failed for want of room."""
     return isinstance(error, OSError) and error.errno in {errno.ENOSPC, errno.EDQUOT}
 
 

@@ -27,7 +27,9 @@ from ..model import Route, TopicInfo
 from ..ports import Clock
 from ..raft.core import HardState, RaftCore
 from .log_clock import LogClock
+from .open_entry import Filled
 from .replica import Replica
+from .room import Room
 from .volatile import VolatileLog
 from .worker import Workers
 
@@ -104,6 +106,9 @@ class Store:
         self._dirty: dict[Replica, None] = {}
         self._volatile_dirty = False
         self._writing: WriteBatch | None = None
+        self._gathered: list[tuple[_Durable, Filled]] = []
+        """Closed entries that wait for room in the journal."""
+        self.room = Room(loop, journal, self._writer, self._start_write, fatal)
         self._flush_scheduled = False
         self._lazy_timer: asyncio.TimerHandle | None = None
         self._idle_waiters: list[asyncio.Future[None]] = []
@@ -156,11 +161,16 @@ class Store:
 
     async def wait_idle(self) -> None:
         """Return once nothing is pending and no write is in flight."""
-        while self._writing is not None or self._dirty or self._volatile_dirty:
+        while not self._idle:
             self._schedule_flush()
             future = self._loop.create_future()
             self._idle_waiters.append(future)
             await future
+
+    @property
+    def _idle(self) -> bool:
+        busy = self._writing is not None or self.room.waiting
+        return not (busy or self._dirty or self._volatile_dirty)
 
     # --- Groups -----------------------------------------------------------------------------
 
@@ -209,22 +219,31 @@ class Store:
         if self._volatile_dirty:
             self._volatile_dirty = False
             self._commit_volatile()
-        if self._writing is None and (self._dirty or self.journal.pending_records):
+        may_write = self._writing is None and not self.room.waiting
+        if may_write and (self._dirty or self.journal.pending_records):
             self._start_write()
         self._wake_idle()
 
     def _start_write(self) -> None:
         for replica in self._dirty:
-            core = self._groups[replica.group].core
-            for filled in replica.close():
-                replica.proposed(core.propose(filled.body), filled)
+            durable = self._groups[replica.group]
+            self._gathered += [(durable, filled) for filled in replica.close()]
+        self._dirty.clear()
+        if not self.room.fits([filled for _, filled in self._gathered]):
+            return
+        gathered, self._gathered = self._gathered, []
+        touched: dict[RaftCore, None] = {}
+        for durable, filled in gathered:
+            if filled.waiting:
+                durable.replica.proposed(durable.core.propose(filled.body), filled)
+                touched[durable.core] = None
+        for core in touched:
             ready = core.ready()
             if ready.hard_state is not None:
                 state = ready.hard_state
                 self.journal.append_hard_state(core.group, state.term, state.vote, state.commit)
             for entry in ready.entries:
                 self.journal.append(core.group, entry.term, entry.index, entry.body)
-        self._dirty.clear()
         batch = self.journal.begin()
         if batch is not None:
             self._writing = batch
@@ -269,7 +288,7 @@ class Store:
         replica.dispatch()
 
     def _wake_idle(self) -> None:
-        if self._writing is not None or self._dirty or self._volatile_dirty:
+        if not self._idle:
             return
         waiters, self._idle_waiters = self._idle_waiters, []
         for waiter in waiters:

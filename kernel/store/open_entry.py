@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from ..broker import commands
 from ..broker.tree_commands import encode_retain
 from ..client import LeaseVerb, Settlement
+from ..errors import KernelError
 from ..ids import QueueId
 from ..limits import BATCH_COMMANDS_MAX, ENTRY_BATCHES_MAX, ENTRY_BYTES_MAX, ENTRY_SLOTS_MAX
 from ..log import entry as entries
@@ -22,11 +23,35 @@ Completion = Callable[[object], None]
 class Filled:
     """A closed entry body and who waits for its batches, one each."""
 
-    __slots__ = ("body", "waiting")
+    __slots__ = ("body", "has_messages", "waiting")
 
-    def __init__(self, body: bytes, waiting: list[Completion | None]) -> None:
+    def __init__(self, body: bytes, waiting: list[Completion | None], has_messages: bool) -> None:
         self.body = body
         self.waiting = waiting
+        """Empty if everything was withdrawn: then there is nothing to propose."""
+        self.has_messages = has_messages
+
+    def withdraw(self, refusal: KernelError) -> int:
+        """Take the batches with messages out, answering each with `refusal`; their number. What
+        is left refers to no message of this entry, so that it stays valid.
+        """
+        if not self.has_messages:
+            return 0
+        kept: list[bytes] = []
+        waiting, self.waiting = self.waiting, []
+        refused: list[Completion | None] = []
+        for batch, done in zip(entries.batches(self.body), waiting, strict=True):
+            if any(kind == commands.Command.ENQUEUE for kind, _, _ in batch.commands):
+                refused.append(done)
+            else:
+                kept.append(entries.encode_batch(batch))
+                self.waiting.append(done)
+        self.body = entries.build(entries.base_time_ms(self.body), kept, (), ())
+        self.has_messages = False
+        for each in refused:
+            if each is not None:
+                each((refusal,))
+        return len(refused)
 
 
 class OpenEntry:
@@ -193,7 +218,7 @@ class OpenEntry:
             self._close()
         closed, self._closed = self._closed, []
         return [
-            Filled(entries.build(time_ms, batches, lengths, parts), waiting)
+            Filled(entries.build(time_ms, batches, lengths, parts), waiting, bool(lengths))
             for batches, lengths, parts, waiting in closed
         ]
 

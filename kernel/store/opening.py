@@ -46,6 +46,9 @@ class Silent(Observer):
     def changed(self, queue: QueueState, group: str, ended: Sequence[tuple[int, int]]) -> None:
         """Nothing."""
 
+    def settled(self, queue: QueueState, group: str, ranges: Sequence[tuple[int, int]]) -> None:
+        """Nothing."""
+
     def marked(self, queue: QueueState, group: str) -> None:
         """Nothing."""
 

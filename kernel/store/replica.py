@@ -78,6 +78,7 @@ class Replica(Observer):
         self._waiting: dict[int, list[Completion | None]] = {}
         self._appended: dict[QueueId, None] = {}
         self._released: list[tuple[Dispatcher, list[int]]] = []
+        self._settled: list[tuple[Dispatcher, Sequence[tuple[int, int]]]] = []
         self._pump: dict[Dispatcher, None] = {}
         self._idle_indexes: dict[QueueId, None] = {}
         """Reference lists of the topic tree that have lost a consumer."""
@@ -110,6 +111,9 @@ class Replica(Observer):
         released, self._released = self._released, []
         for dispatcher, offsets in released:
             dispatcher.released(offsets)
+        settled, self._settled = self._settled, []
+        for dispatcher, ranges in settled:
+            dispatcher.settled(ranges)
         appended, self._appended = self._appended, {}
         for ident in appended:
             for dispatcher in self._by_queue.get(ident, ()):
@@ -293,6 +297,12 @@ class Replica(Observer):
         dispatcher = self._dispatchers.get((queue.id, group))
         if dispatcher is not None:
             self._changed.append((dispatcher, ended))
+
+    def settled(self, queue: QueueState, group: str, ranges: Sequence[tuple[int, int]]) -> None:
+        """Messages of an ordered group are done with: their keys may be free."""
+        dispatcher = self._dispatchers.get((queue.id, group))
+        if dispatcher is not None:
+            self._settled.append((dispatcher, ranges))
 
     def marked(self, queue: QueueState, group: str) -> None:
         """The dispatch mark moved ahead."""
