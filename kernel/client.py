@@ -38,6 +38,7 @@ from .model import (
     TopicStatistics,
 )
 from .origins import Origins
+from .transactions import HalfMessages
 
 # --- Sessions -------------------------------------------------------------------------------
 
@@ -402,6 +403,10 @@ class Client(Protocol):
     @property
     def origins(self) -> Origins:
         """Where adapters register the readers of their native blocks."""
+
+    @property
+    def halves(self) -> HalfMessages:
+        """Messages that wait for their producer's commit."""
 
     @property
     def accepting(self) -> bool:

@@ -57,3 +57,17 @@ VOLATILE_ENTRIES_MAX = 1_000_000
 PUBLISH_DEADLINE_MS = 30_000
 """A publish not on disk by then fails with TIMEOUT: longer than any sync stall seen (0.3 s) and
 shorter than the 60 s after which clients give up on a connection."""
+
+HALVES_PER_STORE_MAX = 200_000
+"""Half messages of a store that wait for their outcome: about 500 bytes of memory each."""
+
+HALF_BYTES_PER_STORE_MAX = 1024 * 1024 * 1024
+"""Their bytes: each keeps its place in the journal until then."""
+
+HALF_OUTCOMES_KEPT = 4_096
+"""Outcomes remembered per Raft group, so that a repeated commit or rollback hears the same: a
+client repeats within seconds, and this is minutes of a busy producer."""
+
+HALF_CHECKS_PER_TURN = 1_000
+"""Half messages of one Raft group whose producers are asked in one second: a crowd that is due at
+once must not become a burst that no producer can answer."""

@@ -15,6 +15,7 @@ import msgspec
 
 from ..ids import LogIndex, Offset, QueueId, RaftGroup, TopicId
 from ..model import DeadLetter, GroupOptions, QueueRef, Reason, Route, RouterOptions, TopicOptions
+from .halves import HalfMessage
 from .progress import LEASE_BITS, LEASE_MASK, Progress, ProgressPage
 from .runs import RunPage
 from .state import ClientResults, GroupState, OutboxItem, QueueState, RouterState, TopicState
@@ -32,6 +33,7 @@ class Header(msgspec.Struct, frozen=True, array_like=True, tag="header"):
     time_ms: int
     next_topic: int
     next_outbox: int
+    next_half: int = 1
 
 
 class TopicRecord(msgspec.Struct, frozen=True, array_like=True, tag="topic"):
@@ -111,8 +113,37 @@ class ClientRecord(msgspec.Struct, frozen=True, array_like=True, tag="client"):
     results: dict[int, list[list[int | list[tuple[int, bytes]]] | None]]
 
 
+class HalfRecord(msgspec.Struct, frozen=True, array_like=True, tag="half"):
+    """One half message."""
+
+    number: int
+    queue: int
+    index: int
+    slot: int
+    size_bytes: int
+    producers: str
+    values: tuple[tuple[int, int], ...]
+    prepared_ms: int
+    due_ms: int
+    checks: int
+
+
+class OutcomesRecord(msgspec.Struct, frozen=True, array_like=True, tag="outcomes"):
+    """Outcomes of half messages: (number, queue, offset), oldest first."""
+
+    outcomes: list[tuple[int, int, int]]
+
+
 Record = (
-    Header | TopicRecord | QueueRecord | RouterRecord | OutboxRecord | MetadataRecord | ClientRecord
+    Header
+    | TopicRecord
+    | QueueRecord
+    | RouterRecord
+    | OutboxRecord
+    | MetadataRecord
+    | ClientRecord
+    | HalfRecord
+    | OutcomesRecord
 )
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(Record)
@@ -130,6 +161,7 @@ def dump(state: GroupState) -> Iterator[bytes]:
             state.time_ms,
             state.next_topic,
             state.next_outbox,
+            state.halves.next,
         )
     )
     for ident in sorted(state.topics):
@@ -182,6 +214,30 @@ def dump(state: GroupState) -> Iterator[bytes]:
             if isinstance(result, tuple)
         }
         yield encode(ClientRecord(session, epoch, known.floor, results))
+    yield from _dump_halves(state)
+
+
+def _dump_halves(state: GroupState) -> Iterator[bytes]:
+    encode = _encoder.encode
+    for number in sorted(state.halves.waiting):
+        half = state.halves.waiting[number]
+        yield encode(
+            HalfRecord(
+                half.number,
+                half.queue,
+                half.index,
+                half.slot,
+                half.size_bytes,
+                half.producers,
+                half.values,
+                half.prepared_ms,
+                half.due_ms,
+                half.checks,
+            )
+        )
+    if state.halves.outcomes:
+        outcomes = state.halves.outcomes.items()
+        yield encode(OutcomesRecord([(each, *outcome) for each, outcome in outcomes]))
 
 
 def _queue_record(queue: QueueState) -> QueueRecord:
@@ -231,6 +287,7 @@ def load(records: Iterable[bytes]) -> GroupState:
     state.time_ms = header.time_ms
     state.next_topic = header.next_topic
     state.next_outbox = header.next_outbox
+    state.halves.next = header.next_half
     for data in stream:
         _restore(state, _decoder.decode(data))
     return state
@@ -284,6 +341,24 @@ def _restore(state: GroupState, record: Record) -> None:
         client.floor = record.floor
         for sequence, result in record.results.items():
             client.results[sequence] = tuple(result)
+    elif isinstance(record, HalfRecord):
+        state.halves.put(
+            HalfMessage(
+                record.number,
+                QueueId(record.queue),
+                LogIndex(record.index),
+                record.slot,
+                record.size_bytes,
+                record.producers,
+                record.values,
+                record.prepared_ms,
+                record.due_ms,
+                record.checks,
+            )
+        )
+    elif isinstance(record, OutcomesRecord):
+        for number, queue_ident, offset in record.outcomes:
+            state.halves.outcomes[number] = (QueueId(queue_ident), offset)
 
 
 def _progress(record: ProgressRecord) -> Progress:

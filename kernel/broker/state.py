@@ -22,6 +22,7 @@ from ..model import (
     TopicKind,
     TopicOptions,
 )
+from .halves import Halves
 from .progress import Progress, unacked_by_any
 from .runs import RunIndex
 
@@ -149,6 +150,7 @@ class GroupState:
         "applied",
         "clients",
         "group",
+        "halves",
         "next_outbox",
         "next_topic",
         "outbox",
@@ -177,3 +179,4 @@ class GroupState:
         """Metadata (in group 0): (version, value) by key; the kernel does not look inside."""
         self.outbox: dict[int, OutboxItem] = {}
         self.clients: dict[tuple[int, int], ClientResults] = {}
+        self.halves = Halves()
