@@ -64,6 +64,7 @@ from .model import (
     TopicStatistics,
 )
 from .origins import Origins
+from .transactions import HalfMessages
 
 if TYPE_CHECKING:
     from .tree import Tree
@@ -320,6 +321,10 @@ class Client(Protocol):
     @property
     def origins(self) -> Origins:
         """Where adapters register the readers of their native blocks."""
+
+    @property
+    def halves(self) -> HalfMessages:
+        """Messages that wait for their producer's commit."""
 
     @property
     def tree(self) -> Tree:

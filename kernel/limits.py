@@ -79,3 +79,17 @@ RETAINED_MAX = 1_000_000
 
 RETAINED_MATCHES_MAX = 100_000
 """Retained messages that one pattern may bring: what a subscription hands over at once."""
+
+HALVES_PER_STORE_MAX = 200_000
+"""Half messages of a store that wait for their outcome: about 500 bytes of memory each."""
+
+HALF_BYTES_PER_STORE_MAX = 1024 * 1024 * 1024
+"""Their bytes: each keeps its place in the journal until then."""
+
+HALF_OUTCOMES_KEPT = 4_096
+"""Outcomes remembered per Raft group, so that a repeated commit or rollback hears the same: a
+client repeats within seconds, and this is minutes of a busy producer."""
+
+HALF_CHECKS_PER_TURN = 1_000
+"""Half messages of one Raft group whose producers are asked in one second: a crowd that is due at
+once must not become a burst that no producer can answer."""

@@ -36,6 +36,7 @@ from .client import (
 )
 from .errors import Code, KernelError
 from .expiry import UnusedTopics
+from .half_desk import HalfDesk
 from .ids import METADATA_GROUP, VOLATILE_GROUP, Offset, RaftGroup, SessionId, TopicId
 from .limits import (
     PROPOSAL_BYTES_MAX,
@@ -95,6 +96,7 @@ class LocalClient:
         self.dead_letters = DeadLetterSender(store, self)
         self._watchers: list[Callable[[str, bytes | None], None]] = []
         self._receiver = Receiver(store, clock, self._loop, self.next_identity)
+        self._halves = HalfDesk(store, self._loop, self.next_identity, self._durable_refusal)
         self._unused = UnusedTopics(self._has_consumers)
         self._owned: dict[SessionId, dict[tuple[str, str], None]] = {}
         self._background: set[asyncio.Task[object]] = set()
@@ -138,6 +140,11 @@ class LocalClient:
         """(client, epoch, sequence) of the next batch of this process."""
         self._sequence += 1
         return self._identity, 1, self._sequence
+
+    @property
+    def halves(self) -> HalfDesk:
+        """Messages that wait for their producer's commit."""
+        return self._halves
 
     # --- Sessions ---------------------------------------------------------------------------
 
@@ -278,9 +285,13 @@ class LocalClient:
             if log.bytes + part.size > VOLATILE_BYTES_MAX or log.count >= VOLATILE_ENTRIES_MAX:
                 return KernelError(Code.BUSY, "volatile topics are full (volatile_bytes_max)")
             return None
+        return self._durable_refusal(0)
+
+    def _durable_refusal(self, size: int) -> KernelError | None:
+        """Why no message of so many further bytes can be taken to disk now; None if it can."""
         if not self.accepting:
             return KernelError(Code.NO_SPACE, "free disk is below the mark for new messages")
-        if self._pending_bytes > PROPOSAL_BYTES_MAX:
+        if self._pending_bytes + size > PROPOSAL_BYTES_MAX:
             return KernelError(Code.BUSY, "too much is waiting for the disk (proposal_bytes_max)")
         return None
 
@@ -311,6 +322,7 @@ class LocalClient:
             self._in_background(DeleteTopic(topic.tenant, topic.name, if_unused=True))
         self._fail_late_batches(now)
         self.tree.each_second()
+        self._halves.ask()
         self._second_timer = self._loop.call_later(1, self._each_second)
 
     def _fail_late_batches(self, now: int) -> None:

@@ -65,6 +65,21 @@ class Start(Enum):
     """At the next message that comes."""
 
 
+class HalfOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What becomes of a topic's half messages (published, but without an offset until they are
+    committed) when nobody says. The defaults are RocketMQ's.
+    """
+
+    check_after_ms: int = 6_000
+    """The first question to a producer, after so long."""
+    check_interval_ms: int = 30_000
+    """Each further one, after so long more."""
+    checks_max: int = 15
+    """An interval after the last question the message is rolled back."""
+    messages_max: int = 100_000
+    bytes_max: int = 256 * 1024 * 1024
+
+
 class TopicOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Settings of a topic. The creator fixes `kind`, `durable` and `queues`."""
 
@@ -96,6 +111,7 @@ class TopicOptions(msgspec.Struct, frozen=True, kw_only=True):
     deduplication_ms: int | None = None
     """Messages with an `Ext.DEDUPLICATION_ID` seen within so long are dropped and answered with
     the original."""
+    half: HalfOptions = HalfOptions()
     declarations: dict[str, bytes] = {}
     """Per adapter name, its own last declaration, opaque: redeclare equivalence compares these."""
 

@@ -13,6 +13,7 @@ only written once the cluster's format version allows it.
     LEASE    u64 queue | u64 deadline ms | u8 group length | group | u32 ranges | range [ranges]
     CHANGE   u64 queue | u8 group length | group | u32 changes | change [changes]
              change: u64 offset | u64 lease | u8 verb | u8 reason | u64 until ms
+    PREPARE  u8 producers length | producers | ENQUEUE
 """
 
 from __future__ import annotations
@@ -48,6 +49,7 @@ class Command(IntEnum):
     MARK = 3
     LEASE = 4
     CHANGE = 5
+    PREPARE = 6
     LEADER_START = 16
     PUT_TOPIC = 17
     PUT_QUEUES = 18
@@ -61,8 +63,10 @@ class Command(IntEnum):
     PUT_RECORD = 26
     TRIM = 27
     DELETE_GROUP = 28
-    # 6 and 32 to 43 are the topic tree's (`tree_commands`); other new ones begin at 64.
-    RETAIN = 6
+    RESOLVE_HALF = 29
+    CHECK_HALVES = 30
+    # 7 and 32 to 43 are the topic tree's (`tree_commands`); other new ones begin at 64.
+    RETAIN = 7
     JOIN_INDEX = 32
     LEAVE_INDEX = 33
     OPEN_SUBSCRIBER = 34
@@ -209,6 +213,24 @@ class DeleteGroup(msgspec.Struct, frozen=True, array_like=True):
     group: str
 
 
+class ResolveHalf(msgspec.Struct, frozen=True, array_like=True):
+    """Commit or roll back a half message. Result: a list of one number, as
+    `half_messages.HalfCommands.resolve` says.
+    """
+
+    queue: QueueId
+    number: int
+    commit: bool
+
+
+class CheckHalves(msgspec.Struct, frozen=True, array_like=True):
+    """These half messages are due: count a question, or roll back what was asked often enough.
+    Result: the numbers to ask for; those rolled back negative.
+    """
+
+    numbers: tuple[int, ...]
+
+
 Control = (
     LeaderStart
     | PutTopic
@@ -225,6 +247,8 @@ Control = (
     | Trim
     | DeleteGroup
     | tree.TreeControl
+    | ResolveHalf
+    | CheckHalves
 )
 
 CONTROL_TYPES: dict[Command, type[Control]] = {
@@ -254,6 +278,8 @@ CONTROL_TYPES: dict[Command, type[Control]] = {
     Command.SUBSCRIBER_LEFT: tree.SubscriberLeft,
     Command.WILL_SENT: tree.WillSent,
     Command.FORGET_RETAINED: tree.ForgetRetained,
+    Command.RESOLVE_HALF: ResolveHalf,
+    Command.CHECK_HALVES: CheckHalves,
 }
 _TYPE_OF = {kind: command for command, kind in CONTROL_TYPES.items()}
 _encoder = msgspec.msgpack.Encoder()
@@ -280,6 +306,18 @@ def encode_enqueue(runs: Sequence[Sequence[int]]) -> bytes:
 def decode_enqueue(body: bytes) -> list[tuple[int, int, int, int]]:
     """Runs of an ENQUEUE."""
     return list(RUN.iter_unpack(memoryview(body)[_COUNT.size :]))
+
+
+def encode_prepare(producers: str, runs: Sequence[Sequence[int]]) -> bytes:
+    """PREPARE of half messages of one producer group."""
+    name = producers.encode()
+    return bytes((len(name),)) + name + encode_enqueue(runs)
+
+
+def decode_prepare(body: bytes) -> tuple[str, list[tuple[int, int, int, int]]]:
+    """(producer group, runs) of a PREPARE."""
+    end = 1 + body[0]
+    return body[1:end].decode(), decode_enqueue(body[end:])
 
 
 def encode_settle(

@@ -6,10 +6,10 @@ never raising; what cannot be done becomes a result.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from ..errors import Code, KernelError
-from ..ids import RaftGroup, queue_id
+from ..ids import QueueId, RaftGroup, queue_id
 from ..model import GroupOptions, QueueRef, RouterInfo, Start, TopicInfo
 from . import commands
 from .commands import Command
@@ -22,8 +22,15 @@ from .state import GroupState, QueueState, RouterState, TopicState
 class Definitions:
     """Applies the commands that change definitions."""
 
-    def __init__(self, state: GroupState, retention: Retention, observer: Observer) -> None:
+    def __init__(
+        self,
+        state: GroupState,
+        retention: Retention,
+        observer: Observer,
+        drop_halves: Callable[[Iterable[QueueId]], None],
+    ) -> None:
         self.state = state
+        self._drop_halves = drop_halves
         self._retention = retention
         self._observer = observer
         self.commands: dict[int, Callable[..., object]] = {
@@ -132,6 +139,7 @@ class Definitions:
             for start, end in queue.needed():
                 for index, _slot, count in queue.index.stretches(start, end):
                     self._retention.release(state.group, index, count)
+        self._drop_halves(queue.id for queue in gone)
         self._observer.queues_removed(gone)
         if state.topic_names.get((topic.tenant, topic.name)) == topic.id:
             del state.topic_names[topic.tenant, topic.name]

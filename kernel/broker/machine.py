@@ -24,6 +24,7 @@ from ..model import DeadLetter, Reason, TopicKind
 from . import commands
 from .commands import Command
 from .definitions import Definitions
+from .half_messages import HalfCommands
 from .observer import ACKED, ACKED_LATE, Observer, Retention, release
 from .progress import Progress
 from .runs import Feature, columns_of, features_of
@@ -42,10 +43,12 @@ class Machine:
         self.state = state
         self._retention = retention
         self._observer = observer
-        self._definitions = Definitions(state, retention, observer)
+        self._halves = HalfCommands(state, retention, observer)
+        self._definitions = Definitions(state, retention, observer, self._halves.drop_queues)
         self._subscribers = Subscribers(state, retention, observer)
         self._control: dict[int, Callable[..., object]] = {
             **self._definitions.commands,
+            **self._halves.commands,
             **self._subscribers.commands,
             Command.LEADER_START: self._leader_start,
             Command.PURGE: self._purge,
@@ -58,7 +61,8 @@ class Machine:
         """Apply one entry; returns one result per batch: a tuple of its commands' results.
 
         Results: ENQUEUE a `Placed` of each run; LEASE the offsets leased; CHANGE whether each
-        token was good; control commands what `commands` says, or a KernelError; the rest None.
+        token was good; PREPARE the number of each half message; control commands what `commands`
+        says, or a KernelError; the rest None.
         """
         state = self.state
         state.applied = index
@@ -114,6 +118,8 @@ class Machine:
             elif kind == Command.RETAIN:
                 self._subscribers.retain(index, body, entry, entries.directory(entry))
                 results.append(None)
+            elif kind == Command.PREPARE:
+                results.append(self._halves.prepare(index, body, entry))
             else:
                 results.append(self._control[kind](commands.decode_control(kind, body)))
         return tuple(results)

@@ -13,6 +13,10 @@ values of such runs stand in further columns of the page, one per feature that a
 message by message; `extra` is where the run's values begin in each:
 
     priority u8 | ttl ms u32 | delay ms u32 | key hash u64 | tag hash u32
+    origin index u64 | origin slot u32
+
+The last two say where a message lies that was committed after the entry that brought it (a half
+message): its run stands in the order of the commit, alone, and `late` finds it by its origin.
 
 Full pages never change. Pages are dropped from the front as the queue's messages die.
 """
@@ -29,6 +33,7 @@ from enum import IntFlag
 import msgspec
 
 from ..message import HEADER, Flag
+from .late import LateIndex
 
 RUNS_PER_PAGE = 256
 U32_MAX = (1 << 32) - 1
@@ -46,6 +51,9 @@ class Feature(IntFlag):
     TAG = 16
     DEDUPLICATE = 32
     """Asks for the topic's deduplication window; stands in commands only, never in a page."""
+    ORIGIN_INDEX = 64
+    """The message lies in an earlier log entry than the one that gave it its offset."""
+    ORIGIN_SLOT = 128
 
 
 _COLUMNS: tuple[tuple[Feature, str, int], ...] = (
@@ -55,7 +63,10 @@ _COLUMNS: tuple[tuple[Feature, str, int], ...] = (
     (Feature.DELAY, "I", 11),
     (Feature.KEY, "Q", 12),
     (Feature.TAG, "I", 13),
+    (Feature.ORIGIN_INDEX, "Q", -1),
+    (Feature.ORIGIN_SLOT, "I", -1),
 )
+COLUMN_KINDS = {feature: kind for feature, kind, _ in _COLUMNS}
 
 _PLAIN = bytes(28)
 _DETAILS = struct.Struct("<QQQI")
@@ -75,7 +86,7 @@ def columns_of(features: int, entry: bytes, bounds: Sequence[int]) -> dict[int, 
     rows = [HEADER.unpack_from(entry, at) for at in bounds]
     columns: dict[int, array[int]] = {}
     for feature, kind, field in _COLUMNS:
-        if features & feature:
+        if features & feature and field >= 0:
             columns[feature] = array(kind, [min(row[field], _LIMITS[kind]) for row in rows])
     return columns
 
@@ -170,7 +181,7 @@ _decoder = msgspec.msgpack.Decoder(tuple[list[bytes], dict[int, bytes]])
 class RunIndex:
     """Runs of one queue in offset order, covering [head, tail)."""
 
-    __slots__ = ("_firsts", "_pages", "delays", "tail", "ttls")
+    __slots__ = ("_firsts", "_late", "_pages", "delays", "tail", "ttls")
 
     def __init__(self, tail: int = 0) -> None:
         self.tail = tail
@@ -180,6 +191,7 @@ class RunIndex:
         """Whether any message ever came with a TTL."""
         self._pages: list[RunPage] = []
         self._firsts: list[int] = []
+        self._late = LateIndex()
 
     @property
     def head(self) -> int:
@@ -222,6 +234,8 @@ class RunIndex:
             self.delays = self.delays or Feature.DELAY in columns
             self.ttls = self.ttls or Feature.TTL in columns
             page.add_values(count, columns)
+            if Feature.ORIGIN_INDEX in columns:
+                self._late.add(columns[Feature.ORIGIN_INDEX][0], first)
         return first
 
     def _end(self, at: int, run: int) -> int:
@@ -239,15 +253,20 @@ class RunIndex:
         page = self._pages[at]
         run = bisect_right(page.first, offset) - 1
         behind = offset - page.first[run]
+        index, slot, value = page.index[run], page.slot[run] + behind, page.extra[run] + behind
+        features = page.features[run]
+        if features & Feature.ORIGIN_INDEX:
+            index = page.columns[Feature.ORIGIN_INDEX][value]
+            slot = page.columns[Feature.ORIGIN_SLOT][value]
         return Run(
             offset,
             self._end(at, run),
-            page.index[run],
-            page.slot[run] + behind,
+            index,
+            slot,
             page.time_ms[run],
-            page.features[run],
+            features,
             page.columns,
-            page.extra[run] + behind,
+            value,
         )
 
     def first_since(self, time_ms: int) -> int:
@@ -276,9 +295,12 @@ class RunIndex:
             run = bisect_left(page.index, index)
             while run < len(page.index) and page.index[run] == index:
                 first = page.first[run]
-                yield page.slot[run], self._end(at, run) - first, first
+                if not page.features[run] & Feature.ORIGIN_INDEX:
+                    yield page.slot[run], self._end(at, run) - first, first
                 run += 1
             at += 1
+        for offset in self._late.offsets_of(index):
+            yield self.find(offset).slot, 1, offset
 
     def drop_below(self, offset: int) -> None:
         """Forget pages that lie wholly below `offset`."""
@@ -287,6 +309,8 @@ class RunIndex:
             at += 1
         if at:
             del self._pages[:at], self._firsts[:at]
+            if self._late:
+                self._late.drop_below(self.head)
 
     def pages(self) -> list[RunPage]:
         """What is kept, in order."""
@@ -300,3 +324,9 @@ class RunIndex:
         features = {bits for page in pages for bits in page.features}
         self.delays = any(bits & Feature.DELAY for bits in features)
         self.ttls = any(bits & Feature.TTL for bits in features)
+        self._late = LateIndex()
+        for page in pages:
+            for run, bits in enumerate(page.features):
+                if bits & Feature.ORIGIN_INDEX:
+                    origin = page.columns[Feature.ORIGIN_INDEX][page.extra[run]]
+                    self._late.add(origin, page.first[run])

@@ -15,6 +15,7 @@ import msgspec
 
 from ..ids import LogIndex, Offset, QueueId, RaftGroup, TopicId, is_index
 from ..model import DeadLetter, GroupOptions, QueueRef, Reason, Route, RouterOptions, TopicOptions
+from .halves import HalfMessage
 from .owed import Owed
 from .progress import LEASE_BITS, LEASE_MASK, Progress, ProgressPage
 from .retained import RetainedMessage
@@ -38,6 +39,7 @@ class Header(msgspec.Struct, frozen=True, array_like=True, tag="header"):
     next_outbox: int
     next_index: int
     next_subscriber: int
+    next_half: int
 
 
 class TopicRecord(msgspec.Struct, frozen=True, array_like=True, tag="topic"):
@@ -153,6 +155,27 @@ class RetainedRecord(msgspec.Struct, frozen=True, array_like=True, tag="retained
     ttl_ms: int
 
 
+class HalfRecord(msgspec.Struct, frozen=True, array_like=True, tag="half"):
+    """One half message."""
+
+    number: int
+    queue: int
+    index: int
+    slot: int
+    size_bytes: int
+    producers: str
+    values: tuple[tuple[int, int], ...]
+    prepared_ms: int
+    due_ms: int
+    checks: int
+
+
+class OutcomesRecord(msgspec.Struct, frozen=True, array_like=True, tag="outcomes"):
+    """Outcomes of half messages: (number, queue, offset), oldest first."""
+
+    outcomes: list[tuple[int, int, int]]
+
+
 Record = (
     Header
     | TopicRecord
@@ -164,6 +187,8 @@ Record = (
     | SubscriberRecord
     | WillItemRecord
     | RetainedRecord
+    | HalfRecord
+    | OutcomesRecord
 )
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(Record)
@@ -183,6 +208,7 @@ def dump(state: GroupState) -> Iterator[bytes]:
             state.next_outbox,
             state.next_index,
             state.next_subscriber,
+            state.halves.next,
         )
     )
     for ident in sorted(state.topics):
@@ -236,6 +262,7 @@ def dump(state: GroupState) -> Iterator[bytes]:
         }
         yield encode(ClientRecord(session, epoch, known.floor, results))
     yield from map(encode, _tree_records(state))
+    yield from _dump_halves(state)
 
 
 def _tree_records(state: GroupState) -> Iterator[Record]:
@@ -261,6 +288,29 @@ def _tree_records(state: GroupState) -> Iterator[Record]:
         yield WillItemRecord(number, item.tenant, item.will)
     for tenant, name, kept in state.retained.all():
         yield RetainedRecord(tenant, name, kept.index, kept.slot, kept.time_ms, kept.ttl_ms)
+
+
+def _dump_halves(state: GroupState) -> Iterator[bytes]:
+    encode = _encoder.encode
+    for number in sorted(state.halves.waiting):
+        half = state.halves.waiting[number]
+        yield encode(
+            HalfRecord(
+                half.number,
+                half.queue,
+                half.index,
+                half.slot,
+                half.size_bytes,
+                half.producers,
+                half.values,
+                half.prepared_ms,
+                half.due_ms,
+                half.checks,
+            )
+        )
+    if state.halves.outcomes:
+        outcomes = state.halves.outcomes.items()
+        yield encode(OutcomesRecord([(each, *outcome) for each, outcome in outcomes]))
 
 
 def _queue_record(queue: QueueState) -> QueueRecord:
@@ -312,6 +362,7 @@ def load(records: Iterable[bytes]) -> GroupState:
     state.next_outbox = header.next_outbox
     state.next_index = header.next_index
     state.next_subscriber = header.next_subscriber
+    state.halves.next = header.next_half
     for data in stream:
         _restore(state, _decoder.decode(data))
     return state
@@ -377,6 +428,24 @@ def _restore(state: GroupState, record: Record) -> None:
     elif isinstance(record, RetainedRecord):
         kept = RetainedMessage(record.index, record.slot, record.time_ms, record.ttl_ms)
         state.retained.put(record.tenant, record.name, kept)
+    elif isinstance(record, HalfRecord):
+        state.halves.put(
+            HalfMessage(
+                record.number,
+                QueueId(record.queue),
+                LogIndex(record.index),
+                record.slot,
+                record.size_bytes,
+                record.producers,
+                record.values,
+                record.prepared_ms,
+                record.due_ms,
+                record.checks,
+            )
+        )
+    elif isinstance(record, OutcomesRecord):
+        for number, queue_ident, offset in record.outcomes:
+            state.halves.outcomes[number] = (QueueId(queue_ident), offset)
 
 
 def _restore_subscriber(state: GroupState, record: SubscriberRecord) -> None:

@@ -22,6 +22,7 @@ from ..model import (
     TopicKind,
     TopicOptions,
 )
+from .halves import Halves
 from .owed import Owed
 from .progress import Progress, unacked_by_any
 from .retained import Retained
@@ -161,6 +162,7 @@ class GroupState:
         "clients",
         "ended_subscribers",
         "group",
+        "halves",
         "indexes",
         "next_index",
         "next_outbox",
@@ -207,3 +209,4 @@ class GroupState:
         """Those that are over, but have not left all their reference lists."""
         self.wills: dict[int, WillItem] = {}
         """Wills on their way into the tree."""
+        self.halves = Halves()

@@ -108,6 +108,34 @@ class OpenEntry:
         self._waiting.append(done)
         self._bytes += size
 
+    def add_slots(
+        self,
+        identity: tuple[int, int, int],
+        encode: Callable[[int], Sequence[tuple[int, bytes]]],
+        lengths: Sequence[int],
+        parts: Sequence[bytes],
+        done: Completion,
+    ) -> None:
+        """A client's commands over slots of their own: `encode(first slot)` gives (type, bytes) of
+        each. Behind the settlements that came before it.
+        """
+        self._close_settled()
+        size = sum(lengths)
+        if self._batches and (
+            self._bytes + size > ENTRY_BYTES_MAX
+            or len(self._lengths) + len(lengths) > ENTRY_SLOTS_MAX
+            or len(self._batches) >= ENTRY_BATCHES_MAX
+        ):
+            self._close()
+        own = tuple(
+            (int(kind), commands.VERSION, body) for kind, body in encode(len(self._lengths))
+        )
+        self._lengths += lengths
+        self._parts += parts
+        self._batches.append(entries.encode_batch(entries.Batch(*identity, own)))
+        self._waiting.append(done)
+        self._bytes += size
+
     def add_control(
         self, change: commands.Control, identity: tuple[int, int, int], done: Completion | None
     ) -> None:

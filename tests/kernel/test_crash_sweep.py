@@ -13,8 +13,10 @@ from hashlib import blake2b
 
 import pytest
 
+from kernel import message as messages
 from kernel.broker.snapshot import state_hash
 from kernel.ids import RaftGroup
+from kernel.log import entry as entries
 from kernel.model import DEFAULT_GROUP, DEFAULT_TENANT
 from tests.kernel.ledger import Ledger, Observation, Seen
 from tests.kernel.sweep_run import Run, priority_of
@@ -197,7 +199,20 @@ async def observation(world: World) -> Observation:
             for name, taker in takers.items()
         },
         frozenset(names),
+        halves_of(world),
     )
+
+
+def halves_of(world: World) -> dict[bytes, bytes]:
+    """Uid to body of the half messages, as the journal has them."""
+    store = world.opened.store
+    found: dict[bytes, bytes] = {}
+    for replica in store.replicas():
+        for half in replica.state.halves.waiting.values():
+            entry = store.journal.read(replica.group, half.index)
+            message = messages.decode(entries.slot(entry, half.slot))
+            found[message.uid] = message.body
+    return found
 
 
 async def _until(condition) -> None:
@@ -230,7 +245,7 @@ def test_every_promise_holds_after_power_loss_at_any_boundary() -> None:
         checkpoints = world.opened.housekeeper.checkpoints
         world.disk.on_boundary = None
     assert sum(run.done.values()) >= OPERATIONS
-    assert len(run.done) == 14, run.done
+    assert len(run.done) == 17, run.done
     assert syncs >= 150
     assert checkpoints >= 3
     assert journal.rewrites >= 1
