@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol, cast
 
 from .broker.machine import Placed
-from .broker.runs import Feature, features_of
+from .broker.runs import COPY, Feature, features_of
 from .client import Destinations, PublishSink
 from .errors import Code, KernelError
 from .ids import VOLATILE_GROUP, Offset, QueueId, RaftGroup, TopicId
@@ -22,6 +22,7 @@ _PLAIN = bytes(28)
 _KEY_FIELD = 12
 _RUN_SLOTS_MAX = 60_000
 """A run's count is a u16."""
+_APART = int(Feature.DEDUPLICATE | Feature.KEY | Feature.DELAY) | COPY
 
 
 class BatchHost(Protocol):
@@ -66,6 +67,7 @@ class Batch:
         "_results",
         "count",
         "failures",
+        "origin",
         "promised",
         "remaining",
         "sink",
@@ -74,11 +76,12 @@ class Batch:
         "tag",
     )
 
-    def __init__(self, host: BatchHost, sink: PublishSink) -> None:
+    def __init__(self, host: BatchHost, sink: PublishSink, origin: int) -> None:
         self._host = host
         self._parts: dict[RaftGroup, Part] = {}
         self._last: Part | None = None
         self.sink = sink
+        self.origin = origin
         self.tag: object = None
         self.count = 0
         self.size_bytes = 0
@@ -145,7 +148,10 @@ class Batch:
     def _add_many(
         self, to: Found, parts: Sequence[bytes], size: int, position: int, features: int
     ) -> None:
-        """To any number of topics: one slot per Raft group, one run place per queue."""
+        """To any number of topics: one slot per Raft group, one run place per queue. The first
+        one counts the message as published.
+        """
+        next_bits = features
         for topic in to.topics:
             if to.limited:
                 if not self._host.has_room(topic):
@@ -162,14 +168,15 @@ class Batch:
                 part.positions.append(position)
                 part.size += size
             slot = len(part.lengths) - 1
+            bits, next_bits = next_bits, features | COPY
             runs = part.runs.setdefault(ref.id, [])
             if runs:
                 run = runs[-1]
-                if run[1] + run[2] == slot and run[2] < _RUN_SLOTS_MAX and _joins(run[3], features):
+                if run[1] + run[2] == slot and run[2] < _RUN_SLOTS_MAX and _joins(run[3], bits):
                     run[2] += 1
-                    run[3] |= features
+                    run[3] |= bits
                     continue
-            runs.append([ref.id, slot, 1, features])
+            runs.append([ref.id, slot, 1, bits])
 
     def place(self, position: int) -> tuple[QueueId, Offset] | None:
         """Queue and offset of a message (see `client.PublishBatch.place`)."""
@@ -221,9 +228,9 @@ class Batch:
 
 def _joins(run: int, message: int) -> bool:
     """Whether a message may join a run: their features may differ (it then has zeros for what it
-    lacks), but not in whether they ask for deduplication.
+    lacks), but not in whether they ask for deduplication, nor in how they are counted.
     """
-    return run == message or not (run ^ message) & Feature.DEDUPLICATE
+    return run == message or not (run ^ message) & _APART
 
 
 def _pick(to: Found, topic: TopicInfo, header: bytes) -> QueueRef:

@@ -18,6 +18,8 @@ class Found:
     __slots__ = ("count", "limited", "single", "topics", "turn")
 
     def __init__(self, topics: tuple[TopicInfo, ...]) -> None:
+        # The first one counts the message as published: a durable one, which cannot lose it.
+        topics = tuple(sorted(topics, key=lambda topic: not topic.options.durable))
         self.topics = topics
         self.count = len(topics)
         self.turn = 0

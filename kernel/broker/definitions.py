@@ -132,6 +132,7 @@ class Definitions:
             for start, end in queue.needed():
                 for index, _slot, count in queue.index.stretches(start, end):
                     self._retention.release(state.group, index, count)
+        state.ledger.retire(topic, gone)
         self._observer.queues_removed(gone)
         if state.topic_names.get((topic.tenant, topic.name)) == topic.id:
             del state.topic_names[topic.tenant, topic.name]

@@ -18,6 +18,7 @@ from ..model import DeadLetter, GroupOptions, QueueRef, Reason, Route, RouterOpt
 from .progress import LEASE_BITS, LEASE_MASK, Progress, ProgressPage
 from .runs import RunPage
 from .state import ClientResults, GroupState, OutboxItem, QueueState, RouterState, TopicState
+from .usage import LedgerRecord, UsageRecord, dump_usage, restore_ledger, restore_usage
 
 FORMAT = 1
 
@@ -112,7 +113,15 @@ class ClientRecord(msgspec.Struct, frozen=True, array_like=True, tag="client"):
 
 
 Record = (
-    Header | TopicRecord | QueueRecord | RouterRecord | OutboxRecord | MetadataRecord | ClientRecord
+    Header
+    | TopicRecord
+    | QueueRecord
+    | RouterRecord
+    | OutboxRecord
+    | MetadataRecord
+    | ClientRecord
+    | LedgerRecord
+    | UsageRecord
 )
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(Record)
@@ -146,6 +155,7 @@ def dump(state: GroupState) -> Iterator[bytes]:
                 state.topic_names.get((topic.tenant, topic.name)) == ident,
             )
         )
+    yield from map(encode, dump_usage(state))
     for queue_ident in sorted(state.queues):
         yield encode(_queue_record(state.queues[queue_ident]))
     for name in sorted(state.routers):
@@ -279,6 +289,10 @@ def _restore(state: GroupState, record: Record) -> None:
         )
     elif isinstance(record, MetadataRecord):
         state.records[record.key] = (record.version, record.value)
+    elif isinstance(record, LedgerRecord):
+        restore_ledger(state, record)
+    elif isinstance(record, UsageRecord):
+        restore_usage(state, record)
     elif isinstance(record, ClientRecord):
         client = state.clients[record.session, record.epoch] = ClientResults()
         client.floor = record.floor

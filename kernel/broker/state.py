@@ -24,6 +24,7 @@ from ..model import (
 )
 from .progress import Progress, unacked_by_any
 from .runs import RunIndex
+from .usage import Ledger, TopicUsage
 
 
 class QueueState:
@@ -68,7 +69,7 @@ class QueueState:
 class TopicState:
     """A topic: its definition (in its home group) or the copy that the group of a queue keeps."""
 
-    __slots__ = ("groups", "id", "name", "options", "refs", "tenant", "version")
+    __slots__ = ("groups", "id", "name", "options", "refs", "tenant", "usage", "version")
 
     def __init__(
         self,
@@ -87,6 +88,7 @@ class TopicState:
         self.options = options
         self.refs = refs
         self.groups = groups
+        self.usage = TopicUsage()
 
     def info(self) -> TopicInfo:
         """The definition as gateways see it."""
@@ -149,6 +151,7 @@ class GroupState:
         "applied",
         "clients",
         "group",
+        "ledger",
         "next_outbox",
         "next_topic",
         "outbox",
@@ -177,3 +180,5 @@ class GroupState:
         """Metadata (in group 0): (version, value) by key; the kernel does not look inside."""
         self.outbox: dict[int, OutboxItem] = {}
         self.clients: dict[tuple[int, int], ClientResults] = {}
+        self.ledger = Ledger()
+        """What was served, as far as it is not reported (each topic has its counts)."""

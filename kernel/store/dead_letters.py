@@ -16,14 +16,14 @@ import msgspec
 
 from .. import message as messages
 from ..broker import commands
-from ..broker.runs import features_of
+from ..broker.runs import COPY, features_of
 from ..broker.state import OutboxItem
 from ..errors import KernelError
 from ..ids import VOLATILE_GROUP, RaftGroup
 from ..log import entry as entries
 from ..message import Ext, Flag, Message
 from ..model import Reason, TopicInfo
-from ..origins import Origins
+from ..origins import INTERNAL, Origins
 from ..topology import Found, Topology
 from .node import Store
 from .replica import Replica
@@ -85,7 +85,7 @@ class DeadLetterSender:
         history = _history(message)
         letter = _letter(message, item, key, history, replica.state.time_ms)
         parts: dict[RaftGroup, list[list[int]]] = {}
-        features = features_of(letter[: messages.HEADER_BYTES])
+        features = features_of(letter[: messages.HEADER_BYTES]) | COPY
         for topic in self._targets(item, key, message):
             if topic.name == item.topic and _in_cycle(item, history):
                 continue
@@ -104,6 +104,7 @@ class DeadLetterSender:
                 [letter],
                 len(letter),
                 lambda _: self._part_done(replica, item.number),
+                INTERNAL,
             )
             self._store.dirty(target, urgent=True)
 
