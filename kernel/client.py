@@ -79,6 +79,8 @@ class Session(Protocol):
 
     id: SessionId
     epoch: int
+    origin: int
+    """Whose traffic it is (`kernel.origins`), for counting."""
 
     def close(self) -> None:
         """End the session: return its leases (counted as redelivered), delete what it owns.
@@ -240,6 +242,8 @@ class ConsumerSpec:
     """Deliveries are leased for so long, by the log, instead of until the session's end."""
     pull: bool = False
     """Stands for single receives, not for a waiting consumer: not counted as one."""
+    origin: int = 0
+    """Whose traffic it is, if there is no session to tell."""
     tag: object = None
 
 
@@ -291,6 +295,8 @@ class ReceiveSpec:
     lease_ms: int | None = None
     filter: TagFilter | None = None
     """Take only what matches; the rest counts as consumed for the whole group."""
+    origin: int = 0
+    """Whose traffic it is, if there is no session to tell."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -334,7 +340,7 @@ class Client(Protocol):
     def accepting(self) -> bool:
         """False while new messages are refused (`NO_SPACE`); adapters tell their clients."""
 
-    def open_session(self, name: str) -> Session:
+    def open_session(self, name: str, origin: int = 0) -> Session:
         """A new session; `name` is shown to operators (connection name, address)."""
 
     def topic(self, tenant: str, name: str) -> TopicInfo | None:
@@ -391,7 +397,7 @@ class Client(Protocol):
         """Pull messages (see ReceiveSpec). Raises KernelError: NOT_FOUND, LIMIT_EXCEEDED."""
 
     async def settle_leases(
-        self, topic: TopicInfo, group: str, changes: Sequence[LeaseChange]
+        self, topic: TopicInfo, group: str, changes: Sequence[LeaseChange], origin: int = 0
     ) -> Sequence[KernelError | None]:
         """Change leases by token; per change None, once it is on disk, or LEASE_LOST (expired and
         given to somebody else, settled, or not a token of this topic).

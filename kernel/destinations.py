@@ -36,6 +36,9 @@ class Found:
         tenant: str = "",
         name: bytes | None = None,
     ) -> None:
+        if len(topics) > 1:
+            # The first one counts the message as published: a durable one, which cannot lose it.
+            topics = tuple(sorted(topics, key=lambda topic: not topic.options.durable))
         self.topics = topics
         self.refs = refs
         """Reference lists of tree patterns, all in one Raft group."""

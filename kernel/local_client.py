@@ -148,11 +148,11 @@ class LocalClient:
 
     # --- Sessions ---------------------------------------------------------------------------
 
-    def open_session(self, name: str) -> Session:
+    def open_session(self, name: str, origin: int = 0) -> Session:
         """A new session."""
         ident = SessionId(self._session_base | self._next_session)
         self._next_session += 1
-        return LocalSession(self, ident, name)
+        return LocalSession(self, ident, name, origin)
 
     def end_session(self, session: LocalSession) -> None:
         """Return its leases, delete what it owns."""
@@ -221,7 +221,7 @@ class LocalClient:
 
     def batch(self, session: Session, sink: PublishSink) -> PublishBatch:
         """An empty batch."""
-        return Batch(self, sink)
+        return Batch(self, sink, session.origin)
 
     def has_room(self, topic: TopicInfo) -> bool:
         """Whether a topic whose overflow policy refuses takes one more message."""
@@ -268,6 +268,7 @@ class LocalClient:
                 part.buffers,
                 part.size,
                 partial(work.part_done, part, self._batch_done),
+                work.origin,
                 part.retained,
             )
             self._store.dirty(replica, urgent=True)
@@ -397,10 +398,10 @@ class LocalClient:
         return await self._receiver.receive(spec)
 
     async def settle_leases(
-        self, topic: TopicInfo, group: str, changes: Sequence[LeaseChange]
+        self, topic: TopicInfo, group: str, changes: Sequence[LeaseChange], origin: int = 0
     ) -> Sequence[KernelError | None]:
         """Change leases by token."""
-        return await self._receiver.settle_leases(topic, group, changes)
+        return await self._receiver.settle_leases(topic, group, changes, origin)
 
     async def peek(
         self, topic: TopicInfo, number: int, offset: Offset, messages: int

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol, cast
 
 from .broker.machine import Placed
-from .broker.runs import Feature, features_of
+from .broker.runs import COPY, Feature, features_of
 from .client import Destinations, PublishSink
 from .destinations import Found, named
 from .errors import Code, KernelError
@@ -25,6 +25,7 @@ SUBSCRIBER_CLIENT = 1 << 62
 
 _RUN_SLOTS_MAX = 60_000
 """A run's count is a u16."""
+_APART = int(Feature.DEDUPLICATE | Feature.KEY | Feature.DELAY) | COPY
 
 
 class BatchHost(Protocol):
@@ -73,6 +74,7 @@ class Batch:
         "failures",
         "identity",
         "live",
+        "origin",
         "promised",
         "remaining",
         "sink",
@@ -81,11 +83,12 @@ class Batch:
         "tag",
     )
 
-    def __init__(self, host: BatchHost, sink: PublishSink) -> None:
+    def __init__(self, host: BatchHost, sink: PublishSink, origin: int) -> None:
         self._host = host
         self._parts: dict[RaftGroup, Part] = {}
         self._last: Part | None = None
         self.sink = sink
+        self.origin = origin
         self.tag: object = None
         self.count = 0
         self.size_bytes = 0
@@ -160,11 +163,14 @@ class Batch:
     def _add_many(
         self, to: Found, parts: Sequence[bytes], size: int, position: int, features: int
     ) -> None:
-        """To any number of places: one slot per Raft group, one run place per queue."""
+        """To any number of places: one slot per Raft group, one run place per queue. The first
+        one counts the message as published.
+        """
         if to.name is not None:
             before = size
             parts, size = named(parts, to.name)
             self.size_bytes += size - before
+        bits = features
         for topic in to.topics:
             if to.limited:
                 if not self._host.has_room(topic):
@@ -173,10 +179,12 @@ class Batch:
                 self.promised[topic.id] = self.promised.get(topic.id, 0) + 1
             ref = topic.queues[0] if len(topic.queues) == 1 else _pick(to, topic, parts[0])
             part, slot = self._slot_in(ref.group, parts, size, position)
-            _refer(part, ref, slot, features)
+            _refer(part, ref, slot, bits)
+            bits = features | COPY
         for ref in to.refs:
             part, slot = self._slot_in(ref.group, parts, size, position)
-            _refer(part, ref, slot, features)
+            _refer(part, ref, slot, bits)
+            bits = features | COPY
         if to.retain_in is not None:
             part, slot = self._slot_in(to.retain_in, parts, size, position)
             part.retained.append((to.tenant, slot))
@@ -259,9 +267,9 @@ def _refer(part: Part, ref: QueueRef, slot: int, features: int) -> None:
 
 def _joins(run: int, message: int) -> bool:
     """Whether a message may join a run: their features may differ (it then has zeros for what it
-    lacks), but not in whether they ask for deduplication.
+    lacks), but not in whether they ask for deduplication, nor in how they are counted.
     """
-    return run == message or not (run ^ message) & Feature.DEDUPLICATE
+    return run == message or not (run ^ message) & _APART
 
 
 def _pick(to: Found, topic: TopicInfo, header: bytes) -> QueueRef:

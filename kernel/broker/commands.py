@@ -10,7 +10,8 @@ only written once the cluster's format version allows it.
                                              range: u64 first offset | u32 offsets
     RETAIN   see `tree_commands`
     MARK     u64 queue | u64 offset | u8 priority level | group
-    LEASE    u64 queue | u64 deadline ms | u8 group length | group | u32 ranges | range [ranges]
+    LEASE    u64 queue | u64 deadline ms | u64 bytes | u32 units | u8 group length | group
+             u32 ranges | range [ranges]        bytes, 4 KiB units: of all messages named
     CHANGE   u64 queue | u8 group length | group | u32 changes | change [changes]
              change: u64 offset | u64 lease | u8 verb | u8 reason | u64 until ms
     PREPARE  u8 producers length | producers | ENQUEUE
@@ -36,7 +37,7 @@ RANGE = struct.Struct("<QI")
 _COUNT = struct.Struct("<I")
 _SETTLE = struct.Struct("<QBBB")
 _MARK = struct.Struct("<QQB")
-_LEASE = struct.Struct("<QQB")
+_LEASE = struct.Struct("<QQQIB")
 _CHANGE = struct.Struct("<QB")
 CHANGE = struct.Struct("<QQBBQ")
 
@@ -80,6 +81,7 @@ class Command(IntEnum):
     WILL_SENT = 42
     FORGET_RETAINED = 43
     OUTBOX_AGAIN = 44
+    METERED = 64
 
 
 REASON_CODES = {
@@ -231,6 +233,12 @@ class CheckHalves(msgspec.Struct, frozen=True, array_like=True):
     numbers: tuple[int, ...]
 
 
+class Metered(msgspec.Struct, frozen=True, array_like=True):
+    """Everything that this Raft group has counted up to a log index was reported (`usage`)."""
+
+    index: int
+
+
 Control = (
     LeaderStart
     | PutTopic
@@ -249,6 +257,7 @@ Control = (
     | tree.TreeControl
     | ResolveHalf
     | CheckHalves
+    | Metered
 )
 
 CONTROL_TYPES: dict[Command, type[Control]] = {
@@ -280,6 +289,7 @@ CONTROL_TYPES: dict[Command, type[Control]] = {
     Command.FORGET_RETAINED: tree.ForgetRetained,
     Command.RESOLVE_HALF: ResolveHalf,
     Command.CHECK_HALVES: CheckHalves,
+    Command.METERED: Metered,
 }
 _TYPE_OF = {kind: command for command, kind in CONTROL_TYPES.items()}
 _encoder = msgspec.msgpack.Encoder()
@@ -355,22 +365,27 @@ def decode_mark(body: bytes) -> tuple[QueueId, str, int, Offset]:
 
 
 def encode_lease(
-    queue: QueueId, group: str, deadline_ms: int, ranges: Sequence[tuple[int, int]]
+    queue: QueueId,
+    group: str,
+    deadline_ms: int,
+    ranges: Sequence[tuple[int, int]],
+    size: int,
+    units: int,
 ) -> bytes:
-    """LEASE of (first offset, offsets) ranges until a log time."""
+    """LEASE of (first offset, offsets) ranges until a log time; their bytes and 4 KiB units."""
     name = group.encode()
     pack = RANGE.pack
-    head = _LEASE.pack(queue, deadline_ms, len(name))
+    head = _LEASE.pack(queue, deadline_ms, size, units, len(name))
     return b"".join([head, name, _COUNT.pack(len(ranges)), *[pack(*each) for each in ranges]])
 
 
-def decode_lease(body: bytes) -> tuple[QueueId, str, int, list[tuple[int, int]]]:
-    """(queue, group, deadline, ranges) of a LEASE."""
-    queue, deadline_ms, length = _LEASE.unpack_from(body)
+def decode_lease(body: bytes) -> tuple[QueueId, str, int, list[tuple[int, int]], int, int]:
+    """(queue, group, deadline, ranges, bytes, units) of a LEASE."""
+    queue, deadline_ms, size, units, length = _LEASE.unpack_from(body)
     at = _LEASE.size + length
     group = body[_LEASE.size : at].decode()
     ranges = list(RANGE.iter_unpack(memoryview(body)[at + _COUNT.size :]))
-    return QueueId(queue), group, deadline_ms, ranges
+    return QueueId(queue), group, deadline_ms, ranges, size, units
 
 
 def encode_change(

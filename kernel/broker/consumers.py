@@ -65,6 +65,7 @@ class DispatchedConsumer:
         "ended",
         "expecting",
         "held",
+        "origin",
         "pending",
         "pool",
         "sink",
@@ -79,6 +80,7 @@ class DispatchedConsumer:
         self.spec = spec
         self.sink = sink
         self.tag = spec.tag
+        self.origin = spec.session.origin if spec.session is not None else spec.origin
         self.pool = pool
         self.held: set[int] = set()
         """Offsets leased to its session (not those under timed leases)."""

@@ -140,6 +140,7 @@ class Definitions:
                 for index, _slot, count in queue.index.stretches(start, end):
                     self._retention.release(state.group, index, count)
         self._drop_halves(queue.id for queue in gone)
+        state.ledger.retire(topic, gone)
         self._observer.queues_removed(gone)
         if state.topic_names.get((topic.tenant, topic.name)) == topic.id:
             del state.topic_names[topic.tenant, topic.name]

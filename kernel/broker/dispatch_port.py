@@ -30,6 +30,7 @@ class Port(Protocol):
         how: Settlement,
         reason: Reason,
         offsets: Sequence[int],
+        origin: int,
         *,
         urgent: bool,
     ) -> None:
@@ -44,7 +45,9 @@ class Port(Protocol):
         group: str,
         deadline_ms: int,
         offsets: Sequence[int],
+        slot_sizes: Sequence[int],
         done: Callable[[int, Sequence[int]], None],
+        origin: int,
     ) -> None:
         """Put timed leases into the log; `done(lease, offsets that got it)` once it is there."""
 

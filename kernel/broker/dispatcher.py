@@ -18,6 +18,7 @@ from ..filters import TagFilter
 from ..limits import MARK_AHEAD, MARK_RENEW
 from ..log import entry as entries
 from ..model import GroupOptions, Overflow, Reason
+from ..origins import INTERNAL
 from .consumers import Credit, DispatchedConsumer, Handed
 from .dispatch_port import Port
 from .observer import ACKED_LATE
@@ -172,7 +173,8 @@ class Dispatcher:
         elif how is Settlement.RELEASE:
             self._release(offsets)
         elif offsets:
-            self._propose(how, reason, offsets, urgent=urgent or how is not Settlement.ACK)
+            urgent = urgent or how is not Settlement.ACK
+            self._propose(how, reason, offsets, consumer.origin, urgent=urgent)
         return strangers
 
     def return_handed(self, consumer: DispatchedConsumer, handed: Handed) -> None:
@@ -180,23 +182,18 @@ class Dispatcher:
         if not handed.lease:
             self.settle(consumer, Settlement.RETURN, handed.offsets, Reason.REJECTED, urgent=False)
         elif handed.offsets:
-            self._port.propose_change(
-                self.queue.id,
-                self.group,
-                [
-                    (offset, handed.lease, LeaseVerb.RETURN, Reason.REJECTED, 0)
-                    for offset in handed.offsets
-                ],
-            )
+            what = (handed.lease, LeaseVerb.RETURN, Reason.REJECTED, 0)
+            changes = [(offset, *what) for offset in handed.offsets]
+            self._port.propose_change(self.queue.id, self.group, changes)
 
     def _release(self, offsets: Sequence[int]) -> None:
         """Give back with an attempt counted; those out of attempts are dead-lettered."""
         spent = [each for each in offsets if self.is_last_attempt(each)]
         if spent:
             offsets = [each for each in offsets if each not in spent]
-            self._propose(Settlement.DEAD_LETTER, Reason.ATTEMPTS, spent, urgent=True)
+            self._propose(Settlement.DEAD_LETTER, Reason.ATTEMPTS, spent, INTERNAL, urgent=True)
         if offsets:
-            self._propose(Settlement.RELEASE, Reason.REJECTED, offsets, urgent=True)
+            self._propose(Settlement.RELEASE, Reason.REJECTED, offsets, INTERNAL, urgent=True)
 
     def is_last_attempt(self, offset: int) -> bool:
         """Whether a message is dead-lettered if its present delivery comes to nothing."""
@@ -204,9 +201,10 @@ class Dispatcher:
         return attempts_max is not None and self._progress.failures(offset) + 1 >= attempts_max
 
     def _propose(
-        self, how: Settlement, reason: Reason, offsets: Sequence[int], *, urgent: bool
+        self, how: Settlement, reason: Reason, offsets: Sequence[int], origin: int, *, urgent: bool
     ) -> None:
-        self._port.propose_settle(self.queue.id, self.group, how, reason, offsets, urgent=urgent)
+        propose = self._port.propose_settle
+        propose(self.queue.id, self.group, how, reason, offsets, origin, urgent=urgent)
 
     def _back(self, offsets: Iterable[int]) -> None:
         """Messages are ready again."""
@@ -349,7 +347,7 @@ class Dispatcher:
         ]
         if len(kept) < len(offsets):
             others = set(offsets).difference(kept)
-            self._propose(Settlement.ACK, Reason.REJECTED, sorted(others), urgent=False)
+            self._propose(Settlement.ACK, Reason.REJECTED, sorted(others), INTERNAL, urgent=False)
             self._unlock(others)
         return kept
 
@@ -430,7 +428,8 @@ class Dispatcher:
                 self._lease(consumer, handed, consumer.spec.lease_ms)
                 continue
             if consumer.spec.auto_ack:
-                self._propose(Settlement.ACK, Reason.REJECTED, handed.offsets, urgent=False)
+                how, origin = Settlement.ACK, consumer.origin
+                self._propose(how, Reason.REJECTED, handed.offsets, origin, urgent=False)
             consumer.sink.deliver(consumer, handed)
 
     def _lease(self, consumer: DispatchedConsumer, handed: Handed, lease_ms: int) -> None:
@@ -448,7 +447,10 @@ class Dispatcher:
             consumer.sink.deliver(consumer, handed)
 
         consumer.expecting = True
-        self._port.propose_lease(self.queue.id, self.group, deadline_ms, handed.offsets, leased)
+        sizes = list(map(len, handed.slots))
+        self._port.propose_lease(
+            self.queue.id, self.group, deadline_ms, handed.offsets, sizes, leased, consumer.origin
+        )
 
     def fetched(self) -> None:
         """The entry asked for by `Port.fetch` is in memory."""
@@ -482,7 +484,9 @@ class Dispatcher:
                 taken = self.ready.take(level, tail, excess)
                 if taken is None:
                     break
-                self._propose(Settlement.DEAD_LETTER, Reason.OVERFLOW, taken[1], urgent=True)
+                self._propose(
+                    Settlement.DEAD_LETTER, Reason.OVERFLOW, taken[1], INTERNAL, urgent=True
+                )
 
     def woken(self) -> None:
         """The time asked for by `Port.wake` has come."""
@@ -494,4 +498,4 @@ class Dispatcher:
         self._time.schedule()
 
     def _drop_expired(self, offsets: Sequence[int]) -> None:
-        self._propose(Settlement.DEAD_LETTER, Reason.EXPIRED, offsets, urgent=True)
+        self._propose(Settlement.DEAD_LETTER, Reason.EXPIRED, offsets, INTERNAL, urgent=True)

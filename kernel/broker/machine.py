@@ -21,15 +21,17 @@ from ..ids import LogIndex, Offset, QueueId
 from ..limits import RESULTS_KEPT_PER_CLIENT
 from ..log import entry as entries
 from ..model import DeadLetter, Reason, TopicKind
+from ..origins import INTERNAL
 from . import commands
 from .commands import Command
 from .definitions import Definitions
 from .half_messages import HalfCommands
 from .observer import ACKED, ACKED_LATE, Observer, Retention, release
 from .progress import Progress
-from .runs import Feature, columns_of, features_of
+from .runs import COPY, Feature, columns_of, features_of
 from .state import ClientResults, GroupState, OutboxItem, QueueState
 from .subscribers import Subscribers
+from .usage import measure
 
 Placed = int | list[tuple[int, bytes]]
 """Where a run went: its first offset (-1: the queue is gone), or, with deduplication, of each
@@ -55,6 +57,7 @@ class Machine:
             Command.TRIM: self._trim,
             Command.OUTBOX_DONE: self._outbox_done,
             Command.OUTBOX_AGAIN: self._outbox_again,
+            Command.METERED: self._metered,
         }
 
     def apply(self, index: LogIndex, term: int, body: bytes) -> list[object]:
@@ -73,7 +76,7 @@ class Machine:
         state.time_ms = max(state.time_ms, entries.base_time_ms(body))
         for batch in entries.batches(body):
             if batch.session == 0:
-                results.append(self._run(index, batch.commands, body))
+                results.append(self._run(index, batch, body))
                 continue
             known = self._client(batch.session, batch.epoch)
             if batch.sequence in known.results:
@@ -82,7 +85,7 @@ class Machine:
             if batch.sequence <= known.floor:
                 results.append((_forgotten(batch.sequence),))
                 continue
-            result = self._run(index, batch.commands, body)
+            result = self._run(index, batch, body)
             known.results[batch.sequence] = result
             if len(known.results) > RESULTS_KEPT_PER_CLIENT:
                 oldest, _ = known.results.popitem(last=False)
@@ -98,23 +101,22 @@ class Machine:
             known = self.state.clients[session, epoch] = ClientResults()
         return known
 
-    def _run(
-        self, index: LogIndex, batch: Sequence[tuple[int, int, bytes]], entry: bytes
-    ) -> tuple[object, ...]:
+    def _run(self, index: LogIndex, batch: entries.Batch, entry: bytes) -> tuple[object, ...]:
         results: list[object] = []
-        for kind, _version, body in batch:
+        origin = batch.origin
+        for kind, _version, body in batch.commands:
             if kind == Command.ENQUEUE:
-                results.append(self._enqueue(index, body, entry))
+                results.append(self._enqueue(index, body, entry, origin))
             elif kind == Command.SETTLE:
-                self._settle(body)
+                self._settle(body, origin)
                 results.append(None)
             elif kind == Command.MARK:
                 self._mark(body)
                 results.append(None)
             elif kind == Command.LEASE:
-                results.append(self._lease(index, body))
+                results.append(self._lease(index, body, origin))
             elif kind == Command.CHANGE:
-                results.append(self._change(body))
+                results.append(self._change(body, origin))
             elif kind == Command.RETAIN:
                 self._subscribers.retain(index, body, entry, entries.directory(entry))
                 results.append(None)
@@ -126,9 +128,10 @@ class Machine:
 
     # --- Messages ---------------------------------------------------------------------------
 
-    def _enqueue(self, index: LogIndex, body: bytes, entry: bytes) -> list[Placed]:
+    def _enqueue(self, index: LogIndex, body: bytes, entry: bytes, origin: int) -> list[Placed]:
         queues = self.state.queues
         time_ms = self.state.time_ms
+        ends = entries.slot_ends(entry)
         bounds: tuple[int, ...] | None = None
         placed: list[Placed] = []
         touched: dict[QueueState, None] = {}
@@ -139,24 +142,33 @@ class Machine:
                 placed.append(-1)
                 continue
             touched[queue] = None
-            if not features:
+            if not features & ~COPY:
                 placed.append(queue.index.append(index, slot, count, time_ms))
                 references += count
+                size, units = measure(ends, slot, count)
+                queue.topic.usage.count_sent(origin, features, count, size, units)
                 continue
             bounds = bounds or entries.directory(entry)
             if features & Feature.DEDUPLICATE and queue.topic.options.deduplication_ms:
                 each = self._enqueue_new(queue, index, slot, entry, bounds[slot : slot + count + 1])
+                for at, (_, original) in enumerate(each, slot):
+                    if not original:
+                        size, units = measure(ends, at, 1)
+                        queue.topic.usage.count_sent(origin, features, 1, size, units)
                 references += sum(1 for _, original in each if not original)
                 placed.append(each)
                 continue
             columns = self._columns(queue, features, entry, bounds[slot : slot + count])
             placed.append(queue.index.append(index, slot, count, time_ms, columns))
             references += count
+            size, units = measure(ends, slot, count)
+            queue.topic.usage.count_sent(origin, features, count, size, units)
         if references:
             self._retention.retain(self.state.group, index, references)
         for queue in touched:
             if queue.owed is not None:
                 queue.owed.extend(queue.index.tail, len(queue.groups))
+            self.state.ledger.note(queue.topic, index)
             self._observer.appended(queue)
         return placed
 
@@ -200,9 +212,9 @@ class Machine:
             slot += 1
         return placed
 
-    def _lease(self, index: int, body: bytes) -> list[int]:
+    def _lease(self, index: int, body: bytes, origin: int) -> list[int]:
         """Lease what is free of the offsets named; those it got. The lease is this entry."""
-        ident, name, deadline_ms, ranges = commands.decode_lease(body)
+        ident, name, deadline_ms, ranges, size, units = commands.decode_lease(body)
         queue = self.state.queues.get(ident)
         progress = queue.groups.get(name) if queue is not None else None
         if queue is None or progress is None:
@@ -213,9 +225,17 @@ class Machine:
                 for offset in range(low, high):
                     progress.lease(offset, index, deadline_ms)
                     leased.append(offset)
+        got, asked = len(leased), sum(count for _, count in ranges)
+        if got:
+            # Less than was asked for only if a purge or an ack came in between: a share, rounded
+            # down, but no message without a unit.
+            size, units = size * got // asked, max(units * got // asked, got)
+            ordered = queue.topic.groups[name].ordered
+            queue.topic.usage.count_leased(origin, name, got, size, units, ordered=ordered)
+            self.state.ledger.note(queue.topic, index)
         return leased
 
-    def _change(self, body: bytes) -> list[int]:
+    def _change(self, body: bytes, origin: int) -> list[int]:
         """Change timed leases; per change 1 if the token was good, else 0."""
         ident, name, changes = commands.decode_change(body)
         queue = self.state.queues.get(ident)
@@ -238,7 +258,7 @@ class Machine:
                 continue
             if verb in (LeaseVerb.ACK, LeaseVerb.DEAD_LETTER):
                 how = Settlement.ACK if verb is LeaseVerb.ACK else Settlement.DEAD_LETTER
-                self._finish(queue, name, progress, how, reason, [(offset, 1)])
+                self._finish(queue, name, progress, how, reason, [(offset, 1)], origin)
                 ended.append((offset, ACKED_LATE if late else ACKED))
                 continue
             if verb is LeaseVerb.RELEASE:
@@ -252,7 +272,7 @@ class Machine:
         self._observer.changed(queue, name, ended)
         return good
 
-    def _settle(self, body: bytes) -> None:
+    def _settle(self, body: bytes, origin: int) -> None:
         ident, name, how, reason, ranges = commands.decode_settle(body)
         queue = self.state.queues.get(ident)
         progress = queue.groups.get(name) if queue is not None else None
@@ -265,7 +285,7 @@ class Machine:
                         progress.failed(offset)
             self._observer.released(queue, name, ranges)
             return
-        self._finish(queue, name, progress, how, reason, ranges)
+        self._finish(queue, name, progress, how, reason, ranges, origin)
         if queue.topic.groups[name].ordered:
             self._observer.settled(queue, name, ranges)
 
@@ -277,8 +297,10 @@ class Machine:
         how: Settlement,
         reason: Reason,
         ranges: Sequence[tuple[int, int]],
+        origin: int,
     ) -> None:
         """Ack (first offset, offsets) ranges, or send them to the outbox."""
+        acked = 0
         target = queue.topic.groups[name].dead_letter if how is Settlement.DEAD_LETTER else None
         for first, count in ranges:
             end = min(first + count, queue.index.tail)
@@ -289,9 +311,13 @@ class Machine:
                 if self._outbox_has_own_reference(queue):
                     release(self._retention, self.state.group, queue, progress, fresh)
             else:
-                release(
-                    self._retention, self.state.group, queue, progress, progress.ack(first, end)
-                )
+                fresh = progress.ack(first, end)
+                release(self._retention, self.state.group, queue, progress, fresh)
+                acked += sum([stop - start for start, stop in fresh])
+        if acked and how is Settlement.ACK and origin != INTERNAL:
+            ordered = queue.topic.groups[name].ordered
+            queue.topic.usage.count_acked(origin, name, acked, ordered=ordered)
+            self.state.ledger.note(queue.topic, self.state.applied)
         queue.forget()
 
     def _to_outbox(
@@ -397,6 +423,9 @@ class Machine:
             self._observer.purged(queue, name)
         queue.forget()
         return trimmed
+
+    def _metered(self, command: commands.Metered) -> None:
+        self.state.ledger.reported(command.index, self.state.topics)
 
     def _outbox_done(self, command: commands.OutboxDone) -> None:
         item = self.state.outbox.pop(command.number, None)

@@ -41,6 +41,11 @@ U32_MAX = (1 << 32) - 1
 days for a delay); a longer TTL counts as that long."""
 
 
+COPY = 1 << 15
+"""Bit of a run beside its features: its messages have a destination before this one, by which
+they are counted as published (`usage`). Stands in commands only, never in a page."""
+
+
 class Feature(IntFlag):
     """What the messages of a run may have beyond the plain."""
 

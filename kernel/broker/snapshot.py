@@ -18,11 +18,16 @@ from ..model import DeadLetter, GroupOptions, QueueRef, Reason, Route, RouterOpt
 from .halves import HalfMessage
 from .owed import Owed
 from .progress import LEASE_BITS, LEASE_MASK, Progress, ProgressPage
-from .retained import RetainedMessage
 from .runs import RunPage
 from .state import ClientResults, GroupState, OutboxItem, QueueState, RouterState, TopicState
-from .tree_commands import WillRecord
-from .tree_state import SubscriberState, WillItem
+from .tree_snapshot import (
+    RetainedRecord,
+    SubscriberRecord,
+    WillItemRecord,
+    dump_tree,
+    restore_tree,
+)
+from .usage import LedgerRecord, UsageRecord, dump_usage, restore_ledger, restore_usage
 
 FORMAT = 1
 
@@ -119,42 +124,6 @@ class ClientRecord(msgspec.Struct, frozen=True, array_like=True, tag="client"):
     results: dict[int, list[list[int | list[tuple[int, bytes]]] | None]]
 
 
-class SubscriberRecord(msgspec.Struct, frozen=True, array_like=True, tag="subscriber"):
-    """One subscriber of the topic tree."""
-
-    number: int
-    tenant: str
-    name: str
-    epoch: int
-    connected: bool
-    expiry_ms: int | None
-    will: WillRecord | None
-    will_at_ms: int | None
-    ends_at_ms: int | None
-    subscriptions: list[tuple[str, str, bytes]]
-    notes: list[tuple[bytes, bytes]]
-    ended: bool
-
-
-class WillItemRecord(msgspec.Struct, frozen=True, array_like=True, tag="will"):
-    """One will on its way."""
-
-    number: int
-    tenant: str
-    will: WillRecord
-
-
-class RetainedRecord(msgspec.Struct, frozen=True, array_like=True, tag="retained"):
-    """One retained message."""
-
-    tenant: str
-    name: str
-    index: int
-    slot: int
-    time_ms: int
-    ttl_ms: int
-
-
 class HalfRecord(msgspec.Struct, frozen=True, array_like=True, tag="half"):
     """One half message."""
 
@@ -189,6 +158,8 @@ Record = (
     | RetainedRecord
     | HalfRecord
     | OutcomesRecord
+    | LedgerRecord
+    | UsageRecord
 )
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(Record)
@@ -225,6 +196,7 @@ def dump(state: GroupState) -> Iterator[bytes]:
                 state.topic_names.get((topic.tenant, topic.name)) == ident,
             )
         )
+    yield from map(encode, dump_usage(state))
     for queue_ident in sorted(state.queues):
         yield encode(_queue_record(state.queues[queue_ident]))
     for name in sorted(state.routers):
@@ -261,33 +233,8 @@ def dump(state: GroupState) -> Iterator[bytes]:
             if isinstance(result, tuple)
         }
         yield encode(ClientRecord(session, epoch, known.floor, results))
-    yield from map(encode, _tree_records(state))
+    yield from map(encode, dump_tree(state))
     yield from _dump_halves(state)
-
-
-def _tree_records(state: GroupState) -> Iterator[Record]:
-    for ended, subscribers in ((False, state.subscribers), (True, state.ended_subscribers)):
-        for number in sorted(subscribers):
-            each = subscribers[number]
-            yield SubscriberRecord(
-                number,
-                each.tenant,
-                each.name,
-                each.epoch,
-                each.connected,
-                each.expiry_ms,
-                each.will,
-                each.will_at_ms,
-                each.ends_at_ms,
-                [(*key, each.subscriptions[key]) for key in sorted(each.subscriptions)],
-                sorted(each.notes.items()),
-                ended,
-            )
-    for number in sorted(state.wills):
-        item = state.wills[number]
-        yield WillItemRecord(number, item.tenant, item.will)
-    for tenant, name, kept in state.retained.all():
-        yield RetainedRecord(tenant, name, kept.index, kept.slot, kept.time_ms, kept.ttl_ms)
 
 
 def _dump_halves(state: GroupState) -> Iterator[bytes]:
@@ -416,18 +363,17 @@ def _restore(state: GroupState, record: Record) -> None:
         )
     elif isinstance(record, MetadataRecord):
         state.records[record.key] = (record.version, record.value)
+    elif isinstance(record, LedgerRecord):
+        restore_ledger(state, record)
+    elif isinstance(record, UsageRecord):
+        restore_usage(state, record)
     elif isinstance(record, ClientRecord):
         client = state.clients[record.session, record.epoch] = ClientResults()
         client.floor = record.floor
         for sequence, result in record.results.items():
             client.results[sequence] = tuple(result)
-    elif isinstance(record, SubscriberRecord):
-        _restore_subscriber(state, record)
-    elif isinstance(record, WillItemRecord):
-        state.wills[record.number] = WillItem(record.number, record.tenant, record.will)
-    elif isinstance(record, RetainedRecord):
-        kept = RetainedMessage(record.index, record.slot, record.time_ms, record.ttl_ms)
-        state.retained.put(record.tenant, record.name, kept)
+    elif isinstance(record, SubscriberRecord | WillItemRecord | RetainedRecord):
+        restore_tree(state, record)
     elif isinstance(record, HalfRecord):
         state.halves.put(
             HalfMessage(
@@ -446,27 +392,6 @@ def _restore(state: GroupState, record: Record) -> None:
     elif isinstance(record, OutcomesRecord):
         for number, queue_ident, offset in record.outcomes:
             state.halves.outcomes[number] = (QueueId(queue_ident), offset)
-
-
-def _restore_subscriber(state: GroupState, record: SubscriberRecord) -> None:
-    subscriber = SubscriberState(
-        record.number,
-        record.tenant,
-        record.name,
-        record.epoch,
-        record.connected,
-        record.expiry_ms,
-        record.will,
-        record.will_at_ms,
-        record.ends_at_ms,
-        {(share, pattern): options for share, pattern, options in record.subscriptions},
-        dict(record.notes),
-    )
-    if record.ended:
-        state.ended_subscribers[record.number] = subscriber
-    else:
-        state.subscribers[record.number] = subscriber
-        state.subscriber_names[record.tenant, record.name] = record.number
 
 
 def _progress(record: ProgressRecord) -> Progress:

@@ -28,6 +28,7 @@ from .progress import Progress, unacked_by_any
 from .retained import Retained
 from .runs import RunIndex
 from .tree_state import SubscriberState, WillItem
+from .usage import Ledger, TopicUsage
 
 
 class QueueState:
@@ -80,7 +81,7 @@ class QueueState:
 class TopicState:
     """A topic: its definition (in its home group) or the copy that the group of a queue keeps."""
 
-    __slots__ = ("groups", "id", "name", "options", "refs", "tenant", "version")
+    __slots__ = ("groups", "id", "name", "options", "refs", "tenant", "usage", "version")
 
     def __init__(
         self,
@@ -99,6 +100,7 @@ class TopicState:
         self.options = options
         self.refs = refs
         self.groups = groups
+        self.usage = TopicUsage()
 
     def info(self) -> TopicInfo:
         """The definition as gateways see it."""
@@ -164,6 +166,7 @@ class GroupState:
         "group",
         "halves",
         "indexes",
+        "ledger",
         "next_index",
         "next_outbox",
         "next_subscriber",
@@ -210,3 +213,5 @@ class GroupState:
         self.wills: dict[int, WillItem] = {}
         """Wills on their way into the tree."""
         self.halves = Halves()
+        self.ledger = Ledger()
+        """What was served, as far as it is not reported (each topic has its counts)."""

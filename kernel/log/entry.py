@@ -5,7 +5,8 @@
     batch [batches]
     payload                     the slots (`kernel.message`) back to back
 
-    batch:   u64 session | u32 epoch | u64 sequence | u16 commands | u32 bytes of commands
+    batch:   u64 session | u32 epoch | u64 sequence | u8 origin | u16 commands
+             u32 bytes of commands
     command: u8 type | u8 version | u32 length | bytes
 
 Little-endian. Slot bytes are joined here once and never parsed again on the write path. A
@@ -22,7 +23,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 HEAD = struct.Struct("<QBBHII")
-BATCH = struct.Struct("<QIQHI")
+BATCH = struct.Struct("<QIQBHI")
 COMMAND = struct.Struct("<BBI")
 VERSION = 1
 REWRITTEN = 1
@@ -40,6 +41,8 @@ class Batch:
     sequence: int
     commands: Sequence[tuple[int, int, bytes]]
     """(type, version, bytes) of each."""
+    origin: int = 0
+    """Who asked (`kernel.origins`): for counting only."""
 
 
 def encode_batch(batch: Batch) -> bytes:
@@ -48,7 +51,12 @@ def encode_batch(batch: Batch) -> bytes:
         COMMAND.pack(kind, version, len(body)) + body for kind, version, body in batch.commands
     )
     head = BATCH.pack(
-        batch.session, batch.epoch, batch.sequence, len(batch.commands), len(commands)
+        batch.session,
+        batch.epoch,
+        batch.sequence,
+        batch.origin,
+        len(batch.commands),
+        len(commands),
     )
     return head + commands
 
@@ -83,7 +91,7 @@ def batches(entry: bytes) -> Iterator[Batch]:
     _time, _version, _flags, count, slots, _payload_at = HEAD.unpack_from(entry)
     at = HEAD.size + 4 * slots
     for _ in range(count):
-        session, epoch, sequence, commands, _length = BATCH.unpack_from(entry, at)
+        session, epoch, sequence, origin, commands, _length = BATCH.unpack_from(entry, at)
         at += BATCH.size
         found: list[tuple[int, int, bytes]] = []
         for _ in range(commands):
@@ -91,7 +99,13 @@ def batches(entry: bytes) -> Iterator[Batch]:
             at += COMMAND.size
             found.append((kind, version, entry[at : at + length]))
             at += length
-        yield Batch(session, epoch, sequence, found)
+        yield Batch(session, epoch, sequence, found, origin)
+
+
+def slot_ends(entry: bytes) -> Sequence[int]:
+    """Where each slot ends, relative to the payload; nothing is copied."""
+    (slots,) = struct.unpack_from("<I", entry, 12)
+    return memoryview(entry)[HEAD.size : HEAD.size + 4 * slots].cast("I")
 
 
 def directory(entry: bytes) -> tuple[int, ...]:

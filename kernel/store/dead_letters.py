@@ -23,7 +23,7 @@ import msgspec
 
 from .. import message as messages
 from ..broker import commands
-from ..broker.runs import features_of
+from ..broker.runs import COPY, features_of
 from ..broker.state import OutboxItem
 from ..destinations import Found
 from ..errors import Code, KernelError
@@ -32,7 +32,7 @@ from ..limits import RESULTS_KEPT_PER_CLIENT
 from ..log import entry as entries
 from ..message import Ext, Flag, Message
 from ..model import Reason, TopicInfo
-from ..origins import Origins
+from ..origins import INTERNAL, Origins
 from ..topology import Topology
 from .node import Store
 from .replica import Replica
@@ -159,7 +159,7 @@ class DeadLetterSender:
             self._wait(replica, item, key)
             return
         parts: dict[RaftGroup, list[list[int]]] = {}
-        features = features_of(letter[: messages.HEADER_BYTES])
+        features = features_of(letter[: messages.HEADER_BYTES]) | COPY
         for topic in targets:
             if topic.name == item.topic and _in_cycle(item, history):
                 continue
@@ -178,6 +178,7 @@ class DeadLetterSender:
                 [letter],
                 len(letter),
                 lambda result: self._part_done(replica, item.number, result),
+                INTERNAL,
             )
             self._store.dirty(target, urgent=True)
 

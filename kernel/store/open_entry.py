@@ -9,12 +9,15 @@ from collections.abc import Callable, Sequence
 
 from ..broker import commands
 from ..broker.tree_commands import encode_retain
+from ..broker.usage import units_of
 from ..client import LeaseVerb, Settlement
 from ..errors import KernelError
 from ..ids import QueueId
 from ..limits import BATCH_COMMANDS_MAX, ENTRY_BATCHES_MAX, ENTRY_BYTES_MAX, ENTRY_SLOTS_MAX
 from ..log import entry as entries
+from ..message import HEADER_BYTES
 from ..model import Reason
+from ..origins import INTERNAL
 
 Completion = Callable[[object], None]
 """Called with the result of a batch (see `machine.Machine.apply`) once it is applied."""
@@ -64,7 +67,7 @@ class OpenEntry:
         self._parts: list[bytes] = []
         self._waiting: list[Completion | None] = []
         self._bytes = 0
-        self._settled: dict[tuple[QueueId, str, Settlement, Reason], list[int]] = {}
+        self._settled: dict[tuple[int, QueueId, str, Settlement, Reason], list[int]] = {}
         self.settled_count = 0
 
     @property
@@ -80,10 +83,12 @@ class OpenEntry:
         parts: list[bytes],
         size: int,
         done: Completion,
+        origin: int,
         retained: Sequence[tuple[str, int]] = (),
     ) -> None:
         """A client's messages: (session, epoch, sequence), runs over slots 0.., slot lengths,
-        parts that make up the slots, their bytes in all, (tenant, slot) of those retained.
+        parts that make up the slots, their bytes in all; who asked; (tenant, slot) of those
+        retained.
         """
         if self._batches and (
             self._bytes + size > ENTRY_BYTES_MAX
@@ -103,7 +108,7 @@ class OpenEntry:
         own = [(int(commands.Command.ENQUEUE), commands.VERSION, body)]
         if retained:
             own += _retain_commands(retained, base)
-        batch = entries.Batch(*identity, own)
+        batch = entries.Batch(*identity, own, origin)
         self._batches.append(entries.encode_batch(batch))
         self._waiting.append(done)
         self._bytes += size
@@ -152,12 +157,16 @@ class OpenEntry:
         group: str,
         deadline_ms: int,
         offsets: Sequence[int],
+        slot_sizes: Sequence[int],
         done: Completion,
+        origin: int,
     ) -> None:
-        """Timed leases."""
+        """Timed leases, of messages with slots of these sizes."""
         ranges = ranges_of(list(offsets))
-        body = commands.encode_lease(queue, group, deadline_ms, ranges)
-        self._add_own(commands.Command.LEASE, body, done)
+        size = sum(slot_sizes) - HEADER_BYTES * len(slot_sizes)
+        units = units_of(slot_sizes)
+        body = commands.encode_lease(queue, group, deadline_ms, ranges, size, units)
+        self._add_own(commands.Command.LEASE, body, done, origin)
 
     def add_changes(
         self,
@@ -166,12 +175,13 @@ class OpenEntry:
         group: str,
         changes: Sequence[tuple[int, int, LeaseVerb, Reason, int]],
         done: Completion | None,
+        origin: int,
     ) -> None:
         """Changes of timed leases."""
         self._room()
         body = commands.encode_change(queue, group, changes)
         own = ((int(commands.Command.CHANGE), commands.VERSION, body),)
-        self._batches.append(entries.encode_batch(entries.Batch(*identity, own)))
+        self._batches.append(entries.encode_batch(entries.Batch(*identity, own, origin)))
         self._waiting.append(done)
 
     def add_mark(self, queue: QueueId, group: str, level: int, offset: int) -> None:
@@ -187,9 +197,10 @@ class OpenEntry:
         how: Settlement,
         reason: Reason,
         offsets: Sequence[int],
+        origin: int,
     ) -> None:
         """Settlements, merged with others of their kind until the entry closes (hot)."""
-        key = (queue, group, how, reason)
+        key = (origin, queue, group, how, reason)
         known = self._settled.get(key)
         if known is None:
             self._settled[key] = list(offsets)
@@ -210,29 +221,29 @@ class OpenEntry:
         if len(self._batches) >= ENTRY_BATCHES_MAX:
             self._close()
 
-    def _add_own(self, kind: int, body: bytes, done: Completion | None) -> None:
+    def _add_own(
+        self, kind: int, body: bytes, done: Completion | None, origin: int = INTERNAL
+    ) -> None:
         self._room()
-        batch = entries.Batch(0, 0, 0, ((kind, commands.VERSION, body),))
+        batch = entries.Batch(0, 0, 0, ((kind, commands.VERSION, body),), origin)
         self._batches.append(entries.encode_batch(batch))
         self._waiting.append(done)
 
     def _close_settled(self) -> None:
         if not self._settled:
             return
-        own = [
-            (
-                int(commands.Command.SETTLE),
-                commands.VERSION,
-                commands.encode_settle(queue, group, how, reason, ranges_of(offsets)),
-            )
-            for (queue, group, how, reason), offsets in self._settled.items()
-        ]
+        by_origin: dict[int, list[tuple[int, int, bytes]]] = {}
+        for (origin, queue, group, how, reason), offsets in self._settled.items():
+            body = commands.encode_settle(queue, group, how, reason, ranges_of(offsets))
+            command = (int(commands.Command.SETTLE), commands.VERSION, body)
+            by_origin.setdefault(origin, []).append(command)
         self._settled = {}
         self.settled_count = 0
-        for at in range(0, len(own), BATCH_COMMANDS_MAX):
-            batch = entries.Batch(0, 0, 0, own[at : at + BATCH_COMMANDS_MAX])
-            self._batches.append(entries.encode_batch(batch))
-            self._waiting.append(None)
+        for origin, own in by_origin.items():
+            for at in range(0, len(own), BATCH_COMMANDS_MAX):
+                batch = entries.Batch(0, 0, 0, own[at : at + BATCH_COMMANDS_MAX], origin)
+                self._batches.append(entries.encode_batch(batch))
+                self._waiting.append(None)
 
     def _close(self) -> None:
         self._close_settled()

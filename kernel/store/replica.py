@@ -20,6 +20,7 @@ from ..errors import Code, KernelError
 from ..ids import Offset, QueueId, RaftGroup
 from ..limits import SETTLE_COUNT
 from ..model import Reason, Route, TopicInfo, TopicKind
+from ..origins import INTERNAL
 from .log_clock import LogClock
 from .open_entry import Completion, Filled, OpenEntry
 
@@ -205,11 +206,12 @@ class Replica(Observer):
         how: Settlement,
         reason: Reason,
         offsets: Sequence[int],
+        origin: int,
         *,
         urgent: bool,
     ) -> None:
         """Put a settlement into the open entry (hot)."""
-        self.open.add_settled(queue, group, how, reason, offsets)
+        self.open.add_settled(queue, group, how, reason, offsets, origin)
         self._host.dirty(self, urgent=urgent or self.open.settled_count >= SETTLE_COUNT)
 
     def propose_lease(
@@ -218,7 +220,9 @@ class Replica(Observer):
         group: str,
         deadline_ms: int,
         offsets: Sequence[int],
+        slot_sizes: Sequence[int],
         done: Callable[[int, Sequence[int]], None],
+        origin: int,
     ) -> None:
         """Put timed leases into the open entry."""
 
@@ -226,14 +230,14 @@ class Replica(Observer):
             offsets = result[0] if isinstance(result, tuple) else []
             self._leased.append((done, self.state.applied, offsets))
 
-        self.open.add_lease(queue, group, deadline_ms, offsets, leased)
+        self.open.add_lease(queue, group, deadline_ms, offsets, slot_sizes, leased, origin)
         self._host.dirty(self, urgent=True)
 
     def propose_change(
         self, queue: QueueId, group: str, changes: Sequence[tuple[int, int, LeaseVerb, Reason, int]]
     ) -> None:
         """Put changes of timed leases into the open entry."""
-        self.change(queue, group, changes, (0, 0, 0), None)
+        self.change(queue, group, changes, (0, 0, 0), None, INTERNAL)
 
     def change(
         self,
@@ -242,9 +246,10 @@ class Replica(Observer):
         changes: Sequence[tuple[int, int, LeaseVerb, Reason, int]],
         identity: tuple[int, int, int],
         done: Completion | None,
+        origin: int,
     ) -> None:
         """Put a client's changes of timed leases into the open entry."""
-        self.open.add_changes(identity, queue, group, changes, done)
+        self.open.add_changes(identity, queue, group, changes, done, origin)
         self._host.dirty(self, urgent=True)
 
     def propose_mark(self, queue: QueueId, group: str, level: int, offset: int) -> None:

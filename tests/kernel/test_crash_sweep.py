@@ -18,6 +18,7 @@ from kernel.broker.snapshot import state_hash
 from kernel.ids import RaftGroup
 from kernel.log import entry as entries
 from kernel.model import DEFAULT_GROUP, DEFAULT_TENANT
+from tests.kernel.counted import check_growth
 from tests.kernel.ledger import Ledger, Observation, Seen
 from tests.kernel.sweep_run import Run, priority_of
 from tests.simulator.disk import SimulatedDisk
@@ -141,6 +142,7 @@ def opened(world: World) -> Hashes:
 
     async def run() -> Hashes:
         world.open()
+        check_growth(world)
         return hashes_of(world, {})
 
     return world.run(run())
