@@ -17,6 +17,7 @@ from adapters.base import AdapterStatistics, Origin
 from adapters.rocketmq.callers import Gate
 from adapters.rocketmq.clients import Clients
 from adapters.rocketmq.environment import Environment, Listener
+from adapters.rocketmq.grpc_calls import grpc_calls
 from adapters.rocketmq.routes import place_of
 from adapters.rocketmq.service import SERVICE, Service
 from adapters.rocketmq.settings import DRAIN_GRACE_S, RocketmqSettings
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
     from kernel.origins import Origins
     from kernel.ports import Clock
 
-    from .environment import Context
     from .wire import Place
 
 TICK_S: Final = 1.0
@@ -110,6 +110,7 @@ class RocketmqAdapter:
         }
         self._tasks = Tasks(self._loop)
         self._session = client.open_session("rocketmq")
+        self._batches = SharedBatches(client, self._session, self._loop)
         self._polls = Polls(client, self._loop, self._tasks, settings.polls_max)
         self._environment = Environment(
             client=client,
@@ -117,7 +118,7 @@ class RocketmqAdapter:
             settings=settings,
             gate=_gate(directory, policies, settings),
             topics=Topics(client, settings, NameLocks()),
-            publisher=SharedBatches(client, self._session, self._loop),
+            publisher=self._batches,
             receiver=self._polls,
             clients=Clients(settings),
             meter=meter,
@@ -158,6 +159,7 @@ class RocketmqAdapter:
         if self._timer is not None:
             self._timer.cancel()
         await self._close_servers(None)
+        self._batches.flush()
         await self._tasks.stop()
         self._session.close()
 
@@ -202,23 +204,14 @@ class RocketmqAdapter:
         self._addresses[wanted.name] = (wanted.host, port)
 
     def _serve(self, server: _GrpcServer, listener: Listener) -> None:
-        """Register every call of the service. Without (de)serialisers gRPC passes bytes."""
-        handlers = {
-            name: grpc.unary_unary_rpc_method_handler(action)
-            for name, action in self._service.unary_calls(listener).items()
-        }
-        handlers |= {
-            name: grpc.unary_stream_rpc_method_handler(action)
-            for name, action in self._service.streaming_calls(listener).items()
-        }
-        streams = self._streams
-
-        async def telemetry(_requests: object, context: Context) -> None:
-            await streams.serve(context)
-
-        handlers["Telemetry"] = grpc.stream_stream_rpc_method_handler(telemetry)
-        generic = grpc.method_handlers_generic_handler(SERVICE, handlers)
-        server.add_generic_rpc_handlers((generic,))
+        """Register every call of the service."""
+        calls = grpc_calls(
+            SERVICE,
+            self._service.unary_calls(listener),
+            self._service.streaming_calls(listener),
+            {"Telemetry": self._streams.serve},
+        )
+        server.add_generic_rpc_handlers((calls,))
 
     async def _close_servers(self, grace_s: float | None) -> None:
         """Close each server: GOAWAY, then wait for its calls, `None`: end them at once."""

@@ -78,6 +78,12 @@ PUBLISH_MESSAGES_MAX: Final = 256
 """Sends of one turn of the event loop share a kernel batch up to this size and number: enough to
 share its cost, and few enough that finding a message's offset in it stays cheap."""
 
+TURNS_MAX: Final = 16
+"""Turns of a busy event loop in which sends gather: with a call or two each, some milliseconds."""
+
+HOLD_S: Final = 0.02
+"""For so long, at most, sends wait for those before them: several syncs of a usual disk."""
+
 TELEMETRY_QUEUE_MAX: Final = 16
 """Commands that wait for a client which does not read. Clients are sent one per five minutes."""
 
