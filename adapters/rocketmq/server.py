@@ -7,6 +7,7 @@ in by. gRPC moves messages as bytes here: `Service` parses them.
 from __future__ import annotations
 
 import asyncio
+import socket
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -194,7 +195,7 @@ class RocketmqAdapter:
                 pair = (wanted.tls.private_key, wanted.tls.certificate)
                 port = server.add_secure_port(address, grpc.ssl_server_credentials((pair,)))
         except RuntimeError as error:
-            raise OSError(f"cannot listen on {address}: {error}") from None
+            raise _reason(wanted, address, error) from None
         listener = Listener(
             wanted.name, place_of(wanted.host, port), self._advertised.get(wanted.name)
         )
@@ -257,6 +258,18 @@ def _advertised(name: str, address: str) -> Place:
         message = f"the advertised address of listener {name} is not host:port but {address!r}"
         raise ValueError(message)
     return place_of(host.strip("[]"), int(port))
+
+
+def _reason(wanted: GrpcListener, address: str, error: RuntimeError) -> OSError:
+    """Why an address cannot be bound. gRPC does not say, so the system is asked once more."""
+    try:
+        socket.create_server(
+            (wanted.host, wanted.port),
+            family=socket.AF_INET6 if ":" in wanted.host else socket.AF_INET,
+        ).close()
+    except OSError as told:
+        return told
+    return OSError(f"cannot listen on {address}: {error}")
 
 
 def _options(settings: RocketmqSettings, listener: GrpcListener) -> list[tuple[str, int]]:

@@ -23,6 +23,7 @@ from kernel.errors import Fault, KernelError
 
 from . import errors, routes, wire
 from .callers import CONFIGURE, CONSUME, INSPECT, PUBLISH
+from .checks import NO_LITE_TOPICS, NO_TRANSACTIONS
 from .client_settings import Shown
 from .errors import Code, RocketmqError
 from .names import topic_name
@@ -55,13 +56,13 @@ CLIENT_TYPE_MAX: Final = 6
 """The last of `enum ClientType`."""
 
 REFUSED: Final[Mapping[str, str]] = {
-    "EndTransaction": "transactions are not served",
+    "EndTransaction": NO_TRANSACTIONS,
     "RecallMessage": "a message that was sent cannot be recalled",
     "PullMessage": "messages are received, not pulled: use ReceiveMessage",
     "UpdateOffset": "consumer groups have no offset to set: use ReceiveMessage and AckMessage",
     "GetOffset": "consumer groups have no one offset: use ReceiveMessage and AckMessage",
     "QueryOffset": "offsets cannot be looked up",
-    "SyncLiteSubscription": "lite topics are not served",
+    "SyncLiteSubscription": NO_LITE_TOPICS,
 }
 """Calls that are not served, and what their client is told with UNSUPPORTED."""
 

@@ -8,14 +8,12 @@ may ask for a poll of less than five seconds.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from auth.principal import DEFAULT_TENANT, SignInMode
 from kernel.model import Start
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 _MINUTE_MS: Final = 60_000
 _HOUR_MS: Final = 60 * _MINUTE_MS

@@ -24,6 +24,8 @@ from rocketmq import (
     Producer,
     PushConsumer,
     SimpleConsumer,
+    TransactionChecker,
+    TransactionResolution,
 )
 
 
@@ -165,6 +167,46 @@ def errors(address: str) -> object:
         "unknown": attempt(lambda: sender.send(made("nowhere", b"x"))),
         "type": attempt(lambda: sender.send(made("simple", b"x", message_group="g"))),
         "secret": attempt(lambda: stranger.send(made("simple", b"x"))),
+    }
+
+
+def big(address: str) -> object:
+    """The largest body there may be, there and back."""
+    sender = producer(address, "big")
+    reader = consumer(address, "big", "big-group")
+    body = os.urandom(4 * 1024 * 1024)
+    sender.send(made("big", body))
+    (got,) = drain(reader, 1)
+    return {"same": got.body == body, "corrupted": got.corrupted}
+
+
+class Checker(TransactionChecker):
+    def check(self, message: Message) -> TransactionResolution:
+        return TransactionResolution.COMMIT
+
+
+def transaction(address: str) -> object:
+    """What an application sees that begins a transaction."""
+    sender = producer(address, "transaction", checker=Checker())
+    begun = sender.begin_transaction()
+    try:
+        sender.send(made("transaction", b"half"), begun)
+    except Exception as error:  # noqa: BLE001 - told to the test
+        return [type(error).__name__, str(error)]
+    return "sent"
+
+
+def many(address: str) -> object:
+    """Sends under way at the same time, as far as the client has them."""
+    sender = producer(address, "many")
+    reader = consumer(address, "many", "many-group")
+    under_way = [sender.send_async(made("many", b"%d" % number)) for number in range(200)]
+    idents = {each.result(10).message_id for each in under_way}
+    found = drain(reader, 200)
+    return {
+        "sent": len(idents),
+        "received": len({message.body for message in found}),
+        "same": idents == {message.message_id for message in found},
     }
 
 

@@ -268,7 +268,9 @@ class Wire:
     """Calls over one connection. Answers are the generated messages."""
 
     def __init__(self, address: str, headers: Mapping[str, str] | None = None) -> None:
-        self.channel = grpc.insecure_channel(address)
+        self.channel = grpc.insecure_channel(
+            address, options=[("grpc.max_receive_message_length", -1)]
+        )
         self.headers = signed() if headers is None else headers
 
     def close(self) -> None:

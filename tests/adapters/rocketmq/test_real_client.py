@@ -54,11 +54,12 @@ def run(scenario: str, address: str, home: Path, **environment: str):
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     with broker_in_thread(tmp_path_factory.mktemp("data"), SETTINGS) as running:
-        for name in ("empty", "simple", "push", "tags"):
+        for name in ("empty", "simple", "big", "many", "push", "tags"):
             running.topic(name, queues=8)
         running.topic("fifo", "fifo", queues=4)
-        running.topic("push-fifo", "fifo", queues=4)
+        running.topic("push-fifo", "fifo", queues=1)
         running.topic("delay", "delay", queues=2)
+        running.topic("transaction", "transaction", queues=2)
         yield running
 
 
@@ -107,6 +108,21 @@ def test_refusals_reach_the_application(broker: Broker, tmp_path: Path) -> None:
     log = (tmp_path / "logs" / "rocketmq_python" / "rocketmq_client.log").read_text()
     assert "run: weir topic create nowhere --type normal|fifo|delay|transaction" in log
     assert "the signature does not fit the secret of access key 'weir'" in log
+
+
+def test_the_largest_body_goes_there_and_back(broker: Broker, tmp_path: Path) -> None:
+    assert run("big", broker.address, tmp_path) == {"same": True, "corrupted": False}
+
+
+def test_a_transaction_is_refused_with_its_own_error(broker: Broker, tmp_path: Path) -> None:
+    kind, text = run("transaction", broker.address, tmp_path)
+    assert kind == "UnsupportedException"
+    assert "transactions are not served: this version keeps no half messages" in text
+
+
+def test_many_sends_at_once_are_all_stored(broker: Broker, tmp_path: Path) -> None:
+    found = run("many", broker.address, tmp_path)
+    assert found == {"sent": 200, "received": 200, "same": True}
 
 
 def test_a_push_consumer_gets_a_failed_message_again(broker: Broker, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import pytest
 from adapters.rocketmq.errors import Code, RocketmqError
 from adapters.rocketmq.service import REFUSED
 from adapters.rocketmq.stubs import parse_send_message, service_methods
+from gateway.config import load
 
 
 def run(program: str, home: Path) -> str:
@@ -70,3 +71,6 @@ def test_every_call_of_the_service_is_served_or_refused() -> None:
     }
     assert served | set(REFUSED) == service_methods()
     assert not served & set(REFUSED)
+    listed = load(environ={}).settings.protocols["rocketmq"].operations
+    assert {name for name in REFUSED if listed[name].status == "refused"} == set(REFUSED)
+    assert {name for name in served if listed[name].status != "refused"} == served
