@@ -8,11 +8,13 @@ client keeps threads and an event loop for ever, and writes its log into the hom
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import sys
 import threading
 import time
+from collections.abc import Callable
 
 from rocketmq import (
     ClientConfiguration,
@@ -297,6 +299,88 @@ def across_restart(address: str) -> object:
             time.sleep(0.2)
     second = [each.body.decode() for each in drain(reader, 1)]
     return {"first": first, "second": second}
+
+
+def stall(address: str) -> object:
+    """When each call was answered (monotonic seconds) while the disk held its syncs."""
+    sender = producer(address, "stall")
+    reader = consumer(address, "stall", "stall-group")
+    for _ in range(2):
+        sender.send(made("stall", b"x"))
+    acked, changed = drain(reader, 2, ack=False)
+    print("half", flush=True)  # noqa: T201 - the test reads it
+    sys.stdin.readline()
+    ends = time.monotonic() + 2.5
+    answered: dict[str, list[float]] = {}
+
+    def note(name: str, action: Callable[[], object]) -> None:
+        action()
+        answered.setdefault(name, []).append(time.monotonic())
+
+    def beat() -> None:
+        (endpoints,) = sender.route_manager.get_all_endpoints().values()
+        while time.monotonic() < ends:
+            answer = sender.rpc_client.heartbeat_async(
+                endpoints, sender._heartbeat_req(), metadata=sender.sign(), timeout=3
+            )
+            note("heartbeat", answer.result)
+            time.sleep(0.1)
+
+    def look() -> None:
+        while time.monotonic() < ends:
+            note("route", lambda: producer(address, "stall").shutdown())
+            time.sleep(0.1)
+
+    work = [
+        threading.Thread(target=note, args=("send", lambda: sender.send(made("stall", b"y")))),
+        threading.Thread(target=note, args=("ack", lambda: reader.ack(acked))),
+        threading.Thread(
+            target=note,
+            args=("change", lambda: reader.change_invisible_duration(changed, 30)),
+        ),
+        threading.Thread(target=beat),
+        threading.Thread(target=look),
+    ]
+    for thread in work:
+        thread.start()
+    for thread in work:
+        thread.join()
+    return answered
+
+
+def flood(address: str) -> object:
+    """Sends numbers from four threads and prints each that was acknowledged, until it is killed."""
+    sender = producer(address, "flood")
+    numbers = itertools.count()
+
+    def send() -> None:
+        while True:
+            number = next(numbers)
+            try:
+                sender.send(made("flood", b"%d" % number))
+            except Exception:  # noqa: BLE001 - the broker was killed
+                return
+            os.write(1, b"%d\n" % number)
+
+    threads = [threading.Thread(target=send) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return "ended"
+
+
+def idle(address: str) -> object:
+    """A push consumer that waits, until the test says that it may go."""
+    listener = Listener(wanted=1, failures=0)
+    pushed = PushConsumer(
+        configuration(address), "idle-group", listener, {"idle": FilterExpression("*")}
+    )
+    pushed.startup()
+    time.sleep(1)
+    print("half", flush=True)  # noqa: T201 - the test reads it
+    sys.stdin.readline()
+    return listener.seen
 
 
 def tls(address: str) -> object:

@@ -42,11 +42,16 @@ def start(scenario: str, address: str, home: Path, **environment: str) -> subpro
 def run(scenario: str, address: str, home: Path, **environment: str):
     """What a scenario returned."""
     with start(scenario, address, home, **environment) as process:
-        try:
-            out, err = process.communicate(timeout=60)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            raise
+        return ended(process)
+
+
+def ended(process: subprocess.Popen[str], said: str | None = None):
+    """What a scenario returned, which is told something first."""
+    try:
+        out, err = process.communicate(said, timeout=60)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        raise
     assert process.returncode == 0, err
     return json.loads(out.splitlines()[-1])
 
@@ -160,9 +165,8 @@ def test_a_client_goes_on_after_a_restart(tmp_path: Path) -> None:
         assert process.stdout.readline().strip() == "half"
         first.run(first.adapter.drain)
     with broker_in_thread(tmp_path / "data", SETTINGS, listeners), process:
-        out, err = process.communicate("\n", timeout=60)
-    assert process.returncode == 0, err
-    assert json.loads(out.splitlines()[-1]) == {"first": ["before"], "second": ["after"]}
+        found = ended(process, "\n")
+    assert found == {"first": ["before"], "second": ["after"]}
 
 
 def test_a_client_over_tls(tmp_path: Path) -> None:
