@@ -31,7 +31,9 @@ NOT_SERVED_YET: tuple[Finding, ...] = (
     (("names",), "this version has neither aliases nor the topic tree"),
     (("protocols", ANY, "auth"), "this version offers what it has: PLAIN for AMQP"),
     (("protocols", ANY, "listeners", ANY, "tls"), "this version speaks no TLS"),
-    (("protocols", ANY, "listeners", ANY, "advertised"), "this version advertises no address"),
+    (("protocols", "amqp", "listeners", ANY, "advertised"), "AMQP tells clients no address"),
+    (("protocols", "mqtt", "listeners", ANY, "advertised"), "MQTT tells clients no address"),
+    (("protocols", "sqs", "listeners", ANY, "advertised"), "this version advertises no address"),
 )
 """Beginnings of paths whose values are fixed for now, and what is the case instead."""
 

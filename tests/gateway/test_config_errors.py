@@ -172,7 +172,7 @@ def test_an_enabled_protocol_needs_a_listener() -> None:
         "amqp.auth.methods=EXTERNAL",
         "sqs.listeners.http.advertised=queue.example.com",
         "mqtt.enabled=true",
-        "rocketmq.enabled=true",
+        "rocketmq.listeners.tls.enabled=true",
     ],
 )
 def test_what_is_not_served_yet_is_refused_and_never_ignored(assignment: str) -> None:
