@@ -90,17 +90,19 @@ class Queues:
 
     async def topic(self, tenant: str, name: str) -> TopicInfo | None:
         """A topic that SQS may see, by name; None if there is none."""
-        try:
-            topic = self._client.topic(tenant, name)
-        except NotLoaded:
-            await self._client.load(tenant, topics=(name,), routers=())
-            topic = self._client.topic(tenant, name)
+        topic = await self._topic(tenant, name)
         return topic if topic is not None and is_visible(topic) else None
 
     async def is_taken(self, tenant: str, name: str) -> bool:
         """Whether a topic has the name, be it visible or not."""
-        await self._client.load(tenant, topics=(name,), routers=())
-        return self._client.topic(tenant, name) is not None
+        return await self._topic(tenant, name) is not None
+
+    async def _topic(self, tenant: str, name: str) -> TopicInfo | None:
+        try:
+            return self._client.topic(tenant, name)
+        except NotLoaded:
+            await self._client.load(tenant, topics=(name,), routers=())
+            return self._client.topic(tenant, name)
 
     async def find(self, context: Context, url: str | None, number: Permission) -> Queue:
         """The queue of a URL, which the caller may use as `number` says.
@@ -113,8 +115,11 @@ class Queues:
         if address.account != caller.account:
             raise SqsError(errors.QUEUE_DOES_NOT_EXIST)
         check_right(context, number, address.name)
-        topic = await self.topic(caller.tenant, address.name)
-        if topic is None:
+        topic = await self._topic(caller.tenant, address.name)
+        queue = self._kept.get((caller.tenant, address.name))
+        if queue is not None and queue.topic is topic:
+            return queue
+        if topic is None or not is_visible(topic):
             raise SqsError(errors.QUEUE_DOES_NOT_EXIST)
         return self._ready(topic)
 

@@ -20,7 +20,7 @@ HEAD_BYTES_MAX: Final = 64 * 1024
 """Request line and headers: a signed request of an SDK has 1 KiB, a pre-signed batch in the query
 string may have 60."""
 
-REQUEST_TIMEOUT_MS: Final = 30_000
+REQUEST_S_MAX: Final = 30
 """From the first byte of a request, or of a connection, to the last of the request: a client that
 stalls holds a socket and up to 4 MiB."""
 

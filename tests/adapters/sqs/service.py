@@ -40,6 +40,8 @@ KEY_ID, SECRET = "weir", "weir-secret"
 READER_KEY_ID, READER_SECRET = "reader", "reader-secret"
 """Of a user who may receive and inspect, but neither send nor configure."""
 
+HTTP = (ListenerAddress("http", "127.0.0.1", 0),)
+
 ResultT = TypeVar("ResultT")
 
 
@@ -141,7 +143,7 @@ def _fatal(sentence: str, error: BaseException) -> None:
 async def running_service(
     path: Path,
     settings: SqsSettings | None = None,
-    listeners: Sequence[ListenerAddress] = (ListenerAddress("http", "127.0.0.1", 0),),
+    listeners: Sequence[ListenerAddress] = HTTP,
 ) -> AsyncIterator[Service]:
     """A service on a free loopback port, over the data in `path`."""
     clock, random, meter = Clock(), SystemRandom(), Meter()
@@ -172,14 +174,19 @@ async def running_service(
     )
     try:
         await adapter.start()
-        yield Service(adapter, store, clock, meter, loop, adapter.addresses()["http"][1])
+        port = adapter.addresses()[listeners[0].name][1]
+        yield Service(adapter, store, clock, meter, loop, port)
     finally:
         await adapter.stop()
         await store.stop()
 
 
 @contextlib.contextmanager
-def service_in_thread(path: Path, settings: SqsSettings | None = None) -> Iterator[Service]:
+def service_in_thread(
+    path: Path,
+    settings: SqsSettings | None = None,
+    listeners: Sequence[ListenerAddress] = HTTP,
+) -> Iterator[Service]:
     """The same on an event loop of its own, for clients that block."""
     started: list[Service] = []
     failed: list[BaseException] = []
@@ -188,7 +195,7 @@ def service_in_thread(path: Path, settings: SqsSettings | None = None) -> Iterat
     stopping = asyncio.Event()
 
     async def main() -> None:
-        async with running_service(path, settings) as service:
+        async with running_service(path, settings, listeners) as service:
             started.append(service)
             ready.set()
             await stopping.wait()
