@@ -20,7 +20,7 @@ from . import commands
 from .halves import HalfMessage
 from .observer import Observer, Retention
 from .runs import COLUMN_KINDS, Feature, columns_of
-from .state import GroupState
+from .state import GroupState, Section
 
 ROLLED_BACK = -1
 UNKNOWN = -2
@@ -103,6 +103,7 @@ class HalfCommands:
                 self._roll_back(half)
                 found.append(-number)
                 continue
+            self._state.changing(Section.HALVES, number)
             half.checks += 1
             self._halves.due_at(half, self._state.time_ms + options.check_interval_ms)
             found.append(number)
@@ -110,6 +111,8 @@ class HalfCommands:
 
     def _commit(self, half: HalfMessage) -> int:
         state = self._state
+        state.changing(Section.HALVES, half.number)
+        state.changing(Section.QUEUES, half.queue)
         queue = state.queues[half.queue]
         values: dict[int, int] = dict(half.values)
         if Feature.PRIORITY in values:
@@ -127,6 +130,7 @@ class HalfCommands:
         return offset
 
     def _roll_back(self, half: HalfMessage) -> int:
+        self._state.changing(Section.HALVES, half.number)
         self._halves.resolved(half, ROLLED_BACK)
         self._retention.release(self._state.group, half.index, 1)
         return ROLLED_BACK
@@ -136,5 +140,6 @@ class HalfCommands:
         gone = set(queues)
         halves = self._halves
         for half in [each for each in halves.waiting.values() if each.queue in gone]:
+            self._state.changing(Section.HALVES, half.number)
             halves.remove(half)
             self._retention.release(self._state.group, half.index, 1)

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Protocol
 
 from ..ids import LogIndex, Offset, QueueId, RaftGroup, TopicId
 from ..model import (
@@ -24,6 +26,7 @@ from ..model import (
 )
 from .halves import Halves
 from .progress import Progress, unacked_by_any
+from .recent import Recent
 from .runs import RunIndex
 
 
@@ -39,8 +42,8 @@ class QueueState:
         self.groups: dict[str, Progress] = {name: Progress() for name in topic.groups}
         self.trimmed = Offset(0)
         """Retention has let go of everything below it."""
-        self.recent: OrderedDict[bytes, tuple[int, bytes, int]] | None = None
-        """Deduplication ids of the topic's window, oldest first: (offset, uid, log time)."""
+        self.recent: Recent | None = None
+        """Deduplication ids of the topic's window."""
 
     def needed(self) -> list[tuple[int, int]]:
         """(start, end) ranges of offsets whose messages must be kept: what retention has not
@@ -143,12 +146,36 @@ class ClientResults:
         self.results: OrderedDict[int, object] = OrderedDict()
 
 
+class Section(IntEnum):
+    """Parts of a group's state whose elements stand in a snapshot one by one, in this order."""
+
+    TOPICS = 1
+    QUEUES = 2
+    ROUTERS = 3
+    OUTBOX = 4
+    RECORDS = 5
+    CLIENTS = 6
+    HALVES = 7
+
+
+class Saver(Protocol):
+    """A snapshot under way: hears of each element before it is changed or removed."""
+
+    def save(self, section: Section, key: object) -> None:
+        """Keep the element as it is, unless it is kept or written already."""
+
+
 class GroupState:
-    """Everything of one Raft group."""
+    """Everything of one Raft group.
+
+    Whoever changes or removes an element of a `Section` calls `changing` first: the snapshot that
+    is being taken wants it as it was.
+    """
 
     __slots__ = (
         "applied",
         "clients",
+        "cut",
         "group",
         "halves",
         "next_outbox",
@@ -180,3 +207,10 @@ class GroupState:
         self.outbox: dict[int, OutboxItem] = {}
         self.clients: dict[tuple[int, int], ClientResults] = {}
         self.halves = Halves()
+        self.cut: Saver | None = None
+        """The snapshot that is being taken; no part of the state."""
+
+    def changing(self, section: Section, key: object) -> None:
+        """An element is about to be changed or removed."""
+        if self.cut is not None:
+            self.cut.save(section, key)
