@@ -109,7 +109,8 @@ class HalfDesk:
             return [(Command.PREPARE, commands.encode_prepare(producers, [run]))]
 
         future: asyncio.Future[object] = self._loop.create_future()
-        replica.open.add_slots(self._next_identity(), encode, [size], list(parts), applied)
+        origin = parts[0][1]
+        replica.open.add_slots(self._next_identity(), encode, [size], list(parts), applied, origin)
         self._store.dirty(replica, urgent=True)
         number = await self._answer(future)
         if not number:

@@ -16,7 +16,7 @@ from .commands import Command
 from .observer import Observer, Retention, release
 from .progress import Progress
 from .runs import U32_MAX
-from .state import GroupState, QueueState, RouterState, TopicState
+from .state import GroupState, QueueState, RouterState, Section, TopicState
 
 
 class Definitions:
@@ -52,6 +52,7 @@ class Definitions:
             return KernelError(
                 Code.ALREADY_EXISTS, f"record {command.key} has version {version} by now"
             )
+        self.state.changing(Section.RECORDS, command.key)
         if command.value is None:
             records.pop(command.key, None)
         else:
@@ -68,6 +69,7 @@ class Definitions:
             topic = state.topics[known]
             if command.must_be_new:
                 return KernelError(Code.ALREADY_EXISTS, f"topic {command.name} exists")
+            state.changing(Section.TOPICS, known)
             topic.version += 1
             topic.options = command.options
             topic.groups = {**topic.groups, **command.groups}
@@ -107,6 +109,7 @@ class Definitions:
                 dict(command.groups),
             )
         elif command.version >= topic.version:
+            self.state.changing(Section.TOPICS, command.topic)
             topic.version = command.version
             topic.options = command.options
             topic.groups = {**topic.groups, **command.groups}
@@ -122,16 +125,19 @@ class Definitions:
                 continue
             for name, options in topic.groups.items():
                 if name not in queue.groups:
+                    self.state.changing(Section.QUEUES, queue.id)
                     queue.groups[name] = _joining(queue, options)
         self._observer.queues_changed(topic)
 
     def _delete_topic(self, command: commands.DeleteTopic) -> bool:
         state = self.state
+        state.changing(Section.TOPICS, command.topic)
         topic = state.topics.pop(command.topic, None)
         if topic is None:
             return False
         gone: list[QueueState] = []
         for ref in topic.refs:
+            state.changing(Section.QUEUES, ref.id)
             queue = state.queues.pop(ref.id, None)
             if queue is None:
                 continue
@@ -151,12 +157,14 @@ class Definitions:
         topic = self.state.topics.get(command.topic)
         if topic is None or command.group not in topic.groups:
             return False
+        self.state.changing(Section.TOPICS, command.topic)
         topic.groups = {name: each for name, each in topic.groups.items() if name != command.group}
         topic.version += 1
         for ref in topic.refs:
             queue = self.state.queues.get(ref.id)
             if queue is None or command.group not in queue.groups:
                 continue
+            self.state.changing(Section.QUEUES, queue.id)
             progress = queue.groups[command.group]
             fresh = progress.ack(progress.floor, queue.index.tail)
             release(self._retention, self.state.group, queue, progress, fresh)
@@ -178,6 +186,7 @@ class Definitions:
         elif command.must_be_new:
             return KernelError(Code.ALREADY_EXISTS, f"router {command.name} exists")
         else:
+            self.state.changing(Section.ROUTERS, key)
             router.version += 1
             router.options = command.options
         self._observer.router_changed(router, removed=False)
@@ -190,6 +199,7 @@ class Definitions:
             return KernelError(Code.NOT_FOUND, f"no router {command.name}")
         if command.if_unused and router.routes:
             return KernelError(Code.IN_USE, f"router {command.name} has routes")
+        self.state.changing(Section.ROUTERS, key)
         del self.state.routers[key]
         self._observer.router_changed(router, removed=True)
         return True
@@ -199,6 +209,7 @@ class Definitions:
         if router is None:
             return KernelError(Code.NOT_FOUND, f"no router {command.router}")
         if command.route not in router.routes:
+            self.state.changing(Section.ROUTERS, (command.tenant, command.router))
             router.routes[command.route] = None
             router.version += 1
             self._observer.route_changed(router, command.route, removed=False)
@@ -208,6 +219,7 @@ class Definitions:
         router = self.state.routers.get((command.tenant, command.router))
         if router is None or command.route not in router.routes:
             return False
+        self.state.changing(Section.ROUTERS, (command.tenant, command.router))
         del router.routes[command.route]
         router.version += 1
         self._observer.route_changed(router, command.route, removed=True)

@@ -173,8 +173,8 @@ class Dispatcher:
         elif how is Settlement.RELEASE:
             self._release(offsets)
         elif offsets:
-            urgent = urgent or how is not Settlement.ACK
-            self._propose(how, reason, offsets, consumer.origin, urgent=urgent)
+            is_urgent = urgent or how is not Settlement.ACK
+            self._propose(how, reason, offsets, consumer.origin, urgent=is_urgent)
         return strangers
 
     def return_handed(self, consumer: DispatchedConsumer, handed: Handed) -> None:
@@ -208,8 +208,7 @@ class Dispatcher:
 
     def _back(self, offsets: Iterable[int]) -> None:
         """Messages are ready again."""
-        offsets = list(offsets)
-        self.ready.give_back(offsets)
+        self.ready.give_back(offsets := list(offsets))
         self._unlock(offsets)
 
     def released(self, offsets: Iterable[int]) -> None:

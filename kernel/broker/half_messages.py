@@ -16,11 +16,13 @@ from collections.abc import Callable, Iterable
 
 from ..ids import LogIndex, QueueId
 from ..log import entry as entries
+from ..message import HEADER_BYTES
 from . import commands
 from .halves import HalfMessage
 from .observer import Observer, Retention
 from .runs import COLUMN_KINDS, Feature, columns_of
-from .state import GroupState
+from .state import GroupState, Section
+from .usage import units_of
 
 ROLLED_BACK = -1
 UNKNOWN = -2
@@ -42,7 +44,7 @@ class HalfCommands:
             commands.Command.CHECK_HALVES: self.check,
         }
 
-    def prepare(self, index: LogIndex, body: bytes, entry: bytes) -> list[int]:
+    def prepare(self, index: LogIndex, body: bytes, entry: bytes, origin: int) -> list[int]:
         """Keep half messages; the number of each, 0 if its queue is gone."""
         state = self._state
         producers, runs = commands.decode_prepare(body)
@@ -69,6 +71,7 @@ class HalfCommands:
                     state.time_ms,
                     due_ms,
                     0,
+                    origin,
                 )
                 self._halves.next += 1
                 self._halves.put(half)
@@ -103,6 +106,7 @@ class HalfCommands:
                 self._roll_back(half)
                 found.append(-number)
                 continue
+            self._state.changing(Section.HALVES, number)
             half.checks += 1
             self._halves.due_at(half, self._state.time_ms + options.check_interval_ms)
             found.append(number)
@@ -110,6 +114,8 @@ class HalfCommands:
 
     def _commit(self, half: HalfMessage) -> int:
         state = self._state
+        state.changing(Section.HALVES, half.number)
+        state.changing(Section.QUEUES, half.queue)
         queue = state.queues[half.queue]
         values: dict[int, int] = dict(half.values)
         if Feature.PRIORITY in values:
@@ -122,11 +128,16 @@ class HalfCommands:
             for feature, value in values.items()
         }
         offset = queue.index.append(state.applied, 0, 1, state.time_ms, columns)
+        size = half.size_bytes - HEADER_BYTES
+        features = sum(key for key, _ in half.values)
+        queue.topic.usage.count_sent(half.origin, features, 1, size, units_of([half.size_bytes]))
+        state.ledger.note(queue.topic, state.applied)
         self._halves.resolved(half, offset)
         self._observer.appended(queue)
         return offset
 
     def _roll_back(self, half: HalfMessage) -> int:
+        self._state.changing(Section.HALVES, half.number)
         self._halves.resolved(half, ROLLED_BACK)
         self._retention.release(self._state.group, half.index, 1)
         return ROLLED_BACK
@@ -136,5 +147,6 @@ class HalfCommands:
         gone = set(queues)
         halves = self._halves
         for half in [each for each in halves.waiting.values() if each.queue in gone]:
+            self._state.changing(Section.HALVES, half.number)
             halves.remove(half)
             self._retention.release(self._state.group, half.index, 1)

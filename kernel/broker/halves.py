@@ -32,6 +32,8 @@ class HalfMessage:
     """Log time of the next question."""
     checks: int
     """Questions asked so far."""
+    origin: int = 0
+    """Who prepared it (`kernel.origins`): its commit counts as published by it."""
 
 
 class Halves:

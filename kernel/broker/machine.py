@@ -9,7 +9,6 @@ remembered returns the stored result.
 from __future__ import annotations
 
 from array import array
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -28,8 +27,9 @@ from .definitions import Definitions
 from .half_messages import HalfCommands
 from .observer import ACKED, ACKED_LATE, Observer, Retention, release
 from .progress import Progress
+from .recent import Recent
 from .runs import COPY, Feature, columns_of, features_of
-from .state import ClientResults, GroupState, OutboxItem, QueueState
+from .state import ClientResults, GroupState, OutboxItem, QueueState, Section
 from .subscribers import Subscribers
 from .usage import measure
 
@@ -95,8 +95,11 @@ class Machine:
 
     def _client(self, session: int, epoch: int) -> ClientResults:
         known = self.state.clients.get((session, epoch))
+        if self.state.cut is not None:
+            self.state.cut.save(Section.CLIENTS, (session, epoch))
         if known is None:
             for older in [each for each in self.state.clients if each[0] == session]:
+                self.state.changing(Section.CLIENTS, older)
                 del self.state.clients[older]
             known = self.state.clients[session, epoch] = ClientResults()
         return known
@@ -121,15 +124,22 @@ class Machine:
                 self._subscribers.retain(index, body, entry, entries.directory(entry))
                 results.append(None)
             elif kind == Command.PREPARE:
-                results.append(self._halves.prepare(index, body, entry))
+                results.append(self._halves.prepare(index, body, entry, origin))
             else:
                 results.append(self._control[kind](commands.decode_control(kind, body)))
         return tuple(results)
+
+    def _changing(self, ident: QueueId) -> QueueState | None:
+        """A queue that is about to be changed, if it is there."""
+        if self.state.cut is not None:
+            self.state.cut.save(Section.QUEUES, ident)
+        return self.state.queues.get(ident)
 
     # --- Messages ---------------------------------------------------------------------------
 
     def _enqueue(self, index: LogIndex, body: bytes, entry: bytes, origin: int) -> list[Placed]:
         queues = self.state.queues
+        cut = self.state.cut
         time_ms = self.state.time_ms
         ends = entries.slot_ends(entry)
         bounds: tuple[int, ...] | None = None
@@ -142,6 +152,8 @@ class Machine:
                 placed.append(-1)
                 continue
             touched[queue] = None
+            if cut is not None:
+                cut.save(Section.QUEUES, queue.id)
             if not features & ~COPY:
                 placed.append(queue.index.append(index, slot, count, time_ms))
                 references += count
@@ -192,22 +204,20 @@ class Machine:
         time_ms = self.state.time_ms
         recent = queue.recent
         if recent is None:
-            recent = queue.recent = OrderedDict()
-        oldest = time_ms - (queue.topic.options.deduplication_ms or 0)
-        while recent and next(iter(recent.values()))[2] <= oldest:
-            recent.popitem(last=False)
+            recent = queue.recent = Recent()
+        recent.drop_until(time_ms - (queue.topic.options.deduplication_ms or 0))
         placed: list[tuple[int, bytes]] = []
         for start, end in pairwise(bounds):
             message = messages.decode(entry[start:end])
             ident = message.ext.get(messages.Ext.DEDUPLICATION_ID, b"")
             known = recent.get(ident)
             if known is not None:
-                placed.append((known[0], known[1]))
+                placed.append((known[1], known[2]))
             else:
                 features = features_of(entry[start : start + messages.HEADER_BYTES])
                 columns = self._columns(queue, features, entry, (start,))
                 offset = queue.index.append(index, slot, 1, time_ms, columns)
-                recent[ident] = (offset, message.uid, time_ms)
+                recent.add((ident, offset, message.uid, time_ms))
                 placed.append((offset, b""))
             slot += 1
         return placed
@@ -215,7 +225,7 @@ class Machine:
     def _lease(self, index: int, body: bytes, origin: int) -> list[int]:
         """Lease what is free of the offsets named; those it got. The lease is this entry."""
         ident, name, deadline_ms, ranges, size, units = commands.decode_lease(body)
-        queue = self.state.queues.get(ident)
+        queue = self._changing(ident)
         progress = queue.groups.get(name) if queue is not None else None
         if queue is None or progress is None:
             return []
@@ -238,7 +248,7 @@ class Machine:
     def _change(self, body: bytes, origin: int) -> list[int]:
         """Change timed leases; per change 1 if the token was good, else 0."""
         ident, name, changes = commands.decode_change(body)
-        queue = self.state.queues.get(ident)
+        queue = self._changing(ident)
         progress = queue.groups.get(name) if queue is not None else None
         if queue is None or progress is None:
             return [0] * len(changes)
@@ -274,7 +284,7 @@ class Machine:
 
     def _settle(self, body: bytes, origin: int) -> None:
         ident, name, how, reason, ranges = commands.decode_settle(body)
-        queue = self.state.queues.get(ident)
+        queue = self._changing(ident)
         progress = queue.groups.get(name) if queue is not None else None
         if queue is None or progress is None:
             return
@@ -361,7 +371,7 @@ class Machine:
 
     def _mark(self, body: bytes) -> None:
         ident, name, level, offset = commands.decode_mark(body)
-        queue = self.state.queues.get(ident)
+        queue = self._changing(ident)
         progress = queue.groups.get(name) if queue is not None else None
         if queue is not None and progress is not None and progress.set_mark(level, offset):
             self._observer.marked(queue, name)
@@ -371,6 +381,7 @@ class Machine:
         if command.clean:
             return
         for queue in self.state.queues.values():
+            self.state.changing(Section.QUEUES, queue.id)
             for progress in queue.groups.values():
                 for level, mark in enumerate(progress.marks):
                     self._fail_handed_out(queue, progress, level, mark)
@@ -391,7 +402,7 @@ class Machine:
             start = stop
 
     def _purge(self, command: commands.Purge) -> int:
-        queue = self.state.queues.get(command.queue)
+        queue = self._changing(command.queue)
         progress = queue.groups.get(command.group) if queue is not None else None
         if queue is None or progress is None:
             return 0
@@ -409,7 +420,7 @@ class Machine:
         return dropped
 
     def _trim(self, command: commands.Trim) -> int:
-        queue = self.state.queues.get(command.queue)
+        queue = self._changing(command.queue)
         if queue is None:
             return 0
         end = min(command.end, queue.index.tail)
@@ -428,6 +439,7 @@ class Machine:
         self.state.ledger.reported(command.index, self.state.topics)
 
     def _outbox_done(self, command: commands.OutboxDone) -> None:
+        self.state.changing(Section.OUTBOX, command.number)
         item = self.state.outbox.pop(command.number, None)
         if item is not None:
             self._retention.release(self.state.group, item.index, 1)

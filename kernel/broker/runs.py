@@ -323,13 +323,20 @@ class RunIndex:
 
     def restore(self, pages: list[RunPage], tail: int) -> None:
         """Become the index of these pages."""
-        self._pages = pages
-        self._firsts = [page.first[0] for page in pages]
         self.tail = tail
-        features = {bits for page in pages for bits in page.features}
-        self.delays = any(bits & Feature.DELAY for bits in features)
-        self.ttls = any(bits & Feature.TTL for bits in features)
+        self.delays = self.ttls = False
+        self._pages = []
+        self._firsts = []
         self._late = LateIndex()
+        self.restore_more(pages)
+
+    def restore_more(self, pages: list[RunPage]) -> None:
+        """Take on further pages below the tail."""
+        self._pages += pages
+        self._firsts += [page.first[0] for page in pages]
+        features = {bits for page in pages for bits in page.features}
+        self.delays = self.delays or any(bits & Feature.DELAY for bits in features)
+        self.ttls = self.ttls or any(bits & Feature.TTL for bits in features)
         for page in pages:
             for run, bits in enumerate(page.features):
                 if bits & Feature.ORIGIN_INDEX:

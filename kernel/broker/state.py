@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Protocol
 
 from ..ids import LogIndex, Offset, QueueId, RaftGroup, TopicId, is_index
 from ..model import (
@@ -25,6 +27,7 @@ from ..model import (
 from .halves import Halves
 from .owed import Owed
 from .progress import Progress, unacked_by_any
+from .recent import Recent
 from .retained import Retained
 from .runs import RunIndex
 from .tree_state import SubscriberState, WillItem
@@ -45,8 +48,8 @@ class QueueState:
         """Set for the reference list of a tree pattern, which may have very many groups."""
         self.trimmed = Offset(0)
         """Retention has let go of everything below it."""
-        self.recent: OrderedDict[bytes, tuple[int, bytes, int]] | None = None
-        """Deduplication ids of the topic's window, oldest first: (offset, uid, log time)."""
+        self.recent: Recent | None = None
+        """Deduplication ids of the topic's window."""
 
     def needed(self) -> list[tuple[int, int]]:
         """(start, end) ranges of offsets whose messages must be kept: what retention has not
@@ -156,12 +159,42 @@ class ClientResults:
         self.results: OrderedDict[int, object] = OrderedDict()
 
 
+class Section(IntEnum):
+    """Parts of a group's state whose elements stand in a snapshot one by one, in this order."""
+
+    TOPICS = 1
+    QUEUES = 2
+    ROUTERS = 3
+    OUTBOX = 4
+    RECORDS = 5
+    CLIENTS = 6
+    HALVES = 7
+    SUBSCRIBERS = 8
+    ENDED_SUBSCRIBERS = 9
+    WILLS = 10
+    RETAINED = 11
+    USAGE = 12
+    """Counts of a topic: they change with its queues only, which a snapshot hears of."""
+
+
+class Saver(Protocol):
+    """A snapshot under way: hears of each element before it is changed or removed."""
+
+    def save(self, section: Section, key: object) -> None:
+        """Keep the element as it is, unless it is kept or written already."""
+
+
 class GroupState:
-    """Everything of one Raft group."""
+    """Everything of one Raft group.
+
+    Whoever changes or removes an element of a `Section` calls `changing` first: the snapshot that
+    is being taken wants it as it was.
+    """
 
     __slots__ = (
         "applied",
         "clients",
+        "cut",
         "ended_subscribers",
         "group",
         "halves",
@@ -215,3 +248,10 @@ class GroupState:
         self.halves = Halves()
         self.ledger = Ledger()
         """What was served, as far as it is not reported (each topic has its counts)."""
+        self.cut: Saver | None = None
+        """The snapshot that is being taken; no part of the state."""
+
+    def changing(self, section: Section, key: object) -> None:
+        """An element is about to be changed or removed."""
+        if self.cut is not None:
+            self.cut.save(section, key)

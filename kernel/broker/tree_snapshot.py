@@ -1,84 +1,50 @@
-"""Snapshot records of the topic tree's part of a state: subscribers, wills, retained messages."""
+"""The topic tree's part of a state to snapshot records and back."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-import msgspec
-
+from ..ids import QueueId, TopicId, queue_id
 from .retained import RetainedMessage
 from .state import GroupState
-from .tree_commands import WillRecord
+from .tree_records import RetainedRecord, SubscriberRecord, TreeRecord, WillItemRecord
 from .tree_state import SubscriberState, WillItem
 
 
-class SubscriberRecord(msgspec.Struct, frozen=True, array_like=True, tag="subscriber"):
-    """One subscriber of the topic tree."""
-
-    number: int
-    tenant: str
-    name: str
-    epoch: int
-    connected: bool
-    expiry_ms: int | None
-    will: WillRecord | None
-    will_at_ms: int | None
-    ends_at_ms: int | None
-    subscriptions: list[tuple[str, str, bytes]]
-    notes: list[tuple[bytes, bytes]]
-    ended: bool
+def index_queue(topic: TopicId) -> QueueId:
+    """The one queue of a reference list."""
+    return queue_id(topic, 0)
 
 
-class WillItemRecord(msgspec.Struct, frozen=True, array_like=True, tag="will"):
-    """One will on its way."""
-
-    number: int
-    tenant: str
-    will: WillRecord
-
-
-class RetainedRecord(msgspec.Struct, frozen=True, array_like=True, tag="retained"):
-    """One retained message."""
-
-    tenant: str
-    name: str
-    index: int
-    slot: int
-    time_ms: int
-    ttl_ms: int
-
-
-TreeRecord = SubscriberRecord | WillItemRecord | RetainedRecord
+def subscriber_record(subscriber: SubscriberState, *, ended: bool) -> SubscriberRecord:
+    """The record of a subscriber."""
+    subscriptions = subscriber.subscriptions
+    return SubscriberRecord(
+        subscriber.number,
+        subscriber.tenant,
+        subscriber.name,
+        subscriber.epoch,
+        subscriber.connected,
+        subscriber.expiry_ms,
+        subscriber.will,
+        subscriber.will_at_ms,
+        subscriber.ends_at_ms,
+        [(*key, subscriptions[key]) for key in sorted(subscriptions)],
+        sorted(subscriber.notes.items()),
+        ended,
+    )
 
 
-def dump_tree(state: GroupState) -> Iterator[TreeRecord]:
-    """The records of a state's tree, in order."""
-    for ended, subscribers in ((False, state.subscribers), (True, state.ended_subscribers)):
-        for number in sorted(subscribers):
-            each = subscribers[number]
-            yield SubscriberRecord(
-                number,
-                each.tenant,
-                each.name,
-                each.epoch,
-                each.connected,
-                each.expiry_ms,
-                each.will,
-                each.will_at_ms,
-                each.ends_at_ms,
-                [(*key, each.subscriptions[key]) for key in sorted(each.subscriptions)],
-                sorted(each.notes.items()),
-                ended,
-            )
-    for number in sorted(state.wills):
-        item = state.wills[number]
-        yield WillItemRecord(number, item.tenant, item.will)
-    for tenant, name, kept in state.retained.all():
-        yield RetainedRecord(tenant, name, kept.index, kept.slot, kept.time_ms, kept.ttl_ms)
+def will_record(item: WillItem) -> WillItemRecord:
+    """The record of a will on its way."""
+    return WillItemRecord(item.number, item.tenant, item.will)
+
+
+def retained_record(key: tuple[str, str], kept: RetainedMessage) -> RetainedRecord:
+    """The record of the retained message of a (tenant, name)."""
+    return RetainedRecord(*key, kept.index, kept.slot, kept.time_ms, kept.ttl_ms)
 
 
 def restore_tree(state: GroupState, record: TreeRecord) -> None:
-    """Take over a record of `dump_tree`."""
+    """Take over one of these records."""
     if isinstance(record, SubscriberRecord):
         _restore_subscriber(state, record)
     elif isinstance(record, WillItemRecord):

@@ -303,20 +303,13 @@ class UsageRecord(msgspec.Struct, frozen=True, array_like=True, tag="usage"):
     end: int
 
 
-def dump_usage(state: GroupState) -> Iterator[LedgerRecord | UsageRecord]:
-    """The records of a state's counts, behind those of its topics."""
-    ledger = state.ledger
-    yield LedgerRecord(ledger.metered, ledger.forgotten)
-    for ident in sorted(state.topics):
-        topic = state.topics[ident]
-        if topic.usage.last:
-            yield _record(ident, RetiredUsage(topic.tenant, topic.name, topic.usage, -1))
-    # In the order of their deletion: the oldest are forgotten first.
-    for ident, item in ledger.retired.items():
-        yield _record(ident, item)
+def living_usage(topic: TopicState) -> UsageRecord:
+    """The record of a topic's counts."""
+    return usage_record(topic.id, RetiredUsage(topic.tenant, topic.name, topic.usage, -1))
 
 
-def _record(ident: TopicId, item: RetiredUsage) -> UsageRecord:
+def usage_record(ident: TopicId, item: RetiredUsage) -> UsageRecord:
+    """The record of counts; `end` -1: of a topic that lives."""
     usage = item.usage
     return UsageRecord(
         ident,
@@ -335,13 +328,13 @@ def _three(tally: Tally) -> tuple[int, int, int]:
 
 
 def restore_ledger(state: GroupState, record: LedgerRecord) -> None:
-    """Take over a record of `dump_usage`."""
+    """Take over a record of a snapshot."""
     state.ledger.metered = record.metered
     state.ledger.forgotten = record.forgotten
 
 
 def restore_usage(state: GroupState, record: UsageRecord) -> None:
-    """Take over a record of `dump_usage`."""
+    """Take over a record of a snapshot."""
     ident = TopicId(record.topic)
     usage = TopicUsage()
     usage.since = record.since

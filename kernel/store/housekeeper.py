@@ -1,18 +1,17 @@
 """Background work of a store: checkpoints, space, disk marks. Never on the write path.
 
-One job runs at a time in its own thread; the event loop only hands over what the job needs. A
-group's state is dumped in one turn of the loop each (metadata only), the files are written by the
-thread. A checkpoint is taken every 128 MiB of journal or 10 s, if anything was applied since.
+One job runs at a time in its own thread; the event loop only hands over what the job needs. The
+groups' states are dumped in slices (`snapshotter`), the files are written by the thread. A
+checkpoint is taken every 128 MiB of journal or 10 s, if anything was applied since.
 """
 
 from __future__ import annotations
 
 import asyncio
 import errno
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 from ..broker.liveness import live_slots
-from ..broker.snapshot import dump
 from ..ids import RaftGroup
 from ..log.checkpoint import CheckpointJob
 from ..log.journal import Journal, MaintenanceJob
@@ -21,7 +20,8 @@ from ..log.writer import PrepareJob
 from ..ports import Disk
 from .disk_watch import DiskLevel, DiskSpace, DiskWatch
 from .node import Store
-from .snapshot_file import DIRECTORY, SnapshotJob, name_of
+from .snapshot_file import DIRECTORY
+from .snapshotter import SLICE_RECORDS, Snapshotter, Written
 from .worker import Runner, Workers
 
 CHECKPOINT_BYTES = 128 * 1024 * 1024
@@ -51,6 +51,7 @@ class Housekeeper:
         fatal: Callable[[str, BaseException], None],
         reserve_bytes: int | None = None,
         sparse_bytes_min: int = SPARSE_BYTES_MIN,
+        slice_records: int = SLICE_RECORDS,
     ) -> None:
         self._loop = loop
         self._store = store
@@ -68,6 +69,7 @@ class Housekeeper:
         self._last_checkpoint = loop.time()
         self._bytes_at_checkpoint = self._journal.statistics().bytes_written
         self._marks: dict[RaftGroup, int] = {}
+        self.snapshots = Snapshotter(loop, store, disk, self._worker, slice_records)
         self._rewrite: RewriteJob | None = None
         self._rewriting: dict[tuple[int, int], bytes] = {}
         """Bodies of the entries in the part that is being rewritten."""
@@ -200,37 +202,25 @@ class Housekeeper:
         ]
 
     def _checkpoint(self) -> None:
-        """Dump the groups that changed, one in a turn; write the files; then `ckpt`."""
+        """Snapshots of the groups that changed, in slices; then `ckpt`."""
         changed = self._changed()
         if not changed:
             return
         self._last_checkpoint = self._loop.time()
         self._bytes_at_checkpoint = self._journal.statistics().bytes_written
         self._busy = True
-        self._loop.call_soon(self._dump_next, iter(changed), {})
+        self.snapshots.write(changed, self._snapshots_written, self._snapshot_failed)
 
-    def _dump_next(self, groups: Iterator[RaftGroup], written: dict[int, tuple[int, str]]) -> None:
-        group = next(groups, None)
-        if group is None:
-            last = self._journal.checkpoint(written)
-            self._run(last.run, lambda: self._checkpointed(written, last))
-            return
-        state = self._store.replica(group).state
-        index = state.applied
-        job = SnapshotJob(self._disk, name_of(group, index), dump(state))
+    def _snapshots_written(self, written: Written) -> None:
+        last = self._journal.checkpoint(written)
+        self._run(last.run, lambda: self._checkpointed(written, last))
 
-        def finished(error: BaseException | None) -> None:
-            if error is not None:
-                self._busy = False
-                self.failures += 1
-                self._paused_until = self._loop.time() + RETRY_SECONDS
-                if not _no_space(error):
-                    self._fatal("a snapshot could not be written", error)
-                return
-            written[group] = (index, job.name)
-            self._dump_next(groups, written)
-
-        self._worker.submit(job.run, finished)
+    def _snapshot_failed(self, error: BaseException) -> None:
+        self._busy = False
+        self.failures += 1
+        self._paused_until = self._loop.time() + RETRY_SECONDS
+        if not _no_space(error):
+            self._fatal("a snapshot could not be written", error)
 
     def _checkpointed(self, written: dict[int, tuple[int, str]], job: CheckpointJob) -> None:
         self._journal.checkpointed(job)

@@ -120,6 +120,7 @@ class OpenEntry:
         lengths: Sequence[int],
         parts: Sequence[bytes],
         done: Completion,
+        origin: int,
     ) -> None:
         """A client's commands over slots of their own: `encode(first slot)` gives (type, bytes) of
         each. Behind the settlements that came before it.
@@ -137,7 +138,7 @@ class OpenEntry:
         )
         self._lengths += lengths
         self._parts += parts
-        self._batches.append(entries.encode_batch(entries.Batch(*identity, own)))
+        self._batches.append(entries.encode_batch(entries.Batch(*identity, own, origin)))
         self._waiting.append(done)
         self._bytes += size
 

@@ -31,6 +31,7 @@ from ..ports import Clock, Disk, Random
 from .housekeeper import SPARSE_BYTES_MIN, Housekeeper
 from .node import Store
 from .snapshot_file import read
+from .snapshotter import SLICE_RECORDS
 from .worker import Workers
 
 
@@ -162,13 +163,15 @@ def open_store(
     data_groups: int = DATA_GROUPS_DEFAULT,
     reserve_bytes: int | None = None,
     sparse_bytes_min: int = SPARSE_BYTES_MIN,
+    slice_records: int = SLICE_RECORDS,
 ) -> LocalStore:
     """Recover a data directory and build the store over it; then `await start()`.
 
     `fatal` is called with a sentence and the error when the process must end (a failed sync).
     `data_groups` is for a new store; an old one keeps its number. `reserve_bytes`: free space
     below which new messages are refused (default: DESIGN.md 4). `sparse_bytes_min`: a smaller
-    journal is never rewritten.
+    journal is never rewritten. `slice_records`: at most so many records of a snapshot are made in
+    one turn of the loop.
     """
     if not 1 <= data_groups <= DATA_GROUPS_MAX:
         raise ValueError(f"data_groups must be 1 to {DATA_GROUPS_MAX}")
@@ -183,6 +186,6 @@ def open_store(
         client.accepting = accepting
 
     housekeeper = Housekeeper(
-        loop, store, disk, workers, accept, fatal, reserve_bytes, sparse_bytes_min
+        loop, store, disk, workers, accept, fatal, reserve_bytes, sparse_bytes_min, slice_records
     )
     return LocalStore(store, client, housekeeper, replayed, clean)

@@ -116,7 +116,7 @@ class Run:
         """One operation, chosen by the seed; a checkpoint now and then."""
         if sum(self.done.values()) % CHECKPOINT_EVERY == 0:
             self.done["sleep"] += 1
-            await self._sleep()
+            await self._sleep(whole=self.done["sleep"] % 2 == 0)
             return
         kinds = list(self._kinds)
         weights = list(self._kinds.values())
@@ -351,6 +351,13 @@ class Run:
         self._attach()
         await asyncio.sleep(0.01)
 
-    async def _sleep(self) -> None:
-        """Long enough for a checkpoint, and for what it makes possible."""
-        await asyncio.sleep(12)
+    async def _sleep(self, *, whole: bool) -> None:
+        """Long enough for a checkpoint, and for what it makes possible; or only until it begins, so
+        that the state changes while it is being written down.
+        """
+        snapshots = self.world.opened.housekeeper.snapshots
+        before = snapshots.slices
+        for _ in range(120):
+            if not whole and snapshots.slices != before:
+                return
+            await asyncio.sleep(0.1)

@@ -22,7 +22,7 @@ from tests.kernel.counted import check_growth
 from tests.kernel.ledger import Ledger, Observation, Seen
 from tests.kernel.sweep_run import Run, priority_of
 from tests.simulator.disk import SimulatedDisk
-from tests.simulator.world import World
+from tests.simulator.world import WRITER, World
 
 OPERATIONS = 200
 STEPS = 175
@@ -228,7 +228,8 @@ async def _until(condition) -> None:
 @pytest.mark.timeout(240)
 def test_every_promise_holds_after_power_loss_at_any_boundary() -> None:
     ledger = Ledger()
-    with World(SEED) as world:
+    with World(SEED, slice_records=1) as world:
+        world.workers.delay_s[WRITER] = 0.0005
         run = Run(world, ledger, SEED)
         sweep = Sweep(world, ledger)
         world.run(world.settle_down())
@@ -245,11 +246,13 @@ def test_every_promise_holds_after_power_loss_at_any_boundary() -> None:
         syncs = world.disk.syncs - syncs
         journal = world.opened.store.journal.statistics()
         checkpoints = world.opened.housekeeper.checkpoints
+        slices = world.opened.housekeeper.snapshots.slices
         world.disk.on_boundary = None
     assert sum(run.done.values()) >= OPERATIONS
     assert len(run.done) == 17, run.done
     assert syncs >= 150
     assert checkpoints >= 3
+    assert slices >= 20 * checkpoints
     assert journal.rewrites >= 1
     assert sweep.cuts["clean fdatasync"] == sweep.cuts["torn fdatasync"] >= 150
     assert sweep.cuts["clean written"] == sweep.cuts["torn written"] >= 150
