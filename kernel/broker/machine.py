@@ -16,7 +16,7 @@ from itertools import pairwise
 from .. import message as messages
 from ..client import LeaseVerb, Settlement
 from ..errors import Code, KernelError
-from ..ids import LogIndex, Offset, QueueId
+from ..ids import LogIndex, Offset
 from ..limits import RESULTS_KEPT_PER_CLIENT
 from ..log import entry as entries
 from ..model import DeadLetter, Reason, TopicKind
@@ -27,6 +27,9 @@ from .observer import ACKED, ACKED_LATE, Observer, Retention, release
 from .progress import Progress
 from .runs import Feature, columns_of, features_of
 from .state import ClientResults, GroupState, OutboxItem, QueueState
+
+_ENQUEUE = int(Command.ENQUEUE)
+_ACK = int(Command.ACK)
 
 Placed = int | list[tuple[int, bytes]]
 """Where a run went: its first offset (-1: the queue is gone), or, with deduplication, of each
@@ -94,8 +97,11 @@ class Machine:
     ) -> tuple[object, ...]:
         results: list[object] = []
         for kind, _version, body in batch:
-            if kind == Command.ENQUEUE:
+            if kind == _ENQUEUE:
                 results.append(self._enqueue(index, body, entry))
+            elif kind == _ACK:
+                self._acknowledge(body)
+                results.append(None)
             elif kind == Command.SETTLE:
                 self._settle(body)
                 results.append(None)
@@ -120,7 +126,7 @@ class Machine:
         touched: dict[QueueState, None] = {}
         references = 0
         for ident, slot, count, features in commands.decode_enqueue(body):
-            queue = queues.get(QueueId(ident))
+            queue = queues.get(ident)
             if queue is None:
                 placed.append(-1)
                 continue
@@ -235,6 +241,22 @@ class Machine:
                 ended.append((offset, 0))
         self._observer.changed(queue, name, ended)
         return good
+
+    def _acknowledge(self, body: bytes) -> None:
+        """Acks of any number of queues: a log entry lets go of all of them at once (hot)."""
+        name, ranges = commands.decode_ack(body)
+        queues = self.state.queues
+        released = _Releases()
+        for ident, first, count in ranges:
+            queue = queues.get(ident)
+            progress = queue.groups.get(name) if queue is not None else None
+            if queue is None or progress is None:
+                continue
+            fresh = progress.ack(first, min(first + count, queue.index.tail))
+            release(released, self.state.group, queue, progress, fresh)
+            queue.forget()
+        for index, references in released.by_index.items():
+            self._retention.release(self.state.group, index, references)
 
     def _settle(self, body: bytes) -> None:
         ident, name, how, reason, ranges = commands.decode_settle(body)
@@ -383,6 +405,23 @@ class Machine:
         item = self.state.outbox.pop(command.number, None)
         if item is not None:
             self._retention.release(self.state.group, item.index, 1)
+
+
+class _Releases:
+    """`Retention` that adds up what one command lets go of."""
+
+    __slots__ = ("by_index",)
+
+    def __init__(self) -> None:
+        self.by_index: dict[int, int] = {}
+
+    def retain(self, group: int, index: int, references: int) -> None:
+        """Not asked for by an ack."""
+        raise NotImplementedError
+
+    def release(self, group: int, index: int, references: int) -> None:
+        """So many references to the entry are gone."""
+        self.by_index[index] = self.by_index.get(index, 0) + references
 
 
 def _forgotten(sequence: int) -> KernelError:

@@ -9,6 +9,7 @@ from ..model import Route, TopicInfo, TopicKind
 from .progress import Progress, acked_by_all
 from .state import QueueState, RouterState, TopicState
 
+_STREAM = TopicKind.STREAM
 ACKED = -1
 ACKED_LATE = -2
 """The lease had ended before the ack: the message was ready again."""
@@ -79,7 +80,12 @@ def release(
     """Messages in `ranges` were just acked by `progress`: let go those that all groups have
     acked. A stream keeps them until retention comes.
     """
-    if queue.topic.options.kind is TopicKind.STREAM:
+    if queue.topic.options.kind is _STREAM:
+        return
+    if len(queue.groups) == 1:
+        for start, end in ranges:
+            for index, _slot, count in queue.index.stretches(start, end):
+                retention.release(group, index, count)
         return
     others = [each for each in queue.groups.values() if each is not progress]
     for start, end in ranges:

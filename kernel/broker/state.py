@@ -25,6 +25,8 @@ from ..model import (
 from .progress import Progress, unacked_by_any
 from .runs import RunIndex
 
+_STREAM = TopicKind.STREAM
+
 
 class QueueState:
     """One queue: the index of its messages and how far each group has come."""
@@ -59,10 +61,10 @@ class QueueState:
 
     def forget(self) -> None:
         """Drop the front of the index that nobody needs any more."""
-        if self.topic.options.kind is TopicKind.STREAM:
+        if self.topic.options.kind is _STREAM:
             self.index.drop_below(self.trimmed)
         elif self.groups:
-            self.index.drop_below(min(each.floor for each in self.groups.values()))
+            self.index.drop_below(min([each.floor for each in self.groups.values()]))
 
 
 class TopicState:

@@ -24,6 +24,9 @@ from itertools import pairwise
 HEAD = struct.Struct("<QBBHII")
 BATCH = struct.Struct("<QIQHI")
 COMMAND = struct.Struct("<BBI")
+_U32 = struct.Struct("<I")
+_BOUNDS = struct.Struct("<II")
+_DIRECTORY_AT = HEAD.size
 VERSION = 1
 REWRITTEN = 1
 
@@ -129,8 +132,12 @@ def rewritten(entry: bytes, live: Collection[int]) -> bytes:
 
 def slots(entry: bytes, first: int, count: int) -> list[bytes]:
     """Bytes of `count` consecutive slots (hot). They must be there: the index says so."""
-    (payload_at,) = struct.unpack_from("<I", entry, 16)
-    at = HEAD.size + 4 * first
+    if first and count == 1:
+        (payload_at,) = _U32.unpack_from(entry, 16)
+        start, end = _BOUNDS.unpack_from(entry, _DIRECTORY_AT + 4 * first - 4)
+        return [entry[payload_at + start : payload_at + end]]
+    (payload_at,) = _U32.unpack_from(entry, 16)
+    at = _DIRECTORY_AT + 4 * first
     if first:
         bounds = struct.unpack_from(f"<{count + 1}I", entry, at - 4)
     else:

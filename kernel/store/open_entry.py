@@ -5,7 +5,7 @@ What many connections bring between two syncs becomes one entry (DESIGN.md 4 "Wr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from ..broker import commands
 from ..client import LeaseVerb, Settlement
@@ -13,6 +13,8 @@ from ..ids import QueueId
 from ..limits import BATCH_COMMANDS_MAX, ENTRY_BATCHES_MAX, ENTRY_BYTES_MAX, ENTRY_SLOTS_MAX
 from ..log import entry as entries
 from ..model import Reason
+
+_ACK = int(commands.Command.ACK)
 
 Completion = Callable[[object], None]
 """Called with the result of a batch (see `machine.Machine.apply`) once it is applied."""
@@ -39,12 +41,13 @@ class OpenEntry:
         self._waiting: list[Completion | None] = []
         self._bytes = 0
         self._settled: dict[tuple[QueueId, str, Settlement, Reason], list[int]] = {}
+        self._acked: dict[str, dict[QueueId, list[int]]] = {}
         self.settled_count = 0
 
     @property
     def empty(self) -> bool:
         """Nothing to propose, not even settlements."""
-        return not self._batches and not self._settled and not self._closed
+        return not (self._batches or self._settled or self._acked or self._closed)
 
     def add_publish(
         self,
@@ -139,6 +142,18 @@ class OpenEntry:
             known += offsets
         self.settled_count += len(offsets)
 
+    def add_acked(self, queue: QueueId, group: str, offsets: Sequence[int]) -> None:
+        """Acks, merged with others of their group until the entry closes (hot)."""
+        by_queue = self._acked.get(group)
+        if by_queue is None:
+            by_queue = self._acked[group] = {}
+        known = by_queue.get(queue)
+        if known is None:
+            by_queue[queue] = list(offsets)
+        else:
+            known += offsets
+        self.settled_count += len(offsets)
+
     def wait(self, done: Completion) -> None:
         """Call `done` once everything added so far is applied."""
         self._close_settled()
@@ -159,9 +174,11 @@ class OpenEntry:
         self._waiting.append(done)
 
     def _close_settled(self) -> None:
-        if not self._settled:
+        if not self._settled and not self._acked:
             return
-        own = [
+        acks = (encode_acks(group, by_queue) for group, by_queue in self._acked.items())
+        own = [(_ACK, commands.VERSION, body) for body in acks]
+        own += [
             (
                 int(commands.Command.SETTLE),
                 commands.VERSION,
@@ -170,6 +187,7 @@ class OpenEntry:
             for (queue, group, how, reason), offsets in self._settled.items()
         ]
         self._settled = {}
+        self._acked = {}
         self.settled_count = 0
         for at in range(0, len(own), BATCH_COMMANDS_MAX):
             batch = entries.Batch(0, 0, 0, own[at : at + BATCH_COMMANDS_MAX])
@@ -184,13 +202,24 @@ class OpenEntry:
 
     def take(self, time_ms: int) -> list[Filled]:
         """Close everything, stamped with log time; the entry is empty again."""
-        if self._batches or self._settled:
+        if self._batches or self._settled or self._acked:
             self._close()
         closed, self._closed = self._closed, []
         return [
             Filled(entries.build(time_ms, batches, lengths, parts), waiting)
             for batches, lengths, parts, waiting in closed
         ]
+
+
+def encode_acks(group: str, by_queue: Mapping[QueueId, list[int]]) -> bytes:
+    """ACK of a group's acks (whose lists it may sort)."""
+    ranges: list[tuple[int, int, int]] = []
+    for queue, offsets in by_queue.items():
+        if len(offsets) == 1:
+            ranges.append((queue, offsets[0], 1))
+        else:
+            ranges += [(queue, first, count) for first, count in ranges_of(offsets)]
+    return commands.encode_ack(group, ranges)
 
 
 def ranges_of(offsets: list[int]) -> list[tuple[int, int]]:
