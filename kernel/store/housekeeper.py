@@ -115,7 +115,7 @@ class Housekeeper:
         self._accept(self._disk.free_bytes() >= reserve and self._journal.can_accept)
 
     def _written(self) -> None:
-        """A write has ended (hot): look after a rewrite's next slice, and now and then after all."""
+        """A write has ended (hot): look after a rewrite, and now and then after everything."""
         now = self._loop.time()
         if self._rewrite is not None or now >= self._next_poke:
             self._next_poke = now + POKE_SECONDS
