@@ -495,6 +495,6 @@ class Connection:
                 host.write_soon()
             assert self._publisher is not None
             assert self._rights is not None
-            self._publisher.targets.forget()
+            self._publisher.targets.recheck()
             if not self._rights.is_alive():
                 self._close(AmqpError(CONNECTION_FORCED, "the user was removed or disabled"))

@@ -8,6 +8,8 @@ only written once the cluster's format version allows it.
              run: u64 queue | u32 first slot | u16 slots | u16 features
     SETTLE   u64 queue | u8 how | u8 reason | u8 group length | group | u32 ranges | range [ranges]
                                              range: u64 first offset | u32 offsets
+    ACK      u8 group length | group | range [ranges]       acks of any number of queues
+                                             range: u64 queue | u64 first offset | u32 offsets
     RETAIN   see `tree_commands`
     MARK     u64 queue | u64 offset | u8 priority level | group
     LEASE    u64 queue | u64 deadline ms | u64 bytes | u32 units | u8 group length | group
@@ -20,7 +22,7 @@ only written once the cluster's format version allows it.
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from enum import IntEnum
 
 import msgspec
@@ -34,6 +36,7 @@ VERSION = 1
 
 RUN = struct.Struct("<QIHH")
 RANGE = struct.Struct("<QI")
+ACK_RANGE = struct.Struct("<QQI")
 _COUNT = struct.Struct("<I")
 _SETTLE = struct.Struct("<QBBB")
 _MARK = struct.Struct("<QQB")
@@ -51,6 +54,7 @@ class Command(IntEnum):
     LEASE = 4
     CHANGE = 5
     PREPARE = 6
+    ACK = 8
     LEADER_START = 16
     PUT_TOPIC = 17
     PUT_QUEUES = 18
@@ -313,7 +317,7 @@ def encode_enqueue(runs: Sequence[Sequence[int]]) -> bytes:
     return _COUNT.pack(len(runs)) + b"".join([pack(*run) for run in runs])
 
 
-def decode_enqueue(body: bytes) -> list[tuple[int, int, int, int]]:
+def decode_enqueue(body: bytes) -> list[tuple[QueueId, int, int, int]]:
     """Runs of an ENQUEUE."""
     return list(RUN.iter_unpack(memoryview(body)[_COUNT.size :]))
 
@@ -324,7 +328,7 @@ def encode_prepare(producers: str, runs: Sequence[Sequence[int]]) -> bytes:
     return bytes((len(name),)) + name + encode_enqueue(runs)
 
 
-def decode_prepare(body: bytes) -> tuple[str, list[tuple[int, int, int, int]]]:
+def decode_prepare(body: bytes) -> tuple[str, list[tuple[QueueId, int, int, int]]]:
     """(producer group, runs) of a PREPARE."""
     end = 1 + body[0]
     return body[1:end].decode(), decode_enqueue(body[end:])
@@ -351,6 +355,19 @@ def decode_settle(body: bytes) -> tuple[QueueId, str, Settlement, Reason, list[t
     group = body[_SETTLE.size : at].decode()
     ranges = list(RANGE.iter_unpack(memoryview(body)[at + _COUNT.size :]))
     return QueueId(queue), group, Settlement(how), REASONS[reason], ranges
+
+
+def encode_ack(group: str, ranges: Sequence[tuple[int, int, int]]) -> bytes:
+    """ACK of (queue, first offset, offsets) ranges, ascending in each queue."""
+    name = group.encode()
+    pack = ACK_RANGE.pack
+    return b"".join([bytes((len(name),)), name, *[pack(*each) for each in ranges]])
+
+
+def decode_ack(body: bytes) -> tuple[str, Iterator[tuple[QueueId, int, int]]]:
+    """(group, (queue, first offset, offsets) ranges) of an ACK."""
+    at = 1 + body[0]
+    return body[1:at].decode(), ACK_RANGE.iter_unpack(memoryview(body)[at:])
 
 
 def encode_mark(queue: QueueId, group: str, level: int, offset: int) -> bytes:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ..client import ConsumerSink, ConsumerSpec
+from ..errors import Code, KernelError
 from ..ids import QueueId
 
 if TYPE_CHECKING:
@@ -103,6 +104,18 @@ class DispatchedConsumer:
     def cancel(self) -> None:
         """Stop deliveries; what it holds stays held."""
         self.dispatcher.detach(self)
+
+
+def check_exclusive(
+    name: str, count: int, consumers: Sequence[DispatchedConsumer], spec: ConsumerSpec
+) -> None:
+    """Raise LOCKED if the `count` push consumers of topic `name` and a new one exclude another."""
+    if not count:
+        return
+    if any(each.spec.exclusive for each in consumers):
+        raise KernelError(Code.LOCKED, f"topic {name} has an exclusive consumer")
+    if spec.exclusive:
+        raise KernelError(Code.LOCKED, f"topic {name} has consumers: none can be exclusive")
 
 
 class SpreadConsumer:

@@ -13,20 +13,23 @@ from bisect import insort
 from collections.abc import Iterable, Sequence
 
 from ..client import ConsumerSink, ConsumerSpec, LeaseVerb, Settlement
-from ..errors import Code, KernelError
+from ..errors import KernelError
 from ..filters import TagFilter
 from ..limits import MARK_AHEAD, MARK_RENEW
 from ..log import entry as entries
 from ..model import GroupOptions, Overflow, Reason
 from ..origins import INTERNAL
-from .consumers import Credit, DispatchedConsumer, Handed
+from .consumers import Credit, DispatchedConsumer, Handed, check_exclusive
 from .dispatch_port import Port
 from .observer import ACKED_LATE
 from .ordering import KeyLocks
 from .ready import Ready
 from .runs import Feature, Run
+from .short_way import ShortWay
 from .state import QueueState
 from .timekeeper import Timekeeper
+
+_ACK = Settlement.ACK
 
 
 class Dispatcher:
@@ -63,6 +66,9 @@ class Dispatcher:
             self._drop_expired,
         )
         self._time.schedule()
+        self._short_way = ShortWay(
+            self, queue, self._progress, self.ready, port.entry, self._ask_mark
+        )
 
     @property
     def _options(self) -> GroupOptions:
@@ -97,33 +103,25 @@ class Dispatcher:
     ) -> DispatchedConsumer:
         """A new consumer. Raises KernelError LOCKED if an exclusive one is in the way."""
         if not spec.pull:
-            self._check_exclusive(spec)
+            check_exclusive(self.queue.topic.name, self.consumer_count, self.consumers, spec)
             self.consumer_count += 1
         consumer = DispatchedConsumer(self, spec, sink, pool or Credit())
         if self._options.single_active_consumer:
             self.consumers.append(consumer)
         else:
             insort(self.consumers, consumer, key=lambda each: -each.spec.priority)
+        self._short_way.consumers_changed(self.consumers)
         if spec.lease_ms is None:
             for level in range(self.ready.levels):
                 self._ask_mark(level)
         return consumer
-
-    def _check_exclusive(self, spec: ConsumerSpec) -> None:
-        """Raise LOCKED if the consumers that are there and a new one exclude one another."""
-        if not self.consumer_count:
-            return
-        name = self.queue.topic.name
-        if any(each.spec.exclusive for each in self.consumers):
-            raise KernelError(Code.LOCKED, f"topic {name} has an exclusive consumer")
-        if spec.exclusive:
-            raise KernelError(Code.LOCKED, f"topic {name} has consumers: none can be exclusive")
 
     def detach(self, consumer: DispatchedConsumer) -> None:
         """Take a consumer out of dispatch; it keeps what it holds."""
         if consumer.ended:
             return
         self.consumers.remove(consumer)
+        self._short_way.consumers_changed(self.consumers)
         consumer.ended = True
         if not consumer.spec.pull:
             self.consumer_count -= 1
@@ -139,6 +137,7 @@ class Dispatcher:
     def end(self, error: KernelError) -> None:
         """The queue is gone: tell everybody."""
         consumers, self.consumers = self.consumers, []
+        self._short_way.consumers_changed(self.consumers)
         self.consumer_count = 0
         for consumer in consumers:
             consumer.ended = True
@@ -173,8 +172,8 @@ class Dispatcher:
         elif how is Settlement.RELEASE:
             self._release(offsets)
         elif offsets:
-            is_urgent = urgent or how is not Settlement.ACK
-            self._propose(how, reason, offsets, consumer.origin, urgent=is_urgent)
+            urgent = urgent or how is not _ACK
+            self._propose(how, reason, offsets, consumer.origin, urgent=urgent)
         return strangers
 
     def return_handed(self, consumer: DispatchedConsumer, handed: Handed) -> None:
@@ -274,6 +273,8 @@ class Dispatcher:
     def pump(self) -> None:
         """Hand out what can be handed out (hot)."""
         if self._pumping or self._fetching or not self.consumers or not self.ready.may_have():
+            return
+        if self._short_way.pump():
             return
         self._pumping = True
         own: dict[DispatchedConsumer, set[int]] = {}

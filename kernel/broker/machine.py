@@ -33,6 +33,9 @@ from .state import ClientResults, GroupState, OutboxItem, QueueState, Section
 from .subscribers import Subscribers
 from .usage import measure
 
+_ENQUEUE = int(Command.ENQUEUE)
+_ACK = int(Command.ACK)
+
 Placed = int | list[tuple[int, bytes]]
 """Where a run went: its first offset (-1: the queue is gone), or, with deduplication, of each
 message its offset and, for a duplicate, the uid of the original."""
@@ -108,8 +111,11 @@ class Machine:
         results: list[object] = []
         origin = batch.origin
         for kind, _version, body in batch.commands:
-            if kind == Command.ENQUEUE:
+            if kind == _ENQUEUE:
                 results.append(self._enqueue(index, body, entry, origin))
+            elif kind == _ACK:
+                self._acknowledge(body, origin)
+                results.append(None)
             elif kind == Command.SETTLE:
                 self._settle(body, origin)
                 results.append(None)
@@ -147,7 +153,7 @@ class Machine:
         touched: dict[QueueState, None] = {}
         references = 0
         for ident, slot, count, features in commands.decode_enqueue(body):
-            queue = queues.get(QueueId(ident))
+            queue = queues.get(ident)
             if queue is None:
                 placed.append(-1)
                 continue
@@ -281,6 +287,29 @@ class Machine:
                 ended.append((offset, 0))
         self._observer.changed(queue, name, ended)
         return good
+
+    def _acknowledge(self, body: bytes, origin: int) -> None:
+        """Acks of any number of queues: a log entry lets go of all of them at once (hot)."""
+        name, ranges = commands.decode_ack(body)
+        state = self.state
+        released = _Releases()
+        for ident, first, count in ranges:
+            queue = self._changing(ident)
+            progress = queue.groups.get(name) if queue is not None else None
+            if queue is None or progress is None:
+                continue
+            fresh = progress.ack(first, min(first + count, queue.index.tail))
+            release(released, state.group, queue, progress, fresh)
+            ordered = queue.topic.groups[name].ordered
+            acked = sum([stop - start for start, stop in fresh])
+            if acked and origin != INTERNAL:
+                queue.topic.usage.count_acked(origin, name, acked, ordered=ordered)
+                state.ledger.note(queue.topic, state.applied)
+            queue.forget()
+            if ordered:
+                self._observer.settled(queue, name, [(first, count)])
+        for index, references in released.by_index.items():
+            self._retention.release(state.group, index, references)
 
     def _settle(self, body: bytes, origin: int) -> None:
         ident, name, how, reason, ranges = commands.decode_settle(body)
@@ -451,6 +480,23 @@ class Machine:
             number = state.next_outbox
             state.next_outbox = number + 1
             state.outbox[number] = replace(item, number=number)
+
+
+class _Releases:
+    """`Retention` that adds up what one command lets go of."""
+
+    __slots__ = ("by_index",)
+
+    def __init__(self) -> None:
+        self.by_index: dict[int, int] = {}
+
+    def retain(self, group: int, index: int, references: int) -> None:
+        """Not asked for by an ack."""
+        raise NotImplementedError
+
+    def release(self, group: int, index: int, references: int) -> None:
+        """So many references to the entry are gone."""
+        self.by_index[index] = self.by_index.get(index, 0) + references
 
 
 def _forgotten(sequence: int) -> KernelError:

@@ -33,6 +33,8 @@ from .runs import RunIndex
 from .tree_state import SubscriberState, WillItem
 from .usage import Ledger, TopicUsage
 
+_STREAM = TopicKind.STREAM
+
 
 class QueueState:
     """One queue: the index of its messages and how far each group has come."""
@@ -73,12 +75,12 @@ class QueueState:
 
     def forget(self) -> None:
         """Drop the front of the index that nobody needs any more."""
-        if self.topic.options.kind is TopicKind.STREAM:
+        if self.topic.options.kind is _STREAM:
             self.index.drop_below(self.trimmed)
         elif self.owed is not None:
             self.index.drop_below(self.owed.floor)
         elif self.groups:
-            self.index.drop_below(min(each.floor for each in self.groups.values()))
+            self.index.drop_below(min([each.floor for each in self.groups.values()]))
 
 
 class TopicState:

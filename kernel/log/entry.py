@@ -19,12 +19,15 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
+from typing import NamedTuple
 
 HEAD = struct.Struct("<QBBHII")
 BATCH = struct.Struct("<QIQBHI")
 COMMAND = struct.Struct("<BBI")
+_U32 = struct.Struct("<I")
+_BOUNDS = struct.Struct("<II")
+_DIRECTORY_AT = HEAD.size
 VERSION = 1
 REWRITTEN = 1
 
@@ -32,8 +35,7 @@ SLOTS_MAX = 65_536
 """Slots of one entry: bounds the directory (256 KiB) and the work of one apply."""
 
 
-@dataclass(frozen=True, slots=True)
-class Batch:
+class Batch(NamedTuple):
     """Commands of one client batch. `sequence` is unique per (session, epoch) and rising."""
 
     session: int
@@ -143,8 +145,12 @@ def rewritten(entry: bytes, live: Collection[int]) -> bytes:
 
 def slots(entry: bytes, first: int, count: int) -> list[bytes]:
     """Bytes of `count` consecutive slots (hot). They must be there: the index says so."""
-    (payload_at,) = struct.unpack_from("<I", entry, 16)
-    at = HEAD.size + 4 * first
+    if first and count == 1:
+        (payload_at,) = _U32.unpack_from(entry, 16)
+        start, end = _BOUNDS.unpack_from(entry, _DIRECTORY_AT + 4 * first - 4)
+        return [entry[payload_at + start : payload_at + end]]
+    (payload_at,) = _U32.unpack_from(entry, 16)
+    at = _DIRECTORY_AT + 4 * first
     if first:
         bounds = struct.unpack_from(f"<{count + 1}I", entry, at - 4)
     else:

@@ -5,7 +5,7 @@ What many connections bring between two syncs becomes one entry (DESIGN.md 4 "Wr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from ..broker import commands
 from ..broker.tree_commands import encode_retain
@@ -18,6 +18,8 @@ from ..log import entry as entries
 from ..message import HEADER_BYTES
 from ..model import Reason
 from ..origins import INTERNAL
+
+_ACK = int(commands.Command.ACK)
 
 Completion = Callable[[object], None]
 """Called with the result of a batch (see `machine.Machine.apply`) once it is applied."""
@@ -68,12 +70,13 @@ class OpenEntry:
         self._waiting: list[Completion | None] = []
         self._bytes = 0
         self._settled: dict[tuple[int, QueueId, str, Settlement, Reason], list[int]] = {}
+        self._acked: dict[tuple[int, str], dict[QueueId, list[int]]] = {}
         self.settled_count = 0
 
     @property
     def empty(self) -> bool:
         """Nothing to propose, not even settlements."""
-        return not self._batches and not self._settled and not self._closed
+        return not (self._batches or self._settled or self._acked or self._closed)
 
     def add_publish(
         self,
@@ -209,6 +212,18 @@ class OpenEntry:
             known += offsets
         self.settled_count += len(offsets)
 
+    def add_acked(self, queue: QueueId, group: str, offsets: Sequence[int], origin: int) -> None:
+        """Acks, merged with others of their group until the entry closes (hot)."""
+        by_queue = self._acked.get((origin, group))
+        if by_queue is None:
+            by_queue = self._acked[origin, group] = {}
+        known = by_queue.get(queue)
+        if known is None:
+            by_queue[queue] = list(offsets)
+        else:
+            known += offsets
+        self.settled_count += len(offsets)
+
     def wait(self, done: Completion) -> None:
         """Call `done` once everything added so far is applied."""
         self._close_settled()
@@ -231,14 +246,18 @@ class OpenEntry:
         self._waiting.append(done)
 
     def _close_settled(self) -> None:
-        if not self._settled:
+        if not self._settled and not self._acked:
             return
         by_origin: dict[int, list[tuple[int, int, bytes]]] = {}
+        for (origin, group), by_queue in self._acked.items():
+            command = (_ACK, commands.VERSION, encode_acks(group, by_queue))
+            by_origin.setdefault(origin, []).append(command)
         for (origin, queue, group, how, reason), offsets in self._settled.items():
             body = commands.encode_settle(queue, group, how, reason, ranges_of(offsets))
             command = (int(commands.Command.SETTLE), commands.VERSION, body)
             by_origin.setdefault(origin, []).append(command)
         self._settled = {}
+        self._acked = {}
         self.settled_count = 0
         for origin, own in by_origin.items():
             for at in range(0, len(own), BATCH_COMMANDS_MAX):
@@ -254,7 +273,7 @@ class OpenEntry:
 
     def take(self, time_ms: int) -> list[Filled]:
         """Close everything, stamped with log time; the entry is empty again."""
-        if self._batches or self._settled:
+        if self._batches or self._settled or self._acked:
             self._close()
         closed, self._closed = self._closed, []
         return [
@@ -274,6 +293,17 @@ def _retain_commands(
         (int(commands.Command.RETAIN), commands.VERSION, encode_retain(tenant, each))
         for tenant, each in slots.items()
     ]
+
+
+def encode_acks(group: str, by_queue: Mapping[QueueId, list[int]]) -> bytes:
+    """ACK of a group's acks (whose lists it may sort)."""
+    ranges: list[tuple[int, int, int]] = []
+    for queue, offsets in by_queue.items():
+        if len(offsets) == 1:
+            ranges.append((queue, offsets[0], 1))
+        else:
+            ranges += [(queue, first, count) for first, count in ranges_of(offsets)]
+    return commands.encode_ack(group, ranges)
 
 
 def ranges_of(offsets: list[int]) -> list[tuple[int, int]]:

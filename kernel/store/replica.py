@@ -24,6 +24,8 @@ from ..origins import INTERNAL
 from .log_clock import LogClock
 from .open_entry import Completion, Filled, OpenEntry
 
+_ACK = Settlement.ACK
+
 
 class Host(Protocol):
     """What a replica asks of the store it lives in."""
@@ -74,6 +76,9 @@ class Replica(Observer):
         self.open = OpenEntry()
         self._host = host
         self._clock = clock
+        self._entry_index = 0
+        """The log entry asked for last in this turn, or 0."""
+        self._entry: bytes | None = None
         self._dispatchers: dict[tuple[QueueId, str], Dispatcher] = {}
         self._by_queue: dict[QueueId, list[Dispatcher]] = {}
         self._waiting: dict[int, list[Completion | None]] = {}
@@ -128,6 +133,7 @@ class Replica(Observer):
         pump, self._pump = self._pump, {}
         for dispatcher in pump:
             dispatcher.pump()
+        self._entry_index, self._entry = 0, None
 
     # --- Dispatchers ------------------------------------------------------------------------
 
@@ -192,8 +198,13 @@ class Replica(Observer):
     # --- dispatcher.Port --------------------------------------------------------------------
 
     def entry(self, index: int) -> bytes | None:
-        """A log entry, if it is in memory."""
-        return self._host.entry(self.group, index)
+        """A log entry, if it is in memory (hot: the queues of one turn mostly ask for the same)."""
+        if index == self._entry_index:
+            return self._entry
+        entry = self._host.entry(self.group, index)
+        if entry is not None:
+            self._entry_index, self._entry = index, entry
+        return entry
 
     def fetch(self, index: int, dispatcher: Dispatcher) -> None:
         """Read a log entry, then pump."""
@@ -211,7 +222,10 @@ class Replica(Observer):
         urgent: bool,
     ) -> None:
         """Put a settlement into the open entry (hot)."""
-        self.open.add_settled(queue, group, how, reason, offsets, origin)
+        if how is _ACK:
+            self.open.add_acked(queue, group, offsets, origin)
+        else:
+            self.open.add_settled(queue, group, how, reason, offsets, origin)
         self._host.dirty(self, urgent=urgent or self.open.settled_count >= SETTLE_COUNT)
 
     def propose_lease(
