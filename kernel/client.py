@@ -113,7 +113,8 @@ class PublishBatch(Protocol):
     def add(self, to: Destinations, parts: Sequence[bytes], size: int) -> None:
         """One message. `parts` joined are the slot (`kernel.message`: header, ext, native, body)
         and `size` is their length; `parts[0]` holds the whole header. The kernel joins them once.
-        `to.count` must not be 0.
+        `to.count` must not be 0. A body above a topic's `message_bytes_max` or 16 MiB, or ext and
+        native above 256 KiB, make it fail with TOO_LARGE.
 
         A topic with several queues takes the queue of the header's ordering-key hash, or the next
         one in turn.
@@ -279,7 +280,8 @@ class PutTopic:
     """Create a topic, or change the options and groups of an existing one.
 
     `must_be_new`: ALREADY_EXISTS if the name is taken. `groups` are created or changed, none is
-    removed. Returns `TopicInfo`.
+    removed. Returns `TopicInfo`. INVALID_ARGUMENT for a new name that is reserved, and for options
+    outside their bounds.
     """
 
     tenant: str
@@ -289,6 +291,9 @@ class PutTopic:
     session: Session | None = None
     """Required for volatile topics: the session they are bound to if they have an owner."""
     must_be_new: bool = False
+    reserved_name: bool = False
+    """The server itself makes it: a new name may begin with one of `RESERVED_PREFIXES`. Never for
+    a name that a client chose."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -334,6 +339,8 @@ class PutRouter:
     name: str
     options: RouterOptions
     must_be_new: bool = False
+    reserved_name: bool = False
+    """As for `PutTopic`."""
 
 
 @dataclass(frozen=True, slots=True)

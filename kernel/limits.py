@@ -5,6 +5,10 @@ from __future__ import annotations
 NAME_BYTES_MAX = 255
 """Topic, router and tenant names: AMQP's short string, the longest name any protocol can spell."""
 
+RESERVED_PREFIXES = ("__", "amq.", "weir.", "$", "%")
+"""No client makes a topic or router whose name begins so (DESIGN.md 3): the server's own topics,
+AMQP's predeclared exchanges and server-named queues, the tree's and RocketMQ's special names."""
+
 GROUP_NAME_BYTES_MAX = 255
 """The SETTLE command keeps the group's name behind a one-byte length."""
 

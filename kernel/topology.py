@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from .errors import Code, KernelError
+from .message import PROPERTIES_BYTES_MAX
 from .model import QueueRef, Route, RouterInfo, RouterOptions, TopicInfo
 from .routing import RouteTable, resolve
 
@@ -15,13 +16,16 @@ from .routing import RouteTable, resolve
 class Found:
     """`Destinations`: topics, and a short cut for the common case of one queue."""
 
-    __slots__ = ("count", "limited", "single", "topics", "turn")
+    __slots__ = ("count", "limited", "single", "small_bytes", "topics", "turn")
 
     def __init__(self, topics: tuple[TopicInfo, ...]) -> None:
         self.topics = topics
         self.count = len(topics)
         self.turn = 0
         """Next queue for messages without ordering key, of topics with several."""
+        limits = [each.options.message_bytes_max for each in topics]
+        self.small_bytes = min((PROPERTIES_BYTES_MAX, *limits))
+        """A message of so many bytes in all is within every limit: the hot path asks no more."""
         self.limited = any(each.options.messages_max is not None for each in topics)
         self.single: QueueRef | None = None
         if len(topics) == 1 and len(topics[0].queues) == 1 and not self.limited:
