@@ -22,6 +22,10 @@ RESULTS_KEPT_PER_CLIENT = 1_024
 """Results of a gateway's last batches, per Raft group: a retry within them is answered from the
 table; a gateway has at most a few hundred batches in flight, since it bounds their bytes."""
 
+RESULTS_KEPT_MS = 15 * 60 * 1_000
+"""A gateway's results are forgotten so long (of log time) after its last batch: far beyond the
+deadline of any retry (DESIGN.md 4)."""
+
 ENTRY_BYTES_MAX = 4 * 1024 * 1024
 """An entry is closed at this size, so that one commit never holds up others for long. A single
 message larger than this makes an entry of its own."""

@@ -17,8 +17,8 @@ from itertools import pairwise
 from .. import message as messages
 from ..client import LeaseVerb, Settlement
 from ..errors import Code, KernelError
-from ..ids import LogIndex, Offset, QueueId
-from ..limits import RESULTS_KEPT_PER_CLIENT
+from ..ids import OUTBOX_CLIENT, LogIndex, Offset, QueueId
+from ..limits import RESULTS_KEPT_MS, RESULTS_KEPT_PER_CLIENT
 from ..log import entry as entries
 from ..model import DeadLetter, Reason, TopicKind
 from . import commands
@@ -84,12 +84,28 @@ class Machine:
         return results
 
     def _client(self, session: int, epoch: int) -> ClientResults:
-        known = self.state.clients.get((session, epoch))
+        state = self.state
+        key = (session, epoch)
+        clients = state.outbox_clients if session >= OUTBOX_CLIENT else state.clients
+        known = clients.get(key)
         if known is None:
-            for older in [each for each in self.state.clients if each[0] == session]:
-                del self.state.clients[older]
-            known = self.state.clients[session, epoch] = ClientResults()
+            for older in [each for each in clients if each[0] == session]:
+                del clients[older]
+            known = clients[key] = ClientResults()
+        if known.used_ms < state.time_ms:
+            known.used_ms = state.time_ms
+            clients[key] = clients.pop(key)
+            self._forget_clients()
         return known
+
+    def _forget_clients(self) -> None:
+        clients = self.state.clients
+        limit = self.state.time_ms - RESULTS_KEPT_MS
+        while clients:
+            oldest = next(iter(clients))
+            if clients[oldest].used_ms > limit:
+                return
+            del clients[oldest]
 
     def _run(
         self, index: LogIndex, batch: Sequence[tuple[int, int, bytes]], entry: bytes

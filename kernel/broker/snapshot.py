@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from hashlib import blake2b
+from operator import itemgetter
 
 import msgspec
 
-from ..ids import LogIndex, Offset, QueueId, RaftGroup, TopicId
+from ..ids import OUTBOX_CLIENT, LogIndex, Offset, QueueId, RaftGroup, TopicId
 from ..model import DeadLetter, GroupOptions, QueueRef, Reason, Route, RouterOptions, TopicOptions
 from .progress import LEASE_BITS, LEASE_MASK, Progress, ProgressPage
 from .runs import RunPage
@@ -109,6 +110,8 @@ class ClientRecord(msgspec.Struct, frozen=True, array_like=True, tag="client"):
     epoch: int
     floor: int
     results: dict[int, list[list[int | list[tuple[int, bytes]]] | None]]
+    used_ms: int = 0
+    """0 in a snapshot of a build that did not keep it: then the snapshot's own time counts."""
 
 
 Record = (
@@ -174,14 +177,15 @@ def dump(state: GroupState) -> Iterator[bytes]:
     for key in sorted(state.records):
         version, value = state.records[key]
         yield encode(MetadataRecord(key, version, value))
-    for session, epoch in sorted(state.clients):
-        known = state.clients[session, epoch]
+    for (session, epoch), known in sorted(
+        (*state.clients.items(), *state.outbox_clients.items()), key=itemgetter(0)
+    ):
         results = {
             sequence: [each if isinstance(each, list) else None for each in result]
             for sequence, result in known.results.items()
             if isinstance(result, tuple)
         }
-        yield encode(ClientRecord(session, epoch, known.floor, results))
+        yield encode(ClientRecord(session, epoch, known.floor, results, known.used_ms))
 
 
 def _queue_record(queue: QueueState) -> QueueRecord:
@@ -233,6 +237,7 @@ def load(records: Iterable[bytes]) -> GroupState:
     state.next_outbox = header.next_outbox
     for data in stream:
         _restore(state, _decoder.decode(data))
+    state.clients = dict(sorted(state.clients.items(), key=lambda each: each[1].used_ms))
     return state
 
 
@@ -280,8 +285,12 @@ def _restore(state: GroupState, record: Record) -> None:
     elif isinstance(record, MetadataRecord):
         state.records[record.key] = (record.version, record.value)
     elif isinstance(record, ClientRecord):
-        client = state.clients[record.session, record.epoch] = ClientResults()
+        is_outbox = record.session >= OUTBOX_CLIENT
+        client = ClientResults()
         client.floor = record.floor
+        client.used_ms = record.used_ms or state.time_ms
+        clients = state.outbox_clients if is_outbox else state.clients
+        clients[record.session, record.epoch] = client
         for sequence, result in record.results.items():
             client.results[sequence] = tuple(result)
 
