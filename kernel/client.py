@@ -145,7 +145,8 @@ class PublishBatch(Protocol):
     def add(self, to: Destinations, parts: Sequence[bytes], size: int) -> None:
         """One message. `parts` joined are the slot (`kernel.message`: header, ext, native, body)
         and `size` is their length; `parts[0]` holds the whole header. The kernel joins them once.
-        `to.count` must not be 0.
+        `to.count` must not be 0. A body above a topic's `message_bytes_max` or 16 MiB, or ext and
+        native above 256 KiB, make it fail with TOO_LARGE.
 
         A topic with several queues takes the queue of the header's ordering-key hash, or the next
         one in turn.

@@ -5,6 +5,10 @@ from __future__ import annotations
 NAME_BYTES_MAX = 255
 """Topic, router and tenant names: AMQP's short string, the longest name any protocol can spell."""
 
+RESERVED_PREFIXES = ("__", "amq.", "weir.", "$", "%")
+"""No client makes a topic or router whose name begins so (DESIGN.md 3): the server's own topics,
+AMQP's predeclared exchanges and server-named queues, the tree's and RocketMQ's special names."""
+
 GROUP_NAME_BYTES_MAX = 255
 """The SETTLE command keeps the group's name behind a one-byte length."""
 
@@ -17,6 +21,10 @@ DATA_GROUPS_MAX = 64
 RESULTS_KEPT_PER_CLIENT = 1_024
 """Results of a gateway's last batches, per Raft group: a retry within them is answered from the
 table; a gateway has at most a few hundred batches in flight, since it bounds their bytes."""
+
+RESULTS_KEPT_MS = 15 * 60 * 1_000
+"""A gateway's results are forgotten so long (of log time) after its last batch: far beyond the
+deadline of any retry (DESIGN.md 4)."""
 
 ENTRY_BYTES_MAX = 4 * 1024 * 1024
 """An entry is closed at this size, so that one commit never holds up others for long. A single

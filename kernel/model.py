@@ -97,6 +97,7 @@ class TopicOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Delete after so long without consumer, receive or redeclaration."""
     message_ttl_ms: int | None = None
     message_bytes_max: int = 16 * 1024 * 1024
+    """Largest body, 1 to 16 MiB; for every writer, whatever its protocol."""
     messages_max: int | None = None
     """Limit on ready messages; `overflow` says what happens at it."""
     bytes_max: int | None = None

@@ -15,7 +15,13 @@ from .client import Destinations, PublishSink
 from .destinations import Found, named
 from .errors import Code, KernelError
 from .ids import VOLATILE_GROUP, Offset, QueueId, RaftGroup, TopicId
-from .message import HEADER
+from .message import (
+    BODY_BYTES_MAX,
+    HEADER,
+    LENGTHS,
+    LENGTHS_AT,
+    PROPERTIES_BYTES_MAX,
+)
 from .model import QueueRef, TopicInfo
 
 _PLAIN = bytes(28)
@@ -126,6 +132,8 @@ class Batch:
         self.count = position + 1
         self.size_bytes += size
         header = parts[0]
+        if size > found.small_bytes and self._is_too_large(found, header, position):
+            return
         features = 0
         if header[40:68] != _PLAIN or header[2] or header[3] > 7:
             features = features_of(header)
@@ -153,6 +161,22 @@ class Batch:
         else:
             part.runs[single.id] = [[single.id, slot, 1, features]]
 
+    def _is_too_large(self, to: Found, header: bytes, position: int) -> bool:
+        """Whether nobody takes a message, which then has failed. A topic's own limit is for the
+        body; among several topics each has its say in `_add_many`.
+        """
+        body, native, ext = LENGTHS.unpack_from(header, LENGTHS_AT)
+        if native + ext > PROPERTIES_BYTES_MAX:
+            what = f"properties of {native + ext} bytes; at most {PROPERTIES_BYTES_MAX}"
+        elif body > BODY_BYTES_MAX:
+            what = f"a body of {body} bytes; at most {BODY_BYTES_MAX}"
+        elif to.single is not None and body > to.topics[0].options.message_bytes_max:
+            what = _too_large_for(to.topics[0], body)
+        else:
+            return False
+        self.fail(position, KernelError(Code.TOO_LARGE, what))
+        return True
+
     def _part(self, group: RaftGroup) -> Part:
         part = self._parts.get(group)
         if part is None:
@@ -172,6 +196,11 @@ class Batch:
             self.size_bytes += size - before
         bits = features
         for topic in to.topics:
+            if size > topic.options.message_bytes_max:
+                body: int = LENGTHS.unpack_from(parts[0], LENGTHS_AT)[0]
+                if body > topic.options.message_bytes_max:
+                    self.fail(position, KernelError(Code.TOO_LARGE, _too_large_for(topic, body)))
+                    continue
             if to.limited:
                 if not self._host.has_room(topic):
                     self.fail(position, KernelError(Code.REJECTED, f"topic {topic.name} is full"))
@@ -270,6 +299,11 @@ def _joins(run: int, message: int) -> bool:
     lacks), but not in whether they ask for deduplication, nor in how they are counted.
     """
     return run == message or not (run ^ message) & _APART
+
+
+def _too_large_for(topic: TopicInfo, body_bytes: int) -> str:
+    most = topic.options.message_bytes_max
+    return f"topic {topic.name}: a body of {body_bytes} bytes; at most {most} (message_bytes_max)"
 
 
 def _pick(to: Found, topic: TopicInfo, header: bytes) -> QueueRef:

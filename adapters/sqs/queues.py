@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from kernel.client import PutTopic
 from kernel.errors import NotLoaded
+from kernel.limits import RESERVED_PREFIXES
 from kernel.model import DEFAULT_GROUP, GroupOptions, TopicInfo
 
 from . import errors, names
@@ -28,8 +29,6 @@ if TYPE_CHECKING:
 
     from .environment import Context
 
-_RESERVED_PREFIXES: Final = ("__", "amq.", "weir.", "$", "%")
-"""Names that no protocol creates (DESIGN.md 3)."""
 _INTERNAL_PREFIX: Final = "__"
 
 
@@ -162,11 +161,11 @@ def is_visible(topic: TopicInfo) -> bool:
 
 def check_not_reserved(name: str) -> None:
     """Check the name of a queue to be created. Raises InvalidParameterValue."""
-    if name.startswith(_RESERVED_PREFIXES):
+    if name.startswith(RESERVED_PREFIXES):
         raise SqsError(
             errors.INVALID_PARAMETER_VALUE,
             f"The queue name {name} is reserved: it must not begin with "
-            f"{', '.join(_RESERVED_PREFIXES)}.",
+            f"{', '.join(RESERVED_PREFIXES)}.",
         )
 
 

@@ -15,6 +15,7 @@ it was: `GroupState.changing` says so before each change (DESIGN.md 4: snapshots
 
 from __future__ import annotations
 
+from collections import ChainMap
 from collections.abc import Callable, Iterator, Mapping
 from typing import cast
 
@@ -63,7 +64,7 @@ class Cut:
             Section.ROUTERS: state.routers,
             Section.OUTBOX: state.outbox,
             Section.RECORDS: state.records,
-            Section.CLIENTS: state.clients,
+            Section.CLIENTS: ChainMap(state.clients, state.outbox_clients),
             Section.HALVES: state.halves.waiting,
             Section.SUBSCRIBERS: state.subscribers,
             Section.ENDED_SUBSCRIBERS: state.ended_subscribers,
@@ -208,7 +209,9 @@ def _records(state: GroupState) -> dict[Section, Callable[[object], Record]]:
         Section.ROUTERS: lambda key: _router(state.routers[key]),
         Section.OUTBOX: lambda number: _outbox(state.outbox[number]),
         Section.RECORDS: lambda key: MetadataRecord(key, *state.records[key]),
-        Section.CLIENTS: lambda key: _client(key, state.clients[key]),
+        Section.CLIENTS: lambda key: _client(
+            key, (state.clients.get(key) or state.outbox_clients[key])
+        ),
         Section.HALVES: lambda number: _half(state.halves.waiting[number]),
         Section.SUBSCRIBERS: lambda number: subscriber_record(
             state.subscribers[number], ended=False
@@ -264,7 +267,7 @@ def _client(key: tuple[int, int], known: ClientResults) -> ClientRecord:
         for sequence, result in known.results.items()
         if isinstance(result, tuple)
     }
-    return ClientRecord(*key, known.floor, results)
+    return ClientRecord(*key, known.floor, results, known.used_ms)
 
 
 def _half(half: HalfMessage) -> HalfRecord:

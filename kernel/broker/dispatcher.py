@@ -215,8 +215,6 @@ class Dispatcher:
         acked = self._progress.is_acked
         self._back([each for each in offsets if not acked(each)])
         self.pump()
-        if self._time.may_expire():
-            self._time.schedule()
 
     def settled(self, ranges: Sequence[tuple[int, int]]) -> None:
         """Settlements were applied, so that no crash takes them back: their keys may be free."""
@@ -271,11 +269,15 @@ class Dispatcher:
     # --- Dispatch ---------------------------------------------------------------------------
 
     def pump(self) -> None:
-        """Hand out what can be handed out (hot)."""
-        if self._pumping or self._fetching or not self.consumers or not self.ready.may_have():
+        """Hand out what can be handed out (hot); then drop what has come to the front too old."""
+        if self._pumping or self._fetching:
             return
-        if self._short_way.pump():
-            return
+        if self.consumers and self.ready.may_have() and not self._short_way.pump():
+            self._pump()
+        if self._time.may_expire():
+            self._time.schedule()
+
+    def _pump(self) -> None:
         self._pumping = True
         own: dict[DispatchedConsumer, set[int]] = {}
         try:
@@ -467,14 +469,13 @@ class Dispatcher:
     # --- Time and overflow ------------------------------------------------------------------
 
     def appended(self) -> None:
-        """Messages were added: hand out, then drop what is too much or too old."""
+        """Messages were added: hand out, then drop what is too old, then what is too much."""
         self._time.sift_delayed()
-        if self.consumers:
-            self.pump()
+        self.pump()
         options = self.queue.topic.options
         if options.messages_max is not None and options.overflow is Overflow.DROP_OLDEST:
             self._drop_excess(options.messages_max)
-        if self.queue.index.delays or self._time.may_expire():
+        if self.queue.index.delays:
             self._time.schedule()
 
     def _drop_excess(self, ready_max: int) -> None:

@@ -124,8 +124,7 @@ class HalfCommands:
         values[Feature.ORIGIN_INDEX] = half.index
         values[Feature.ORIGIN_SLOT] = half.slot
         columns = {
-            feature: array(COLUMN_KINDS[feature], [value])
-            for feature, value in values.items()
+            feature: array(COLUMN_KINDS[feature], [value]) for feature, value in values.items()
         }
         offset = queue.index.append(state.applied, 0, 1, state.time_ms, columns)
         size = half.size_bytes - HEADER_BYTES

@@ -16,8 +16,8 @@ from itertools import pairwise
 from .. import message as messages
 from ..client import LeaseVerb, Settlement
 from ..errors import Code, KernelError
-from ..ids import LogIndex, Offset, QueueId
-from ..limits import RESULTS_KEPT_PER_CLIENT
+from ..ids import OUTBOX_CLIENT, LogIndex, Offset, QueueId
+from ..limits import RESULTS_KEPT_MS, RESULTS_KEPT_PER_CLIENT
 from ..log import entry as entries
 from ..model import DeadLetter, Reason, TopicKind
 from ..origins import INTERNAL
@@ -97,15 +97,32 @@ class Machine:
         return results
 
     def _client(self, session: int, epoch: int) -> ClientResults:
-        known = self.state.clients.get((session, epoch))
-        if self.state.cut is not None:
-            self.state.cut.save(Section.CLIENTS, (session, epoch))
+        state = self.state
+        key = (session, epoch)
+        clients = state.outbox_clients if session >= OUTBOX_CLIENT else state.clients
+        known = clients.get(key)
+        if state.cut is not None:
+            state.cut.save(Section.CLIENTS, key)
         if known is None:
-            for older in [each for each in self.state.clients if each[0] == session]:
-                self.state.changing(Section.CLIENTS, older)
-                del self.state.clients[older]
-            known = self.state.clients[session, epoch] = ClientResults()
+            for older in [each for each in clients if each[0] == session]:
+                state.changing(Section.CLIENTS, older)
+                del clients[older]
+            known = clients[key] = ClientResults()
+        if known.used_ms < state.time_ms:
+            known.used_ms = state.time_ms
+            clients[key] = clients.pop(key)
+            self._forget_clients()
         return known
+
+    def _forget_clients(self) -> None:
+        clients = self.state.clients
+        limit = self.state.time_ms - RESULTS_KEPT_MS
+        while clients:
+            oldest = next(iter(clients))
+            if clients[oldest].used_ms > limit:
+                return
+            self.state.changing(Section.CLIENTS, oldest)
+            del clients[oldest]
 
     def _run(self, index: LogIndex, batch: entries.Batch, entry: bytes) -> tuple[object, ...]:
         results: list[object] = []

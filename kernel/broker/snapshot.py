@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from hashlib import blake2b
 
-from ..ids import LogIndex, Offset, QueueId, RaftGroup, TopicId, is_index
+from ..ids import OUTBOX_CLIENT, LogIndex, Offset, QueueId, RaftGroup, TopicId, is_index
 from .cut import Cut
 from .halves import HalfMessage
 from .owed import Owed
@@ -68,6 +68,7 @@ def load(records: Iterable[bytes]) -> GroupState:
     state.next_subscriber = header.next_subscriber
     for data in stream:
         _restore(state, decode(data))
+    state.clients = dict(sorted(state.clients.items(), key=lambda each: each[1].used_ms))
     for ident in state.indexes.values():
         _restore_owed(state.queues[index_queue(ident)])
     return state
@@ -111,8 +112,12 @@ def _restore(state: GroupState, record: Record) -> None:
     elif isinstance(record, MetadataRecord):
         state.records[record.key] = (record.version, record.value)
     elif isinstance(record, ClientRecord):
-        client = state.clients[record.session, record.epoch] = ClientResults()
+        client = ClientResults()
         client.floor = record.floor
+        client.used_ms = record.used_ms
+        is_outbox = record.session >= OUTBOX_CLIENT
+        clients = state.outbox_clients if is_outbox else state.clients
+        clients[record.session, record.epoch] = client
         for sequence, result in record.results.items():
             client.results[sequence] = tuple(result)
     elif isinstance(record, SubscriberRecord | WillItemRecord | RetainedRecord):

@@ -138,6 +138,7 @@ class ClientRecord(msgspec.Struct, frozen=True, array_like=True, tag="client"):
     epoch: int
     floor: int
     results: dict[int, list[list[int | list[tuple[int, bytes]]] | None]]
+    used_ms: int
 
 
 class HalfRecord(msgspec.Struct, frozen=True, array_like=True, tag="half"):

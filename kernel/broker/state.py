@@ -154,10 +154,12 @@ class OutboxItem:
 class ClientResults:
     """Results of the last batches of one gateway process: repeats are answered from here."""
 
-    __slots__ = ("floor", "results")
+    __slots__ = ("floor", "results", "used_ms")
 
     def __init__(self) -> None:
         self.floor = 0
+        self.used_ms = 0
+        """Log time of its last batch."""
         self.results: OrderedDict[int, object] = OrderedDict()
 
 
@@ -207,6 +209,7 @@ class GroupState:
         "next_subscriber",
         "next_topic",
         "outbox",
+        "outbox_clients",
         "queues",
         "records",
         "retained",
@@ -236,6 +239,9 @@ class GroupState:
         """Metadata (in group 0): (version, value) by key; the kernel does not look inside."""
         self.outbox: dict[int, OutboxItem] = {}
         self.clients: dict[tuple[int, int], ClientResults] = {}
+        """By (client, epoch), the one not used for longest first."""
+        self.outbox_clients: dict[tuple[int, int], ClientResults] = {}
+        """The same for outboxes of groups (`ids.OUTBOX_CLIENT`): never forgotten."""
         self.indexes: dict[tuple[str, str], TopicId] = {}
         """Reference lists of tree patterns in this group, by (tenant, pattern)."""
         self.next_index = 1

@@ -27,7 +27,7 @@ from ..broker.runs import COPY, features_of
 from ..broker.state import OutboxItem
 from ..destinations import Found
 from ..errors import Code, KernelError
-from ..ids import VOLATILE_GROUP, RaftGroup
+from ..ids import OUTBOX_CLIENT, VOLATILE_GROUP, RaftGroup
 from ..limits import RESULTS_KEPT_PER_CLIENT
 from ..log import entry as entries
 from ..message import Ext, Flag, Message
@@ -52,10 +52,6 @@ RETRY_MS = 1_000
 
 HISTORY_MAX = 32
 """Entries of a message's dead-letter history; older ones are forgotten."""
-
-_OUTBOX_CLIENT = 1 << 63
-"""Client number of a group's outbox is this plus the group: never that of a gateway, whose number
-has 63 bits."""
 
 
 class Surroundings(Protocol):
@@ -172,7 +168,7 @@ class DeadLetterSender:
         for group, runs in parts.items():
             target = self._store.replica(group)
             target.open.add_publish(
-                (_OUTBOX_CLIENT | replica.group, epoch, item.number),
+                (OUTBOX_CLIENT | replica.group, epoch, item.number),
                 runs,
                 [len(letter)],
                 [letter],

@@ -24,12 +24,14 @@ from ..ids import METADATA_GROUP, LogIndex, RaftGroup
 from ..limits import DATA_GROUPS_DEFAULT, DATA_GROUPS_MAX
 from ..local_client import LocalClient
 from ..log.checkpoint import Checkpoint
+from ..log.files import JOURNAL_DIRECTORY, ROOT_DIRECTORY
 from ..log.journal import Journal, JournalOptions
 from ..log.meta import ensure_meta
 from ..model import Route, TopicInfo
 from ..ports import Clock, Disk, Random
 from .housekeeper import SPARSE_BYTES_MIN, Housekeeper
 from .node import Store
+from .snapshot_file import DIRECTORY as SNAPSHOT_DIRECTORY
 from .snapshot_file import read
 from .snapshotter import SLICE_RECORDS
 from .worker import Workers
@@ -128,6 +130,11 @@ def recover(
     Blocking. Errors: those of `Journal.recover`, SnapshotDamaged, ValueError.
     """
     ensure_meta(disk, random)
+    # A process that was killed between a rename and its sync has left names that are there but
+    # not durable: whatever is read from here on must not be gone after the next power loss.
+    for directory in (ROOT_DIRECTORY, JOURNAL_DIRECTORY, SNAPSHOT_DIRECTORY):
+        if directory == ROOT_DIRECTORY or disk.names(directory):
+            disk.sync_directory(directory)
     checkpoint = Checkpoint.read(disk)
     journal, recovered = Journal.recover(disk, options, checkpoint)
     states: dict[RaftGroup, GroupState] = {}
