@@ -19,12 +19,15 @@ from ..errors import Code, KernelError
 from ..ids import Offset, QueueId, RaftGroup
 from ..limits import SETTLE_COUNT
 from ..model import Reason, Route, TopicInfo, TopicKind
+from ..origins import Origins
 from .log_clock import LogClock
 from .open_entry import Completion, Filled, OpenEntry
 
 
 class Host(Protocol):
     """What a replica asks of the store it lives in."""
+
+    origins: Origins
 
     def entry(self, group: RaftGroup, index: int) -> bytes | None:
         """A log entry, if it is in memory."""
@@ -164,6 +167,11 @@ class Replica(Observer):
                 self.propose(commands.Trim(ident, Offset(end)), (0, 0, 0), None)
 
     # --- dispatcher.Port --------------------------------------------------------------------
+
+    @property
+    def origins(self) -> Origins:
+        """Readers of native blocks."""
+        return self._host.origins
 
     def entry(self, index: int) -> bytes | None:
         """A log entry, if it is in memory."""
