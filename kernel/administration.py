@@ -23,6 +23,7 @@ from .client import (
     PutTopic,
 )
 from .errors import Code, KernelError
+from .filters import compile_filter
 from .ids import (
     METADATA_GROUP,
     QUEUES_PER_TOPIC_MAX,
@@ -139,8 +140,9 @@ class Administrator:
         options = change.options
         if not 1 <= options.queues <= QUEUES_PER_TOPIC_MAX:
             raise KernelError(Code.INVALID_ARGUMENT, f"queues must be 1 to {QUEUES_PER_TOPIC_MAX}")
-        for name in change.groups:
+        for name, group in change.groups.items():
             _check_name(name, GROUP_NAME_BYTES_MAX, "group")
+            compile_filter(group.filter)
         _check_served(options)
         known = self._topology.topics.get((change.tenant, change.name))
         if known is None and not change.reserved_name:

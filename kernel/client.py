@@ -54,7 +54,7 @@ from .changes import (
     PutTopic as PutTopic,
 )
 from .errors import KernelError
-from .filters import TagFilter
+from .filters import MessageFilter
 from .ids import Offset, QueueId, SessionId
 from .model import (
     QueueRef,
@@ -221,6 +221,8 @@ class Settlement(Enum):
     """Give back as if never delivered (unplaced prefetch): no attempt is counted."""
     DEAD_LETTER = 4
     """To the group's dead-letter target with `reason`, or gone if it has none."""
+    SKIP = 5
+    """Filtered out: done with for the group, but never delivered. Said by the kernel alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,7 +239,7 @@ class ConsumerSpec:
     """Refuse with LOCKED if the group has a consumer, and keep others out."""
     auto_ack: bool = False
     """A delivery is acked by handing it to the sink (at most once)."""
-    filter: TagFilter | None = None
+    filter: MessageFilter | None = None
     """Take only what matches; the rest counts as consumed for the whole group."""
     lease_ms: int | None = None
     """Deliveries are leased for so long, by the log, instead of until the session's end."""
@@ -294,7 +296,7 @@ class ReceiveSpec:
     wait_ms: int = 0
     session: Session | None = None
     lease_ms: int | None = None
-    filter: TagFilter | None = None
+    filter: MessageFilter | None = None
     """Take only what matches; the rest counts as consumed for the whole group."""
     origin: int = 0
     """Whose traffic it is, if there is no session to tell."""

@@ -78,7 +78,7 @@ class LocalClient:
         self._clock = clock
         self._loop = asyncio.get_running_loop()
         self.topology = Topology(store.data_groups)
-        self.origins = Origins()
+        self.origins: Origins = store.origins
         self.accepting = True
         self._identity = random.bits(63) | 1
         self._session_base = random.bits(31) << 32
@@ -419,6 +419,7 @@ class LocalClient:
             delayed=sum(one.delayed_count for one in each),
             oldest_ms=min(oldest, default=None),
             consumers=sum(one.consumer_count for one in each),
+            filtered=sum(one.filtering.count for one in each),
         )
 
     # --- Administration ---------------------------------------------------------------------

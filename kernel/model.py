@@ -117,6 +117,34 @@ class TopicOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Per adapter name, its own last declaration, opaque: redeclare equivalence compares these."""
 
 
+class AttributesMatch(Enum):
+    """How the attributes asked for are combined."""
+
+    ALL_OF = "all_of"
+    ANY_OF = "any_of"
+
+
+class FilterKind(Enum):
+    """What a group's filter looks at."""
+
+    TAGS = "tags"
+    """`expression` is `a || b`; `*`: every message."""
+    ATTRIBUTES = "attributes"
+    """`attributes`, as `combine` says."""
+    SQL = "sql"
+    """`expression` is SQL92 in RocketMQ's dialect (`kernel.sql`)."""
+
+
+class GroupFilter(msgspec.Struct, frozen=True, kw_only=True):
+    """What a group takes; the rest counts as consumed by it when its turn comes."""
+
+    kind: FilterKind
+    expression: str = ""
+    attributes: tuple[tuple[str, bytes], ...] = ()
+    """(name, msgpack of the value) pairs; msgpack nil: present with any value."""
+    combine: AttributesMatch = AttributesMatch.ALL_OF
+
+
 class GroupOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Settings of a consumer group on a topic."""
 
@@ -130,6 +158,7 @@ class GroupOptions(msgspec.Struct, frozen=True, kw_only=True):
     in_flight_max: int = 120_000
     single_active_consumer: bool = False
     """One consumer at a time gets deliveries; the next takes over when it goes."""
+    filter: GroupFilter | None = None
 
 
 class Match(Enum):
@@ -159,13 +188,6 @@ class RouterOptions(msgspec.Struct, frozen=True, kw_only=True):
     alternate: str | None = None
     """Router that gets what matched no route here."""
     declarations: dict[str, bytes] = {}
-
-
-class AttributesMatch(Enum):
-    """How `Match.ATTRIBUTES` combines the values asked for."""
-
-    ALL_OF = "all_of"
-    ANY_OF = "any_of"
 
 
 class Route(msgspec.Struct, frozen=True, kw_only=True):
@@ -228,3 +250,5 @@ class TopicStatistics(msgspec.Struct, frozen=True):
     """Log time at which the oldest unacked message was stored; None if there is none."""
     consumers: int
     """Push consumers attached."""
+    filtered: int = 0
+    """Messages that a filter has kept from the group since its leader began."""

@@ -14,13 +14,13 @@ from collections.abc import Iterable, Sequence
 
 from ..client import ConsumerSink, ConsumerSpec, LeaseVerb, Settlement
 from ..errors import KernelError
-from ..filters import TagFilter
 from ..limits import MARK_AHEAD, MARK_RENEW
 from ..log import entry as entries
 from ..model import GroupOptions, Overflow, Reason
 from ..origins import INTERNAL
 from .consumers import Credit, DispatchedConsumer, Handed, check_exclusive
 from .dispatch_port import Port
+from .filtering import Filtering
 from .observer import ACKED_LATE
 from .ordering import KeyLocks
 from .ready import Ready
@@ -54,6 +54,7 @@ class Dispatcher:
         self._fetching = False
         self._pumping = False
         self._locks = KeyLocks() if self._options.ordered else None
+        self.filtering = Filtering(port.origins)
         for offset, lease, _deadline_ms in self._progress.kept():
             if lease:
                 self._lock(offset)
@@ -313,11 +314,10 @@ class Dispatcher:
             self._fetching = True
             self._port.fetch(run.index, self)
             return False
-        wanted = takers[0].spec.filter
-        if wanted is not None:
-            offsets = self._drop_unwanted(wanted, run, offsets, entry)
+        if takers[0].spec.filter is not None or self._options.filter is not None:
+            offsets = self._drop_unwanted(takers[0], run, offsets, entry)
             if not offsets:
-                return True
+                return self._goes_on()
         self._hand_out(takers, run, offsets, entry)
         return True
 
@@ -338,20 +338,24 @@ class Dispatcher:
         return None
 
     def _drop_unwanted(
-        self, wanted: TagFilter, run: Run, offsets: Sequence[int], entry: bytes
+        self, consumer: DispatchedConsumer, run: Run, offsets: Sequence[int], entry: bytes
     ) -> Sequence[int]:
-        """Ack what the taker's filter does not match; the rest."""
-        base = run.slot - run.first
-        kept = [
-            each
-            for each in offsets
-            if wanted.matches(run.value(Feature.TAG, each), entries.slot(entry, base + each))
-        ]
-        if len(kept) < len(offsets):
-            others = set(offsets).difference(kept)
-            self._propose(Settlement.ACK, Reason.REJECTED, sorted(others), INTERNAL, urgent=False)
-            self._unlock(others)
-        return kept
+        """Skip what the group's filter or the taker's does not match; the rest."""
+        filtering = self.filtering
+        for wanted in (filtering.of_group(self._options.filter), consumer.spec.filter):
+            if wanted is not None and offsets:
+                offsets, others = filtering.split(wanted, run, offsets, entry)
+                if others:
+                    self._propose(Settlement.SKIP, Reason.REJECTED, others, INTERNAL, urgent=False)
+                    self._unlock(others)
+        return offsets
+
+    def _goes_on(self) -> bool:
+        """Whether this turn may look for further messages; else one soon does."""
+        if self.filtering.is_enough():
+            self._port.wake(self, 1)
+            return False
+        return True
 
     def _takers(self) -> list[DispatchedConsumer]:
         """Consumers that may get the next messages: those of the highest priority with credit."""

@@ -70,7 +70,9 @@ class ShortWay:
         consumer = self._only
         topic = self._queue.topic
         options = topic.groups[self._group]
-        if consumer is None or options.ordered or topic.options.message_ttl_ms is not None:
+        if consumer is None or options.ordered or options.filter is not None:
+            return False
+        if topic.options.message_ttl_ms is not None:
             return False
         dispatcher = self._dispatcher
         progress = self._progress

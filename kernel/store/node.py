@@ -24,6 +24,7 @@ from ..limits import SETTLE_DELAY_MS
 from ..log.journal import Journal
 from ..log.writer import WriteBatch
 from ..model import Route, TopicInfo
+from ..origins import Origins
 from ..ports import Clock
 from ..raft.core import HardState, RaftCore
 from .log_clock import LogClock
@@ -95,6 +96,7 @@ class Store:
     ) -> None:
         self._loop = loop
         self.journal = journal
+        self.origins = Origins()
         self._clock = clock
         self._fatal = fatal
         self._node = node

@@ -20,7 +20,7 @@ from ..errors import Code, KernelError
 from ..ids import Offset, QueueId, RaftGroup
 from ..limits import SETTLE_COUNT
 from ..model import Reason, Route, TopicInfo, TopicKind
-from ..origins import INTERNAL
+from ..origins import INTERNAL, Origins
 from .log_clock import LogClock
 from .open_entry import Completion, Filled, OpenEntry
 
@@ -29,6 +29,8 @@ _ACK = Settlement.ACK
 
 class Host(Protocol):
     """What a replica asks of the store it lives in."""
+
+    origins: Origins
 
     def entry(self, group: RaftGroup, index: int) -> bytes | None:
         """A log entry, if it is in memory."""
@@ -196,6 +198,11 @@ class Replica(Observer):
                     self._idle_indexes[ident] = None
 
     # --- dispatcher.Port --------------------------------------------------------------------
+
+    @property
+    def origins(self) -> Origins:
+        """Readers of native blocks."""
+        return self._host.origins
 
     def entry(self, index: int) -> bytes | None:
         """A log entry, if it is in memory (hot: the queues of one turn mostly ask for the same)."""
