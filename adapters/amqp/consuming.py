@@ -45,7 +45,7 @@ from kernel.client import Settlement
 from kernel.errors import Code, KernelError
 from kernel.message import HEADER_BYTES, LENGTHS, LENGTHS_AT, Flag
 from kernel.model import Reason
-from metering.counters import units_4k_of
+from metering.counters import measure_slots
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -215,8 +215,7 @@ class Consumers:
         link.size_estimate = total // count + HEADER_BYTES if count else link.size_estimate
         self._counters.delivered += count
         if link.counter is not None:
-            sizes = list(map(len, slots))
-            link.counter.count(count, sum(sizes), units_4k_of(sizes))
+            link.counter.count(count, *measure_slots(slots))
         self._thirsty[link] = None
         self._host.write_soon()
 

@@ -16,7 +16,7 @@ import structlog
 
 from kernel.errors import KernelError
 
-from . import actions, errors, http, kernel_errors, wire
+from . import actions, calls, errors, http, kernel_errors, wire
 from .environment import LISTENER_KEY, PEER_KEY, Context
 from .errors import SqsError
 from .http import HttpRequest, HttpResponse
@@ -137,8 +137,14 @@ class SqsApplication:
             trace,
             scope["state"][PEER_KEY],
         )
-        result = await actions.perform(context, call)
-        return protocol.encode_result(call.action, result, request_id)
+        try:
+            result = await actions.perform(context, call)
+        except (SqsError, KernelError) as error:
+            calls.failed(context, error, len(request.body))
+            raise
+        response = protocol.encode_result(call.action, result, request_id)
+        calls.answered(context, result, len(request.body), len(response.body))
+        return response
 
     def _base_url(self, scope: Scope, host: bytes | None) -> str:
         """Scheme and host as this client reaches us, for queue URLs."""

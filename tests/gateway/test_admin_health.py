@@ -36,6 +36,7 @@ def test_health_names_its_checks(node: Process) -> None:
     assert {check["name"]: check["ok"] for check in found.json["checks"]} == {
         "serving": True,
         "disk": True,
+        "metering": True,
     }
 
 
@@ -94,7 +95,9 @@ async def test_a_node_that_is_stopping_or_full_is_not_ready() -> None:
         (True, False, "new messages are refused"),
     ):
         parts = SimpleNamespace(
-            is_ready=lambda ready=is_ready: ready, client=SimpleNamespace(accepting=accepting)
+            is_ready=lambda ready=is_ready: ready,
+            metering=None,
+            client=SimpleNamespace(accepting=accepting),
         )
         routes = HealthRoutes(parts)
         request = Request({"type": "http"})
