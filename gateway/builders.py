@@ -21,11 +21,12 @@ if TYPE_CHECKING:
     import ssl
     from collections.abc import Callable
 
-    from adapters.base import Adapter
+    from adapters.base import Adapter, TrafficMeter
     from auth.policy import Access
     from auth.records import AccessKey
     from gateway.config_schema import Protocol
     from gateway.identity import Identity
+    from gateway.node_metering import NodeMetering
     from kernel.local_client import LocalClient
     from kernel.ports import Clock, Random
 
@@ -40,6 +41,12 @@ class Services:
     random: Random
     tls: Callable[[], ssl.SSLContext]
     """The TLS context of this node's listeners, made when first asked for."""
+    metering: NodeMetering | None = None
+    """None: switched off."""
+
+    def meter(self, protocol: str) -> TrafficMeter | None:
+        """The meter of a protocol's adapter."""
+        return None if self.metering is None else self.metering.traffic(protocol)
 
 
 def addresses_of(protocol: Protocol, services: Services) -> list[ListenerAddress]:
@@ -64,6 +71,7 @@ def build_amqp(protocol: Protocol, services: Services) -> Adapter:
         clock=services.clock,
         random=services.random,
         settings=settings,
+        meter=services.meter("amqp"),
     )
 
 
@@ -98,6 +106,7 @@ def build_sqs(protocol: Protocol, services: Services) -> Adapter:
         settings,
         clock=services.clock,
         random=services.random,
+        meter=services.meter("sqs"),
     )
 
 

@@ -1,7 +1,8 @@
 """One process with gateway and store in it: start order, readiness, drain, stop.
 
     data directory, its lock -> store -> identity -> adapters -> admin      (start)
-    not ready -> adapters say goodbye -> adapters stop -> admin -> store: last commit, checkpoint
+    not ready -> adapters say goodbye -> adapters stop -> admin -> metering: last flush
+              -> store: last commit, checkpoint
 
 Every step of the way down is bounded in time; what hangs is left behind and said so.
 """
@@ -35,6 +36,7 @@ from gateway.builders import BUILDERS, Services
 from gateway.data_lock import DataLock, lock_data_directory
 from gateway.greeting import greeting
 from gateway.identity import Identity
+from gateway.node_metering import NodeMetering
 from kernel.store.disk import DirectoryDisk
 from kernel.store.opening import LocalStore, open_store
 from kernel.store.system import SystemClock, SystemRandom
@@ -76,6 +78,7 @@ class Node:
         self._local: LocalStore | None = None
         self._identity: Identity | None = None
         self._admin: AdminServer | None = None
+        self._metering: NodeMetering | None = None
         self.adapters: list[Adapter] = []
 
     async def run(self) -> None:
@@ -110,12 +113,15 @@ class Node:
         await local.start()
         principals, identity = await self._identify(local.client)
         token = open_admin_token(self._data)
-        services = Services(local.client, identity, self._clock, self._random, self._tls)
+        metering = await self._meter(local)
+        services = Services(local.client, identity, self._clock, self._random, self._tls, metering)
         for name, protocol in self._settings.protocols.items():
             if protocol.open_listeners():
                 self.adapters.append(BUILDERS[name](protocol, services))
         for adapter in self.adapters:
             await _bind(adapter)
+        if metering is not None:
+            metering.start(tasks)
         if self._settings.node.admin.enabled:
             await self._administer(local, principals, identity, token, tasks)
         self._ready = True
@@ -133,6 +139,15 @@ class Node:
             },
         )
 
+    async def _meter(self, local: LocalStore) -> NodeMetering | None:
+        settings = self._settings.node.metering
+        if not settings.enabled:
+            return None
+        metering = NodeMetering(local, self._data, self._clock, settings)
+        await metering.open()
+        self._metering = metering
+        return metering
+
     async def _administer(
         self,
         local: LocalStore,
@@ -149,9 +164,10 @@ class Node:
             principals=principals,
             identity=identity,
             token=token,
-            collector=NodeCollector(local, self.adapters),
+            collector=NodeCollector(local, self.adapters, self._metering),
             is_ready=lambda: self._ready,
             clock=self._clock,
+            metering=self._metering,
         )
         self._admin = AdminServer(listener, build_app(listener, parts))
         await self._admin.start(tasks)
@@ -187,6 +203,8 @@ class Node:
         await asyncio.gather(*(self._drain(adapter) for adapter in self.adapters))
         if self._admin is not None:
             await self._admin.stop()
+        if self._metering is not None:
+            await self._metering.stop()
         if self._identity is not None:
             await self._identity.close()
         if self._local is not None:

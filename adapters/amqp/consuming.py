@@ -46,7 +46,7 @@ from kernel.client import Settlement
 from kernel.errors import Code, KernelError
 from kernel.message import HEADER_BYTES, LENGTHS, LENGTHS_AT, Flag
 from kernel.model import Reason
-from metering.counters import units_4k_of
+from metering.counters import measure_slots
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -235,8 +235,7 @@ class Consumers:
         link.size_estimate = size
         self._counters.delivered += count
         if link.counter is not None:
-            sizes = list(map(len, slots))
-            link.counter.count(count, sum(sizes), units_4k_of(sizes))
+            link.counter.count(count, *measure_slots(slots))
         self._host.write_soon()
 
     def _between(self, number: int, route: bytes, block: bytes, body_bytes: int) -> bytes:

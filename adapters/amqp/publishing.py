@@ -114,6 +114,8 @@ class Publisher:
         self._session = caller.session
         self._sink = sink
         self._login = caller.rights.principal.name.encode()
+        meter = environment.meter
+        self._meter = None if meter is None else meter.unroutable_counter(caller.tenant)
         self._room = frame_max - ENVELOPE_BYTES
         self.targets = Targets(environment.client, caller)
         self._batch: PublishBatch | None = None
@@ -319,6 +321,8 @@ class Publisher:
     def _unroutable(self, channel: Channel, target: Target, block: bytes, body: bytes) -> None:
         """A message without a destination: back to the client if it wants it, and confirmed."""
         self._counters.unroutable += 1
+        if self._meter is not None:
+            self._meter.count_one(len(block) + len(body))
         if target.is_mandatory:
             self._counters.returned += 1
             returned = spec.BasicReturn(

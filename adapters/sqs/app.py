@@ -16,7 +16,7 @@ import structlog
 
 from kernel.errors import KernelError
 
-from . import actions, errors, kernel_errors, wire
+from . import actions, calls, errors, kernel_errors, wire
 from .environment import Context
 from .errors import SqsError
 from .receive_actions import ClientGone
@@ -104,8 +104,14 @@ class SqsApplication:
             trace,
             peer,
         )
-        result = await actions.perform(context, call)
-        return protocol.encode_result(call.action, result, request_id)
+        try:
+            result = await actions.perform(context, call)
+        except (SqsError, KernelError) as error:
+            calls.failed(context, error, len(request.body))
+            raise
+        response = protocol.encode_result(call.action, result, request_id)
+        calls.answered(context, result, len(request.body), len(response.body))
+        return response
 
     def _base_url(self, peer: Peer, host: bytes | None) -> str:
         """Scheme and host as this client reaches us, for queue URLs."""

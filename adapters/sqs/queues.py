@@ -23,7 +23,6 @@ from .settings import QUEUES_KEPT_MAX
 from .validation import SendRules
 
 if TYPE_CHECKING:
-    from adapters.base import DeliveryCounter, DeliveryMeter
     from auth.rules import Permission
     from kernel.client import Client, Destinations
 
@@ -38,7 +37,6 @@ class Queue:
     __slots__ = (
         "_destinations",
         "_destinations_version",
-        "counter",
         "delay_ms",
         "fifo_per_group",
         "is_fifo",
@@ -49,7 +47,7 @@ class Queue:
         "wait_ms",
     )
 
-    def __init__(self, topic: TopicInfo, meter: DeliveryMeter | None) -> None:
+    def __init__(self, topic: TopicInfo) -> None:
         declared = declaration_of(topic.options).attributes
         self.topic = topic
         self.name = topic.name
@@ -64,9 +62,6 @@ class Queue:
             content_based_deduplication=declared.get("ContentBasedDeduplication") == "true",
             message_bytes_max=min(topic.options.message_bytes_max, MESSAGE_BYTES_MAX),
         )
-        self.counter: DeliveryCounter | None = None
-        if meter is not None:
-            self.counter = meter.delivery_counter(topic.tenant, topic.name, DEFAULT_GROUP)
         self._destinations: Destinations | None = None
         self._destinations_version = -1
 
@@ -82,9 +77,8 @@ class Queue:
 class Queues:
     """Finds queues. Belongs to the event loop."""
 
-    def __init__(self, client: Client, meter: DeliveryMeter | None) -> None:
+    def __init__(self, client: Client) -> None:
         self._client = client
-        self._meter = meter
         self._kept: dict[tuple[str, str], Queue] = {}
 
     async def topic(self, tenant: str, name: str) -> TopicInfo | None:
@@ -144,7 +138,7 @@ class Queues:
         if queue is None or queue.topic is not topic:
             if len(self._kept) >= QUEUES_KEPT_MAX:
                 self._kept.clear()
-            queue = self._kept[key] = Queue(topic, self._meter)
+            queue = self._kept[key] = Queue(topic)
         return queue
 
 

@@ -28,7 +28,7 @@ from .waiting import LongPolls, NameLocks, SharedBatches
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from adapters.base import DeliveryMeter, ListenerAddress, Rights
+    from adapters.base import ListenerAddress, Rights, TrafficMeter
     from auth.records import AccessKey
     from auth.sigv4 import SigV4Verifier
     from kernel.client import Client
@@ -57,7 +57,7 @@ class SqsAdapter:
         *,
         clock: Clock,
         random: Random,
-        meter: DeliveryMeter | None = None,
+        meter: TrafficMeter | None = None,
     ) -> None:
         """Made on the event loop that will serve it; nothing is bound before `start`.
 
@@ -67,14 +67,14 @@ class SqsAdapter:
         self._loop = asyncio.get_running_loop()
         self._settings = settings
         client.origins.register(Origin.SQS, ORIGIN)
-        self._session = client.open_session("sqs")
+        self._session = client.open_session("sqs", Origin.SQS)
         self._polls = LongPolls(client)
         self._environment = Environment(
             client=client,
             catalogue=catalogue,
             clock=clock,
             settings=settings,
-            queues=Queues(client, meter),
+            queues=Queues(client),
             publisher=SharedBatches(client, self._session, self._loop),
             polls=self._polls,
             locks=NameLocks(),

@@ -22,21 +22,27 @@ if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
 
     from adapters.base import Adapter
+    from gateway.node_metering import NodeMetering
     from kernel.store.opening import LocalStore
 
 
 class NodeCollector(Collector):
     """Figures of one node."""
 
-    def __init__(self, local: LocalStore, adapters: Sequence[Adapter]) -> None:
+    def __init__(
+        self, local: LocalStore, adapters: Sequence[Adapter], metering: NodeMetering | None = None
+    ) -> None:
         self._local = local
         self._adapters = adapters
+        self._metering = metering
 
     def collect(self) -> Iterator[Metric]:
         """Every metric with its value now."""
         yield GaugeMetricFamily("weir_build_info", f"Weir {gateway.__version__}.", value=1)
         yield from self._store()
         yield from self._protocols()
+        if self._metering is not None:
+            yield from _metering(self._metering)
 
     def _store(self) -> Iterator[Metric]:
         journal = self._local.store.journal.statistics()
@@ -107,6 +113,25 @@ class NodeCollector(Collector):
         yield gauge
         yield from counters.values()
         yield from gauges.values()
+
+
+def _metering(metering: NodeMetering) -> Iterator[Metric]:
+    figures = metering.statistics()
+    forgotten = metering.forgotten()
+    for name, text, value in (
+        ("flushes", "Flushes made to __metering.", figures.flushes),
+        ("flushes_repeated", "Flushes sent again without an answer.", figures.flushes_repeated),
+        ("rows", "Rows flushed.", figures.rows_flushed),
+        ("rows_given_up", "Rows that a fence cost.", figures.rows_given_up),
+        ("messages_forgotten", "Messages of deleted topics that went unbilled.", forgotten),
+    ):
+        yield CounterMetricFamily(f"weir_metering_{name}", text, value=value)
+    for name, text, value in (
+        ("rows_waiting", "Rows that wait for their flush.", figures.rows_waiting),
+        ("age_seconds", "Age of the oldest count that is in no log.", figures.age_us // 1_000_000),
+        ("working", "1 if traffic is metered and exported.", not metering.failure),
+    ):
+        yield GaugeMetricFamily(f"weir_metering_{name}", text, value=float(value))
 
 
 def render(collector: NodeCollector) -> bytes:

@@ -38,6 +38,7 @@ def test_health_names_its_checks(node: Process) -> None:
     assert {check["name"]: check["ok"] for check in found.json["checks"]} == {
         "serving": True,
         "disk": True,
+        "metering": True,
     }
 
 
@@ -94,6 +95,7 @@ def parts_of(is_ready: bool, accepting: bool, free_bytes: int) -> SimpleNamespac
     space = DiskSpace(free_bytes, total_bytes=1_000, mark_bytes=100)
     return SimpleNamespace(
         is_ready=lambda: is_ready,
+        metering=None,
         client=SimpleNamespace(accepting=accepting),
         view=SimpleNamespace(disk_space=lambda: space),
     )

@@ -49,7 +49,7 @@ def test_an_unknown_key_comes_with_the_one_that_was_meant(path: str, meant: str)
 
 def test_an_unknown_key_near_nothing_comes_with_the_known_ones() -> None:
     (problem,) = refused("node.zzzzzz=1")
-    assert "known here: admin, data, role, store, workers" in problem
+    assert "known here: admin, data, metering, role, store, workers" in problem
 
 
 def test_an_unknown_key_in_a_variable_and_in_a_file_names_its_place(tmp_path: Path) -> None:

@@ -85,17 +85,18 @@ def directory() -> Directory:
 
 
 class Meter:
-    """`adapters.base.DeliveryMeter` that keeps what it is told."""
+    """`adapters.base.TrafficMeter` that keeps the calls it is told of."""
 
     def __init__(self) -> None:
-        self.counted: dict[tuple[str, str, str], list[tuple[int, int, int]]] = {}
+        self.calls: list[tuple[str, str, str, str, int, int]] = []
+        """(tenant, action, name, outcome, octets in, octets out)"""
 
-    def delivery_counter(self, tenant: str, topic: str, group: str):
-        counts = self.counted.setdefault((tenant, topic, group), [])
+    def call_counter(self, tenant: str, action: str, name: str, outcome: str = "ok"):
+        calls = self.calls
 
         class Counter:
-            def count(self, messages: int, size_bytes: int, units_4k: int, /) -> None:
-                counts.append((messages, size_bytes, units_4k))
+            def call(self, bytes_in: int, bytes_out: int, /) -> None:
+                calls.append((tenant, action, name, outcome, bytes_in, bytes_out))
 
         return Counter()
 
