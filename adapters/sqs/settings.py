@@ -38,6 +38,10 @@ PURGE_INTERVAL_MS: Final = 60_000
 DELETED_RECENTLY_MS: Final = 60_000
 """AWS's waits after PurgeQueue, and after DeleteQueue before the name may be used again."""
 
+DEAD_LETTER_HOPS_MAX: Final = 16
+"""Queues in a row whose dead letters go to the next one: longer than anybody's, and a bound on
+what a new RedrivePolicy looks at."""
+
 RECENT_MAX: Final = 10_000
 """Purges, deletions of queues and deletions of FIFO messages remembered, each; the oldest go."""
 

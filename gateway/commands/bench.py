@@ -11,6 +11,7 @@ from gateway.bench.amqp_deliveries import AckMode
 from gateway.bench.amqp_plan import QUEUES_MAX, LoadOptions, Mode
 from gateway.bench.amqp_wire import SIZE_MAX, SIZE_MIN, BenchError
 from gateway.bench.verify import PRODUCERS_MAX
+from gateway.commands import bench_sqs
 from gateway.commands.output import CommandError, Format, FormatOption, Table, put, say
 
 if TYPE_CHECKING:
@@ -105,9 +106,7 @@ DrainTimeout = Annotated[
 ]
 
 
-@app.callback()
-def _bench() -> None:
-    """Keep `bench amqp` a sub-command while it is the only one."""
+app.command()(bench_sqs.sqs)
 
 
 @app.command()
