@@ -78,6 +78,11 @@ class Session(Connection):
         return not enforced and self._inbound.owed >= self._config.receive_maximum
 
     @property
+    def is_over(self) -> bool:
+        """Whether the connection was closed; nothing can be sent any more."""
+        return self._state is _CLOSED
+
+    @property
     def credit(self) -> int:
         """How many QoS 1 and 2 deliveries the client takes now; 0 while there is resending."""
         return self._outbound.credit if self._state is _CONNECTED else 0
@@ -212,6 +217,33 @@ class Session(Connection):
         """Encodes and delivers one message, by topic alias; see `Outbound.send_publish`."""
         self._must_be_connected()
         return self._outbound.send_publish(topic, flags, properties, payload, token)
+
+    def fits(self, frame: PublishFrame) -> bool:
+        """Whether the client takes a packet of that size."""
+        return self._outbound.fits(frame)
+
+    def reserve(self, token: int, qos: int) -> int:
+        """The packet identifier of a delivery to be sent later; see `Outbound.reserve`."""
+        self._must_be_connected()
+        return self._outbound.reserve(token, qos)
+
+    def send_reserved(self, packet_id: int, frame: PublishFrame) -> None:
+        """Sends a delivery that has its identifier; see `Outbound.send_reserved`."""
+        self._must_be_connected()
+        self._outbound.send_reserved(packet_id, frame)
+
+    def keep_ids(self, packet_ids: Iterable[int]) -> None:
+        """Gives these identifiers to no new delivery; see `Outbound.keep_ids`."""
+        self._outbound.keep_ids(packet_ids)
+
+    def send_kept(self, packet_id: int, token: int, frame: PublishFrame) -> None:
+        """Sends a kept delivery again; see `Outbound.send_kept`."""
+        self._must_be_connected()
+        self._outbound.send_kept(packet_id, token, frame)
+
+    def drop_kept(self, packet_id: int) -> None:
+        """A kept identifier is free; see `Outbound.drop_kept`."""
+        self._outbound.drop_kept(packet_id)
 
     def receipts_committed(self, packet_ids: Sequence[int]) -> None:
         """The receipts of a `DeliveriesReceived` are on record: PUBREL."""
