@@ -21,23 +21,52 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
+from .changes import (
+    Administration as Administration,
+)
+from .changes import (
+    DeleteGroup as DeleteGroup,
+)
+from .changes import (
+    DeleteRoute as DeleteRoute,
+)
+from .changes import (
+    DeleteRouter as DeleteRouter,
+)
+from .changes import (
+    DeleteTopic as DeleteTopic,
+)
+from .changes import (
+    PurgeTopic as PurgeTopic,
+)
+from .changes import (
+    PutRecord as PutRecord,
+)
+from .changes import (
+    PutRoute as PutRoute,
+)
+from .changes import (
+    PutRouter as PutRouter,
+)
+from .changes import (
+    PutTopic as PutTopic,
+)
 from .errors import KernelError
 from .filters import TagFilter
 from .ids import Offset, QueueId, SessionId
 from .model import (
-    GroupOptions,
     QueueRef,
     Reason,
-    Route,
     RouterInfo,
-    RouterOptions,
     TopicInfo,
-    TopicOptions,
     TopicStatistics,
 )
 from .origins import Origins
+
+if TYPE_CHECKING:
+    from .tree import Tree
 
 # --- Sessions -------------------------------------------------------------------------------
 
@@ -117,6 +146,11 @@ class PublishBatch(Protocol):
 
         A topic with several queues takes the queue of the header's ordering-key hash, or the next
         one in turn.
+        """
+
+    def once(self, number: int, sequence: int) -> None:
+        """Store the batch at most once for a (subscriber number, sequence): a repeat within 15
+        minutes completes as the first did. Sequences of a number rise, but for repeats.
         """
 
     def uid(self) -> tuple[int, int]:
@@ -271,122 +305,6 @@ class Received:
     """Messages of the group still ready after this pull (a hint)."""
 
 
-# --- Administration -------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class PutTopic:
-    """Create a topic, or change the options and groups of an existing one.
-
-    `must_be_new`: ALREADY_EXISTS if the name is taken. `groups` are created or changed, none is
-    removed. Returns `TopicInfo`.
-    """
-
-    tenant: str
-    name: str
-    options: TopicOptions
-    groups: Mapping[str, GroupOptions]
-    session: Session | None = None
-    """Required for volatile topics: the session they are bound to if they have an owner."""
-    must_be_new: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class DeleteTopic:
-    """Delete a topic, its messages, groups and every route to it; its consumers hear NOT_FOUND.
-
-    Returns the number of messages that were ready. Errors: NOT_FOUND; IN_USE by the conditions.
-    """
-
-    tenant: str
-    name: str
-    if_unused: bool = False
-    if_empty: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class PurgeTopic:
-    """Drop every ready message of the group addressed; returns their number. Leased ones stay."""
-
-    tenant: str
-    name: str
-    group: str
-    in_flight: bool = False
-    """Drop the leased ones too, and forget the deduplication window."""
-
-
-@dataclass(frozen=True, slots=True)
-class DeleteGroup:
-    """Remove a group from a topic; what it alone still held is let go. Errors: NOT_FOUND; IN_USE
-    for the built-in group of a work topic.
-    """
-
-    tenant: str
-    name: str
-    group: str
-
-
-@dataclass(frozen=True, slots=True)
-class PutRouter:
-    """Create a router or change it. Returns `RouterInfo`."""
-
-    tenant: str
-    name: str
-    options: RouterOptions
-    must_be_new: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class DeleteRouter:
-    """Delete a router and the routes from and to it. Errors: NOT_FOUND, IN_USE (it has routes)."""
-
-    tenant: str
-    name: str
-    if_unused: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class PutRoute:
-    """Add a route (idempotent). Errors: NOT_FOUND names the router or target that is missing."""
-
-    tenant: str
-    router: str
-    route: Route
-
-
-@dataclass(frozen=True, slots=True)
-class DeleteRoute:
-    """Remove a route (idempotent)."""
-
-    tenant: str
-    router: str
-    route: Route
-
-
-@dataclass(frozen=True, slots=True)
-class PutRecord:
-    """Set or (value None) remove a metadata record: users, policies, nodes. The kernel does not
-    look inside. Returns its new version; ALREADY_EXISTS if `expected` is not its version now.
-    """
-
-    key: str
-    value: bytes | None
-    expected: int | None = None
-
-
-Administration = (
-    PutTopic
-    | DeleteTopic
-    | PurgeTopic
-    | DeleteGroup
-    | PutRouter
-    | DeleteRouter
-    | PutRoute
-    | DeleteRoute
-    | PutRecord
-)
-
-
 # --- The client -----------------------------------------------------------------------------
 
 
@@ -402,6 +320,10 @@ class Client(Protocol):
     @property
     def origins(self) -> Origins:
         """Where adapters register the readers of their native blocks."""
+
+    @property
+    def tree(self) -> Tree:
+        """The topic tree (`kernel.tree`)."""
 
     @property
     def accepting(self) -> bool:

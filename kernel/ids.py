@@ -32,6 +32,15 @@ QUEUES_PER_TOPIC_MAX = 256
 """The queue number takes the low 8 bits of a `QueueId`."""
 
 
+INDEX_BIT = 1 << 31
+"""Set in the counter of a `TopicId` that stands for the reference list of a tree pattern."""
+
+
+def is_index(topic: TopicId) -> bool:
+    """Whether the id stands for the reference list of a tree pattern."""
+    return bool(topic & INDEX_BIT)
+
+
 def queue_id(topic: TopicId, number: int) -> QueueId:
     """Id of queue `number` (0 <= number < QUEUES_PER_TOPIC_MAX) of a topic."""
     return QueueId(topic << 8 | number)

@@ -57,3 +57,25 @@ VOLATILE_ENTRIES_MAX = 1_000_000
 PUBLISH_DEADLINE_MS = 30_000
 """A publish not on disk by then fails with TIMEOUT: longer than any sync stall seen (0.3 s) and
 shorter than the 60 s after which clients give up on a connection."""
+
+TREE_NAME_BYTES_MAX = 65_535
+"""Names and patterns of the topic tree: the longest name any protocol can spell."""
+
+TREE_CACHE_NAMES = 65_536
+"""Names whose destinations are remembered: some 30 MB when full; then all are forgotten at once."""
+
+SUBSCRIPTIONS_MAX = 10_000
+"""Subscriptions of one subscriber: a SUBSCRIBE of all of them is still one commit."""
+
+NOTES_MAX = 2 * 65_535 + 1_024
+"""Notes of one subscriber: one for each identifier of an exchange in either direction, and some
+for the adapter's own use."""
+
+WILL_BYTES_MAX = 256 * 1024
+"""A will stands in the state and in every snapshot."""
+
+RETAINED_MAX = 1_000_000
+"""Retained messages of one tenant: some 400 bytes of memory each."""
+
+RETAINED_MATCHES_MAX = 100_000
+"""Retained messages that one pattern may bring: what a subscription hands over at once."""

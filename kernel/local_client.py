@@ -16,6 +16,7 @@ from .administration import Administrator
 from .broker.consumers import Credit, DispatchedConsumer, SpreadConsumer
 from .broker.dispatcher import Dispatcher
 from .broker.state import QueueState, RouterState
+from .broker.tree_state import TreeEvent
 from .client import (
     Administration,
     Client,
@@ -42,6 +43,7 @@ from .limits import (
     VOLATILE_BYTES_MAX,
     VOLATILE_ENTRIES_MAX,
 )
+from .local_tree import LocalTree
 from .model import (
     DEFAULT_GROUP,
     Overflow,
@@ -61,6 +63,7 @@ from .store.dead_letters import DeadLetterSender
 from .store.node import Store
 from .store.replica import Replica
 from .topology import Topology
+from .watches import hand_over
 
 UUID_VERSION_BITS = 0x8000
 UUID_VARIANT = 1 << 63
@@ -73,7 +76,7 @@ class LocalClient:
         self._store = store
         self._clock = clock
         self._loop = asyncio.get_running_loop()
-        self.topology = Topology()
+        self.topology = Topology(store.data_groups)
         self.origins = Origins()
         self.accepting = True
         self._identity = random.bits(63) | 1
@@ -88,13 +91,14 @@ class LocalClient:
         """Places of limited topics taken by messages on their way."""
         self._pending: deque[Batch] = deque()
         self._second_timer: asyncio.TimerHandle | None = None
-        self._administrator = Administrator(store, self.topology, self._next_identity)
+        self._administrator = Administrator(store, self.topology, self.next_identity)
         self._dead_letters = DeadLetterSender(store, self)
         self._watchers: list[Callable[[str, bytes | None], None]] = []
-        self._receiver = Receiver(store, clock, self._loop, self._next_identity)
+        self._receiver = Receiver(store, clock, self._loop, self.next_identity)
         self._unused = UnusedTopics(self._has_consumers)
         self._owned: dict[SessionId, dict[tuple[str, str], None]] = {}
         self._background: set[asyncio.Task[object]] = set()
+        self.tree = LocalTree(store, self, self._loop)
         for replica in store.replicas():
             self._learn(replica)
 
@@ -107,6 +111,7 @@ class LocalClient:
             self._unused.put(info, self._clock.monotonic_ms())
         for (tenant, name), router in state.routers.items():
             self.topology.put_router(tenant, name, router.options, router.routes)
+        self.tree.learn(replica)
 
     async def start(self, *, clean: bool = False) -> None:
         """Start the store, mend what a crash left half done, serve. `clean`: the last run ended
@@ -114,6 +119,7 @@ class LocalClient:
         """
         await self._store.start(self, clean=clean)
         await self._administrator.repair()
+        await self.tree.repair()
         for replica in self._store.replicas():
             self._dead_letters.outbox_grew(replica)
         self._each_second()
@@ -123,11 +129,13 @@ class LocalClient:
         if self._second_timer is not None:
             self._second_timer.cancel()
         await self._dead_letters.stop()
+        await self.tree.stop()
         if self._background:
             await asyncio.gather(*self._background, return_exceptions=True)
         await self._store.wait_idle()
 
-    def _next_identity(self) -> tuple[int, int, int]:
+    def next_identity(self) -> tuple[int, int, int]:
+        """(client, epoch, sequence) of the next batch of this process."""
         self._sequence += 1
         return self._identity, 1, self._sequence
 
@@ -233,7 +241,7 @@ class LocalClient:
         work = cast("Batch", batch)
         parts = work.parts
         if not parts:
-            self._loop.call_soon(work.sink.published, batch)
+            self._loop.call_soon(self._nothing_to_store, work)
             return
         work.remaining = len(parts)
         work.submitted_ms = self._clock.monotonic_ms()
@@ -247,14 +255,21 @@ class LocalClient:
                 continue
             replica = self._store.replica(part.group)
             replica.open.add_publish(
-                self._next_identity(),
+                work.identity or self.next_identity(),
                 part.all_runs(),
                 part.lengths,
                 part.buffers,
                 part.size,
                 partial(work.part_done, part, self._batch_done),
+                part.retained,
             )
             self._store.dirty(replica, urgent=True)
+
+    def _nothing_to_store(self, batch: Batch) -> None:
+        """A batch for live routes, or for nobody."""
+        if batch.live:
+            hand_over(batch)
+        batch.sink.published(batch)
 
     def _refusal(self, part: Part) -> KernelError | None:
         """Why a part cannot be taken now; None if it can."""
@@ -273,6 +288,8 @@ class LocalClient:
         self._pending_bytes -= batch.size_bytes
         if batch.promised:
             self._keep_promises(batch)
+        if batch.live:
+            hand_over(batch)
         if batch.submitted_ms >= 0:
             batch.submitted_ms = -1
             batch.sink.published(batch)
@@ -293,6 +310,7 @@ class LocalClient:
             self._unused.remove(topic)
             self._in_background(DeleteTopic(topic.tenant, topic.name, if_unused=True))
         self._fail_late_batches(now)
+        self.tree.each_second()
         self._second_timer = self._loop.call_later(1, self._each_second)
 
     def _fail_late_batches(self, now: int) -> None:
@@ -432,6 +450,10 @@ class LocalClient:
         self._unused.used(topic.id, self._clock.monotonic_ms())
         if topic.options.delete_when_unused:
             self._in_background(DeleteTopic(topic.tenant, topic.name, if_unused=True))
+
+    def tree_changed(self, replica: Replica, event: TreeEvent) -> None:
+        """Something of the topic tree changed."""
+        self.tree.changed(replica, event)
 
     def outbox_grew(self, replica: Replica) -> None:
         """There are dead letters to send."""

@@ -90,6 +90,9 @@ class TopicOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Levels 0..priority_max (at most 255); a message above it counts as priority_max."""
     retention_ms: int | None = None
     retention_bytes: int | None = None
+    tree: bool = False
+    """Part of the topic tree: what is published to its name there, or below it, is stored here
+    too, and what is written here appears in the tree at its name."""
     deduplication_ms: int | None = None
     """Messages with an `Ext.DEDUPLICATION_ID` seen within so long are dropped and answered with
     the original."""
@@ -133,6 +136,9 @@ class RouterOptions(msgspec.Struct, frozen=True, kw_only=True):
     """True: clients may not publish to it, only routes may lead to it."""
     delete_when_unused: bool = False
     """Delete when the last route *from* it goes."""
+    tree: bool = False
+    """Another door to the tenant's topic tree: its keys are names there, and what is published to
+    the tree takes its routes. For PATTERN only."""
     alternate: str | None = None
     """Router that gets what matched no route here."""
     declarations: dict[str, bytes] = {}

@@ -12,14 +12,17 @@ from typing import Protocol, cast
 from .broker.machine import Placed
 from .broker.runs import Feature, features_of
 from .client import Destinations, PublishSink
+from .destinations import Found, named
 from .errors import Code, KernelError
 from .ids import VOLATILE_GROUP, Offset, QueueId, RaftGroup, TopicId
 from .message import HEADER
 from .model import QueueRef, TopicInfo
-from .topology import Found
 
 _PLAIN = bytes(28)
 _KEY_FIELD = 12
+SUBSCRIBER_CLIENT = 1 << 62
+"""Client number of a subscriber's repeated batches is this plus its number."""
+
 _RUN_SLOTS_MAX = 60_000
 """A run's count is a u16."""
 
@@ -37,7 +40,7 @@ class BatchHost(Protocol):
 class Part:
     """What goes to one Raft group."""
 
-    __slots__ = ("buffers", "group", "lengths", "positions", "runs", "size")
+    __slots__ = ("buffers", "group", "lengths", "positions", "retained", "runs", "size")
 
     def __init__(self, group: RaftGroup) -> None:
         self.group = group
@@ -47,6 +50,8 @@ class Part:
         self.buffers: list[bytes] = []
         self.positions: list[int] = []
         """Position in the batch of each slot."""
+        self.retained: list[tuple[str, int]] = []
+        """(tenant, slot) of the messages that are retained."""
         self.size = 0
 
     def all_runs(self) -> list[list[int]]:
@@ -66,6 +71,8 @@ class Batch:
         "_results",
         "count",
         "failures",
+        "identity",
+        "live",
         "promised",
         "remaining",
         "sink",
@@ -88,6 +95,10 @@ class Batch:
         self.submitted_ms = 0
         self.promised: dict[TopicId, int] = {}
         """Places taken in limited topics."""
+        self.identity: tuple[int, int, int] | None = None
+        """(client, epoch, sequence) by which a repeat is known; None: it has no repeat."""
+        self.live: list[tuple[int, Found, Sequence[bytes]]] = []
+        """(position, destinations, parts) of messages for live routes."""
 
     @property
     def parts(self) -> Sequence[Part]:
@@ -100,6 +111,10 @@ class Batch:
         low = host.next_uid
         host.next_uid = low + 1
         return host.uid_high, low
+
+    def once(self, number: int, sequence: int) -> None:
+        """Store it once only (see `client.PublishBatch.once`)."""
+        self.identity = (SUBSCRIBER_CLIENT | number, 1, sequence)
 
     def add(self, to: Destinations, parts: Sequence[bytes], size: int) -> None:
         """One message (see `client.PublishBatch.add`; hot)."""
@@ -145,7 +160,11 @@ class Batch:
     def _add_many(
         self, to: Found, parts: Sequence[bytes], size: int, position: int, features: int
     ) -> None:
-        """To any number of topics: one slot per Raft group, one run place per queue."""
+        """To any number of places: one slot per Raft group, one run place per queue."""
+        if to.name is not None:
+            before = size
+            parts, size = named(parts, to.name)
+            self.size_bytes += size - before
         for topic in to.topics:
             if to.limited:
                 if not self._host.has_room(topic):
@@ -153,23 +172,30 @@ class Batch:
                     continue
                 self.promised[topic.id] = self.promised.get(topic.id, 0) + 1
             ref = topic.queues[0] if len(topic.queues) == 1 else _pick(to, topic, parts[0])
-            part = self._last
-            if part is None or part.group != ref.group:
-                part = self._part(ref.group)
-            if not part.positions or part.positions[-1] != position:
-                part.lengths.append(size)
-                part.buffers += parts
-                part.positions.append(position)
-                part.size += size
-            slot = len(part.lengths) - 1
-            runs = part.runs.setdefault(ref.id, [])
-            if runs:
-                run = runs[-1]
-                if run[1] + run[2] == slot and run[2] < _RUN_SLOTS_MAX and _joins(run[3], features):
-                    run[2] += 1
-                    run[3] |= features
-                    continue
-            runs.append([ref.id, slot, 1, features])
+            part, slot = self._slot_in(ref.group, parts, size, position)
+            _refer(part, ref, slot, features)
+        for ref in to.refs:
+            part, slot = self._slot_in(ref.group, parts, size, position)
+            _refer(part, ref, slot, features)
+        if to.retain_in is not None:
+            part, slot = self._slot_in(to.retain_in, parts, size, position)
+            part.retained.append((to.tenant, slot))
+        if to.watches:
+            self.live.append((position, to, parts))
+
+    def _slot_in(
+        self, group: RaftGroup, parts: Sequence[bytes], size: int, position: int
+    ) -> tuple[Part, int]:
+        """The part of a group, and the message's slot in it, put there if it is not yet."""
+        part = self._last
+        if part is None or part.group != group:
+            part = self._part(group)
+        if not part.positions or part.positions[-1] != position:
+            part.lengths.append(size)
+            part.buffers += parts
+            part.positions.append(position)
+            part.size += size
+        return part, len(part.lengths) - 1
 
     def place(self, position: int) -> tuple[QueueId, Offset] | None:
         """Queue and offset of a message (see `client.PublishBatch.place`)."""
@@ -217,6 +243,18 @@ class Batch:
         self.remaining -= 1
         if not self.remaining:
             complete(self)
+
+
+def _refer(part: Part, ref: QueueRef, slot: int, features: int) -> None:
+    """Add a slot to the runs of a queue."""
+    runs = part.runs.setdefault(ref.id, [])
+    if runs:
+        run = runs[-1]
+        if run[1] + run[2] == slot and run[2] < _RUN_SLOTS_MAX and _joins(run[3], features):
+            run[2] += 1
+            run[3] |= features
+            return
+    runs.append([ref.id, slot, 1, features])
 
 
 def _joins(run: int, message: int) -> bool:

@@ -152,10 +152,10 @@ def resolve(
     router: str,
     key: str,
     attributes: Mapping[str, object] | None,
-) -> list[str]:
+) -> tuple[list[str], set[str]]:
     """Names of the topics that a message published to `router` reaches, each once, through any
-    depth of routers, each visited once. A router where nothing matched passes the message to its
-    alternate. Names of things that are gone are left to the caller.
+    depth of routers, each visited once; and the routers visited. A router where nothing matched
+    passes the message to its alternate. Names of things that are gone are left to the caller.
     """
     topics: dict[str, None] = {}
     visited = {router}
@@ -176,4 +176,4 @@ def resolve(
         if not matched and alternate is not None and alternate not in visited:
             visited.add(alternate)
             ahead.append(alternate)
-    return list(topics)
+    return list(topics), visited

@@ -5,50 +5,50 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
+from .destinations import Found
 from .errors import Code, KernelError
-from .model import QueueRef, Route, RouterInfo, RouterOptions, TopicInfo
+from .ids import RaftGroup
+from .model import Route, RouterInfo, RouterOptions, TopicInfo
 from .routing import RouteTable, resolve
-
-
-class Found:
-    """`Destinations`: topics, and a short cut for the common case of one queue."""
-
-    __slots__ = ("count", "limited", "single", "topics", "turn")
-
-    def __init__(self, topics: tuple[TopicInfo, ...]) -> None:
-        self.topics = topics
-        self.count = len(topics)
-        self.turn = 0
-        """Next queue for messages without ordering key, of topics with several."""
-        self.limited = any(each.options.messages_max is not None for each in topics)
-        self.single: QueueRef | None = None
-        if len(topics) == 1 and len(topics[0].queues) == 1 and not self.limited:
-            self.single = topics[0].queues[0]
+from .tree_routes import TreeRoutes
 
 
 class Topology:
     """Definitions by (tenant, name)."""
 
-    def __init__(self) -> None:
-        self.version = 1
+    def __init__(self, groups: Sequence[RaftGroup] = (RaftGroup(1),)) -> None:
+        """`groups` are the store's data groups."""
+        self._version = 1
+        self.tree = TreeRoutes(groups, self._changed)
         self.topics: dict[tuple[str, str], TopicInfo] = {}
         self._tables: dict[tuple[str, str], RouteTable] = {}
         self._to: dict[tuple[str, str, str], dict[tuple[str, Route], None]] = {}
         """(tenant, "topic" or "router", name) to the routes that lead there."""
 
+    @property
+    def version(self) -> int:
+        """Rises with every change that could make something handed out stale."""
+        return self._version
+
+    def _changed(self) -> None:
+        self._version += 1
+        self.tree.forget()
+
     def put_topic(self, topic: TopicInfo) -> None:
         """A topic is new or has changed."""
+        self.tree.put_topic(topic)
         self.topics[topic.tenant, topic.name] = topic
-        self.version += 1
+        self._changed()
 
     def remove_topic(self, topic: TopicInfo) -> None:
         """A topic is gone."""
         known = self.topics.get((topic.tenant, topic.name))
         if known is not None and known.id == topic.id:
             del self.topics[topic.tenant, topic.name]
-            self.version += 1
+            self.tree.remove_topic(topic)
+            self._changed()
 
     def put_router(
         self, tenant: str, name: str, options: RouterOptions, routes: Iterable[Route]
@@ -59,15 +59,20 @@ class Topology:
         for route in dict.fromkeys((*(known.routes if known is not None else ()), *routes)):
             table.add(route)
             self._note(tenant, name, route)
-        self.version += 1
+        if options.tree:
+            self.tree.put_door(tenant, name, lambda key: self._reached(tenant, name, key, None)[0])
+        else:
+            self.tree.remove_door(tenant, name)
+        self._changed()
 
     def remove_router(self, tenant: str, name: str) -> None:
         """A router is gone, with its routes."""
         table = self._tables.pop((tenant, name), None)
+        self.tree.remove_door(tenant, name)
         if table is not None:
             for route in table.routes:
                 self._forget(tenant, name, route)
-            self.version += 1
+            self._changed()
 
     def add_route(self, tenant: str, router: str, route: Route) -> None:
         """A route has come."""
@@ -75,7 +80,7 @@ class Topology:
         if route not in table.routes:
             table.add(route)
             self._note(tenant, router, route)
-            self.version += 1
+            self._changed()
 
     def remove_route(self, tenant: str, router: str, route: Route) -> None:
         """A route has gone."""
@@ -83,7 +88,7 @@ class Topology:
         if table is not None and route in table.routes:
             table.remove(route)
             self._forget(tenant, router, route)
-            self.version += 1
+            self._changed()
 
     def _note(self, tenant: str, router: str, route: Route) -> None:
         self._to.setdefault(_target(tenant, route), {})[router, route] = None
@@ -133,6 +138,8 @@ class Topology:
 
     def to_topic(self, topic: TopicInfo) -> Found:
         """Destinations of a publish straight to one topic."""
+        if topic.options.tree:
+            return self.tree.at_door(topic.tenant, topic.name, (topic,), but=topic.name)
         return Found((topic,))
 
     def find(
@@ -141,9 +148,21 @@ class Topology:
         """Destinations of a publish. Raises KernelError NOT_FOUND if there is no such router."""
         if (tenant, router) not in self._tables:
             raise KernelError(Code.NOT_FOUND, f"no router {router}")
-        names = resolve(lambda name: self._tables.get((tenant, name)), router, key, attributes)
+        topics, in_tree = self._reached(tenant, router, key, attributes)
+        if in_tree:
+            return self.tree.at_door(tenant, key, topics)
+        return Found(topics)
+
+    def _reached(
+        self, tenant: str, router: str, key: str, attributes: Mapping[str, object] | None
+    ) -> tuple[tuple[TopicInfo, ...], bool]:
+        """Topics that a publish reaches, and whether it comes by a door of the tree."""
+        table_of = self._tables.get
+        names, visited = resolve(lambda name: table_of((tenant, name)), router, key, attributes)
         topics = (self.topics.get((tenant, name)) for name in names)
-        return Found(tuple(topic for topic in topics if topic is not None))
+        tables = (table_of((tenant, name)) for name in visited)
+        in_tree = any(table is not None and table.options.tree for table in tables)
+        return tuple(topic for topic in topics if topic is not None), in_tree
 
 
 def _target(tenant: str, route: Route) -> tuple[str, str, str]:

@@ -1,4 +1,4 @@
-"""The topic tree of a tenant, as a gateway uses it: names, patterns, subscribers, retained messages.
+"""The topic tree, as a gateway uses it: names, patterns, subscribers, retained messages.
 
 A **name** is levels separated by `/`; a **pattern** is a name in which `+` stands for one level and
 `#`, last, for any number of levels (also none). Wildcards at the first level do not match names
@@ -23,7 +23,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from .client import Consumer, ConsumerSink, Destinations, Session
+from .client import ConsumerSink, Destinations, Session
 from .errors import KernelError
 
 
@@ -105,7 +105,8 @@ class SubscriberConsumer(Protocol):
 
     def grant(self, messages: int) -> None:
         """Credit for so many more deliveries, of all subscriptions together (hot; may be
-        negative)."""
+        negative).
+        """
 
     def cancel(self) -> None:
         """Stop deliveries."""
@@ -126,9 +127,12 @@ class Subscriber(Protocol):
     """Unique for ever; a clean start gives a new one."""
     epoch: int
     """Rises with each `open`."""
-    subscriptions: Mapping[Subscription, bytes]
-    """The adapter's options of each, as `subscribe` was given them."""
     notes: Mapping[bytes, bytes]
+    """As they were when it was opened."""
+
+    @property
+    def subscriptions(self) -> Mapping[Subscription, bytes]:
+        """The adapter's options of each, as `subscribe` was given them."""
 
     async def subscribe(self, subscription: Subscription, options: bytes) -> bool:
         """Subscribe, or change the options; whether it is new. From now on messages are kept for
@@ -194,5 +198,3 @@ class Tree(Protocol):
         On disk when it returns, if durable: `expiry_ms` is not 0, or it has a will. Raises
         KernelError: INVALID_ARGUMENT (name, will too large), LIMIT_EXCEEDED, NO_SPACE.
         """
-
-

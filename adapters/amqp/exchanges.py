@@ -14,7 +14,7 @@ same number of any other width. An empty (void) value in a binding asks for pres
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
@@ -23,7 +23,7 @@ from adapters.amqp.arguments import ADAPTER_NAME, compare_argument, inequivalent
 from adapters.amqp.errors import PRECONDITION_FAILED, AmqpError
 from adapters.amqp.fields import EMPTY_TABLE, Table, decode_table, encode_table, text_of
 from adapters.amqp.limits import DECLARATION_BYTES_MAX
-from adapters.amqp.names import PREDECLARED, kernel_key, resource
+from adapters.amqp.names import PREDECLARED, TREE, kernel_key, resource
 from adapters.amqp.stored import plain_value
 from kernel.model import AttributesMatch, Match, Route, RouterOptions
 
@@ -68,6 +68,8 @@ class ExchangeDeclaration:
     auto_delete: bool
     internal: bool
     arguments: Table = EMPTY_TABLE
+    tree: bool = field(default=False, compare=False)
+    """Whether it is the door to the topic tree, as `amq.topic` is (DESIGN.md 3)."""
 
     @property
     def match(self) -> Match:
@@ -83,6 +85,7 @@ class ExchangeDeclaration:
             durable=self.durable,
             internal=self.internal,
             delete_when_unused=self.auto_delete,
+            tree=self.tree,
             alternate=text_of(self.arguments.get("alternate-exchange")),
             declarations={ADAPTER_NAME: self._encode()},
         )
@@ -117,7 +120,9 @@ class ExchangeDeclaration:
 
 def predeclared(name: str) -> ExchangeDeclaration:
     """The declaration of an `amq.` exchange that every virtual host has."""
-    return ExchangeDeclaration(PREDECLARED[name], durable=True, auto_delete=False, internal=False)
+    return ExchangeDeclaration(
+        PREDECLARED[name], durable=True, auto_delete=False, internal=False, tree=name == TREE
+    )
 
 
 def exchange_declaration(

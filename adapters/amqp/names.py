@@ -31,6 +31,9 @@ PREDECLARED: Final[dict[str, str]] = {
 }
 """Exchanges that every virtual host has, and nobody can declare anew or delete."""
 
+TREE: Final = "amq.topic"
+"""The exchange that shares its names with the topic tree (DESIGN.md 3)."""
+
 _RESERVED: Final = ("amq.", "__", "weir.", "$", "%")
 """Beginnings of names that clients may not create (DESIGN.md 3)."""
 

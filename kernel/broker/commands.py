@@ -8,6 +8,7 @@ only written once the cluster's format version allows it.
              run: u64 queue | u32 first slot | u16 slots | u16 features
     SETTLE   u64 queue | u8 how | u8 reason | u8 group length | group | u32 ranges | range [ranges]
                                              range: u64 first offset | u32 offsets
+    RETAIN   see `tree_commands`
     MARK     u64 queue | u64 offset | u8 priority level | group
     LEASE    u64 queue | u64 deadline ms | u8 group length | group | u32 ranges | range [ranges]
     CHANGE   u64 queue | u8 group length | group | u32 changes | change [changes]
@@ -25,6 +26,7 @@ import msgspec
 from ..client import LeaseVerb, Settlement
 from ..ids import Offset, QueueId, TopicId
 from ..model import GroupOptions, QueueRef, Reason, Route, RouterOptions, TopicOptions
+from . import tree_commands as tree
 
 VERSION = 1
 
@@ -59,6 +61,20 @@ class Command(IntEnum):
     PUT_RECORD = 26
     TRIM = 27
     DELETE_GROUP = 28
+    # 6 and 32 to 43 are the topic tree's (`tree_commands`); other new ones begin at 64.
+    RETAIN = 6
+    JOIN_INDEX = 32
+    LEAVE_INDEX = 33
+    OPEN_SUBSCRIBER = 34
+    CLOSE_SUBSCRIBER = 35
+    NOTE_SUBSCRIBER = 36
+    PUT_SUBSCRIPTION = 37
+    DELETE_SUBSCRIPTION = 38
+    SUBSCRIBER_DUE = 39
+    END_SUBSCRIBER = 40
+    SUBSCRIBER_LEFT = 41
+    WILL_SENT = 42
+    FORGET_RETAINED = 43
 
 
 REASON_CODES = {
@@ -200,6 +216,7 @@ Control = (
     | PutRecord
     | Trim
     | DeleteGroup
+    | tree.TreeControl
 )
 
 CONTROL_TYPES: dict[Command, type[Control]] = {
@@ -216,6 +233,18 @@ CONTROL_TYPES: dict[Command, type[Control]] = {
     Command.PUT_RECORD: PutRecord,
     Command.TRIM: Trim,
     Command.DELETE_GROUP: DeleteGroup,
+    Command.JOIN_INDEX: tree.JoinIndex,
+    Command.LEAVE_INDEX: tree.LeaveIndex,
+    Command.OPEN_SUBSCRIBER: tree.OpenSubscriber,
+    Command.CLOSE_SUBSCRIBER: tree.CloseSubscriber,
+    Command.NOTE_SUBSCRIBER: tree.NoteSubscriber,
+    Command.PUT_SUBSCRIPTION: tree.PutSubscription,
+    Command.DELETE_SUBSCRIPTION: tree.DeleteSubscription,
+    Command.SUBSCRIBER_DUE: tree.SubscriberDue,
+    Command.END_SUBSCRIBER: tree.EndSubscriber,
+    Command.SUBSCRIBER_LEFT: tree.SubscriberLeft,
+    Command.WILL_SENT: tree.WillSent,
+    Command.FORGET_RETAINED: tree.ForgetRetained,
 }
 _TYPE_OF = {kind: command for command, kind in CONTROL_TYPES.items()}
 _encoder = msgspec.msgpack.Encoder()

@@ -10,8 +10,11 @@ from .state import GroupState
 
 
 def live_slots(state: GroupState, index: int, body: bytes) -> set[int]:
-    """Slots of entry `index` that a queue's group has not acked, or that wait in the outbox."""
+    """Slots of entry `index` that a queue's group has not acked, that wait in the outbox, or that
+    are retained.
+    """
     live = {item.slot for item in state.outbox.values() if item.index == index}
+    live.update(state.retained.slots_of(index))
     queues: dict[int, None] = {}
     for batch in entries.batches(body):
         for kind, _version, command in batch.commands:
@@ -31,12 +34,14 @@ def live_slots(state: GroupState, index: int, body: bytes) -> set[int]:
 
 
 def references(state: GroupState) -> dict[int, int]:
-    """Log index to the number of queue places and outbox items that refer to its slots: what a
-    recovered state must tell the journal before anything is replayed.
+    """Log index to the number of queue places, outbox items and retained messages that refer to
+    its slots: what a recovered state must tell the journal before anything is replayed.
     """
     found: dict[int, int] = {}
     for item in state.outbox.values():
         found[item.index] = found.get(item.index, 0) + 1
+    for index, count in state.retained.references():
+        found[index] = found.get(index, 0) + count
     for queue in state.queues.values():
         for start, end in queue.needed():
             for index, _slot, count in queue.index.stretches(start, end):

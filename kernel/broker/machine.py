@@ -27,6 +27,7 @@ from .observer import ACKED, ACKED_LATE, Observer, Retention, release
 from .progress import Progress
 from .runs import Feature, columns_of, features_of
 from .state import ClientResults, GroupState, OutboxItem, QueueState
+from .subscribers import Subscribers
 
 Placed = int | list[tuple[int, bytes]]
 """Where a run went: its first offset (-1: the queue is gone), or, with deduplication, of each
@@ -41,8 +42,10 @@ class Machine:
         self._retention = retention
         self._observer = observer
         self._definitions = Definitions(state, retention, observer)
+        self._subscribers = Subscribers(state, retention, observer)
         self._control: dict[int, Callable[..., object]] = {
             **self._definitions.commands,
+            **self._subscribers.commands,
             Command.LEADER_START: self._leader_start,
             Command.PURGE: self._purge,
             Command.TRIM: self._trim,
@@ -106,6 +109,9 @@ class Machine:
                 results.append(self._lease(index, body))
             elif kind == Command.CHANGE:
                 results.append(self._change(body))
+            elif kind == Command.RETAIN:
+                self._subscribers.retain(index, body, entry, entries.directory(entry))
+                results.append(None)
             else:
                 results.append(self._control[kind](commands.decode_control(kind, body)))
         return tuple(results)
@@ -141,6 +147,8 @@ class Machine:
         if references:
             self._retention.retain(self.state.group, index, references)
         for queue in touched:
+            if queue.owed is not None:
+                queue.owed.extend(queue.index.tail, len(queue.groups))
             self._observer.appended(queue)
         return placed
 
@@ -323,6 +331,7 @@ class Machine:
             self._observer.marked(queue, name)
 
     def _leader_start(self, command: commands.LeaderStart) -> None:
+        self._subscribers.leader_started()
         if command.clean:
             return
         for queue in self.state.queues.values():

@@ -8,6 +8,7 @@ from typing import Protocol
 from ..model import Route, TopicInfo, TopicKind
 from .progress import Progress, acked_by_all
 from .state import QueueState, RouterState, TopicState
+from .tree_state import TreeEvent
 
 ACKED = -1
 ACKED_LATE = -2
@@ -68,6 +69,9 @@ class Observer(Protocol):
     def record_changed(self, key: str, value: bytes | None) -> None:
         """A metadata record changed, or (None) was removed."""
 
+    def tree_changed(self, event: TreeEvent) -> None:
+        """Something of the topic tree changed."""
+
 
 def release(
     retention: Retention,
@@ -80,6 +84,12 @@ def release(
     acked. A stream keeps them until retention comes.
     """
     if queue.topic.options.kind is TopicKind.STREAM:
+        return
+    if queue.owed is not None:
+        for start, end in ranges:
+            for low, high in queue.owed.settle(start, end):
+                for index, _slot, count in queue.index.stretches(low, high):
+                    retention.release(group, index, count)
         return
     others = [each for each in queue.groups.values() if each is not progress]
     for start, end in ranges:

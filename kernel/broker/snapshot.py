@@ -13,11 +13,15 @@ from hashlib import blake2b
 
 import msgspec
 
-from ..ids import LogIndex, Offset, QueueId, RaftGroup, TopicId
+from ..ids import LogIndex, Offset, QueueId, RaftGroup, TopicId, is_index
 from ..model import DeadLetter, GroupOptions, QueueRef, Reason, Route, RouterOptions, TopicOptions
+from .owed import Owed
 from .progress import LEASE_BITS, LEASE_MASK, Progress, ProgressPage
+from .retained import RetainedMessage
 from .runs import RunPage
 from .state import ClientResults, GroupState, OutboxItem, QueueState, RouterState, TopicState
+from .tree_commands import WillRecord
+from .tree_state import SubscriberState, WillItem
 
 FORMAT = 1
 
@@ -32,6 +36,8 @@ class Header(msgspec.Struct, frozen=True, array_like=True, tag="header"):
     time_ms: int
     next_topic: int
     next_outbox: int
+    next_index: int
+    next_subscriber: int
 
 
 class TopicRecord(msgspec.Struct, frozen=True, array_like=True, tag="topic"):
@@ -111,8 +117,53 @@ class ClientRecord(msgspec.Struct, frozen=True, array_like=True, tag="client"):
     results: dict[int, list[list[int | list[tuple[int, bytes]]] | None]]
 
 
+class SubscriberRecord(msgspec.Struct, frozen=True, array_like=True, tag="subscriber"):
+    """One subscriber of the topic tree."""
+
+    number: int
+    tenant: str
+    name: str
+    epoch: int
+    connected: bool
+    expiry_ms: int | None
+    will: WillRecord | None
+    will_at_ms: int | None
+    ends_at_ms: int | None
+    subscriptions: list[tuple[str, str, bytes]]
+    notes: list[tuple[bytes, bytes]]
+    ended: bool
+
+
+class WillItemRecord(msgspec.Struct, frozen=True, array_like=True, tag="will"):
+    """One will on its way."""
+
+    number: int
+    tenant: str
+    will: WillRecord
+
+
+class RetainedRecord(msgspec.Struct, frozen=True, array_like=True, tag="retained"):
+    """One retained message."""
+
+    tenant: str
+    name: str
+    index: int
+    slot: int
+    time_ms: int
+    ttl_ms: int
+
+
 Record = (
-    Header | TopicRecord | QueueRecord | RouterRecord | OutboxRecord | MetadataRecord | ClientRecord
+    Header
+    | TopicRecord
+    | QueueRecord
+    | RouterRecord
+    | OutboxRecord
+    | MetadataRecord
+    | ClientRecord
+    | SubscriberRecord
+    | WillItemRecord
+    | RetainedRecord
 )
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(Record)
@@ -130,6 +181,8 @@ def dump(state: GroupState) -> Iterator[bytes]:
             state.time_ms,
             state.next_topic,
             state.next_outbox,
+            state.next_index,
+            state.next_subscriber,
         )
     )
     for ident in sorted(state.topics):
@@ -182,6 +235,32 @@ def dump(state: GroupState) -> Iterator[bytes]:
             if isinstance(result, tuple)
         }
         yield encode(ClientRecord(session, epoch, known.floor, results))
+    yield from map(encode, _tree_records(state))
+
+
+def _tree_records(state: GroupState) -> Iterator[Record]:
+    for ended, subscribers in ((False, state.subscribers), (True, state.ended_subscribers)):
+        for number in sorted(subscribers):
+            each = subscribers[number]
+            yield SubscriberRecord(
+                number,
+                each.tenant,
+                each.name,
+                each.epoch,
+                each.connected,
+                each.expiry_ms,
+                each.will,
+                each.will_at_ms,
+                each.ends_at_ms,
+                [(*key, each.subscriptions[key]) for key in sorted(each.subscriptions)],
+                sorted(each.notes.items()),
+                ended,
+            )
+    for number in sorted(state.wills):
+        item = state.wills[number]
+        yield WillItemRecord(number, item.tenant, item.will)
+    for tenant, name, kept in state.retained.all():
+        yield RetainedRecord(tenant, name, kept.index, kept.slot, kept.time_ms, kept.ttl_ms)
 
 
 def _queue_record(queue: QueueState) -> QueueRecord:
@@ -231,6 +310,8 @@ def load(records: Iterable[bytes]) -> GroupState:
     state.time_ms = header.time_ms
     state.next_topic = header.next_topic
     state.next_outbox = header.next_outbox
+    state.next_index = header.next_index
+    state.next_subscriber = header.next_subscriber
     for data in stream:
         _restore(state, _decoder.decode(data))
     return state
@@ -248,6 +329,8 @@ def _restore(state: GroupState, record: Record) -> None:
             record.refs,
             record.groups,
         )
+        if is_index(ident):
+            state.indexes[record.tenant, record.name] = ident
         if record.home:
             state.topic_names[record.tenant, record.name] = ident
     elif isinstance(record, QueueRecord):
@@ -255,6 +338,9 @@ def _restore(state: GroupState, record: Record) -> None:
         queue.index.restore([RunPage.load(page) for page in record.pages], record.tail)
         queue.groups = {name: _progress(each) for name, each in record.groups.items()}
         queue.trimmed = Offset(record.trimmed)
+        if queue.owed is not None:
+            unacked = (each.unacked(0, record.tail) for each in queue.groups.values())
+            queue.owed = Owed.of(record.tail, map(list, unacked))
         if record.recent:
             queue.recent = OrderedDict(
                 (ident, (offset, uid, time_ms)) for ident, offset, uid, time_ms in record.recent
@@ -284,6 +370,34 @@ def _restore(state: GroupState, record: Record) -> None:
         client.floor = record.floor
         for sequence, result in record.results.items():
             client.results[sequence] = tuple(result)
+    elif isinstance(record, SubscriberRecord):
+        _restore_subscriber(state, record)
+    elif isinstance(record, WillItemRecord):
+        state.wills[record.number] = WillItem(record.number, record.tenant, record.will)
+    elif isinstance(record, RetainedRecord):
+        kept = RetainedMessage(record.index, record.slot, record.time_ms, record.ttl_ms)
+        state.retained.put(record.tenant, record.name, kept)
+
+
+def _restore_subscriber(state: GroupState, record: SubscriberRecord) -> None:
+    subscriber = SubscriberState(
+        record.number,
+        record.tenant,
+        record.name,
+        record.epoch,
+        record.connected,
+        record.expiry_ms,
+        record.will,
+        record.will_at_ms,
+        record.ends_at_ms,
+        {(share, pattern): options for share, pattern, options in record.subscriptions},
+        dict(record.notes),
+    )
+    if record.ended:
+        state.ended_subscribers[record.number] = subscriber
+    else:
+        state.subscribers[record.number] = subscriber
+        state.subscriber_names[record.tenant, record.name] = record.number
 
 
 def _progress(record: ProgressRecord) -> Progress:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from dataclasses import dataclass, field
 
-from ..ids import LogIndex, Offset, QueueId, RaftGroup, TopicId
+from ..ids import LogIndex, Offset, QueueId, RaftGroup, TopicId, is_index
 from ..model import (
     DeadLetter,
     GroupOptions,
@@ -22,20 +22,25 @@ from ..model import (
     TopicKind,
     TopicOptions,
 )
+from .owed import Owed
 from .progress import Progress, unacked_by_any
+from .retained import Retained
 from .runs import RunIndex
+from .tree_state import SubscriberState, WillItem
 
 
 class QueueState:
     """One queue: the index of its messages and how far each group has come."""
 
-    __slots__ = ("groups", "id", "index", "recent", "topic", "trimmed")
+    __slots__ = ("groups", "id", "index", "owed", "recent", "topic", "trimmed")
 
     def __init__(self, ident: QueueId, topic: TopicState) -> None:
         self.id = ident
         self.topic = topic
         self.index = RunIndex()
         self.groups: dict[str, Progress] = {name: Progress() for name in topic.groups}
+        self.owed = Owed() if is_index(topic.id) else None
+        """Set for the reference list of a tree pattern, which may have very many groups."""
         self.trimmed = Offset(0)
         """Retention has let go of everything below it."""
         self.recent: OrderedDict[bytes, tuple[int, bytes, int]] | None = None
@@ -47,6 +52,8 @@ class QueueState:
         """
         if self.topic.options.kind is TopicKind.STREAM:
             return [(self.trimmed, self.index.tail)] if self.trimmed < self.index.tail else []
+        if self.owed is not None:
+            return self.owed.ranges()
         progresses = list(self.groups.values())
         floor = min((each.floor for each in progresses), default=self.index.tail)
         return unacked_by_any(progresses, floor, self.index.tail)
@@ -55,12 +62,16 @@ class QueueState:
         """Whether one message must be kept."""
         if self.topic.options.kind is TopicKind.STREAM:
             return offset >= self.trimmed
+        if self.owed is not None:
+            return self.owed.is_owed(offset)
         return not all(each.is_acked(offset) for each in self.groups.values())
 
     def forget(self) -> None:
         """Drop the front of the index that nobody needs any more."""
         if self.topic.options.kind is TopicKind.STREAM:
             self.index.drop_below(self.trimmed)
+        elif self.owed is not None:
+            self.index.drop_below(self.owed.floor)
         elif self.groups:
             self.index.drop_below(min(each.floor for each in self.groups.values()))
 
@@ -148,17 +159,25 @@ class GroupState:
     __slots__ = (
         "applied",
         "clients",
+        "ended_subscribers",
         "group",
+        "indexes",
+        "next_index",
         "next_outbox",
+        "next_subscriber",
         "next_topic",
         "outbox",
         "queues",
         "records",
+        "retained",
         "routers",
+        "subscriber_names",
+        "subscribers",
         "term",
         "time_ms",
         "topic_names",
         "topics",
+        "wills",
     )
 
     def __init__(self, group: RaftGroup) -> None:
@@ -177,3 +196,14 @@ class GroupState:
         """Metadata (in group 0): (version, value) by key; the kernel does not look inside."""
         self.outbox: dict[int, OutboxItem] = {}
         self.clients: dict[tuple[int, int], ClientResults] = {}
+        self.indexes: dict[tuple[str, str], TopicId] = {}
+        """Reference lists of tree patterns in this group, by (tenant, pattern)."""
+        self.next_index = 1
+        self.retained = Retained()
+        self.subscribers: dict[int, SubscriberState] = {}
+        self.subscriber_names: dict[tuple[str, str], int] = {}
+        self.next_subscriber = 1
+        self.ended_subscribers: dict[int, SubscriberState] = {}
+        """Those that are over, but have not left all their reference lists."""
+        self.wills: dict[int, WillItem] = {}
+        """Wills on their way into the tree."""

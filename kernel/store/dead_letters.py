@@ -18,13 +18,14 @@ from .. import message as messages
 from ..broker import commands
 from ..broker.runs import features_of
 from ..broker.state import OutboxItem
+from ..destinations import Found
 from ..errors import KernelError
 from ..ids import VOLATILE_GROUP, RaftGroup
 from ..log import entry as entries
 from ..message import Ext, Flag, Message
 from ..model import Reason, TopicInfo
 from ..origins import Origins
-from ..topology import Found, Topology
+from ..topology import Topology
 from .node import Store
 from .replica import Replica
 

@@ -101,6 +101,7 @@ class Housekeeper:
         self._check_space()
         for replica in self._store.replicas():
             replica.retain_streams()
+            replica.forget_idle()
         self.poke()
 
     def _check_space(self) -> None:

@@ -18,6 +18,7 @@ from typing import Protocol
 
 from ..broker import commands
 from ..broker.state import GroupState, QueueState, RouterState
+from ..broker.tree_state import TreeEvent
 from ..ids import VOLATILE_GROUP, LogIndex, RaftGroup, Term
 from ..limits import SETTLE_DELAY_MS
 from ..log.journal import Journal
@@ -51,6 +52,9 @@ class Listener(Protocol):
 
     def record_changed(self, key: str, value: bytes | None) -> None:
         """A metadata record changed."""
+
+    def tree_changed(self, replica: Replica, event: TreeEvent) -> None:
+        """Something of the topic tree changed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -337,6 +341,11 @@ class Store:
         """A metadata record changed."""
         if self._listener is not None:
             self._listener.record_changed(key, value)
+
+    def tree_changed(self, replica: Replica, event: TreeEvent) -> None:
+        """Something of the topic tree changed."""
+        if self._listener is not None:
+            self._listener.tree_changed(replica, event)
 
     def statistics(self) -> StoreStatistics:
         """Figures of this store."""

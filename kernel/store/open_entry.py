@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from ..broker import commands
+from ..broker.tree_commands import encode_retain
 from ..client import LeaseVerb, Settlement
 from ..ids import QueueId
 from ..limits import BATCH_COMMANDS_MAX, ENTRY_BATCHES_MAX, ENTRY_BYTES_MAX, ENTRY_SLOTS_MAX
@@ -54,9 +55,10 @@ class OpenEntry:
         parts: list[bytes],
         size: int,
         done: Completion,
+        retained: Sequence[tuple[str, int]] = (),
     ) -> None:
         """A client's messages: (session, epoch, sequence), runs over slots 0.., slot lengths,
-        parts that make up the slots, their bytes in all.
+        parts that make up the slots, their bytes in all, (tenant, slot) of those retained.
         """
         if self._batches and (
             self._bytes + size > ENTRY_BYTES_MAX
@@ -73,7 +75,10 @@ class OpenEntry:
             self._lengths = lengths
             self._parts = parts
         body = commands.encode_enqueue(runs)
-        batch = entries.Batch(*identity, ((commands.Command.ENQUEUE, commands.VERSION, body),))
+        own = [(int(commands.Command.ENQUEUE), commands.VERSION, body)]
+        if retained:
+            own += _retain_commands(retained, base)
+        batch = entries.Batch(*identity, own)
         self._batches.append(entries.encode_batch(batch))
         self._waiting.append(done)
         self._bytes += size
@@ -191,6 +196,19 @@ class OpenEntry:
             Filled(entries.build(time_ms, batches, lengths, parts), waiting)
             for batches, lengths, parts, waiting in closed
         ]
+
+
+def _retain_commands(
+    retained: Sequence[tuple[str, int]], base: int
+) -> list[tuple[int, int, bytes]]:
+    """RETAIN commands of a batch whose slots begin at `base`."""
+    slots: dict[str, list[int]] = {}
+    for tenant, slot in retained:
+        slots.setdefault(tenant, []).append(base + slot)
+    return [
+        (int(commands.Command.RETAIN), commands.VERSION, encode_retain(tenant, each))
+        for tenant, each in slots.items()
+    ]
 
 
 def ranges_of(offsets: list[int]) -> list[tuple[int, int]]:

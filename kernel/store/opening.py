@@ -18,6 +18,7 @@ from ..broker.machine import Machine
 from ..broker.observer import Observer
 from ..broker.snapshot import load
 from ..broker.state import GroupState, QueueState, RouterState, TopicState
+from ..broker.tree_state import TreeEvent
 from ..client import PutRecord
 from ..ids import METADATA_GROUP, LogIndex, RaftGroup
 from ..limits import DATA_GROUPS_DEFAULT, DATA_GROUPS_MAX
@@ -73,6 +74,9 @@ class Silent(Observer):
         """Nothing."""
 
     def record_changed(self, key: str, value: bytes | None) -> None:
+        """Nothing."""
+
+    def tree_changed(self, event: TreeEvent) -> None:
         """Nothing."""
 
 

@@ -14,6 +14,7 @@ from ..broker.dispatcher import Dispatcher
 from ..broker.machine import Machine
 from ..broker.observer import Observer, Retention
 from ..broker.state import GroupState, QueueState, RouterState, TopicState
+from ..broker.tree_state import TreeEvent
 from ..client import LeaseVerb, Settlement
 from ..errors import Code, KernelError
 from ..ids import Offset, QueueId, RaftGroup
@@ -56,6 +57,9 @@ class Host(Protocol):
     def record_changed(self, key: str, value: bytes | None) -> None:
         """A metadata record changed."""
 
+    def tree_changed(self, replica: Replica, event: TreeEvent) -> None:
+        """Something of the topic tree changed."""
+
 
 class Replica(Observer):
     """One group at its leader."""
@@ -75,6 +79,8 @@ class Replica(Observer):
         self._appended: dict[QueueId, None] = {}
         self._released: list[tuple[Dispatcher, list[int]]] = []
         self._pump: dict[Dispatcher, None] = {}
+        self._idle_indexes: dict[QueueId, None] = {}
+        """Reference lists of the topic tree that have lost a consumer."""
         self._streams: dict[QueueId, None] = {}
         """Queues of stream topics, for retention."""
         self._changed: list[tuple[Dispatcher, Sequence[tuple[int, int]]]] = []
@@ -163,6 +169,21 @@ class Replica(Observer):
             if end > queue.trimmed:
                 self.propose(commands.Trim(ident, Offset(end)), (0, 0, 0), None)
 
+    def forget_idle(self) -> None:
+        """Forget the dispatchers of reference lists that nobody consumes, once what they settled
+        is applied: ten thousand subscribers that are away must cost nothing. Asked each second.
+        """
+        if not self._idle_indexes or not self.open.empty or self._waiting:
+            return
+        idle, self._idle_indexes = self._idle_indexes, {}
+        for ident in idle:
+            for dispatcher in list(self._by_queue.get(ident, ())):
+                if not dispatcher.consumers and not dispatcher.held_count:
+                    self._by_queue[ident].remove(dispatcher)
+                    del self._dispatchers[ident, dispatcher.group]
+                elif dispatcher.held_count:
+                    self._idle_indexes[ident] = None
+
     # --- dispatcher.Port --------------------------------------------------------------------
 
     def entry(self, index: int) -> bytes | None:
@@ -244,7 +265,10 @@ class Replica(Observer):
 
     def unused(self, queue: QueueState) -> None:
         """The last consumer of a queue has gone."""
-        self._host.unused(queue)
+        if queue.owed is not None:
+            self._idle_indexes[queue.id] = None
+        else:
+            self._host.unused(queue)
 
     # --- machine.Observer -------------------------------------------------------------------
 
@@ -327,9 +351,17 @@ class Replica(Observer):
         """A metadata record changed."""
         self._host.record_changed(key, value)
 
+    def tree_changed(self, event: TreeEvent) -> None:
+        """Something of the topic tree changed."""
+        self._host.tree_changed(self, event)
+
 
 def _needs_watching(queue: QueueState) -> bool:
-    """Whether messages must be looked after although nobody consumes them."""
+    """Whether messages must be looked after although nobody consumes them. The reference lists
+    of the topic tree are not: what expires there is dropped when somebody comes for it.
+    """
+    if queue.owed is not None:
+        return False
     options = queue.topic.options
     limited = options.messages_max is not None or options.message_ttl_ms is not None
     return limited or queue.index.delays or queue.index.ttls

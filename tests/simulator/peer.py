@@ -49,12 +49,16 @@ class Draft:
     tag: bytes = b""
     deduplication_id: bytes = b""
     native: bytes = b""
+    name: str = ""
+    """In the topic tree."""
 
     def parts(self, uid: tuple[int, int], published_ms: int) -> list[bytes]:
         """Header, ext, native block and body, as `PublishBatch.add` takes them."""
         fields: dict[int, bytes] = {}
         if self.key:
             fields[Ext.ORDERING_KEY] = self.key
+        if self.name:
+            fields[Ext.TREE_NAME] = self.name.encode()
         if self.tag:
             fields[Ext.TAG] = self.tag
         if self.deduplication_id:
@@ -223,18 +227,21 @@ class Taker:
 
     def _by_consumer(self, wanted: Iterable[int | Delivery]) -> list[tuple[Consumer, list[int]]]:
         """Offsets with the consumer that holds each; bare ones with the consumer itself."""
-        assert self.consumer is not None
         grouped: dict[int, tuple[Consumer, list[int]]] = {}
         for each in wanted:
             if isinstance(each, Delivery):
                 consumer, offset = each.consumer, each.offset
                 self.held.pop((each.queue, offset), None)
             else:
+                assert self.consumer is not None
                 consumer, offset = self.consumer, each
                 for place in [place for place in self.held if place[1] == offset]:
                     del self.held[place]
             grouped.setdefault(id(consumer), (consumer, []))[1].append(offset)
-        return list(grouped.values()) or [(self.consumer, [])]
+        if not grouped:
+            assert self.consumer is not None
+            return [(self.consumer, [])]
+        return list(grouped.values())
 
 
 class Peer:

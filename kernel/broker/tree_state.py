@@ -1,0 +1,76 @@
+"""Subscribers of the topic tree, as the state of their Raft group keeps them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from .tree_commands import WillRecord
+
+
+@dataclass(slots=True)
+class SubscriberState:
+    """A named client with what outlives its connections. Times are log times."""
+
+    number: int
+    tenant: str
+    name: str
+    epoch: int = 0
+    connected: bool = False
+    expiry_ms: int | None = 0
+    """How long it outlives its connection; None: for ever."""
+    will: WillRecord | None = None
+    will_at_ms: int | None = None
+    """When its will is published; set while it has no connection."""
+    ends_at_ms: int | None = None
+    """When it ends; set while it has no connection."""
+    subscriptions: dict[tuple[str, str], bytes] = field(default_factory=dict)
+    """The adapter's options by (share, pattern)."""
+    notes: dict[bytes, bytes] = field(default_factory=dict)
+
+    def note(self, changes: tuple[tuple[bytes, bytes | None], ...]) -> None:
+        """Set or (None) remove notes."""
+        for key, value in changes:
+            if value is None:
+                self.notes.pop(key, None)
+            else:
+                self.notes[key] = value
+
+    def due_ms(self) -> int | None:
+        """When something is to happen to it; None: nothing."""
+        dues = [each for each in (self.will_at_ms, self.ends_at_ms) if each is not None]
+        return min(dues, default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class WillItem:
+    """A will that is due, kept until it has reached its destinations."""
+
+    number: int
+    tenant: str
+    will: WillRecord
+
+
+@dataclass(frozen=True, slots=True)
+class IndexChanged:
+    """The reference list of a pattern has been made in this group, or is gone."""
+
+    tenant: str
+    pattern: str
+    topic: int
+    removed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriberChanged:
+    """A subscriber was opened, closed or has ended: look at its state."""
+
+    subscriber: SubscriberState
+    ended: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class WillsGrew:
+    """There is a will to send."""
+
+
+TreeEvent = IndexChanged | SubscriberChanged | WillsGrew

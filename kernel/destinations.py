@@ -1,0 +1,75 @@
+"""Where messages of one (router, key) or tree name go, as a batch takes it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from . import message as messages
+from .ids import RaftGroup
+from .message import Ext
+from .model import QueueRef, TopicInfo
+
+
+class Found:
+    """`client.Destinations`: topics, the tree's routes, and a short cut for a single queue."""
+
+    __slots__ = (
+        "count",
+        "limited",
+        "name",
+        "refs",
+        "retain_in",
+        "single",
+        "tenant",
+        "topics",
+        "turn",
+        "watches",
+    )
+
+    def __init__(
+        self,
+        topics: tuple[TopicInfo, ...],
+        *,
+        refs: tuple[QueueRef, ...] = (),
+        watches: tuple[object, ...] = (),
+        retain_in: RaftGroup | None = None,
+        tenant: str = "",
+        name: bytes | None = None,
+    ) -> None:
+        self.topics = topics
+        self.refs = refs
+        """Reference lists of tree patterns, all in one Raft group."""
+        self.watches = watches
+        """Live routes."""
+        self.retain_in = retain_in
+        """Raft group that keeps the message as its name's retained one; None: not retained."""
+        self.tenant = tenant
+        self.name = name
+        """Tree name that a message must be given, since its writer knows nothing of the tree."""
+        self.count = len(topics) + len(refs) + len(watches) + (retain_in is not None)
+        self.turn = 0
+        """Next queue for messages without ordering key, of topics with several."""
+        self.limited = any(each.options.messages_max is not None for each in topics)
+        self.single: QueueRef | None = None
+        if self.count != 1 or self.limited or name is not None:
+            return
+        if refs:
+            self.single = refs[0]
+        elif topics and len(topics[0].queues) == 1:
+            self.single = topics[0].queues[0]
+
+
+def named(parts: Sequence[bytes], name: bytes) -> tuple[Sequence[bytes], int]:
+    """A message's parts with the tree name put into its ext block, unless it has one; the length
+    of all.
+    """
+    slot = b"".join(parts)
+    body_bytes, native_bytes, ext_bytes = messages.LENGTHS.unpack_from(slot, messages.LENGTHS_AT)
+    at = messages.HEADER_BYTES
+    fields = messages.decode_ext(slot[at : at + ext_bytes])
+    if Ext.TREE_NAME in fields:
+        return parts, len(slot)
+    ext = messages.encode_ext({**fields, Ext.TREE_NAME: name})
+    header = bytearray(slot[:at])
+    messages.LENGTHS.pack_into(header, messages.LENGTHS_AT, body_bytes, native_bytes, len(ext))
+    return (bytes(header) + ext, slot[at + ext_bytes :]), len(slot) + len(ext) - ext_bytes

@@ -1,0 +1,185 @@
+"""Destinations of what is published to the topic tree: every route of every tenant, for look-ups.
+
+Whatever is published under one name goes to one Raft group's reference lists, so that its order
+holds; the same hash says where the name's retained message is kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from .destinations import Found
+from .ids import QueueId, RaftGroup
+from .limits import NAME_BYTES_MAX, TREE_CACHE_NAMES
+from .model import QueueRef, TopicInfo
+from .placement import home_group
+from .tree_table import TreeTable, check_name, is_pattern
+
+
+class TreeRoutes:
+    """Who wants a tree name, of every tenant."""
+
+    def __init__(self, groups: Sequence[RaftGroup], changed: Callable[[], None]) -> None:
+        """`changed` is called when destinations handed out by `at_door` are stale."""
+        self._groups = list(groups)
+        self._changed = changed
+        self._tables: dict[str, TreeTable] = {}
+        self._topics: dict[str, dict[str, TopicInfo]] = {}
+        """Topics that are part of the tree, by tenant and name."""
+        self._doors: dict[str, dict[str, Callable[[str], Sequence[TopicInfo]]]] = {}
+        """Routers that are doors to the tree, by tenant and name: key to the topics they reach."""
+        self._known: dict[tuple[str, str, bool], Found] = {}
+        self._doors_asked = False
+
+    def groups_of(self, tenant: str, pattern: str) -> list[RaftGroup]:
+        """Raft groups that hold what is published under a pattern."""
+        if is_pattern(pattern):
+            return list(self._groups)
+        return [self.group_of(tenant, pattern)]
+
+    def group_of(self, tenant: str, name: str) -> RaftGroup:
+        """Raft group that holds what is published to a name, and its retained message."""
+        return home_group(self._groups, tenant, name)
+
+    # --- Changes ----------------------------------------------------------------------------
+
+    def forget(self) -> None:
+        """A definition has changed: nothing remembered holds any more."""
+        self._known.clear()
+
+    def _routes_changed(self) -> None:
+        self._known.clear()
+        if self._doors_asked:
+            self._doors_asked = False
+            self._changed()
+
+    def add_index(self, tenant: str, pattern: str, group: RaftGroup, queue: QueueId) -> None:
+        """A reference list has been made."""
+        routes = self._tables.setdefault(tenant, TreeTable()).make(pattern)
+        routes.indexes[group] = QueueRef(queue, group)
+        self._routes_changed()
+
+    def remove_index(self, tenant: str, pattern: str, group: RaftGroup) -> None:
+        """A reference list is gone."""
+        table = self._tables.get(tenant)
+        routes = table.find(pattern) if table is not None else None
+        if table is not None and routes is not None:
+            routes.indexes.pop(group, None)
+            table.prune(pattern)
+            self._routes_changed()
+
+    def indexes_of(self, tenant: str, pattern: str) -> Sequence[QueueRef]:
+        """The reference lists of a pattern."""
+        table = self._tables.get(tenant)
+        routes = table.find(pattern) if table is not None else None
+        return list(routes.indexes.values()) if routes is not None else []
+
+    def add_watch(self, tenant: str, pattern: str, watch: object) -> None:
+        """A live route has come."""
+        self._tables.setdefault(tenant, TreeTable()).make(pattern).watches[watch] = None
+        self._routes_changed()
+
+    def remove_watch(self, tenant: str, pattern: str, watch: object) -> None:
+        """A live route has gone."""
+        table = self._tables.get(tenant)
+        routes = table.find(pattern) if table is not None else None
+        if table is not None and routes is not None:
+            routes.watches.pop(watch, None)
+            table.prune(pattern)
+            self._routes_changed()
+
+    def put_topic(self, topic: TopicInfo) -> None:
+        """A topic is new or has changed."""
+        if topic.options.tree:
+            self._topics.setdefault(topic.tenant, {})[topic.name] = topic
+        else:
+            self.remove_topic(topic)
+
+    def remove_topic(self, topic: TopicInfo) -> None:
+        """A topic is gone."""
+        self._topics.get(topic.tenant, {}).pop(topic.name, None)
+
+    def put_door(self, tenant: str, name: str, reach: Callable[[str], Sequence[TopicInfo]]) -> None:
+        """A router is a door to the tree; `reach` tells the topics that a key takes there."""
+        self._doors.setdefault(tenant, {})[name] = reach
+
+    def remove_door(self, tenant: str, name: str) -> None:
+        """A router is none any more."""
+        self._doors.get(tenant, {}).pop(name, None)
+
+    # --- Look-ups ---------------------------------------------------------------------------
+
+    def to(self, tenant: str, name: str, *, retain: bool) -> Found:
+        """Destinations of a publish to a name, whose messages carry it. Raises KernelError
+        INVALID_ARGUMENT.
+        """
+        key = (tenant, name, retain)
+        found = self._known.get(key)
+        if found is None:
+            check_name(name)
+            if len(self._known) >= TREE_CACHE_NAMES:
+                self._known.clear()
+            topics = {each.id: each for each in self._tree_topics(tenant, name)}
+            for each in self._through_doors(tenant, name):
+                topics[each.id] = each
+            everything = tuple(topics.values())
+            found = self._known[key] = self._found(tenant, name, everything, retain=retain)
+        return found
+
+    def _through_doors(self, tenant: str, name: str) -> list[TopicInfo]:
+        """Topics that a name reaches by the routes of the tree's doors, whose keys are shorter."""
+        if len(name.encode()) > NAME_BYTES_MAX:
+            return []
+        doors = self._doors.get(tenant, {}).values()
+        return [topic for reach in doors for topic in reach(name)]
+
+    def at_door(
+        self, tenant: str, name: str, topics: Sequence[TopicInfo], *, but: str | None = None
+    ) -> Found:
+        """Destinations of a message that enters the tree from elsewhere with this name: what it
+        reaches anyway, and the tree's routes. `but`: a topic that it is written to already.
+        """
+        if is_pattern(name) or not name:
+            return Found(tuple(topics))
+        self._doors_asked = True
+        reached = {each.id: each for each in topics}
+        for topic in self._tree_topics(tenant, name):
+            if topic.name != but:
+                reached.setdefault(topic.id, topic)
+        if but is not None:
+            for topic in self._through_doors(tenant, name):
+                reached.setdefault(topic.id, topic)
+        found = self._found(tenant, name, tuple(reached.values()), retain=False)
+        if found.refs or found.watches:
+            found = Found(
+                found.topics,
+                refs=found.refs,
+                watches=found.watches,
+                tenant=tenant,
+                name=name.encode(),
+            )
+        return found
+
+    def _found(
+        self, tenant: str, name: str, topics: tuple[TopicInfo, ...], *, retain: bool
+    ) -> Found:
+        group = self.group_of(tenant, name)
+        table = self._tables.get(tenant)
+        matched = table.match(name) if table is not None else []
+        return Found(
+            topics,
+            refs=tuple(each.indexes[group] for each in matched if group in each.indexes),
+            watches=tuple(watch for each in matched for watch in each.watches),
+            retain_in=group if retain else None,
+            tenant=tenant,
+        )
+
+    def _tree_topics(self, tenant: str, name: str) -> list[TopicInfo]:
+        """Topics of the tree that are called like the name or a part of it up to a `/`."""
+        topics = self._topics.get(tenant)
+        if not topics:
+            return []
+        levels = name.split("/")
+        prefixes = ("/".join(levels[:count]) for count in range(len(levels), 0, -1))
+        found = next((topics[each] for each in prefixes if each in topics), None)
+        return [found] if found is not None else []

@@ -1,0 +1,462 @@
+"""The topic tree: who gets what is published under a name, now or later, whatever happens."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from kernel import message as messages
+from kernel.client import PutRoute, PutRouter, Settlement
+from kernel.errors import Code, KernelError
+from kernel.message import Ext
+from kernel.model import DEFAULT_TENANT, Match, Route, RouterOptions, TopicOptions
+from kernel.tree import SubscriberSpec, Subscription
+from tests.kernel.tree_client import Guest, Listener, retained, tell, will_of
+from tests.simulator.peer import Draft
+from tests.simulator.world import World, simulated
+
+
+@simulated()
+async def test_a_live_route_hears_what_is_published_under_its_pattern(world: World) -> None:
+    listener = Listener(world, "a/+/c")
+
+    await tell(world, "a/b/c", b"1", b"2")
+    await tell(world, "a/b", b"no")
+    await tell(world, "a/b/c/d", b"no")
+    listener.watch.cancel()
+    await tell(world, "a/b/c", b"too late")
+
+    assert listener.got == [("a/b/c", b"1"), ("a/b/c", b"2")]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "name", "matches"),
+    [
+        ("#", "a/b", True),
+        ("#", "$SYS/a", False),
+        ("+/a", "$SYS/a", False),
+        ("$SYS/#", "$SYS/a", True),
+        ("a/#", "a", True),
+        ("a/#", "a/b/c", True),
+        ("a/+", "a", False),
+        ("a/+", "a/", True),
+        ("+/+", "/a", True),
+        ("/+", "/a", True),
+        ("+", "/a", False),
+        ("a/b", "a/b/", False),
+        ("a/+/#", "a/b", True),
+        ("a/+/#", "a", False),
+    ],
+)
+def test_patterns_match_as_levels_say(pattern: str, name: str, matches: bool) -> None:
+    @simulated()
+    async def scenario(world: World) -> None:
+        live = Listener(world, pattern)
+        await tell(world, name, b"x", retain=True)
+        assert bool(live.got) == matches
+        assert bool(await retained(world, pattern)) == matches
+
+    scenario()
+
+
+@simulated()
+async def test_a_name_with_wildcards_and_a_bad_pattern_are_refused(world: World) -> None:
+    for name in ("", "a/#", "+", "a\0b", "a" * 65_536):
+        with pytest.raises(KernelError) as refused:
+            world.client.tree.to(DEFAULT_TENANT, name)
+        assert refused.value.code is Code.INVALID_ARGUMENT
+    for pattern in ("", "a/#/b", "a+", "a/b#", "a\0"):
+        with pytest.raises(KernelError) as refused:
+            Listener(world, pattern)
+        assert refused.value.code is Code.INVALID_ARGUMENT
+
+
+@simulated()
+async def test_a_subscriber_gets_what_came_while_it_was_away(world: World) -> None:
+    guest = await Guest.open(world, "g")
+    assert await guest.subscribe("dev/+/alert")
+    await guest.leave()
+    await tell(world, "dev/1/alert", b"1")
+    await tell(world, "dev/2/alert", b"2")
+    await tell(world, "dev/2/other", b"no")
+
+    back = await Guest.open(world, "g", credit=10)
+
+    assert back.subscriber.resumed
+    assert sorted(each.body for each in await back.taker.wait_for(2)) == [b"1", b"2"]
+    for each in list(back.taker.got):
+        await back.taker.ack(each)
+    await back.leave()
+    again = await Guest.open(world, "g", credit=10)
+    await asyncio.sleep(1)
+    assert again.bodies == []
+
+
+@simulated()
+async def test_what_is_acked_stays_acked_and_the_rest_comes_back_after_a_crash(
+    world: World,
+) -> None:
+    guest = await Guest.open(world, "g", credit=10)
+    await guest.subscribe("t")
+    await tell(world, "t", b"1", b"2", b"3")
+    first = (await guest.taker.wait_for(3))[0]
+    await guest.taker.ack(first)
+    await world.crash()
+
+    back = await Guest.open(world, "g", credit=10)
+
+    got = await back.taker.wait_for(2)
+    assert [(each.body, each.attempt) for each in got] == [(b"2", 2), (b"3", 2)]
+
+
+@simulated()
+async def test_a_message_is_one_reference_however_many_subscribers_its_pattern_has(
+    world: World,
+) -> None:
+    for number in range(50):
+        guest = await Guest.open(world, f"g{number}")
+        await guest.subscribe("news")
+        await guest.leave()
+    before = world.opened.store.statistics().entries_applied
+    sent = await tell(world, "news", b"x" * 1_000)
+    assert sent.batch is not None
+    assert world.opened.store.statistics().entries_applied - before <= 2
+    lists = [
+        queue
+        for replica in world.opened.store.replicas()
+        for queue in replica.state.queues.values()
+        if queue.owed is not None
+    ]
+    assert [queue.index.tail for queue in lists] == [1]
+
+    for number in range(50):
+        back = await Guest.open(world, f"g{number}", credit=1)
+        await back.taker.wait_for(1)
+        await back.taker.ack()
+        await back.leave()
+
+    assert [queue.index.head for queue in lists] == [1]
+
+
+@simulated()
+async def test_unsubscribing_lets_go_of_what_was_kept(world: World) -> None:
+    guest = await Guest.open(world, "g")
+    await guest.subscribe("a/#")
+    await tell(world, "a/1", b"1")
+    guest.consumer.remove(Subscription("a/#"))
+
+    assert await guest.subscriber.unsubscribe(Subscription("a/#"))
+    assert not await guest.subscriber.unsubscribe(Subscription("a/#"))
+
+    for replica in world.opened.store.replicas():
+        assert not replica.state.indexes
+    assert not world.client.tree.to(DEFAULT_TENANT, "a/1").count
+    await guest.leave()
+    assert not (await Guest.open(world, "g")).subscriber.subscriptions
+
+
+@simulated()
+async def test_a_clean_start_forgets_subscriptions_notes_and_messages(world: World) -> None:
+    guest = await Guest.open(world, "g")
+    await guest.subscribe("t")
+    guest.subscriber.note([(b"k", b"v")])
+    await guest.leave()
+    await tell(world, "t", b"1")
+
+    clean = await Guest.open(world, "g", clean=True, credit=5)
+
+    assert not clean.subscriber.resumed
+    assert not clean.subscriber.subscriptions
+    assert not clean.subscriber.notes
+    await asyncio.sleep(1)
+    assert not world.client.tree.to(DEFAULT_TENANT, "t").count
+
+
+@simulated()
+async def test_a_second_connection_takes_over_and_the_first_is_fenced(world: World) -> None:
+    first = await Guest.open(world, "g")
+    await first.subscribe("t")
+
+    second = await Guest.open(world, "g")
+
+    assert first.lost
+    assert second.subscriber.epoch > first.subscriber.epoch
+    errors: list[KernelError | None] = []
+    first.subscriber.note([(b"k", b"v")], errors.append)
+    await asyncio.sleep(0.1)
+    assert errors[0] is not None
+    assert errors[0].code is Code.SESSION_FENCED
+    with pytest.raises(KernelError) as refused:
+        await first.subscribe("u")
+    assert refused.value.code is Code.SESSION_FENCED
+    await first.leave(will=True)
+    await tell(world, "t", b"1")
+    second.consumer.grant(1)
+    await second.taker.wait_for(1)
+
+
+@simulated()
+async def test_a_subscriber_ends_when_its_time_is_up(world: World) -> None:
+    guest = await Guest.open(world, "g", expiry_ms=5_000)
+    await guest.subscribe("t")
+    await guest.leave()
+    await asyncio.sleep(3)
+    assert world.client.tree.to(DEFAULT_TENANT, "t").count
+    await asyncio.sleep(4)
+
+    assert not world.client.tree.to(DEFAULT_TENANT, "t").count
+    assert not (await Guest.open(world, "g")).subscriber.resumed
+
+
+@simulated()
+async def test_notes_are_there_for_the_next_connection(world: World) -> None:
+    guest = await Guest.open(world, "g")
+    noted: list[KernelError | None] = []
+    guest.subscriber.note([(b"a", b"1"), (b"b", b"2")], noted.append)
+    guest.subscriber.note([(b"a", None)], noted.append)
+    await asyncio.sleep(0.1)
+    assert noted == [None, None]
+    await world.crash()
+
+    back = await Guest.open(world, "g")
+
+    assert dict(back.subscriber.notes) == {b"b": b"2"}
+
+
+@simulated()
+async def test_retained_messages_survive_a_crash_and_an_empty_one_removes(world: World) -> None:
+    await tell(world, "a/1", b"old", retain=True)
+    await tell(world, "a/1", b"new", retain=True)
+    await tell(world, "a/2", b"two", retain=True)
+    await tell(world, "b", b"b", retain=True)
+    await tell(world, "b", b"", retain=True)
+    await world.crash()
+
+    assert await retained(world, "a/+") == [("a/1", b"new"), ("a/2", b"two")]
+    assert await retained(world, "#") == [("a/1", b"new"), ("a/2", b"two")]
+    await world.restart()
+    assert await retained(world, "a/1") == [("a/1", b"new")]
+    with pytest.raises(KernelError) as refused:
+        await world.client.tree.retained(DEFAULT_TENANT, "#", 1)
+    assert refused.value.code is Code.LIMIT_EXCEEDED
+
+
+@simulated()
+async def test_a_retained_message_is_not_pinned_to_its_segment(world: World) -> None:
+    await tell(world, "keep", b"k" * 100, retain=True)
+    topic = await world.peer().topic("busy")
+    peer = world.peer()
+    taker = peer.attach(topic, credit=1_000_000)
+    for _ in range(100):
+        await peer.publish(topic, *[b"x" * 1_000] * 20)
+        await taker.ack()
+    await asyncio.sleep(30)
+
+    assert await retained(world, "keep") == [("keep", b"k" * 100)]
+    kept = sum(len(world.disk.content(f"journal/{name}")) for name in world.disk.names("journal"))
+    assert kept < 500_000, "2 MB went through"
+
+
+@simulated()
+async def test_an_expired_retained_message_is_gone(world: World) -> None:
+    found = world.client.tree.to(DEFAULT_TENANT, "t", retain=True)
+    await world.peer().publish(found, Draft(b"x", name="t", ttl_ms=2_000))
+    assert await retained(world, "t") == [("t", b"x")]
+    await asyncio.sleep(5)
+
+    assert await retained(world, "t") == []
+    replicas = world.opened.store.replicas()
+    assert not any(replica.state.retained.count(DEFAULT_TENANT) for replica in replicas)
+
+
+@simulated()
+async def test_a_will_is_published_when_the_connection_is_lost(world: World) -> None:
+    listener = Listener(world, "will/#")
+    guest = await Guest.open(world, "g", expiry_ms=0, will=will_of(world, "will/g", b"dead"))
+    assert guest.subscriber.durable
+    await guest.leave(will=True)
+    await asyncio.sleep(2)
+    assert listener.bodies == [b"dead"]
+
+    other = await Guest.open(world, "h", expiry_ms=0, will=will_of(world, "will/h", b"no"))
+    await other.leave(will=False)
+    await asyncio.sleep(2)
+    assert listener.bodies == [b"dead"]
+
+
+@simulated()
+async def test_a_delayed_will_is_cancelled_by_a_new_connection(world: World) -> None:
+    listener = Listener(world, "w")
+    will = will_of(world, "w", b"dead", delay_ms=5_000)
+    guest = await Guest.open(world, "g", will=will)
+    await guest.leave(will=True)
+    await asyncio.sleep(3)
+    back = await Guest.open(world, "g", will=will)
+    await asyncio.sleep(10)
+    assert listener.bodies == []
+    await back.leave(will=True)
+    await asyncio.sleep(8)
+    assert listener.bodies == [b"dead"]
+
+
+@simulated()
+async def test_wills_of_a_crashed_node_are_published_once_by_the_next(world: World) -> None:
+    await Guest.open(world, "g", will=will_of(world, "w", b"dead", retain=True))
+    await Guest.open(world, "h", will=will_of(world, "late", b"dead", delay_ms=4_000, retain=True))
+    keeper = await Guest.open(world, "k")
+    await keeper.subscribe("+")
+    await world.crash()
+    await asyncio.sleep(2)
+    assert await retained(world, "#") == [("w", b"dead")]
+    await world.crash()
+    await asyncio.sleep(8)
+    assert await retained(world, "#") == [("late", b"dead"), ("w", b"dead")]
+
+    back = await Guest.open(world, "k", credit=10)
+
+    await asyncio.sleep(1)
+    assert sorted(back.bodies) == [b"dead", b"dead"]
+
+
+@simulated()
+async def test_a_share_gives_each_message_to_one_member_and_ends_with_the_last(
+    world: World,
+) -> None:
+    guests = [await Guest.open(world, f"g{at}", credit=2) for at in range(3)]
+    for guest in guests:
+        await guest.subscribe("job/#", "team")
+    for number in range(6):
+        await tell(world, f"job/{number}", b"%d" % number)
+    await asyncio.sleep(1)
+
+    got = [each for guest in guests for each in guest.bodies]
+    assert sorted(got) == [b"0", b"1", b"2", b"3", b"4", b"5"]
+    for guest in guests:
+        await guest.subscriber.unsubscribe(Subscription("job/#", "team"))
+        assert bool(world.client.tree.to(DEFAULT_TENANT, "job/x").count) == (guest is not guests[2])
+
+
+@simulated()
+async def test_a_share_of_members_in_memory_goes_with_them_and_with_a_crash(world: World) -> None:
+    guest = await Guest.open(world, "g", expiry_ms=0, credit=5)
+    assert not guest.subscriber.durable
+    await guest.subscribe("t", "team")
+    await tell(world, "t", b"1")
+    await guest.taker.wait_for(1)
+    await guest.leave()
+    assert not world.client.tree.to(DEFAULT_TENANT, "t").count
+
+    other = await Guest.open(world, "h", expiry_ms=0)
+    await other.subscribe("t", "team")
+    await world.crash()
+    assert not world.client.tree.to(DEFAULT_TENANT, "t").count
+
+
+@simulated()
+async def test_a_subscriber_in_memory_cannot_subscribe_durably(world: World) -> None:
+    guest = await Guest.open(world, "g", expiry_ms=0)
+    with pytest.raises(KernelError) as refused:
+        await guest.subscribe("t")
+    assert refused.value.code is Code.INVALID_ARGUMENT
+
+
+@simulated()
+async def test_a_topic_of_the_tree_stores_what_is_published_below_its_name(world: World) -> None:
+    peer = world.peer()
+    topic = await peer.topic("dev", TopicOptions(tree=True))
+    listener = Listener(world, "#")
+    taker = peer.attach(topic, credit=10)
+
+    await tell(world, "dev/1/x", b"1")
+    await tell(world, "dev", b"2")
+    await tell(world, "device", b"no")
+    await peer.publish(topic, b"3")
+
+    assert [each.body for each in await taker.wait_for(3)] == [b"1", b"2", b"3"]
+    assert listener.got == [("dev/1/x", b"1"), ("dev", b"2"), ("device", b"no"), ("dev", b"3")]
+    slot = messages.decode(taker.got[2].slot)
+    assert slot.ext[Ext.TREE_NAME] == b"dev"
+
+
+@simulated()
+async def test_a_door_router_and_the_tree_get_each_others_messages(world: World) -> None:
+    peer = world.peer()
+    queue = await peer.topic("q")
+    door = RouterOptions(match=Match.PATTERN, tree=True)
+    await world.client.administer(PutRouter(DEFAULT_TENANT, "door", door))
+    await world.client.administer(PutRoute(DEFAULT_TENANT, "door", Route(key="a/#", topic="q")))
+    guest = await Guest.open(world, "g", credit=10)
+    await guest.subscribe("a/+")
+    taker = peer.attach(queue, credit=10)
+
+    await tell(world, "a/1", b"from the tree")
+    found = world.client.to_router(DEFAULT_TENANT, "door", "a/2")
+    await peer.publish(found, b"from the router")
+
+    assert [each.body for each in await taker.wait_for(2)] == [b"from the tree", b"from the router"]
+    assert sorted(each.body for each in await guest.taker.wait_for(2)) == [
+        b"from the router",
+        b"from the tree",
+    ]
+    before = world.client.topology_version
+    listener = Listener(world, "a/2")
+    assert world.client.topology_version > before
+    await peer.publish(world.client.to_router(DEFAULT_TENANT, "door", "a/2"), b"again")
+    assert listener.got == [("a/2", b"again")]
+
+
+@simulated()
+async def test_a_batch_of_a_subscriber_is_stored_once(world: World) -> None:
+    guest = await Guest.open(world, "g", credit=10)
+    await guest.subscribe("t")
+    found = world.client.tree.to(DEFAULT_TENANT, "t")
+    sequence = guest.subscriber.epoch << 32 | 1
+    for _ in range(2):
+        batch = world.client.batch(guest.peer.session, _Deaf())
+        parts = Draft(b"x", name="t").parts(batch.uid(), 0)
+        batch.add(found, parts, sum(map(len, parts)))
+        batch.once(guest.subscriber.number, sequence)
+        world.client.submit(batch)
+        await asyncio.sleep(0.1)
+        await world.crash()
+        guest = await Guest.open(world, "g", credit=10)
+        found = world.client.tree.to(DEFAULT_TENANT, "t")
+
+    await asyncio.sleep(1)
+    assert guest.bodies == [b"x"]
+
+
+class _Deaf:
+    def published(self, batch: object) -> None:
+        """Nobody is told."""
+
+
+@simulated()
+async def test_no_ok_while_the_disk_holds_its_syncs(world: World) -> None:
+    guest = await Guest.open(world, "g")
+    world.workers.hold("weir-journal-writer")
+    waiting = [
+        asyncio.ensure_future(guest.subscriber.subscribe(Subscription("t"), b"")),
+        asyncio.ensure_future(
+            world.client.tree.open(SubscriberSpec(DEFAULT_TENANT, "h", False, None), guest)
+        ),
+        asyncio.ensure_future(tell(world, "r", b"x", retain=True)),
+        asyncio.ensure_future(world.client.tree.open(SubscriberSpec(DEFAULT_TENANT, "m"), guest)),
+    ]
+    await asyncio.sleep(2)
+
+    assert [each.done() for each in waiting] == [False, False, False, True]
+    world.workers.release("weir-journal-writer")
+    await asyncio.gather(*waiting)
+
+
+@simulated()
+async def test_settlements_of_a_subscriber_can_be_returned_unsettled(world: World) -> None:
+    guest = await Guest.open(world, "g", credit=2)
+    await guest.subscribe("t")
+    await tell(world, "t", b"1")
+    (delivery,) = await guest.taker.wait_for(1)
+    guest.taker.settle_now(Settlement.RETURN, delivery)
+    got = await guest.taker.wait_for(2)
+    assert [each.attempt for each in got] == [1, 1]
