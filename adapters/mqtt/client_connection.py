@@ -368,6 +368,7 @@ class ClientConnection:
                 kernel_session=self._kernel,
                 stored=self._storing,
                 served=self._served,
+                fail=self._fail,
             )
         return self._requests
 

@@ -74,6 +74,7 @@ class Requests:
 
     __slots__ = (
         "_env",
+        "_fail",
         "_inbox",
         "_is_working",
         "_kernel_session",
@@ -99,6 +100,7 @@ class Requests:
         kernel_session: Callable[[], KernelSession],
         stored: Callable[[], StoredDeliveries],
         served: Callable[[], None],
+        fail: Callable[[ReasonCode, str], None],
     ) -> None:
         """`kernel_session` and `stored` make theirs when first asked; `served` is told that bytes
         are to be written, and that reading may go on.
@@ -113,6 +115,7 @@ class Requests:
         self._kernel_session = kernel_session
         self._stored = stored
         self._served = served
+        self._fail = fail
         self._waiting: deque[SubscribeReceived | UnsubscribeReceived] | None = None
         self._is_working = False
 
@@ -133,6 +136,11 @@ class Requests:
                     await self._subscribe(event)
                 else:
                     await self._unsubscribe(event)
+        except KernelError as error:
+            self._fail(reason_of(error), error.message)
+        except Exception:  # noqa: BLE001 - a bug: logged, and an answer instead of silence
+            _log.exception("internal error", where="subscriptions")
+            self._fail(ReasonCode.UNSPECIFIED_ERROR, "internal error")
         finally:
             self._is_working = False
 
@@ -396,7 +404,7 @@ class Requests:
 
     async def _change(self, key: bytes, value: bytes | None) -> None:
         """A note, on disk when this returns; a session that is not kept has none."""
-        if not self._persistent or self._subscriber.notes.get(key) == value:
+        if not self._persistent:
             return
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 

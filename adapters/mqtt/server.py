@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from adapters.mqtt.environment import MqttSignIn
     from kernel.client import Client
     from kernel.ports import Clock, Random
-    from kernel.tree import Tree
 
 WEBSOCKET_LISTENERS: Final = frozenset({"websocket", "wss"})
 """Names of the listeners whose connections begin as HTTP; the others carry MQTT at once."""
@@ -121,7 +120,6 @@ class MqttAdapter:
     def __init__(
         self,
         client: Client,
-        tree: Tree,
         sign_in: MqttSignIn,
         listeners: Iterable[ListenerAddress],
         *,
@@ -138,14 +136,14 @@ class MqttAdapter:
         settings = settings or MqttSettings()
         self.environment = Environment(
             client=client,
-            tree=tree,
+            tree=client.tree,
             sign_in=sign_in,
             clock=clock,
             random=random,
             settings=settings,
             names=TopicNames(settings.session.topic_levels_max),
             known=NamesKnown(),
-            live=LiveRouter(tree, client.origins, clock),
+            live=LiveRouter(client.tree, client.origins, clock),
             counters=Counters(),
             run=self._run,
             soon=self._soon,

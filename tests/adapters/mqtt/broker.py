@@ -6,6 +6,8 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 from adapters.base import ListenerAddress, Rights
@@ -30,7 +32,12 @@ from adapters.mqtt.server import MqttAdapter
 from auth.errors import AuthCode, AuthError
 from auth.principal import Principal, split_login
 from auth.rules import Permission
+from kernel.local_client import LocalClient
+from kernel.ports import Disk
+from kernel.store.disk import DirectoryDisk
+from kernel.store.opening import open_store
 from kernel.store.system import SystemClock, SystemRandom
+from kernel.store.worker import Worker
 from tests.adapters.mqtt.support import client_decoder, single
 
 WAIT_S = 10
@@ -78,7 +85,7 @@ class Broker:
     """A running adapter."""
 
     adapter: MqttAdapter
-    kernel: Any
+    kernel: LocalClient
     logins: Logins
     port: int
     websocket_port: int
@@ -256,30 +263,46 @@ class WireClient:
         self.writer.transport.abort()
 
 
+def _fatal(sentence: str, error: BaseException) -> None:
+    raise AssertionError(sentence) from error
+
+
 @contextlib.asynccontextmanager
 async def serving(
-    kernel: Any, settings: MqttSettings | None = None, clock: Any = None
+    disk: Disk | Path, settings: MqttSettings | None = None, **extra: Any
 ) -> AsyncIterator[Broker]:
-    """An adapter over `kernel` on free loopback ports."""
+    """An adapter on free loopback ports, over the store on `disk`."""
+    clock, random = SystemClock(), SystemRandom()
+    store = open_store(
+        DirectoryDisk(disk) if isinstance(disk, Path) else disk,
+        clock,
+        random,
+        partial(Worker, asyncio.get_running_loop()),
+        _fatal,
+        reserve_bytes=0,
+    )
+    await store.start()
     logins = Logins()
     adapter = MqttAdapter(
-        kernel,
-        kernel.tree,
+        store.client,
         logins,
         [
             ListenerAddress("tcp", "127.0.0.1", 0),
             ListenerAddress("websocket", "127.0.0.1", 0),
         ],
-        clock=clock or SystemClock(),
-        random=SystemRandom(),
+        clock=clock,
+        random=random,
         settings=settings,
+        **extra,
     )
     await adapter.start()
     addresses = adapter.addresses()
-    broker = Broker(adapter, kernel, logins, addresses["tcp"][1], addresses["websocket"][1])
+    ports = (addresses["tcp"][1], addresses["websocket"][1])
+    broker = Broker(adapter, store.client, logins, *ports)
     try:
         yield broker
     finally:
         await adapter.stop()
+        await store.stop()
         for client in broker.clients:
             client.writer.close()
