@@ -6,6 +6,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from adapters.mqtt.config import SessionConfig
+from adapters.mqtt.limits import (
+    BACKLOG_MESSAGES_MAX,
+    RETAINED_PER_FILTER_MAX,
+    SUBSCRIPTIONS_PER_SESSION_MAX,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -44,9 +49,11 @@ class MqttSettings:
     session: SessionConfig = field(default_factory=SessionConfig)
     connections_max: int = 65_536
     """Each costs a socket and some kilobytes; further ones are refused at once."""
-    retained_per_filter_max: int = 10_000
-    backlog_messages_max: int = 1_000
-    subscriptions_max: int = 10_000
+    retained_per_filter_max: int = RETAINED_PER_FILTER_MAX
+    backlog_messages_max: int = BACKLOG_MESSAGES_MAX
+    subscriptions_max: int = SUBSCRIPTIONS_PER_SESSION_MAX
+    amqtt_plugins: str = ""
+    """A file of amqtt plugins that decide who may do what; empty: the users of the store."""
 
 
 class Counters:

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from kernel.client import Client
     from kernel.ports import Clock, Random
 
-WEBSOCKET_LISTENERS: Final = frozenset({"websocket", "wss"})
-"""Names of the listeners whose connections begin as HTTP; the others carry MQTT at once."""
+WEBSOCKET_LISTENER: Final = "websocket"
+"""Name of the listener whose connections begin as HTTP; on the others MQTT comes at once."""
 
 FINISH_S: Final = 5.0
 """How long `stop` waits for the last notes and wills to be on disk; a sync takes milliseconds."""
@@ -155,7 +155,7 @@ class MqttAdapter:
         self._timer: asyncio.TimerHandle | None = None
 
     def _protocol(self, listener: ListenerAddress) -> MqttProtocol:
-        if listener.name in WEBSOCKET_LISTENERS:
+        if listener.name == WEBSOCKET_LISTENER:
             return WebSocketProtocol(self)
         return MqttProtocol(self)
 

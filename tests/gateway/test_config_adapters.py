@@ -9,6 +9,8 @@ import msgspec
 import pytest
 
 from adapters.amqp.handshake import MECHANISMS, AmqpSettings
+from adapters.mqtt.config import SessionConfig
+from adapters.mqtt.environment import MqttSettings
 from gateway.config import load
 
 
@@ -31,6 +33,17 @@ def test_what_amqp_is_set_to_makes_settings_of_its_adapter() -> None:
 def test_amqp_offers_the_mechanisms_it_shows() -> None:
     shown = load(environ={}).settings.protocols["amqp"].auth.methods
     assert tuple(shown) == MECHANISMS
+
+
+def test_mqtt_shows_every_setting_of_its_adapter_with_its_default() -> None:
+    shown = load(environ={}).settings.protocols["mqtt"].values()
+    known = {
+        field.name: field.default
+        for settings in (MqttSettings, SessionConfig)
+        for field in fields(settings)
+        if field.name not in {"session", "authentication_methods"}
+    }
+    assert shown == known
 
 
 @pytest.mark.parametrize(

@@ -167,5 +167,7 @@ def test_open_listeners_are_those_enabled_of_protocols_enabled() -> None:
     assert list(settings.open_listeners()) == [
         ("protocols", "amqp", "listeners", "tcp"),
         ("protocols", "sqs", "listeners", "http"),
+        ("protocols", "mqtt", "listeners", "tcp"),
+        ("protocols", "mqtt", "listeners", "websocket"),
         ("node", "admin"),
     ]
