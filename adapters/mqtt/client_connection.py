@@ -147,11 +147,12 @@ class ClientConnection:
 
     def check_deadline(self, now_ms: int) -> int | None:
         """Ends a connection that was silent for too long; else the time to look again."""
-        closed = self.session.check_deadline(now_ms)
-        if closed is None and self._rights is not None and not self._rights.is_alive():
+        if self._rights is not None and not self._rights.is_alive():
             closed = self.session.disconnect(
                 ReasonCode.ADMINISTRATIVE_ACTION, "the user was removed or disabled"
             )
+        else:
+            closed = self.session.check_deadline(now_ms)
         if closed is not None:
             if closed.reason_code == ReasonCode.KEEP_ALIVE_TIMEOUT:
                 self._env.counters.keep_alive_timeouts += 1

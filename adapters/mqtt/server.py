@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 WEBSOCKET_LISTENER: Final = "websocket"
 """Name of the listener whose connections begin as HTTP; on the others MQTT comes at once."""
 
+LOOK_MS: Final = 10_000
+"""A connection is looked at so often, however far its deadline: its user may be removed."""
+
 FINISH_S: Final = 5.0
 """How long `stop` waits for the last notes and wills to be on disk; a sync takes milliseconds."""
 
@@ -235,10 +238,8 @@ class MqttAdapter:
 
     def look_at(self, client: ClientConnection, deadline_ms: int | None) -> None:
         """Have a connection looked at when its deadline has passed."""
-        # One without keep alive is looked at all the same: its user may be removed.
-        if deadline_ms is None:
-            deadline_ms = self._clock.monotonic_ms() + IDLE_LOOK_MS
-        self._wheel.put(client, deadline_ms)
+        latest_ms = self._clock.monotonic_ms() + LOOK_MS
+        self._wheel.put(client, latest_ms if deadline_ms is None else min(deadline_ms, latest_ms))
 
     def _tick(self) -> None:
         self._timer = self.loop.call_later(WHEEL_TICK_MS / 1000, self._tick)
@@ -248,6 +249,3 @@ class MqttAdapter:
             if not client.session.is_over:
                 self.look_at(client, deadline_ms)
 
-
-IDLE_LOOK_MS: Final = 60_000
-"""How often a connection without a deadline is looked at."""

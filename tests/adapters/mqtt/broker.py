@@ -151,17 +151,29 @@ class WireClient:
         self.connack = await self.next(Connack)
         return self.connack
 
+    async def _read(self) -> None:
+        data = await self.reader.read(65_536)
+        if not data:
+            raise EOFError("the server has closed the connection")
+        found: list[Any] = []
+        self.decoder.receive(data, found)
+        self.packets += single(found)
+
+    async def answer(self, kind: PacketType, packet_id: int) -> int:
+        """The code of an acknowledgement, whatever else comes before it."""
+        async with asyncio.timeout(WAIT_S):
+            while True:
+                for place, packet in enumerate(self.packets):
+                    if isinstance(packet, tuple) and packet[:2] == (kind, packet_id):
+                        return int(self.packets.pop(place)[2])
+                await self._read()
+
     async def next(self, kind: type | PacketType | None = None, wait_s: float = WAIT_S) -> Any:
         """The next packet, which must be of that kind. Acknowledgements are
         (type, packet id, code, properties)."""
         async with asyncio.timeout(wait_s):
             while not self.packets:
-                data = await self.reader.read(65_536)
-                if not data:
-                    raise EOFError("the server has closed the connection")
-                found: list[Any] = []
-                self.decoder.receive(data, found)
-                self.packets += single(found)
+                await self._read()
         packet = self.packets.pop(0)
         if isinstance(kind, PacketType):
             assert isinstance(packet, tuple), packet
@@ -183,22 +195,11 @@ class WireClient:
     async def closed(self) -> list[Any]:
         """What comes until the server closes."""
         with contextlib.suppress(EOFError, ConnectionError):
-            while True:
-                self.packets.insert(0, await self.next())
-                await asyncio.sleep(0)
-                if await self._ended():
-                    break
+            async with asyncio.timeout(WAIT_S):
+                while True:
+                    await self._read()
         found, self.packets = self.packets, []
         return found
-
-    async def _ended(self) -> bool:
-        data = await asyncio.wait_for(self.reader.read(65_536), WAIT_S)
-        if not data:
-            return True
-        found: list[Any] = []
-        self.decoder.receive(data, found)
-        self.packets += single(found)
-        return False
 
     def packet_id(self) -> int:
         self._last_id += 1
@@ -228,13 +229,11 @@ class WireClient:
         if not qos:
             return None
         kind = PacketType.PUBACK if qos == 1 else PacketType.PUBREC
-        _, answered, code, _ = await self.next(kind)
-        assert answered == packet_id
+        code = await self.answer(kind, packet_id)
         if qos == 2 and code < 0x80:
             self.send(Ack(PacketType.PUBREL, packet_id))
-            _, answered, _, _ = await self.next(PacketType.PUBCOMP)
-            assert answered == packet_id
-        return int(code)
+            await self.answer(PacketType.PUBCOMP, packet_id)
+        return code
 
     def ack(self, packet: Publish, kind: PacketType = PacketType.PUBACK, code: int = 0) -> None:
         self.send(Ack(kind, packet.packet_id, code))
@@ -247,8 +246,7 @@ class WireClient:
             self.ack(packet)
         elif packet.qos == 2:
             self.ack(packet, PacketType.PUBREC)
-            _, released, _, _ = await self.next(PacketType.PUBREL)
-            assert released == packet.packet_id
+            await self.answer(PacketType.PUBREL, packet.packet_id)
             self.ack(packet, PacketType.PUBCOMP)
         return packet
 
