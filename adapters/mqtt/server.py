@@ -248,4 +248,3 @@ class MqttAdapter:
             deadline_ms = client.check_deadline(now_ms)
             if not client.session.is_over:
                 self.look_at(client, deadline_ms)
-

@@ -49,7 +49,7 @@ def present(client: WireClient) -> bool:
 async def gone(broker: Broker) -> None:
     """Until the server has noticed that a connection broke."""
     async with asyncio.timeout(5):
-        while len(broker.adapter._listeners.connections) > 1:  # noqa: SLF001
+        while len(broker.adapter._listeners.connections) > 1:
             await asyncio.sleep(0.01)
 
 
@@ -121,9 +121,7 @@ async def test_a_second_connection_takes_the_session_over(
     """[MQTT-3.1.4-4] of 3.1.1 as well: the first one is told and closed."""
     first = await broker.connect("c", 5, clean=False, expiry=KEPT if is_kept else None)
     await first.subscribe("a", qos=1)
-    second = await broker.connect(
-        "c", level, clean=False, expiry=KEPT if level == 5 else None
-    )
+    second = await broker.connect("c", level, clean=False, expiry=KEPT if level == 5 else None)
     [goodbye] = await first.closed()
     assert goodbye.reason_code == ReasonCode.SESSION_TAKEN_OVER
     assert present(second) is is_kept
@@ -420,9 +418,7 @@ async def test_a_session_that_ends_with_its_connection_leaves_nothing(broker: Br
 
 
 @pytest.mark.parametrize("expiry", [None, KEPT])
-async def test_the_members_of_a_share_part_the_messages(
-    broker: Broker, expiry: int | None
-) -> None:
+async def test_the_members_of_a_share_part_the_messages(broker: Broker, expiry: int | None) -> None:
     """[MQTT-4.8.2-3], each member by its own QoS; retained messages are for none of them."""
     giver = await broker.connect("giver")
     await giver.publish("a/kept", retain=True)
@@ -546,7 +542,7 @@ async def test_a_retained_will_is_kept(broker: Broker) -> None:
 
 async def gone_to(broker: Broker, connections: int) -> None:
     async with asyncio.timeout(5):
-        while len(broker.adapter._listeners.connections) > connections:  # noqa: SLF001
+        while len(broker.adapter._listeners.connections) > connections:
             await asyncio.sleep(0.01)
     await asyncio.sleep(0.1)
 
