@@ -31,7 +31,7 @@ from adapters.mqtt.events import (
     PublishesReleased,
 )
 from adapters.mqtt.handshake import Welcome
-from adapters.mqtt.inbox import Inbox
+from adapters.mqtt.inbox import LIVE_TOKEN, Inbox
 from adapters.mqtt.limits import SESSION_EXPIRY_NEVER, SUBSCRIBER_NAME_BYTES_MAX
 from adapters.mqtt.publishing import PUBLISH_TREE, Publisher
 from adapters.mqtt.refusals import reason_of, sign_in_reason
@@ -120,12 +120,20 @@ class ClientConnection:
 
     def receive(self, data: bytes) -> None:
         """The client sent these bytes."""
-        self._handle(self.session.receive_data(data, self._env.clock.monotonic_ms()))
+        now_ms = self._env.clock.monotonic_ms()
+        token = self.session.receive_puback(data, now_ms)
+        if token is None:
+            self._handle(self.session.receive_data(data, now_ms))
+        elif token == LIVE_TOKEN and self._inbox is not None:
+            self._inbox.drain()
+        else:
+            self._completed(DeliveriesCompleted([token]))
 
     def _handle(self, events: Sequence[Event]) -> None:
         for event in events:
             self._on_event(event)
-        self._host.write_soon()
+        if self.session.has_output:
+            self._host.write_soon()
         self._update_reading()
 
     def _update_reading(self) -> None:

@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
-from adapters.mqtt.codec.packet_types import QOS_BITS
 from adapters.mqtt.limits import BACKLOG_BYTES_MAX, RECENT_UIDS_MAX
+from adapters.mqtt.outbound import Sent
 from adapters.mqtt.subscription import Subscribed, Way, combined
 
 if TYPE_CHECKING:
@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 
 LIVE_TOKEN: Final = 0
 """Token of deliveries that nobody stores: their end is of no interest."""
-_LIVE_TOKENS: Final = (LIVE_TOKEN,)
+_GONE: Final = Sent.GONE
+_NO_CREDIT: Final = Sent.NO_CREDIT
 
 
 class RecentUids:
@@ -83,20 +84,21 @@ class Inbox:
 
     def live(self, frame: PublishFrame, view: View, kind: FrameKind) -> None:
         """See `LiveReceiver.live`."""
-        session = self._session
-        if (
-            self._backlog is not None
-            or self._host.is_writing_paused
-            or (frame[0][0] & QOS_BITS and session.credit <= 0)
-        ):
+        session, host, counters = self._session, self._host, self._env.counters
+        if self._backlog is not None or host.is_writing_paused:
             self._keep(view, kind)
             return
-        if session.uses_aliases:
+        if session.uses_aliases and (session.credit > 0 or not view.qos_for(kind.qos)):
             self._send_by_alias(view, kind)
-        elif session.send_frames((frame,), _LIVE_TOKENS):
-            self._env.counters.too_large += 1
-        self._env.counters.delivered += 1
-        self._host.write_soon()
+        else:
+            sent = session.try_frame(frame, LIVE_TOKEN)
+            if sent is _NO_CREDIT:
+                self._keep(view, kind)
+                return
+            if sent is not _GONE:
+                counters.too_large += 1
+        counters.delivered += 1
+        host.write_soon()
 
     def live_single(self, view: View, subscription: Subscribed) -> None:
         """See `LiveReceiver.live_single`."""
@@ -202,20 +204,20 @@ class Inbox:
         now_ms = self._env.clock.wall_ms()
         while backlog and not host.is_writing_paused:
             view, kind, is_retained = backlog[0]
-            if view.qos_for(kind.qos) and session.credit <= 0:
-                break
+            if not view.expired(now_ms):
+                waited_ms = max(0, now_ms - view.published_ms)
+                if is_retained:
+                    frame = view.retained_frame(kind, waited_ms)
+                else:
+                    frame = view.fresh_frame(kind, waited_ms)
+                sent = session.try_frame(frame, LIVE_TOKEN)
+                if sent is _NO_CREDIT:
+                    break
+                if sent is not _GONE:
+                    counters.too_large += 1
+                counters.delivered += 1
             backlog.popleft()
             self._backlog_bytes -= len(view.body)
-            if view.expired(now_ms):
-                continue
-            waited_ms = max(0, now_ms - view.published_ms)
-            if is_retained:
-                frame = view.retained_frame(kind, waited_ms)
-            else:
-                frame = view.fresh_frame(kind, waited_ms)
-            if session.send_frames((frame,), _LIVE_TOKENS):
-                counters.too_large += 1
-            counters.delivered += 1
         if not backlog:
             self._backlog = None
             self._backlog_bytes = 0

@@ -8,6 +8,7 @@ at no other time, what the client has not acknowledged is sent once more with it
 
 from __future__ import annotations
 
+from enum import IntEnum
 from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -48,6 +49,20 @@ _ON_PUBREC: Final = OutgoingInput.PUBREC
 _ON_PUBREC_REFUSED: Final = OutgoingInput.PUBREC_REFUSED
 _ON_PUBCOMP: Final = OutgoingInput.PUBCOMP
 _ON_COMMITTED: Final = OutgoingInput.COMMITTED
+
+
+class Sent(IntEnum):
+    """What became of a delivery that was to be sent."""
+
+    GONE = 0
+    NO_CREDIT = 1
+    TOO_LARGE = 2
+    """To the client it counts as delivered."""
+
+
+_GONE: Final = Sent.GONE
+_NO_CREDIT: Final = Sent.NO_CREDIT
+_TOO_LARGE: Final = Sent.TOO_LARGE
 
 
 class InFlight(NamedTuple):
@@ -132,6 +147,22 @@ class Outbound:
             parts += (head, _pack_id(self._take_id(token, head[0])), tail)
         return too_large
 
+    def try_frame(self, frame: PublishFrame, token: int) -> Sent:
+        """Sends one delivery that is encoded already, if the client takes it now (hot)."""
+        head, tail = frame
+        outbox = self._outbox
+        if not head[0] & QOS_BITS:
+            if len(head) > outbox.maximum_packet_size:
+                return _TOO_LARGE
+            outbox.parts.append(head)
+            return _GONE
+        if self._resend or len(self._in_flight) >= self._window:
+            return _NO_CREDIT
+        if len(head) + len(tail) + 2 > outbox.maximum_packet_size:
+            return _TOO_LARGE
+        outbox.parts += (head, _pack_id(self._take_id(token, head[0])), tail)
+        return _GONE
+
     def send_publish(
         self, topic: str, flags: int, properties: bytes, payload: bytes, token: int
     ) -> bool:
@@ -214,6 +245,12 @@ class Outbound:
 
     # -----------------------------------------------------------------------------------------
     # What a client answers
+
+    def acknowledged_one(self, packet_id: int) -> int | None:
+        """A plain PUBACK: the token of its QoS 1 delivery; None if it is not so simple (hot)."""
+        if self._resend or packet_id in self._exactly_once:
+            return None
+        return self._in_flight.pop(packet_id, None)
 
     def acknowledged(self, run: AckRun, completed: DeliveriesCompleted) -> None:
         """PUBACKs. Raises MqttError 0x82 for one that answers a QoS 2 delivery."""

@@ -22,7 +22,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from adapters.mqtt.codec.errors import LocalProtocolError, MqttError, protocol_error
-from adapters.mqtt.codec.packet_types import MQTT_5, PacketType
+from adapters.mqtt.codec.packet_types import MQTT_5, PUBACK_FIRST_BYTE, PacketType
 from adapters.mqtt.codec.packets import AckRun, PublishRun, Suback, Subscribe, Unsuback, Unsubscribe
 from adapters.mqtt.codec.reason_codes import ReasonCode
 from adapters.mqtt.connection import Connection
@@ -36,7 +36,7 @@ from adapters.mqtt.events import (
     UnsubscribeReceived,
 )
 from adapters.mqtt.inbound import Inbound
-from adapters.mqtt.outbound import InFlight, Outbound
+from adapters.mqtt.outbound import InFlight, Outbound, Sent
 from adapters.mqtt.states import ConnectionState
 from adapters.mqtt.subscribing import subscribe_received, unsubscribe_received
 
@@ -51,6 +51,8 @@ if TYPE_CHECKING:
 # Looked up once, like those of `connection.py`.
 _CONNECTED: Final = ConnectionState.CONNECTED
 _CLOSED: Final = ConnectionState.CLOSED
+PUBACK_BYTES: Final = 4
+"""A PUBACK without a reason code."""
 _PUBACK: Final = PacketType.PUBACK
 _PUBREC: Final = PacketType.PUBREC
 _PUBREL: Final = PacketType.PUBREL
@@ -81,6 +83,11 @@ class Session(Connection):
     def is_over(self) -> bool:
         """Whether the connection was closed; nothing can be sent any more."""
         return self._state is _CLOSED
+
+    @property
+    def has_output(self) -> bool:
+        """Whether `data_to_send` has bytes."""
+        return bool(self._outbox.parts)
 
     @property
     def credit(self) -> int:
@@ -151,6 +158,25 @@ class Session(Connection):
             events.append(unsubscribe_received(packet))
         self._requests.add(packet_id)
 
+    def receive_puback(self, data: bytes, now_ms: int) -> int | None:
+        """The token of the delivery that a chunk which is one plain PUBACK ends (hot).
+
+        None, and nothing is done, if it is not as simple as that: then `receive_data`. A fan-out
+        at QoS 1 brings such a chunk for each delivery.
+        """
+        if (
+            len(data) != PUBACK_BYTES
+            or data[0] != PUBACK_FIRST_BYTE
+            or data[1] != PUBACK_BYTES - 2
+            or self._state is not _CONNECTED
+            or self._decoder.buffered_bytes
+        ):
+            return None
+        token = self._outbound.acknowledged_one(data[2] << 8 | data[3])
+        if token is not None and self._silence_ms is not None:
+            self._deadline_ms = now_ms + self._silence_ms
+        return token
+
     # -----------------------------------------------------------------------------------------
     # Answers to a client's requests
 
@@ -210,6 +236,11 @@ class Session(Connection):
         """Delivers messages encoded by `publish_frame`; see `Outbound.send_frames`."""
         self._must_be_connected()
         return self._outbound.send_frames(frames, tokens)
+
+    def try_frame(self, frame: PublishFrame, token: int) -> Sent:
+        """Delivers a message encoded by `publish_frame`, if there is credit for it now (hot)."""
+        self._must_be_connected()
+        return self._outbound.try_frame(frame, token)
 
     def send_publish(
         self, topic: str, flags: int, properties: bytes, payload: bytes, token: int

@@ -99,6 +99,8 @@ class BenchClient(asyncio.Protocol):
         self.expected = -1
         self.received = 0
         self.duplicates_marked = 0
+        self.source: BenchClient | None = None
+        """Whose QoS 0 messages it gets: receiving them stands for their acknowledgement."""
         self.sent = 0
         self.answered = 0
         self.refused = 0
@@ -221,6 +223,11 @@ class BenchClient(asyncio.Protocol):
         """Nothing more is published, and everything is answered."""
         return not self._running and self.answered >= self.sent
 
+    def was_received(self, messages: int) -> None:
+        """So many QoS 0 messages have arrived."""
+        self.answered += messages
+        self._pump()
+
     def _pump(self) -> None:
         if not self._running:
             return
@@ -246,8 +253,6 @@ class BenchClient(asyncio.Protocol):
             else:
                 parts += (self._head, body, self._tail)
         self._write(b"".join(parts))
-        if not self._qos:
-            self.answered = self.sent
 
     # --- What comes -------------------------------------------------------------------------
 
@@ -277,6 +282,8 @@ class BenchClient(asyncio.Protocol):
             latency.record(now_ns - sent_ns)
         self.expected = expected
         self.received += len(run.payloads)
+        if self.source is not None:
+            self.source.was_received(len(run.payloads))
         words: list[int] = []
         for flags, packet_id in zip(run.flags, run.packet_ids, strict=True):
             if flags & 0x08:

@@ -168,6 +168,8 @@ async def _messages(run: _Run) -> MqttReport:
         giver = await run.client(f"p{number}", kept=options.kept)
         giver.publish_to(topic, number, options.size_bytes, options.qos, options.window)
         givers.append(giver)
+        if not options.qos:
+            takers[number].source = giver
     window = _Window(run, givers, takers)
     if fan:
         await _fan(run, givers[0], takers, window)
