@@ -12,6 +12,9 @@ import gateway
 from adapters.amqp.handshake import AmqpSettings
 from adapters.amqp.server import AmqpAdapter
 from adapters.base import ListenerAddress
+from adapters.mqtt.environment import MqttSettings
+from adapters.mqtt.server import MqttAdapter
+from adapters.mqtt.sign_in import StoreSignIn
 from adapters.sqs.server import SqsAdapter
 from adapters.sqs.settings import SqsSettings
 from auth.principal import SignInMode
@@ -137,8 +140,22 @@ def build_rocketmq(protocol: Protocol, services: Services) -> Adapter:
     )
 
 
+def build_mqtt(protocol: Protocol, services: Services) -> Adapter:
+    """The MQTT adapter."""
+    values = protocol.values()
+    return MqttAdapter(
+        services.client,
+        StoreSignIn(services.identity),
+        addresses_of(protocol, services),
+        clock=services.clock,
+        random=services.random,
+        settings=msgspec.convert({**values, "session": values}, MqttSettings),
+    )
+
+
 BUILDERS: dict[str, Callable[[Protocol, Services], Adapter]] = {
     "amqp": build_amqp,
+    "mqtt": build_mqtt,
     "rocketmq": build_rocketmq,
     "sqs": build_sqs,
 }

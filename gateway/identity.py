@@ -143,15 +143,19 @@ class Identity:
             return self.store.apply(Create(record))
         return self.store.apply(Alter(msgspec.structs.replace(record, version=held.version)))
 
-    async def sign_in(self, login: str, password: bytes, address: str) -> Access:
-        """Check a password (see `adapters.base.SignIn`). `address` is for the operator's log."""
+    async def sign_in(
+        self, login: str, password: bytes, address: str, client_id: str | None = None
+    ) -> Access:
+        """Check a password (see `adapters.base.SignIn`). `address` is for the operator's log;
+        `client_id` is what `${clientid}` stands for in policies.
+        """
         tenant, name = split_login(login)
         if not await self._passwords.check(tenant, name, password):
             raise AuthError(AuthCode.BAD_CREDENTIALS, f"login refused from {address}")
         principal = self.directory.principal(tenant, name)
         if principal is None:
             raise AuthError(AuthCode.BAD_CREDENTIALS, f"login refused from {address}")
-        return self.policies.access(principal)
+        return self.policies.access(principal, client_id)
 
     async def close(self) -> None:
         """End the password checks."""

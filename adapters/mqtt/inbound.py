@@ -79,13 +79,17 @@ class Inbound:
         return len(self._words)
 
     def restore(self, packet_ids: Iterable[int]) -> None:
-        """Takes over the QoS 2 identifiers of a session that had sent PUBREC for them."""
+        """Takes over the QoS 2 identifiers that an earlier connection of the session received.
+
+        Whether their messages are stored only the driver can know: a repeat is given to it once
+        more, and it must not store it twice.
+        """
         for packet_id in packet_ids:
-            self._exactly_once[packet_id] = Incoming.STORED
+            self._exactly_once[packet_id] = Incoming.NOTED
 
     def received_ids(self) -> list[int]:
         """The QoS 2 identifiers that the session must remember."""
-        kept = (Incoming.STORED, Incoming.RELEASING)
+        kept = (Incoming.STORED, Incoming.RELEASING, Incoming.NOTED)
         return [id_ for id_, state in self._exactly_once.items() if state in kept]
 
     # -----------------------------------------------------------------------------------------

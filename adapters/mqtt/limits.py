@@ -64,3 +64,30 @@ KEEP_ALIVE_GRACE: Final = 1.5
 # What the wire can say. A server that sets less gives it to MQTT 5 clients without keep alive too;
 # as it is, a client that wants none has none, and TCP finds out when it is gone.
 KEEP_ALIVE_S_MAX: Final = 65_535
+
+# What the kernel calls a topic's messages by is remembered for as many names as are validated.
+NAME_FACTS_REMEMBERED_MAX: Final = 8_192
+# Properties made of another protocol's attributes: as much as the kernel stores of a writer's.
+FOREIGN_PROPERTY_BYTES_MAX: Final = 256 * 1024
+# The kernel's names have at most 255 bytes; a longer client id is known by a digest of it.
+SUBSCRIBER_NAME_BYTES_MAX: Final = 255
+
+# Live messages beyond what a client takes now: a second of a fast publisher; what comes on top is
+# dropped (and counted), because nobody stores it. A message larger than the bytes is taken when
+# nothing else waits.
+BACKLOG_MESSAGES_MAX: Final = 1_000
+BACKLOG_BYTES_MAX: Final = 4 * 1024 * 1024
+# Retained messages that one filter of a SUBSCRIBE may bring; a filter that matches more is refused
+# with 0x97 instead of being served in part.
+RETAINED_PER_FILTER_MAX: Final = 10_000
+# Messages that a session with overlapping subscriptions remembers, to send each of them once: more
+# than can lie between two copies of one message that several filter queues bring.
+RECENT_UIDS_MAX: Final = 4_096
+# SUBSCRIBE and UNSUBSCRIBE filters of one session: bounds what a reconnect must set up again.
+SUBSCRIPTIONS_PER_SESSION_MAX: Final = 10_000
+
+# How often deadlines of connections are looked at. Keep alive is in seconds, and half of one more
+# interval is grace already.
+WHEEL_TICK_MS: Final = 1_000
+# A WebSocket handshake is an HTTP request of some hundred bytes.
+WEBSOCKET_HANDSHAKE_BYTES_MAX: Final = 16 * 1024

@@ -8,6 +8,7 @@ at no other time, what the client has not acknowledged is sent once more with it
 
 from __future__ import annotations
 
+from enum import IntEnum
 from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -50,6 +51,20 @@ _ON_PUBCOMP: Final = OutgoingInput.PUBCOMP
 _ON_COMMITTED: Final = OutgoingInput.COMMITTED
 
 
+class Sent(IntEnum):
+    """What became of a delivery that was to be sent."""
+
+    GONE = 0
+    NO_CREDIT = 1
+    TOO_LARGE = 2
+    """To the client it counts as delivered."""
+
+
+_GONE: Final = Sent.GONE
+_NO_CREDIT: Final = Sent.NO_CREDIT
+_TOO_LARGE: Final = Sent.TOO_LARGE
+
+
 class InFlight(NamedTuple):
     """A delivery that a client has not ended, as a session's record keeps it."""
 
@@ -68,6 +83,7 @@ class Outbound:
         "_aliases_max",
         "_exactly_once",
         "_in_flight",
+        "_kept",
         "_last_id",
         "_outbox",
         "_resend",
@@ -87,6 +103,9 @@ class Outbound:
         # Packet identifier -> token, of what an earlier connection sent and this one has not yet.
         self._resend: dict[int, int] = {}
         self._last_id = 0
+        # Identifiers of an earlier connection whose messages may be delivered again, and then must
+        # be sent with them.
+        self._kept: set[int] = set()
 
     def open(self, window: int, aliases_max: int) -> None:
         """What the client takes: so many unacknowledged deliveries, so many topic aliases."""
@@ -128,6 +147,22 @@ class Outbound:
             parts += (head, _pack_id(self._take_id(token, head[0])), tail)
         return too_large
 
+    def try_frame(self, frame: PublishFrame, token: int) -> Sent:
+        """Sends one delivery that is encoded already, if the client takes it now (hot)."""
+        head, tail = frame
+        outbox = self._outbox
+        if not head[0] & QOS_BITS:
+            if len(head) > outbox.maximum_packet_size:
+                return _TOO_LARGE
+            outbox.parts.append(head)
+            return _GONE
+        if self._resend or len(self._in_flight) >= self._window:
+            return _NO_CREDIT
+        if len(head) + len(tail) + 2 > outbox.maximum_packet_size:
+            return _TOO_LARGE
+        outbox.parts += (head, _pack_id(self._take_id(token, head[0])), tail)
+        return _GONE
+
     def send_publish(
         self, topic: str, flags: int, properties: bytes, payload: bytes, token: int
     ) -> bool:
@@ -154,13 +189,53 @@ class Outbound:
             self._aliases[topic] = alias
         return True
 
+    def fits(self, frame: PublishFrame) -> bool:
+        """Whether the client takes a packet of that size."""
+        head, tail = frame
+        numbered = 2 if head[0] & QOS_BITS else 0
+        return len(head) + len(tail) + numbered <= self._outbox.maximum_packet_size
+
+    def reserve(self, token: int, qos: int) -> int:
+        """The packet identifier of a delivery that will be sent by `send_reserved`, once it is on
+        record that it has it. Raises LocalProtocolError beyond `credit`.
+        """
+        return self._take_id(token, qos << 1)
+
+    def send_reserved(self, packet_id: int, frame: PublishFrame) -> None:
+        """Sends a delivery that has its identifier, and `fits`."""
+        head, tail = frame
+        self._outbox.parts += (head, _pack_id(packet_id), tail)
+
+    def keep_ids(self, packet_ids: Iterable[int]) -> None:
+        """Gives these identifiers to no new delivery: see `send_kept`."""
+        self._kept.update(packet_ids)
+
+    def send_kept(self, packet_id: int, token: int, frame: PublishFrame) -> None:
+        """Sends again, marked as a duplicate, what an earlier connection of this session sent by
+        an identifier that `keep_ids` has kept. It must `fit`. Raises LocalProtocolError beyond
+        `credit`, or for an identifier that is not kept.
+        """
+        if packet_id not in self._kept or len(self._in_flight) >= self._window:
+            raise LocalProtocolError(f"delivery {packet_id} is not to be sent again now")
+        self._kept.remove(packet_id)
+        head, tail = marked_duplicate(frame)
+        self._in_flight[packet_id] = token
+        if head[0] & 0x04:
+            self._exactly_once[packet_id] = _SENT
+        self._outbox.parts += (head, _pack_id(packet_id), tail)
+
+    def drop_kept(self, packet_id: int) -> None:
+        """What was sent by a kept identifier will not be sent again: it is free."""
+        self._kept.discard(packet_id)
+
     def _take_id(self, token: int, first: int) -> int:
         """The next free packet identifier, now of `token` ([MQTT-2.2.1-4])."""
         in_flight = self._in_flight
         if self._resend or len(in_flight) >= self._window:
             raise LocalProtocolError("the client's receive maximum is used up")
         packet_id = self._last_id % PACKET_ID_MAX + 1
-        while packet_id in in_flight:
+        kept = self._kept
+        while packet_id in in_flight or packet_id in kept:
             packet_id = packet_id % PACKET_ID_MAX + 1
         self._last_id = packet_id
         in_flight[packet_id] = token
@@ -170,6 +245,12 @@ class Outbound:
 
     # -----------------------------------------------------------------------------------------
     # What a client answers
+
+    def acknowledged_one(self, packet_id: int) -> int | None:
+        """A plain PUBACK: the token of its QoS 1 delivery; None if it is not so simple (hot)."""
+        if self._resend or packet_id in self._exactly_once:
+            return None
+        return self._in_flight.pop(packet_id, None)
 
     def acknowledged(self, run: AckRun, completed: DeliveriesCompleted) -> None:
         """PUBACKs. Raises MqttError 0x82 for one that answers a QoS 2 delivery."""

@@ -22,7 +22,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from adapters.mqtt.codec.errors import LocalProtocolError, MqttError, protocol_error
-from adapters.mqtt.codec.packet_types import MQTT_5, PacketType
+from adapters.mqtt.codec.packet_types import MQTT_5, PUBACK_FIRST_BYTE, PacketType
 from adapters.mqtt.codec.packets import AckRun, PublishRun, Suback, Subscribe, Unsuback, Unsubscribe
 from adapters.mqtt.codec.reason_codes import ReasonCode
 from adapters.mqtt.connection import Connection
@@ -36,7 +36,7 @@ from adapters.mqtt.events import (
     UnsubscribeReceived,
 )
 from adapters.mqtt.inbound import Inbound
-from adapters.mqtt.outbound import InFlight, Outbound
+from adapters.mqtt.outbound import InFlight, Outbound, Sent
 from adapters.mqtt.states import ConnectionState
 from adapters.mqtt.subscribing import subscribe_received, unsubscribe_received
 
@@ -51,6 +51,8 @@ if TYPE_CHECKING:
 # Looked up once, like those of `connection.py`.
 _CONNECTED: Final = ConnectionState.CONNECTED
 _CLOSED: Final = ConnectionState.CLOSED
+PUBACK_BYTES: Final = 4
+"""A PUBACK without a reason code."""
 _PUBACK: Final = PacketType.PUBACK
 _PUBREC: Final = PacketType.PUBREC
 _PUBREL: Final = PacketType.PUBREL
@@ -76,6 +78,16 @@ class Session(Connection):
             return True
         enforced = self._outbox.level == MQTT_5 and self._config.enforce_receive_maximum
         return not enforced and self._inbound.owed >= self._config.receive_maximum
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the connection was closed; nothing can be sent any more."""
+        return self._state is _CLOSED
+
+    @property
+    def has_output(self) -> bool:
+        """Whether `data_to_send` has bytes."""
+        return bool(self._outbox.parts)
 
     @property
     def credit(self) -> int:
@@ -146,6 +158,25 @@ class Session(Connection):
             events.append(unsubscribe_received(packet))
         self._requests.add(packet_id)
 
+    def receive_puback(self, data: bytes, now_ms: int) -> int | None:
+        """The token of the delivery that a chunk which is one plain PUBACK ends (hot).
+
+        None, and nothing is done, if it is not as simple as that: then `receive_data`. A fan-out
+        at QoS 1 brings such a chunk for each delivery.
+        """
+        if (
+            len(data) != PUBACK_BYTES
+            or data[0] != PUBACK_FIRST_BYTE
+            or data[1] != PUBACK_BYTES - 2
+            or self._state is not _CONNECTED
+            or self._decoder.buffered_bytes
+        ):
+            return None
+        token = self._outbound.acknowledged_one(data[2] << 8 | data[3])
+        if token is not None and self._silence_ms is not None:
+            self._deadline_ms = now_ms + self._silence_ms
+        return token
+
     # -----------------------------------------------------------------------------------------
     # Answers to a client's requests
 
@@ -206,12 +237,44 @@ class Session(Connection):
         self._must_be_connected()
         return self._outbound.send_frames(frames, tokens)
 
+    def try_frame(self, frame: PublishFrame, token: int) -> Sent:
+        """Delivers a message encoded by `publish_frame`, if there is credit for it now (hot)."""
+        self._must_be_connected()
+        return self._outbound.try_frame(frame, token)
+
     def send_publish(
         self, topic: str, flags: int, properties: bytes, payload: bytes, token: int
     ) -> bool:
         """Encodes and delivers one message, by topic alias; see `Outbound.send_publish`."""
         self._must_be_connected()
         return self._outbound.send_publish(topic, flags, properties, payload, token)
+
+    def fits(self, frame: PublishFrame) -> bool:
+        """Whether the client takes a packet of that size."""
+        return self._outbound.fits(frame)
+
+    def reserve(self, token: int, qos: int) -> int:
+        """The packet identifier of a delivery to be sent later; see `Outbound.reserve`."""
+        self._must_be_connected()
+        return self._outbound.reserve(token, qos)
+
+    def send_reserved(self, packet_id: int, frame: PublishFrame) -> None:
+        """Sends a delivery that has its identifier; see `Outbound.send_reserved`."""
+        self._must_be_connected()
+        self._outbound.send_reserved(packet_id, frame)
+
+    def keep_ids(self, packet_ids: Iterable[int]) -> None:
+        """Gives these identifiers to no new delivery; see `Outbound.keep_ids`."""
+        self._outbound.keep_ids(packet_ids)
+
+    def send_kept(self, packet_id: int, token: int, frame: PublishFrame) -> None:
+        """Sends a kept delivery again; see `Outbound.send_kept`."""
+        self._must_be_connected()
+        self._outbound.send_kept(packet_id, token, frame)
+
+    def drop_kept(self, packet_id: int) -> None:
+        """A kept identifier is free; see `Outbound.drop_kept`."""
+        self._outbound.drop_kept(packet_id)
 
     def receipts_committed(self, packet_ids: Sequence[int]) -> None:
         """The receipts of a `DeliveriesReceived` are on record: PUBREL."""

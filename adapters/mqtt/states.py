@@ -88,6 +88,8 @@ class Incoming(IntEnum):
     STORED = 2
     # PUBREL is here, the record of it is with the kernel; PUBCOMP is owed.
     RELEASING = 3
+    # An earlier connection of the session received it; whether it came to be stored is not known.
+    NOTED = 4
 
 
 class IncomingInput(IntEnum):
@@ -123,6 +125,9 @@ ON_INCOMING: Final[dict[tuple[int, int], tuple[Incoming, IncomingAction]]] = {
     (_I.STORED, _II.PUBREL): (_I.RELEASING, _IA.RECORD_RELEASE),
     (_I.RELEASING, _II.PUBREL): (_I.RELEASING, _IA.NOTHING),
     (_I.RELEASING, _II.COMMITTED): (_I.UNKNOWN, _IA.SEND_PUBCOMP),
+    # Storing it again is the driver's: under the same number, so that it is there once.
+    (_I.NOTED, _II.PUBLISH): (_I.STORING, _IA.STORE),
+    (_I.NOTED, _II.PUBREL): (_I.RELEASING, _IA.RECORD_RELEASE),
     (_I.UNKNOWN, _II.PUBREL): (_I.UNKNOWN, _IA.SEND_PUBCOMP_NOT_FOUND),
 }
 

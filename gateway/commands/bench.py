@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,6 +11,8 @@ import typer
 from gateway.bench.amqp_deliveries import AckMode
 from gateway.bench.amqp_plan import QUEUES_MAX, LoadOptions, Mode
 from gateway.bench.amqp_wire import SIZE_MAX, SIZE_MIN, BenchError
+from gateway.bench.mqtt_client import SIZE_MIN as MQTT_SIZE_MIN
+from gateway.bench.mqtt_load import Load
 from gateway.bench.verify import PRODUCERS_MAX
 from gateway.commands import bench_sqs
 from gateway.commands.output import CommandError, Format, FormatOption, Table, put, say
@@ -24,6 +27,7 @@ app = typer.Typer(
 
 PROCESSES_MAX = 64  # generators of one kind; more than that many cores are no test machine
 WINDOW_MAX = 100_000  # open publishes of a producer: 100 MB in sockets at 1 KB
+CONNECTIONS_MAX = 60_000  # from one address to one port
 PREFETCH_MAX = 65_535  # AMQP 0-9-1 1.8.3.1: a short
 
 
@@ -141,8 +145,6 @@ def amqp(
 
     Exit code 1 when a message is lost or out of order, or when the broker refuses.
     """
-    import asyncio
-
     from gateway.bench.amqp_load import run_load
     from gateway.bench.report import report_of
 
@@ -180,6 +182,80 @@ def amqp(
     except BenchError as error:
         raise CommandError(str(error)) from None
     _put(report, output)
+
+
+MqttUrl = Annotated[str, typer.Option(help="The broker, as mqtt://user:password@host:port.")]
+LoadOption = Annotated[
+    Load,
+    typer.Option(
+        help="pairs: producer i to subscriber i; fanout: one producer to all --subscribers; "
+        "idle: --connections that do nothing."
+    ),
+]
+Version = Annotated[int, typer.Option(min=4, max=5, help="4 for MQTT 3.1.1, 5 for MQTT 5.")]
+Qos = Annotated[int, typer.Option(min=0, max=2, help="Of messages and subscriptions.")]
+Kept = Annotated[
+    bool, typer.Option("--kept/--clean", help="Sessions outlive their connections, or do not.")
+]
+MqttSize = Annotated[int, typer.Option(min=MQTT_SIZE_MIN, max=SIZE_MAX, help="Bytes of a payload.")]
+Pairs = Annotated[int, typer.Option(min=1, max=PRODUCERS_MAX, help="Pairs of clients.")]
+Subscribers = Annotated[int, typer.Option(min=1, max=CONNECTIONS_MAX, help="Of fanout.")]
+Connections = Annotated[int, typer.Option(min=1, max=CONNECTIONS_MAX, help="Of idle.")]
+OpenWindow = Annotated[
+    int, typer.Option(min=1, max=WINDOW_MAX, help="Unacknowledged messages of a producer at most.")
+]
+
+
+@app.command()
+def mqtt(
+    url: MqttUrl = "mqtt://guest:guest@127.0.0.1:1883",
+    load: LoadOption = Load.PAIRS,
+    protocol_version: Version = 5,
+    qos: Qos = 1,
+    kept: Kept = False,
+    size: MqttSize = 256,
+    pairs: Pairs = 4,
+    subscribers: Subscribers = 1_000,
+    connections: Connections = 10_000,
+    window: OpenWindow = 100,
+    duration: Duration = 10.0,
+    warmup: Warmup = 2.0,
+    pid: Pids = None,
+    output: FormatOption = Format.TABLE,
+) -> None:
+    """Load an MQTT 3.1.1 or 5 broker and verify it.
+
+    Exit code 1 when a message is lost or out of order, or when the broker refuses.
+    """
+    from gateway.bench.mqtt_load import MqttOptions, rows_of, run_load
+    from gateway.bench.worker import new_loop
+
+    options = MqttOptions(
+        url=url,
+        load=load,
+        version=protocol_version,
+        qos=qos,
+        kept=kept,
+        size_bytes=size,
+        producers=pairs,
+        subscribers=subscribers,
+        connections=connections,
+        window=window,
+        duration_s=duration,
+        warmup_s=warmup,
+        pids=pid or [],
+    )
+    try:
+        with asyncio.Runner(loop_factory=new_loop) as runner:
+            report = runner.run(run_load(options))
+    except BenchError as error:
+        raise CommandError(str(error)) from None
+    put(report, Table(("figure", "value"), rows_of(report)), output)
+    if not report.ok:
+        raise CommandError(
+            f"not verified: {report.lost:,} lost, {report.disordered:,} out of order, "
+            f"{report.refused:,} refused"
+        )
 
 
 def _put(report: LoadReport, output: Format) -> None:

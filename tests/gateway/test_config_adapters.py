@@ -10,6 +10,8 @@ import msgspec
 import pytest
 
 from adapters.amqp.handshake import MECHANISMS, AmqpSettings
+from adapters.mqtt.config import SessionConfig
+from adapters.mqtt.environment import MqttSettings
 from adapters.rocketmq.settings import RocketmqSettings
 from gateway.config import load
 
@@ -43,6 +45,17 @@ def test_rocketmq_shows_every_setting_of_its_adapter_with_its_default() -> None:
     for name in ("sign_in_skew_ms_max", "advertised", "namespaces"):
         del known[name]
     known |= {name: value.value for name, value in known.items() if isinstance(value, Enum)}
+    assert shown == known
+
+
+def test_mqtt_shows_every_setting_of_its_adapter_with_its_default() -> None:
+    shown = load(environ={}).settings.protocols["mqtt"].values()
+    known = {
+        field.name: field.default
+        for settings in (MqttSettings, SessionConfig)
+        for field in fields(settings)
+        if field.name not in {"session", "authentication_methods"}
+    }
     assert shown == known
 
 

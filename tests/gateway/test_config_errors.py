@@ -171,7 +171,6 @@ def test_an_enabled_protocol_needs_a_listener() -> None:
         "amqp.listeners.tls.enabled=true",
         "amqp.auth.methods=EXTERNAL",
         "sqs.listeners.http.advertised=queue.example.com",
-        "mqtt.enabled=true",
         "rocketmq.listeners.tls.enabled=true",
     ],
 )

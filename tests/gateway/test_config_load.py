@@ -167,6 +167,8 @@ def test_open_listeners_are_those_enabled_of_protocols_enabled() -> None:
     assert list(settings.open_listeners()) == [
         ("protocols", "amqp", "listeners", "tcp"),
         ("protocols", "sqs", "listeners", "http"),
+        ("protocols", "mqtt", "listeners", "tcp"),
+        ("protocols", "mqtt", "listeners", "websocket"),
         ("protocols", "rocketmq", "listeners", "grpc"),
         ("node", "admin"),
     ]

@@ -250,11 +250,20 @@ def test_after_a_refusal_the_identifier_means_a_new_message():
 
 
 def test_a_resumed_session_knows_what_it_has_received():
-    """[MQTT-4.3.3-10], [MQTT-4.3.3-13] over two connections."""
+    """[MQTT-4.3.3-10], [MQTT-4.3.3-13] over two connections: whether the message of a known
+    identifier is stored is the driver's to say, so it gets the repeat.
+    """
     connect = Connect("c", clean_start=False)
-    session = connected(connect=connect, session_present=True, received_ids=(3,))
+    session = connected(connect=connect, session_present=True, received_ids=(3, 4))
+    [run] = received(session, publish(3, 2, dup=True))
+    assert acks(session) == []
+    session.publish_committed(run.tokens)
+    assert acks(session) == [(PUBREC, 3, 0)]
     assert received(session, publish(3, 2, dup=True)) == []
     assert acks(session) == [(PUBREC, 3, 0)]
+    assert received(session, release(4)) == [PublishesReleased([4])]
+    session.releases_committed([4])
+    assert acks(session) == [(PUBCOMP, 4, 0)]
     assert received(session, release(3)) == [PublishesReleased([3])]
     session.releases_committed([3])
     assert acks(session) == [(PUBCOMP, 3, 0)]

@@ -33,7 +33,9 @@ def reached(table, start) -> set:
 
 
 def test_every_state_of_an_exchange_can_be_reached_and_left():
-    assert reached(ON_INCOMING, Incoming.UNKNOWN) == set(Incoming)
+    # NOTED is where a session begins that goes on.
+    assert reached(ON_INCOMING, Incoming.UNKNOWN) == set(Incoming) - {Incoming.NOTED}
+    assert reached(ON_INCOMING, Incoming.NOTED) == set(Incoming)
     sent = {Outgoing.AT_LEAST_ONCE, Outgoing.SENT}
     both = reached(ON_OUTGOING, Outgoing.AT_LEAST_ONCE) | reached(ON_OUTGOING, Outgoing.SENT)
     assert both == set(Outgoing)

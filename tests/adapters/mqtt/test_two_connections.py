@@ -184,9 +184,12 @@ class Server:
             self.session.publish_committed([token])
 
     def store(self, payload: bytes, qos: int, packet_id: int) -> None:
-        self.stored.append(payload)
         if qos == 2:
+            if packet_id in self.received_ids:
+                # A repeat over two connections: stored under the same number before.
+                return
             self.received_ids.add(packet_id)
+        self.stored.append(payload)
 
     def lose(self) -> None:
         """What was with the kernel is committed or fenced off; the client never hears which."""

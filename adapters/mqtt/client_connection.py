@@ -1,0 +1,429 @@
+"""The driver of one connection: what the session machine decides meets the kernel.
+
+    bytes → Session → events → here → kernel
+    kernel's answers → here → Session → bytes
+
+It owns the parts that a connection has: `Publisher`, `Inbox`, `Requests` and `StoredDeliveries`,
+each made when it is first needed, so that an idle connection costs little. A connection has no task
+of its own; CONNECT, SUBSCRIBE, UNSUBSCRIBE and the end run as short ones.
+"""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Final
+
+import structlog
+
+from adapters.mqtt import notes
+from adapters.mqtt.codec.errors import LocalProtocolError
+from adapters.mqtt.codec.packet_types import MQTT_3_1_1, MQTT_5
+from adapters.mqtt.codec.packets import PublishRun
+from adapters.mqtt.codec.reason_codes import ReasonCode
+from adapters.mqtt.environment import Login
+from adapters.mqtt.events import (
+    AuthenticationReceived,
+    ConnectionClosed,
+    ConnectReceived,
+    DeliveriesCompleted,
+    DeliveriesReceived,
+    Event,
+    PublishesReleased,
+)
+from adapters.mqtt.handshake import Welcome
+from adapters.mqtt.inbox import LIVE_TOKEN, Inbox
+from adapters.mqtt.limits import SESSION_EXPIRY_NEVER, SUBSCRIBER_NAME_BYTES_MAX
+from adapters.mqtt.publishing import PUBLISH_TREE, Publisher
+from adapters.mqtt.refusals import reason_of, sign_in_reason
+from adapters.mqtt.requests import Requests
+from adapters.mqtt.session import Session
+from adapters.mqtt.stored import publisher_hash, will_slot
+from adapters.mqtt.stored_deliveries import StoredDeliveries
+from auth.errors import AuthError
+from kernel.errors import KernelError
+from kernel.tree import SubscriberSpec, Will
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from adapters.base import Rights
+    from adapters.mqtt.codec.packets import Connect
+    from adapters.mqtt.environment import Environment, Host
+    from kernel.client import Session as KernelSession
+    from kernel.tree import Subscriber
+
+ASSIGNED_ID_PREFIX: Final = "weir-"
+_ASSIGNED_ID_BITS: Final = 96
+_HOLD: Final = "session"
+
+_log = structlog.get_logger("weir.mqtt")
+
+
+def subscriber_name(client_id: str) -> str:
+    """The kernel's name for a client: its id, or a digest of one that is too long for a name."""
+    raw = client_id.encode()
+    if len(raw) <= SUBSCRIBER_NAME_BYTES_MAX:
+        return client_id
+    return f"blake2b:{blake2b(raw, digest_size=32).hexdigest()}"
+
+
+def expiry_ms(expiry_s: int) -> int | None:
+    """A session expiry interval as the kernel has it; None: never."""
+    return None if expiry_s == SESSION_EXPIRY_NEVER else expiry_s * 1000
+
+
+class ClientConnection:
+    """One connection. `kernel.tree.SubscriberSink`."""
+
+    __slots__ = (
+        "__weakref__",
+        "_client_id",
+        "_env",
+        "_host",
+        "_inbox",
+        "_kernel_session",
+        "_persistent",
+        "_publisher",
+        "_requests",
+        "_rights",
+        "_stored",
+        "_subscriber",
+        "session",
+        "wheel_tick",
+    )
+
+    def __init__(self, env: Environment, host: Host) -> None:
+        self._env = env
+        self._host = host
+        self.session = Session(env.settings.session, env.names, env.clock.monotonic_ms())
+        self.wheel_tick = 0
+        self._client_id = ""
+        self._persistent = False
+        self._rights: Rights | None = None
+        self._subscriber: Subscriber | None = None
+        self._kernel_session: KernelSession | None = None
+        self._inbox: Inbox | None = None
+        self._publisher: Publisher | None = None
+        self._requests: Requests | None = None
+        self._stored: StoredDeliveries | None = None
+
+    @property
+    def client_id(self) -> str:
+        """As the client or the server has chosen it; empty before CONNECT."""
+        return self._client_id
+
+    @property
+    def subscription_count(self) -> int:
+        return len(self._inbox.subscriptions) if self._inbox is not None else 0
+
+    # --- Bytes, time and the transport ------------------------------------------------------
+
+    def receive(self, data: bytes) -> None:
+        """The client sent these bytes."""
+        now_ms = self._env.clock.monotonic_ms()
+        token = self.session.receive_puback(data, now_ms)
+        if token is None:
+            self._handle(self.session.receive_data(data, now_ms))
+        elif token == LIVE_TOKEN and self._inbox is not None:
+            self._inbox.drain()
+        else:
+            self._completed(DeliveriesCompleted([token]))
+
+    def _handle(self, events: Sequence[Event]) -> None:
+        for event in events:
+            self._on_event(event)
+        if self.session.has_output:
+            self._host.write_soon()
+        self._update_reading()
+
+    def _update_reading(self) -> None:
+        session, host = self.session, self._host
+        if session.is_over:
+            return
+        if session.reading_paused:
+            host.hold_reading(_HOLD)
+        elif host.is_reading_held:
+            host.release_reading(_HOLD)
+            session.reading_resumed(self._env.clock.monotonic_ms())
+
+    def writing_resumed(self) -> None:
+        """The client reads again."""
+        if self._inbox is not None:
+            self._inbox.drain()
+        if self._stored is not None:
+            self._stored.drain()
+
+    def check_deadline(self, now_ms: int) -> int | None:
+        """Ends a connection that was silent for too long; else the time to look again."""
+        if self._rights is not None and not self._rights.is_alive():
+            closed = self.session.disconnect(
+                ReasonCode.ADMINISTRATIVE_ACTION, "the user was removed or disabled"
+            )
+        else:
+            closed = self.session.check_deadline(now_ms)
+        if closed is not None:
+            if closed.reason_code == ReasonCode.KEEP_ALIVE_TIMEOUT:
+                self._env.counters.keep_alive_timeouts += 1
+            self._closed(closed)
+            return None
+        deadline_ms = self.session.deadline_ms
+        if deadline_ms is not None and deadline_ms <= now_ms:
+            # Paused: the client cannot be heard, so it is not the one who is late.
+            return now_ms + 1_000
+        return deadline_ms
+
+    def shut_down(self) -> None:
+        """Says goodbye: the server stops."""
+        self._closed(self.session.disconnect(ReasonCode.SERVER_SHUTTING_DOWN))
+
+    def lost(self) -> None:
+        """The transport is gone."""
+        closed = self.session.connection_lost()
+        if closed is not None:
+            self._closed(closed)
+
+    def fail_internally(self) -> None:
+        """A bug of ours: the client is told something, and the rest of the server goes on."""
+        self._closed(self.session.disconnect(ReasonCode.UNSPECIFIED_ERROR, "internal error"))
+
+    def _fail(self, code: ReasonCode, detail: str) -> None:
+        self._closed(self.session.disconnect(code, detail))
+
+    # --- Events -----------------------------------------------------------------------------
+
+    def _on_event(self, event: Event) -> None:
+        if isinstance(event, PublishRun):
+            self._publishing().publish(event)
+        elif isinstance(event, DeliveriesCompleted):
+            self._completed(event)
+        elif isinstance(event, DeliveriesReceived):
+            if self._stored is not None:
+                self._stored.received(event)
+            else:
+                self.session.receipts_committed(event.packet_ids)
+        elif isinstance(event, PublishesReleased):
+            self._publishing().released(event)
+        elif isinstance(event, ConnectReceived):
+            self._env.run(self._decide(event))
+        elif isinstance(event, ConnectionClosed):
+            self._closed(event)
+        elif isinstance(event, AuthenticationReceived):
+            # No method is offered, so CONNECT with one was refused already.
+            raise LocalProtocolError("AUTH, and no method is offered")
+        else:
+            self._requesting().received(event)
+
+    def _completed(self, event: DeliveriesCompleted) -> None:
+        if self._stored is not None:
+            self._stored.completed(event)
+        if self._inbox is not None:
+            self._inbox.drain()
+
+    # --- CONNECT ----------------------------------------------------------------------------
+
+    async def _decide(self, event: ConnectReceived) -> None:
+        """Who is it, may it, whose session is it: then CONNACK."""
+        try:
+            await self._admit(event)
+        except AuthError as error:
+            self._env.counters.logins_refused += 1
+            self._refuse(sign_in_reason(error), "")
+        except KernelError as error:
+            self._refuse(reason_of(error), error.message)
+        except Exception:  # noqa: BLE001 - a bug: logged, and an answer instead of silence
+            _log.exception("internal error", where="connect", peer=self._host.peer)
+            self.fail_internally()
+
+    async def _admit(self, event: ConnectReceived) -> None:
+        env, connect = self._env, event.connect
+        assigned = ""
+        if event.client_id_needed:
+            assigned = f"{ASSIGNED_ID_PREFIX}{env.random.bits(_ASSIGNED_ID_BITS):024x}"
+        self._client_id = assigned or connect.client_id
+        login = Login(connect.username, connect.password, self._client_id, self._host.peer)
+        rights = await env.sign_in.sign_in(login)
+        if self._is_over():
+            return
+        if connect.will is not None and not rights.allows(PUBLISH_TREE, connect.will.topic):
+            self._refuse(ReasonCode.NOT_AUTHORIZED, "the will may not be published")
+            return
+        self._rights = rights
+        self._persistent = event.session_expiry_s > 0
+        subscriber = await env.tree.open(self._spec(connect, event.session_expiry_s, rights), self)
+        if self._is_over():
+            # Gone meanwhile: nobody was told that there is a session or a will.
+            await subscriber.close(will=False)
+            return
+        self._subscriber = subscriber
+        await self._accept(assigned)
+
+    def _is_over(self) -> bool:
+        """Whether the client has gone while something was awaited."""
+        return self.session.is_over
+
+    def _spec(self, connect: Connect, expiry_s: int, rights: Rights) -> SubscriberSpec:
+        env = self._env
+        name = subscriber_name(self._client_id)
+        will = None
+        if connect.will is not None:
+            delay_s = connect.will.properties.will_delay_interval or 0
+            will = Will(
+                connect.will.topic,
+                will_slot(
+                    connect.will,
+                    env.known[connect.will.topic],
+                    (env.random.bits(64), env.random.bits(64)),
+                    env.clock.wall_ms(),
+                    MQTT_5 if connect.level == MQTT_5 else MQTT_3_1_1,
+                    publisher_hash(name),
+                ),
+                min(delay_s, expiry_s) * 1000,
+                connect.will.retain,
+            )
+        return SubscriberSpec(
+            rights.principal.tenant, name, connect.clean_start, expiry_ms(expiry_s), will
+        )
+
+    async def _accept(self, assigned: str) -> None:
+        subscriber, session = self._subscriber, self.session
+        assert subscriber is not None
+        kept = subscriber.notes if subscriber.resumed else {}
+        sent = notes.deliveries_of(kept)
+        events = session.accept(
+            Welcome(session_present=subscriber.resumed, assigned_client_id=assigned),
+            self._env.clock.monotonic_ms(),
+            in_flight=StoredDeliveries.released(sent),
+            received_ids=notes.received_of(kept),
+        )
+        self._host.deadline_moved()
+        if sent:
+            self._storing().resume(sent)
+        if subscriber.resumed and (subscriber.subscriptions or subscriber.notes):
+            self._host.write_soon()
+            await self._requesting().resume()
+        self._handle(events)
+
+    def _refuse(self, code: ReasonCode, reason: str) -> None:
+        closed = self.session.refuse(code, reason)
+        if closed is not None:
+            self._closed(closed)
+
+    # --- The parts --------------------------------------------------------------------------
+
+    def _kernel(self) -> KernelSession:
+        if self._kernel_session is None:
+            self._kernel_session = self._env.client.open_session(f"mqtt {self._host.peer}")
+        return self._kernel_session
+
+    def _publishing(self) -> Publisher:
+        if self._publisher is None:
+            assert self._rights is not None
+            assert self._subscriber is not None
+            self._publisher = Publisher(
+                self._env,
+                self._host,
+                self.session,
+                self._rights,
+                self._subscriber,
+                self._kernel(),
+                publisher_hash(self._subscriber.name),
+                persistent=self._persistent,
+                close=self._answered,
+            )
+        return self._publisher
+
+    def _answered(self, closed: ConnectionClosed | None) -> None:
+        """Messages were answered: a refusal may have ended the connection, an answer may let the
+        client send more.
+        """
+        if closed is not None:
+            self._closed(closed)
+        else:
+            self._update_reading()
+
+    def _receiving(self) -> Inbox:
+        if self._inbox is None:
+            assert self._subscriber is not None
+            publisher = publisher_hash(self._subscriber.name)
+            self._inbox = Inbox(self._env, self._host, self.session, publisher)
+        return self._inbox
+
+    def _storing(self) -> StoredDeliveries:
+        if self._stored is None:
+            assert self._subscriber is not None
+            self._stored = StoredDeliveries(
+                self._env,
+                self._host,
+                self.session,
+                self._receiving(),
+                self._subscriber,
+                self._kernel(),
+                persistent=self._persistent,
+                fail=self._fail,
+            )
+        return self._stored
+
+    def _requesting(self) -> Requests:
+        if self._requests is None:
+            assert self._rights is not None
+            assert self._subscriber is not None
+            self._requests = Requests(
+                self._env,
+                self.session,
+                self._rights,
+                self._subscriber,
+                self._receiving(),
+                persistent=self._persistent,
+                kernel_session=self._kernel,
+                stored=self._storing,
+                served=self._served,
+                fail=self._fail,
+            )
+        return self._requests
+
+    def _served(self) -> None:
+        self._host.write_soon()
+        self._update_reading()
+
+    # --- The end ----------------------------------------------------------------------------
+
+    def taken_over(self, subscriber: Subscriber) -> None:
+        """See `SubscriberSink`."""
+        self._env.counters.taken_over += 1
+        self._subscriber = None
+        self._fail(ReasonCode.SESSION_TAKEN_OVER, "another connection has the client identifier")
+
+    def _closed(self, event: ConnectionClosed | None) -> None:
+        """The connection is over: what it had goes back, what outlives it is written down."""
+        if event is None:
+            return
+        changes = self._stored.close() if self._stored is not None else []
+        if self._inbox is not None:
+            self._inbox.close()
+        if self._kernel_session is not None:
+            self._kernel_session.close()
+        subscriber, self._subscriber = self._subscriber, None
+        if subscriber is not None and event.accepted:
+            self._env.run(self._leave(subscriber, event, changes))
+        _log.info(
+            "connection closed",
+            peer=self._host.peer,
+            client_id=self._client_id,
+            by=event.initiator.value,
+            reason=event.detail,
+        )
+        self._host.close()
+
+    async def _leave(
+        self, subscriber: Subscriber, event: ConnectionClosed, changes: Sequence[notes.Change]
+    ) -> None:
+        try:
+            await subscriber.close(
+                will=event.will is not None,
+                expiry_ms=expiry_ms(event.session_expiry_s),
+                notes=changes,
+            )
+        except KernelError as error:
+            _log.error(
+                "session not closed in order", client_id=self._client_id, reason=error.message
+            )

@@ -1,0 +1,268 @@
+"""What a client publishes, on its way into the kernel.
+
+The messages of one chunk are one batch; each goes to the destinations of its name. They are
+answered when the batch is on disk: PUBACK, or PUBREC of a session that ends with its connection.
+
+A QoS 2 message of a session that outlives the connection takes two steps, each on disk before the
+next: a note that its packet identifier has come, with the number under which it is stored; then the
+message, at most once under that number. So a repeat over another connection, which cannot know how
+far the first got, is stored under the same number again, and is there once. PUBREL removes the
+note.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from adapters.mqtt import notes
+from adapters.mqtt.codec.packet_types import RETAIN_BIT
+from adapters.mqtt.codec.reason_codes import ReasonCode
+from adapters.mqtt.refusals import reason_of
+from adapters.mqtt.stored import head_of, ttl_of
+from auth.rules import Action, Kind, permission
+from kernel.errors import Code, KernelError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from adapters.base import Rights
+    from adapters.mqtt.codec.packets import PublishRun
+    from adapters.mqtt.environment import Environment, Host
+    from adapters.mqtt.events import ConnectionClosed, PublishesReleased
+    from adapters.mqtt.session import Session
+    from kernel.client import Destinations, PublishBatch
+    from kernel.client import Session as KernelSession
+    from kernel.tree import Subscriber
+
+PUBLISH_TREE: Final = permission(Action.PUBLISH, Kind.TREE)
+_QOS_2: Final = 0x04
+_SEQUENCE_SHIFT: Final = 32
+
+_NOBODY: Final = int(ReasonCode.NO_MATCHING_SUBSCRIBERS)
+_NOT_AUTHORIZED: Final = int(ReasonCode.NOT_AUTHORIZED)
+
+# What may have been stored all the same: a repeat must keep its number.
+_UNCERTAIN: Final = frozenset(
+    {Code.TIMEOUT, Code.UNKNOWN_OUTCOME, Code.NOT_LEADER, Code.UNAVAILABLE}
+)
+
+
+class _Single(NamedTuple):
+    """A QoS 2 message that is stored at most once, in a batch of its own."""
+
+    token: int
+    packet_id: int
+    to: Destinations
+    head: bytes
+    body: bytes
+    sequence: int
+
+
+class Publisher:
+    """The publishing half of one accepted connection. `kernel.client.PublishSink`."""
+
+    __slots__ = (
+        "_close",
+        "_count",
+        "_env",
+        "_host",
+        "_kernel_session",
+        "_noted",
+        "_persistent",
+        "_publisher",
+        "_rights",
+        "_session",
+        "_subscriber",
+        "_tenant",
+    )
+
+    def __init__(
+        self,
+        env: Environment,
+        host: Host,
+        session: Session,
+        rights: Rights,
+        subscriber: Subscriber,
+        kernel_session: KernelSession,
+        publisher: int,
+        *,
+        persistent: bool,
+        close: Callable[[ConnectionClosed | None], None],
+    ) -> None:
+        """`close` is told of a connection that ended because a message was refused."""
+        self._env = env
+        self._host = host
+        self._session = session
+        self._rights = rights
+        self._tenant = rights.principal.tenant
+        self._subscriber = subscriber
+        self._kernel_session = kernel_session
+        self._publisher = publisher
+        self._persistent = persistent
+        self._close = close
+        # Packet identifier → number of QoS 2 messages that have a note.
+        self._noted = notes.received_of(subscriber.notes) if persistent else {}
+        self._count = 0
+
+    # --- Messages ---------------------------------------------------------------------------
+
+    def publish(self, run: PublishRun) -> None:
+        """Submit the messages of one chunk. A hot loop."""
+        env, session = self._env, self._session
+        tree, known, tenant = env.tree, env.known, self._tenant
+        allows = self._rights.allows
+        now_ms = env.clock.wall_ms()
+        batch = env.client.batch(self._kernel_session, self)
+        level, publisher = session.level, self._publisher
+        tokens: list[int] = []
+        singles: list[_Single] = []
+        refused: dict[int, list[int]] = {}
+        expiries = run.expiries
+        for index, name in enumerate(run.topics):
+            flags, token = run.flags[index], run.tokens[index]
+            if not allows(PUBLISH_TREE, name):
+                refused.setdefault(_NOT_AUTHORIZED, []).append(token)
+                continue
+            body = run.payloads[index]
+            try:
+                to = tree.to(tenant, name, retain=bool(flags & RETAIN_BIT))
+            except KernelError as error:
+                refused.setdefault(int(reason_of(error)), []).append(token)
+                continue
+            if not to.count:
+                refused.setdefault(_NOBODY, []).append(token)
+                continue
+            head = head_of(
+                known[name],
+                name,
+                batch.uid(),
+                now_ms,
+                level,
+                flags,
+                publisher,
+                run.properties[index],
+                len(body),
+                ttl_of(expiries.get(index)) if expiries else 0,
+            )
+            if flags & _QOS_2 and self._persistent:
+                packet_id = run.packet_ids[index]
+                sequence = self._noted.get(packet_id, 0)
+                singles.append(_Single(token, packet_id, to, head, body, sequence))
+                continue
+            batch.add(to, (head, body), len(head) + len(body))
+            tokens.append(token)
+        if tokens:
+            batch.tag = tokens
+            env.counters.published += len(tokens)
+            env.client.submit(batch)
+        if singles:
+            self._note(singles)
+        if refused:
+            self._refuse(refused)
+
+    def _refuse(self, refused: dict[int, list[int]]) -> None:
+        """Answers what goes nowhere; of QoS 0 ones nobody hears."""
+        counters = self._env.counters
+        for code, tokens in refused.items():
+            if code == _NOBODY:
+                counters.nobody += len(tokens)
+            elif code == _NOT_AUTHORIZED:
+                counters.not_authorized += len(tokens)
+            else:
+                counters.publish_refused += len(tokens)
+            answered = [token for token in tokens if token]
+            if answered:
+                self._answer(answered, code)
+
+    def _answer(self, tokens: Sequence[int], code: int = 0, reason: str = "") -> None:
+        if not self._session.is_over:
+            self._close(self._session.publish_committed(tokens, code, reason))
+            self._host.write_soon()
+
+    # --- Exactly once -----------------------------------------------------------------------
+
+    def _note(self, singles: list[_Single]) -> None:
+        """The first step: what is new gets a number, and a note of it."""
+        changes: list[notes.Change] = []
+        for place, single in enumerate(singles):
+            if single.sequence:
+                continue
+            self._count += 1
+            sequence = self._subscriber.epoch << _SEQUENCE_SHIFT | self._count
+            singles[place] = single._replace(sequence=sequence)
+            self._noted[single.packet_id] = sequence
+            changes.append(notes.received(single.packet_id, sequence))
+        if changes:
+            self._subscriber.note(changes, lambda error: self._submit(singles, error))
+        else:
+            self._submit(singles, None)
+
+    def _submit(self, singles: list[_Single], error: KernelError | None) -> None:
+        """The second step."""
+        if self._session.is_over:
+            return
+        if error is not None:
+            for single in singles:
+                self._noted.pop(single.packet_id, None)
+            self._answer([each.token for each in singles], reason_of(error), error.message)
+            return
+        client = self._env.client
+        for single in singles:
+            batch = client.batch(self._kernel_session, self)
+            batch.once(self._subscriber.number, single.sequence)
+            batch.add(single.to, (single.head, single.body), len(single.head) + len(single.body))
+            batch.tag = single
+            client.submit(batch)
+        self._env.counters.published += len(singles)
+
+    def released(self, event: PublishesReleased) -> None:
+        """PUBRELs came: PUBCOMP once the notes are gone."""
+        packet_ids = event.packet_ids
+        noted = [each for each in packet_ids if self._noted.pop(each, None) is not None]
+        if len(noted) < len(packet_ids):
+            without = set(packet_ids) - set(noted)
+            self._session.releases_committed([each for each in packet_ids if each in without])
+        if noted:
+            changes = [notes.released(packet_id) for packet_id in noted]
+            self._subscriber.note(changes, lambda error: self._release_noted(noted, error))
+
+    def _release_noted(self, packet_ids: Sequence[int], error: KernelError | None) -> None:
+        # An error says that another connection has the session: this one is being closed.
+        if error is None and not self._session.is_over:
+            self._session.releases_committed(packet_ids)
+            self._host.write_soon()
+
+    # --- Completion -------------------------------------------------------------------------
+
+    def published(self, batch: PublishBatch) -> None:
+        """See `PublishSink`: answers what is on disk."""
+        tag = batch.tag
+        failures = batch.failures
+        if isinstance(tag, _Single):
+            self._published_once(tag, failures[0] if failures else None)
+            return
+        assert isinstance(tag, list)
+        if failures:
+            self._published_with_failures(tag, dict(failures))
+        elif not self._session.is_over:
+            self._answer(tag if 0 not in tag else [token for token in tag if token])
+
+    def _published_with_failures(self, tokens: list[int], failures: dict[int, KernelError]) -> None:
+        self._env.counters.publish_refused += len(failures)
+        stored = [token for place, token in enumerate(tokens) if token and place not in failures]
+        if stored:
+            self._answer(stored)
+        for place, error in failures.items():
+            if tokens[place]:
+                self._answer([tokens[place]], reason_of(error), error.message)
+
+    def _published_once(self, single: _Single, error: KernelError | None) -> None:
+        if error is None:
+            self._answer([single.token])
+            return
+        self._env.counters.publish_refused += 1
+        if error.code not in _UNCERTAIN:
+            # It is stored nowhere: the identifier means a new message from now on.
+            self._noted.pop(single.packet_id, None)
+            self._subscriber.note([notes.released(single.packet_id)])
+        self._answer([single.token], reason_of(error), error.message)

@@ -1,0 +1,250 @@
+"""Sockets, the clock and tasks around `ClientConnection`, and the adapter as a whole.
+
+It decides nothing. One timer ticks for all connections; their deadlines are in a timing wheel.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final
+
+import structlog
+
+from adapters.base import AdapterStatistics, Origin
+from adapters.mqtt.client_connection import ClientConnection
+from adapters.mqtt.codec.topic_names import TopicNames
+from adapters.mqtt.environment import Counters, Environment, MqttSettings
+from adapters.mqtt.limits import WHEEL_TICK_MS
+from adapters.mqtt.live import LiveRouter
+from adapters.mqtt.stored import MQTT_ORIGIN, NamesKnown
+from adapters.mqtt.websocket import WebSocket
+from adapters.mqtt.wheel import TimingWheel
+from adapters.transport import Listeners, StreamProtocol, Tasks
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Iterable, Mapping
+
+    from adapters.base import ListenerAddress
+    from adapters.mqtt.environment import MqttSignIn
+    from kernel.client import Client
+    from kernel.ports import Clock, Random
+
+WEBSOCKET_LISTENER: Final = "websocket"
+"""Name of the listener whose connections begin as HTTP; on the others MQTT comes at once."""
+
+LOOK_MS: Final = 10_000
+"""A connection is looked at so often, however far its deadline: its user may be removed."""
+
+FINISH_S: Final = 5.0
+"""How long `stop` waits for the last notes and wills to be on disk; a sync takes milliseconds."""
+
+_log = structlog.get_logger("weir.mqtt")
+
+
+class MqttProtocol(StreamProtocol):
+    """One TCP or TLS connection. `adapters.mqtt.environment.Host` of its driver."""
+
+    def __init__(self, adapter: MqttAdapter) -> None:
+        super().__init__(adapter.loop)
+        self._adapter = adapter
+        self._address: str | None = None
+        self.client = ClientConnection(adapter.environment, self)
+
+    # --- StreamProtocol ---------------------------------------------------------------------
+
+    def opened(self) -> None:
+        self._adapter.entered(self)
+
+    def received(self, data: bytes) -> None:
+        try:
+            self.client.receive(data)
+        except Exception:  # noqa: BLE001 - a bug: logged, and an answer instead of silence
+            _log.exception("internal error", peer=self.peer)
+            self.client.fail_internally()
+
+    def deadline_moved(self) -> None:
+        """See `Host`."""
+        self._adapter.look_at(self.client, self.client.session.deadline_ms)
+
+    def turn_ending(self) -> None:
+        data = self.client.session.data_to_send()
+        if data:
+            self.out.append(data)
+
+    def writing_resumed(self) -> None:
+        self.client.writing_resumed()
+
+    def closed(self, error: Exception | None) -> None:
+        self._adapter.left(self)
+        self.client.lost()
+
+
+class WebSocketProtocol(MqttProtocol):
+    """One WebSocket connection: the same bytes, in frames (MQTT5 chapter 6)."""
+
+    def __init__(self, adapter: MqttAdapter) -> None:
+        super().__init__(adapter)
+        self._socket = WebSocket()
+
+    def received(self, data: bytes) -> None:
+        for part in self._socket.receive(data):
+            super().received(part)
+        self._after()
+
+    def turn_ending(self) -> None:
+        data = self.client.session.data_to_send()
+        if data:
+            self._socket.send(data)
+        framed = self._socket.data_to_send()
+        if framed:
+            self.out.append(framed)
+
+    def _after(self) -> None:
+        if self._socket.is_over:
+            self.client.lost()
+            super().close()
+        else:
+            self.write_soon()
+
+    def close(self) -> None:
+        """See `Host.close`: MQTT's goodbye, then the WebSocket's."""
+        data = self.client.session.data_to_send()
+        if data:
+            self._socket.send(data)
+        self._socket.close()
+        super().close()
+
+
+class MqttAdapter:
+    """MQTT 3.1.1 and 5, served. `adapters.base.Adapter`."""
+
+    name = "mqtt"
+
+    def __init__(
+        self,
+        client: Client,
+        sign_in: MqttSignIn,
+        listeners: Iterable[ListenerAddress],
+        *,
+        clock: Clock,
+        random: Random,
+        settings: MqttSettings | None = None,
+    ) -> None:
+        """Made on the event loop that will serve it; nothing is bound before `start`."""
+        self.loop = asyncio.get_running_loop()
+        self._tasks = Tasks(self.loop)
+        self._running: set[asyncio.Task[None]] = set()
+        self._clock = clock
+        client.origins.register(Origin.MQTT, MQTT_ORIGIN)
+        settings = settings or MqttSettings()
+        self.environment = Environment(
+            client=client,
+            tree=client.tree,
+            sign_in=sign_in,
+            clock=clock,
+            random=random,
+            settings=settings,
+            names=TopicNames(settings.session.topic_levels_max),
+            known=NamesKnown(),
+            live=LiveRouter(client.tree, client.origins, clock),
+            counters=Counters(),
+            run=self._run,
+            soon=self._soon,
+        )
+        self._listeners: Listeners[MqttProtocol] = Listeners(self.loop, listeners, self._protocol)
+        self._wheel: TimingWheel[ClientConnection] = TimingWheel(
+            WHEEL_TICK_MS, clock.monotonic_ms()
+        )
+        self._timer: asyncio.TimerHandle | None = None
+
+    def _protocol(self, listener: ListenerAddress) -> MqttProtocol:
+        if listener.name == WEBSOCKET_LISTENER:
+            return WebSocketProtocol(self)
+        return MqttProtocol(self)
+
+    def _run(self, work: Coroutine[object, object, None]) -> None:
+        task = self._tasks.start(work)
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+
+    def _soon(self, action: Callable[[], None]) -> None:
+        self.loop.call_soon(action)
+
+    # --- adapters.base.Adapter --------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Bind every listener. Raises OSError if one cannot be bound; then none is."""
+        await self._listeners.start()
+        self._timer = self.loop.call_later(WHEEL_TICK_MS / 1000, self._tick)
+
+    def addresses(self) -> Mapping[str, tuple[str, int]]:
+        """Listener name to the address bound."""
+        return self._listeners.addresses()
+
+    async def drain(self) -> None:
+        """Take no new connection; tell every client that the server shuts down, and close."""
+        await self._listeners.stop_accepting()
+        for protocol in list(self._listeners.connections):
+            protocol.client.shut_down()
+            protocol.close()
+        await self._listeners.wait_until_empty()
+        await self._finish()
+
+    async def stop(self) -> None:
+        """Close listeners and what connections are left, at once. Idempotent."""
+        if self._timer is not None:
+            self._timer.cancel()
+        await self._listeners.stop_accepting()
+        self._listeners.abort_all()
+        await self._listeners.wait_until_empty()
+        await self._finish()
+        await self._tasks.stop()
+
+    async def _finish(self) -> None:
+        """What ended sessions still have to write down."""
+        if self._running:
+            await asyncio.wait(set(self._running), timeout=FINISH_S)
+
+    def statistics(self) -> AdapterStatistics:
+        """Figures now."""
+        connections = self._listeners.connections
+        counters = self.environment.counters
+        return AdapterStatistics(
+            connections=len(connections),
+            counters={name: getattr(counters, name) for name in counters.__slots__},
+            gauges={
+                "subscriptions": sum(each.client.subscription_count for each in connections),
+                "live_patterns": self.environment.live.pattern_count,
+            },
+        )
+
+    # --- Connections ------------------------------------------------------------------------
+
+    def entered(self, protocol: MqttProtocol) -> None:
+        """A connection has opened."""
+        counters = self.environment.counters
+        self._listeners.entered(protocol)
+        if len(self._listeners.connections) > self.environment.settings.connections_max:
+            counters.connections_refused += 1
+            protocol.abort()
+            return
+        counters.connections += 1
+        self.look_at(protocol.client, protocol.client.session.deadline_ms)
+
+    def left(self, protocol: MqttProtocol) -> None:
+        """A connection has closed."""
+        self._wheel.remove(protocol.client)
+        self._listeners.left(protocol)
+
+    def look_at(self, client: ClientConnection, deadline_ms: int | None) -> None:
+        """Have a connection looked at when its deadline has passed."""
+        latest_ms = self._clock.monotonic_ms() + LOOK_MS
+        self._wheel.put(client, latest_ms if deadline_ms is None else min(deadline_ms, latest_ms))
+
+    def _tick(self) -> None:
+        self._timer = self.loop.call_later(WHEEL_TICK_MS / 1000, self._tick)
+        now_ms = self._clock.monotonic_ms()
+        for client in self._wheel.due(now_ms):
+            deadline_ms = client.check_deadline(now_ms)
+            if not client.session.is_over:
+                self.look_at(client, deadline_ms)

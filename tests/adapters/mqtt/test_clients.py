@@ -1,0 +1,367 @@
+"""Unmodified clients against the adapter: paho-mqtt, aiomqtt, amqtt's client, and npm mqtt."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import queue
+import shutil
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import aiomqtt
+import paho.mqtt.client as paho
+import pytest
+from amqtt.client import MQTTClient
+from paho.mqtt.packettypes import PacketTypes
+from paho.mqtt.properties import Properties
+from paho.mqtt.subscribeoptions import SubscribeOptions
+
+from tests.adapters.mqtt.broker import Broker, serving
+
+LEVELS = [4, 5]
+WAIT_S = 10
+
+
+@contextmanager
+def in_thread(directory: Path) -> Iterator[Broker]:
+    """A broker on an event loop of its own, for clients that block."""
+    started: queue.SimpleQueue[Broker | BaseException] = queue.SimpleQueue()
+    loop = asyncio.new_event_loop()
+    stopping = asyncio.Event()
+
+    async def main() -> None:
+        async with serving(directory) as broker:
+            started.put(broker)
+            await stopping.wait()
+
+    def run() -> None:
+        try:
+            loop.run_until_complete(main())
+        except BaseException as error:  # noqa: BLE001 - handed to the test
+            started.put(error)
+        finally:
+            loop.close()
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    found = started.get(timeout=20)
+    if isinstance(found, BaseException):
+        raise found
+    try:
+        yield found
+    finally:
+        loop.call_soon_threadsafe(stopping.set)
+        thread.join(20)
+        assert not thread.is_alive()
+
+
+class Paho:
+    """A paho client with its loop running, and what it heard."""
+
+    def __init__(self, port: int, name: str, level: int, *, transport: str = "tcp") -> None:
+        self.level = level
+        self.port = port
+        self.messages: queue.SimpleQueue[paho.MQTTMessage] = queue.SimpleQueue()
+        self.connected: queue.SimpleQueue[tuple[int, bool]] = queue.SimpleQueue()
+        self.disconnected: queue.SimpleQueue[int] = queue.SimpleQueue()
+        self.granted: queue.SimpleQueue[list[int]] = queue.SimpleQueue()
+        fields: dict[str, Any] = {} if level == 5 else {"clean_session": False}
+        self.client = paho.Client(
+            paho.CallbackAPIVersion.VERSION2,
+            name,
+            protocol=paho.MQTTv5 if level == 5 else paho.MQTTv311,
+            transport=transport,
+            **fields,
+        )
+        client = self.client
+        client.username_pw_set("guest", "guest")
+        client.on_message = lambda _c, _u, message: self.messages.put(message)
+        client.on_connect = lambda _c, _u, flags, code, _p: self.connected.put(
+            (code.value, flags.session_present)
+        )
+        client.on_disconnect = lambda _c, _u, _f, code, _p: self.disconnected.put(code.value)
+        client.on_subscribe = lambda _c, _u, _m, codes, _p: self.granted.put(
+            [code.value for code in codes]
+        )
+
+    def connect(self, *, kept: bool = False, keep_alive_s: int = 60) -> bool:
+        """Whether a session was present."""
+        if self.level == 5:
+            properties = Properties(PacketTypes.CONNECT)
+            properties.SessionExpiryInterval = 600 if kept else 0
+            self.client.connect(
+                "127.0.0.1",
+                self.port,
+                keep_alive_s,
+                clean_start=not kept,
+                properties=properties,
+            )
+        else:
+            self.client.connect("127.0.0.1", self.port, keep_alive_s)
+        self.client.loop_start()
+        code, present = self.connected.get(timeout=WAIT_S)
+        assert code == 0
+        return present
+
+    def subscribe(self, name: str, qos: int = 1, **options: Any) -> None:
+        if self.level == 5 and options:
+            self.client.subscribe(name, options=SubscribeOptions(qos=qos, **options))
+        else:
+            self.client.subscribe(name, qos)
+        assert self.granted.get(timeout=WAIT_S) == [qos]
+
+    def publish(self, topic: str, payload: bytes, qos: int = 1, **fields: Any) -> None:
+        self.client.publish(topic, payload, qos, **fields).wait_for_publish(WAIT_S)
+
+    def take(self) -> paho.MQTTMessage:
+        return self.messages.get(timeout=WAIT_S)
+
+    def stop(self) -> None:
+        self.client.disconnect()
+        self.client.loop_stop()
+
+    def drop(self) -> None:
+        """The connection breaks, and paho does not come back by itself."""
+        sock = self.client.socket()
+        assert sock is not None
+        self.client.loop_stop()
+        sock.close()
+
+
+@contextmanager
+def clients(*made: Paho) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        for each in made:
+            each.stop()
+
+
+def until(condition: Callable[[], bool]) -> None:
+    ends = time.monotonic() + WAIT_S
+    while not condition():
+        assert time.monotonic() < ends
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_paho_publishes_and_receives_at_every_qos(tmp_path: Path, level: int) -> None:
+    with in_thread(tmp_path) as broker:
+        taker, giver = Paho(broker.port, "taker", level), Paho(broker.port, "giver", level)
+        with clients(taker, giver):
+            taker.connect()
+            giver.connect()
+            taker.subscribe("a/#", 2)
+            for qos in (0, 1, 2):
+                giver.publish("a/b", b"%d" % qos, qos)
+                message = taker.take()
+                assert (message.topic, message.payload, message.qos) == ("a/b", b"%d" % qos, qos)
+            for qos in (1, 2):
+                for number in range(300):
+                    giver.client.publish("a/many", b"%d" % number, qos)
+                got = [taker.take().payload for _ in range(300)]
+                assert got == [b"%d" % number for number in range(300)]
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("qos", [1, 2])
+def test_a_session_of_paho_outlives_a_restart_of_the_gateway(
+    tmp_path: Path, level: int, qos: int
+) -> None:
+    with in_thread(tmp_path) as broker:
+        taker, giver = Paho(broker.port, "taker", level), Paho(broker.port, "giver", level)
+        with clients(taker, giver):
+            assert not taker.connect(kept=True)
+            taker.subscribe("a/+", qos)
+            taker.stop()
+            giver.connect()
+            for number in range(20):
+                giver.publish("a/b", b"%d" % number, qos)
+            giver.publish("retained", b"kept", retain=True)
+    with in_thread(tmp_path) as broker:
+        taker = Paho(broker.port, "taker", level)
+        with clients(taker):
+            assert taker.connect(kept=True)
+            assert [taker.take().payload for _ in range(20)] == [b"%d" % n for n in range(20)]
+            taker.subscribe("retained")
+            message = taker.take()
+            assert (message.payload, message.retain) == (b"kept", True)
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_the_will_of_a_paho_client_that_breaks_off(tmp_path: Path, level: int) -> None:
+    with in_thread(tmp_path) as broker:
+        watch, client = Paho(broker.port, "watch", level), Paho(broker.port, "client", level)
+        client.client.will_set("wills/c", b"gone", 1)
+        with clients(watch):
+            watch.connect()
+            watch.subscribe("wills/#")
+            client.connect()
+            client.drop()
+            assert watch.take().payload == b"gone"
+
+
+def test_the_will_of_a_paho_client_waits_for_its_delay(tmp_path: Path) -> None:
+    with in_thread(tmp_path) as broker:
+        watch, client = Paho(broker.port, "watch", 5), Paho(broker.port, "client", 5)
+        properties = Properties(PacketTypes.WILLMESSAGE)
+        properties.WillDelayInterval = 1
+        client.client.will_set("wills/c", b"gone", 1, properties=properties)
+        with clients(watch):
+            watch.connect()
+            watch.subscribe("wills/#")
+            client.connect(kept=True)
+            began = time.monotonic()
+            client.drop()
+            assert watch.take().payload == b"gone"
+            assert time.monotonic() - began >= 0.9
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_paho_clients_share_and_are_taken_over(tmp_path: Path, level: int) -> None:
+    with in_thread(tmp_path) as broker:
+        members = [Paho(broker.port, f"m{number}", level) for number in range(2)]
+        giver = Paho(broker.port, "giver", level)
+        with clients(giver, *members):
+            for member in members:
+                member.connect()
+                member.subscribe("$share/g/a/+", 1)
+            giver.connect()
+            for number in range(40):
+                giver.publish("a/1", b"%d" % number)
+            until(lambda: sum(member.messages.qsize() for member in members) == 40)
+            assert all(member.messages.qsize() for member in members)
+            again = Paho(broker.port, "m0", level)
+            with clients(again):
+                again.connect()
+                code = members[0].disconnected.get(timeout=WAIT_S)
+                assert code == (0x8E if level == 5 else 0x80)
+                members[0].client.loop_stop()
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_paho_keeps_itself_alive(tmp_path: Path, level: int) -> None:
+    with in_thread(tmp_path) as broker:
+        client = Paho(broker.port, "c", level)
+        with clients(client):
+            client.connect(keep_alive_s=1)
+            time.sleep(3.2)
+            client.publish("a", b"still here")
+            assert client.disconnected.qsize() == 0
+
+
+def test_properties_as_paho_writes_and_reads_them(tmp_path: Path) -> None:
+    with in_thread(tmp_path) as broker:
+        taker, giver = Paho(broker.port, "taker", 5), Paho(broker.port, "giver", 5)
+        with clients(taker, giver):
+            taker.connect()
+            giver.connect()
+            taker.subscribe("a", 1, noLocal=True)
+            properties = Properties(PacketTypes.PUBLISH)
+            properties.ContentType = "text/plain"
+            properties.ResponseTopic = "answers/1"
+            properties.CorrelationData = b"\x00\x01"
+            properties.MessageExpiryInterval = 30
+            properties.PayloadFormatIndicator = 1
+            properties.UserProperty = [("b", "2"), ("a", "1")]
+            giver.publish("a", b"hello", properties=properties)
+            got = taker.take().properties
+            assert got.ContentType == "text/plain"
+            assert got.ResponseTopic == "answers/1"
+            assert got.CorrelationData == b"\x00\x01"
+            assert got.MessageExpiryInterval == 30
+            assert got.PayloadFormatIndicator == 1
+            assert got.UserProperty == [("b", "2"), ("a", "1")]
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_paho_over_websocket(tmp_path: Path, level: int) -> None:
+    with in_thread(tmp_path) as broker:
+        port = broker.websocket_port
+        taker = Paho(port, "taker", level, transport="websockets")
+        giver = Paho(broker.port, "giver", level)
+        with clients(taker, giver):
+            taker.connect()
+            giver.connect()
+            taker.subscribe("a/#", 2)
+            for qos in (0, 1, 2):
+                giver.publish("a/b", bytes(70_000 * qos), qos)
+                assert len(taker.take().payload) == 70_000 * qos
+            taker.publish("a/own", b"from a browser", 2)
+            assert taker.take().payload == b"from a browser"
+
+
+async def test_aiomqtt(broker: Broker) -> None:
+    login = {"hostname": "127.0.0.1", "port": broker.port}
+    login |= {"username": "guest", "password": "guest"}
+    async with aiomqtt.Client(**login) as taker, aiomqtt.Client(**login) as giver:
+        await taker.subscribe("a/#", qos=2)
+        for qos in (0, 1, 2):
+            await giver.publish("a/b", b"hello", qos=qos)
+            message = await asyncio.wait_for(anext(aiter(taker.messages)), WAIT_S)
+            assert (message.topic.value, message.payload, message.qos) == ("a/b", b"hello", qos)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+async def test_the_client_of_amqtt(broker: Broker) -> None:
+    taker, giver = MQTTClient(client_id="taker"), MQTTClient(client_id="giver")
+    for client in (taker, giver):
+        await client.connect(f"mqtt://guest:guest@127.0.0.1:{broker.port}/")
+    assert await taker.subscribe([("a/#", 2)]) == [2]
+    for qos in (0, 1, 2):
+        await giver.publish("a/b", b"%d" % qos, qos=qos)
+        message = await taker.deliver_message(timeout_duration=WAIT_S)
+        assert message is not None
+        assert (message.topic, bytes(message.data), message.qos) == ("a/b", b"%d" % qos, qos)
+    for client in (taker, giver):
+        await client.disconnect()
+
+
+NODE_SCRIPT = """
+const mqtt = require("mqtt");
+const url = process.argv[1];
+const options = {username: "guest", password: "guest", protocolVersion: Number(process.argv[2])};
+const client = mqtt.connect(url, options);
+const got = [];
+client.on("connect", () => client.subscribe("a/#", {qos: 2}, () => {
+  for (const qos of [0, 1, 2]) client.publish("a/b", "hello " + qos, {qos});
+}));
+client.on("message", (topic, payload, packet) => {
+  got.push([topic, payload.toString(), packet.qos]);
+  if (got.length === 3) client.end(false, () => console.log(JSON.stringify(got)));
+});
+client.on("error", (error) => { console.error(error); process.exit(1); });
+"""
+
+
+def has_npm_mqtt() -> bool:
+    if shutil.which("node") is None:
+        return False
+    found = subprocess.run(
+        ["node", "-e", 'require("mqtt")'], check=False, capture_output=True, timeout=30
+    )
+    return found.returncode == 0
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("scheme", ["mqtt", "ws"])
+def test_the_client_of_npm(tmp_path: Path, level: int, scheme: str) -> None:
+    if not has_npm_mqtt():
+        pytest.skip("node cannot require('mqtt'): npm install -g mqtt, and set NODE_PATH")
+    with in_thread(tmp_path) as broker:
+        port = broker.port if scheme == "mqtt" else broker.websocket_port
+        done = subprocess.run(
+            ["node", "-e", NODE_SCRIPT, f"{scheme}://127.0.0.1:{port}", str(level)],
+            check=False,
+            capture_output=True,
+            timeout=30,
+        )
+        assert done.returncode == 0, done.stderr
+        got = sorted(json.loads(done.stdout))
+        assert got == [["a/b", f"hello {qos}", qos] for qos in (0, 1, 2)]

@@ -1,0 +1,510 @@
+"""The adapter over a real store: publishing and what subscribers get of it."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from adapters.mqtt.codec.packets import Disconnect, FilterOptions, Publish, Suback, Subscribe
+from adapters.mqtt.codec.properties import Properties
+from adapters.mqtt.codec.reason_codes import ReasonCode
+from adapters.mqtt.config import SessionConfig
+from adapters.mqtt.environment import MqttSettings
+from adapters.mqtt.publishing import PUBLISH_TREE
+from adapters.mqtt.requests import CONSUME_TREE
+from tests.adapters.mqtt.broker import Broker, WireClient, serving
+
+KEPT = 600
+
+
+async def session_of(broker: Broker, name: str, *, kept: bool, level: int = 5) -> WireClient:
+    """A client whose session is kept, or ends with its connection."""
+    expiry = KEPT if kept and level == 5 else None
+    return await broker.connect(name, level, clean=not kept, expiry=expiry)
+
+
+@pytest.mark.parametrize("level", [4, 5])
+@pytest.mark.parametrize("kept", [False, True])
+@pytest.mark.parametrize("qos", [0, 1, 2])
+async def test_a_message_reaches_a_subscriber(
+    broker: Broker, level: int, kept: bool, qos: int
+) -> None:
+    """[MQTT-4.3.3-7] with QoS 2: it is stored before PUBREC, and delivered once."""
+    taker = await session_of(broker, "taker", kept=kept, level=level)
+    assert await taker.subscribe("a/+", qos=2) == (2,)
+    giver = await session_of(broker, "giver", kept=kept, level=level)
+    await giver.publish("a/b", b"hello", qos)
+    message = await taker.take()
+    assert (message.topic, message.payload, message.qos) == ("a/b", b"hello", qos)
+    await taker.nothing()
+
+
+@pytest.mark.parametrize("level", [4, 5])
+@pytest.mark.parametrize("qos", [1, 2])
+async def test_a_kept_session_gets_later_what_came_while_it_was_away(
+    broker: Broker, level: int, qos: int
+) -> None:
+    """[MQTT-3.1.2-5], [MQTT-4.5.0-1]."""
+    taker = await session_of(broker, "taker", kept=True, level=level)
+    await taker.subscribe("a/+", qos=2)
+    await taker.disconnect()
+    giver = await broker.connect("giver", level)
+    for number in range(5):
+        await giver.publish("a/b", b"%d" % number, qos)
+    taker = await session_of(broker, "taker", kept=True, level=level)
+    assert taker.connack is not None
+    assert taker.connack.session_present
+    got = [await taker.take() for _ in range(5)]
+    assert [(each.payload, each.qos, each.dup) for each in got] == [
+        (b"%d" % number, qos, False) for number in range(5)
+    ]
+    await taker.nothing()
+
+
+@pytest.mark.parametrize("kept", [False, True])
+@pytest.mark.parametrize(("published", "granted"), [(2, 0), (2, 1), (1, 0), (0, 2), (1, 2)])
+async def test_a_delivery_has_the_lesser_qos(
+    broker: Broker, kept: bool, published: int, granted: int
+) -> None:
+    taker = await session_of(broker, "taker", kept=kept)
+    assert await taker.subscribe("a", qos=granted) == (granted,)
+    giver = await broker.connect("giver")
+    await giver.publish("a", qos=published)
+    assert (await taker.take()).qos == min(published, granted)
+
+
+@pytest.mark.parametrize("kept", [False, True])
+async def test_messages_of_a_topic_come_in_their_order(broker: Broker, kept: bool) -> None:
+    """[MQTT-4.6.0-6]: those of one QoS, also when the subscriber takes few at a time."""
+    taker = await broker.connect(
+        "taker",
+        clean=not kept,
+        properties=Properties(session_expiry_interval=KEPT if kept else None, receive_maximum=3),
+    )
+    await taker.subscribe("a/#", qos=2)
+    giver = await broker.connect("giver")
+    for number in range(60):
+        giver.send(Publish("a/b", b"%d" % number, 1 + number % 2, packet_id=number + 1))
+    got = [await taker.take() for _ in range(60)]
+    for qos in (1, 2):
+        ordered = [int(each.payload) for each in got if each.qos == qos]
+        assert ordered == list(range(qos - 1, 60, 2))
+
+
+@pytest.mark.parametrize("kept", [False, True])
+async def test_no_more_is_in_flight_than_the_client_takes(broker: Broker, kept: bool) -> None:
+    taker = await broker.connect(
+        "taker",
+        clean=not kept,
+        properties=Properties(session_expiry_interval=KEPT if kept else None, receive_maximum=2),
+    )
+    await taker.subscribe("a", qos=1)
+    giver = await broker.connect("giver")
+    for _ in range(5):
+        await giver.publish("a")
+    first, second = await taker.next(Publish), await taker.next(Publish)
+    await taker.nothing()
+    taker.ack(second)
+    third = await taker.next(Publish)
+    await taker.nothing()
+    for each in (first, third):
+        taker.ack(each)
+    for _ in range(2):
+        await taker.take()
+
+
+async def test_nobody_to_give_it_to_is_told(broker: Broker) -> None:
+    giver = await broker.connect("giver")
+    assert await giver.publish("a", qos=1) == ReasonCode.NO_MATCHING_SUBSCRIBERS
+    assert await giver.publish("a", qos=2) == ReasonCode.NO_MATCHING_SUBSCRIBERS
+    assert broker.counters.nobody == 2
+    old = await broker.connect("old", 4)
+    assert await old.publish("a", qos=1) == 0
+
+
+async def test_acknowledgements_keep_the_order_of_the_messages(broker: Broker) -> None:
+    taker = await session_of(broker, "taker", kept=True)
+    await taker.subscribe("a/#", qos=0)
+    giver = await session_of(broker, "giver", kept=True)
+    for number in range(1, 41):
+        topic = "nobody" if number % 3 == 0 else f"a/{number}"
+        giver.send(Publish(topic, b"x", 1 + number % 2, packet_id=number))
+    answered = [(await giver.next())[1] for _ in range(40)]
+    assert answered == list(range(1, 41))
+
+
+async def test_what_may_not_be_published_is_refused(broker: Broker) -> None:
+    broker.logins.denied.add((PUBLISH_TREE, "secret"))
+    giver = await broker.connect("giver")
+    for qos in (1, 2):
+        assert await giver.publish("secret", qos=qos) == ReasonCode.NOT_AUTHORIZED
+    await giver.publish("secret", qos=0)
+    await giver.ping()
+    assert broker.counters.not_authorized == 3
+    old = await broker.connect("old", 4)
+    old.send(Publish("secret", b"", 1, packet_id=1))
+    assert await old.closed() == []
+
+
+async def test_a_tolerant_server_acknowledges_an_old_client_what_it_may_not_publish(
+    tmp_path,
+) -> None:
+    settings = MqttSettings(session=SessionConfig(acknowledge_unauthorized_v3=True))
+    async with serving(tmp_path, settings) as broker:
+        broker.logins.denied.add((PUBLISH_TREE, "secret"))
+        taker = await broker.connect("taker")
+        await taker.subscribe("secret")
+        old = await broker.connect("old", 4)
+        assert await old.publish("secret", qos=1) == 0
+        await taker.nothing()
+
+
+async def test_the_properties_of_a_message_reach_its_subscribers_unaltered(
+    broker: Broker,
+) -> None:
+    """[MQTT-3.3.2-5] and the interval [MQTT-3.3.2-6]."""
+    properties = Properties(
+        payload_format_indicator=1,
+        message_expiry_interval=300,
+        content_type="text/plain",
+        response_topic="answers/1",
+        correlation_data=b"\x00\xff",
+        user_properties=(("b", "2"), ("a", "1"), ("b", "3"), ("weir.key", "k")),
+    )
+    live = await broker.connect("live")
+    await live.subscribe("a")
+    stored = await session_of(broker, "stored", kept=True)
+    await stored.subscribe("a")
+    giver = await broker.connect("giver")
+    await giver.publish("a", qos=1, properties=properties)
+    for taker in (live, stored):
+        assert (await taker.take()).properties == properties
+
+
+async def test_an_old_client_is_spared_the_properties(broker: Broker) -> None:
+    old = await broker.connect("old", 4)
+    await old.subscribe("a")
+    giver = await broker.connect("giver")
+    await giver.publish("a", qos=1, properties=Properties(user_properties=(("a", "1"),)))
+    assert await old.take() == Publish("a", b"x", 1, packet_id=1)
+
+
+async def test_what_has_expired_is_not_delivered(broker: Broker) -> None:
+    """[MQTT-3.3.2-5]: an interval of 0 is over at once, one of a second after a second."""
+    live = await broker.connect("live")
+    await live.subscribe("a")
+    stored = await session_of(broker, "stored", kept=True)
+    await stored.subscribe("a")
+    await stored.disconnect()
+    giver = await broker.connect("giver")
+    await giver.publish("a", b"0", properties=Properties(message_expiry_interval=0))
+    await giver.publish("a", b"1", properties=Properties(message_expiry_interval=1))
+    await giver.publish("a", b"2", properties=Properties(message_expiry_interval=60))
+    assert [(await live.take()).payload for _ in range(2)] == [b"1", b"2"]
+    await live.nothing()
+    await asyncio.sleep(1.1)
+    stored = await session_of(broker, "stored", kept=True)
+    message = await stored.take()
+    assert message.payload == b"2"
+    assert message.properties.message_expiry_interval in (58, 59)
+    await stored.nothing()
+
+
+async def test_topic_aliases_shorten_deliveries(broker: Broker) -> None:
+    taker = await broker.connect("taker", properties=Properties(topic_alias_maximum=1))
+    await taker.subscribe("a/#")
+    giver = await broker.connect("giver")
+    for topic in ("a/1", "a/2", "a/1"):
+        await giver.publish(topic)
+    got = [await taker.take() for _ in range(3)]
+    assert [(each.topic, each.properties.topic_alias) for each in got] == [
+        ("a/1", 1),
+        ("a/2", None),
+        ("", 1),
+    ]
+
+
+@pytest.mark.parametrize("kept", [False, True])
+async def test_a_message_too_large_for_a_client_counts_as_delivered(
+    broker: Broker, kept: bool
+) -> None:
+    taker = await broker.connect(
+        "taker",
+        clean=not kept,
+        properties=Properties(
+            session_expiry_interval=KEPT if kept else None, maximum_packet_size=60
+        ),
+    )
+    await taker.subscribe("a")
+    giver = await broker.connect("giver")
+    await giver.publish("a", bytes(100))
+    await giver.publish("a", b"small")
+    assert (await taker.take()).payload == b"small"
+    assert broker.counters.too_large == 1
+
+
+# --- Subscribing ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kept", [False, True])
+async def test_unsubscribing_ends_deliveries(broker: Broker, kept: bool) -> None:
+    """[MQTT-3.10.4-2], and [MQTT-3.10.4-3]: what was being delivered may be acknowledged."""
+    taker = await session_of(broker, "taker", kept=kept)
+    await taker.subscribe("a", "b")
+    giver = await broker.connect("giver")
+    await giver.publish("a", b"1")
+    begun = await taker.next(Publish)
+    answer = await taker.unsubscribe("a", "c")
+    assert answer.reason_codes == (0, ReasonCode.NO_SUBSCRIPTION_EXISTED)
+    taker.ack(begun)
+    await giver.publish("a", b"2")
+    await giver.publish("b", b"3")
+    assert (await taker.take()).payload == b"3"
+    await taker.nothing()
+    if kept:
+        await taker.disconnect()
+        await giver.publish("a", b"4")
+        taker = await session_of(broker, "taker", kept=True)
+        await taker.nothing()
+
+
+@pytest.mark.parametrize("kept", [False, True])
+async def test_subscribing_again_replaces_the_options_and_loses_nothing(
+    broker: Broker, kept: bool
+) -> None:
+    """[MQTT-3.8.4-3], [MQTT-3.8.4-4]."""
+    taker = await session_of(broker, "taker", kept=kept)
+    giver = await broker.connect("giver")
+    for qos in (1, 0, 2):
+        assert await taker.subscribe("a", qos=qos) == (qos,)
+        await giver.publish("a", b"%d" % qos, 2)
+        message = await taker.take()
+        assert (message.payload, message.qos) == (b"%d" % qos, qos)
+    await taker.nothing()
+    assert (await taker.unsubscribe("a")).reason_codes == (0,)
+    assert await giver.publish("a") == ReasonCode.NO_MATCHING_SUBSCRIBERS
+
+
+async def test_the_later_of_two_equal_filters_counts(broker: Broker) -> None:
+    taker = await broker.connect("taker")
+    await taker.subscribe(FilterOptions("a", 2), FilterOptions("a", 0))
+    giver = await broker.connect("giver")
+    await giver.publish("a", qos=2)
+    assert (await taker.take()).qos == 0
+    await taker.nothing()
+    await taker.unsubscribe("a")
+    assert await giver.publish("a") == ReasonCode.NO_MATCHING_SUBSCRIBERS
+
+
+async def test_a_filter_that_may_not_be_read_is_refused_alone(broker: Broker) -> None:
+    broker.logins.denied.add((CONSUME_TREE, "secret/#"))
+    taker = await broker.connect("taker")
+    assert await taker.subscribe("secret/#", "open", "bad/#/filter") == (0x87, 1, 0x8F)
+    old = await broker.connect("old", 4)
+    assert await old.subscribe("secret/#", "open") == (0x80, 1)
+
+
+async def test_a_session_has_a_bounded_number_of_subscriptions(tmp_path) -> None:
+    async with serving(tmp_path, MqttSettings(subscriptions_max=2)) as broker:
+        taker = await broker.connect("taker")
+        assert await taker.subscribe("a") == (1,)
+        assert await taker.subscribe("b") == (1,)
+        assert await taker.subscribe("c") == (ReasonCode.QUOTA_EXCEEDED,)
+        assert await taker.subscribe("a") == (1,)
+
+
+@pytest.mark.parametrize("kept", [False, True])
+async def test_no_local_keeps_ones_own_messages_out(broker: Broker, kept: bool) -> None:
+    """[MQTT-3.8.3-3]."""
+    both = await session_of(broker, "both", kept=kept)
+    await both.subscribe(FilterOptions("a", 1, no_local=True))
+    other = await broker.connect("other")
+    await both.publish("a", b"own")
+    await other.publish("a", b"other")
+    assert (await both.take()).payload == b"other"
+    await both.nothing()
+
+
+@pytest.mark.parametrize("kept", [False, True])
+async def test_retain_as_published(broker: Broker, kept: bool) -> None:
+    """[MQTT-3.3.1-12] and [MQTT-3.3.1-13]."""
+    keeps = await session_of(broker, "keeps", kept=kept)
+    await keeps.subscribe(FilterOptions("a", 1, retain_as_published=True))
+    drops = await session_of(broker, "drops", kept=kept)
+    await drops.subscribe(FilterOptions("a", 1))
+    giver = await broker.connect("giver")
+    await giver.publish("a", retain=True)
+    await giver.publish("a", retain=False)
+    assert [(await keeps.take()).retain for _ in range(2)] == [True, False]
+    assert [(await drops.take()).retain for _ in range(2)] == [False, False]
+
+
+@pytest.mark.parametrize("kept", [False, True])
+async def test_overlapping_subscriptions_bring_one_copy(broker: Broker, kept: bool) -> None:
+    """[MQTT-3.3.4-2], [MQTT-3.3.4-3], [MQTT-3.3.4-4], [MQTT-3.3.4-5]: with the highest QoS and all
+    the identifiers.
+    """
+    taker = await session_of(broker, "taker", kept=kept)
+    await taker.subscribe("a/#", qos=1, properties=Properties(subscription_identifiers=(7,)))
+    await taker.subscribe("a/+", qos=2, properties=Properties(subscription_identifiers=(8,)))
+    await taker.subscribe("#", qos=0)
+    await taker.subscribe("b", qos=0, properties=Properties(subscription_identifiers=(9,)))
+    giver = await broker.connect("giver")
+    for number in range(3):
+        await giver.publish("a/b", b"%d" % number, 2)
+    for number in range(3):
+        message = await taker.take()
+        assert (message.payload, message.qos) == (b"%d" % number, 2)
+        assert sorted(message.properties.subscription_identifiers) == [7, 8]
+    await giver.publish("b", b"b", 2)
+    message = await taker.take()
+    assert (message.payload, message.properties.subscription_identifiers) == (b"b", (9,))
+    await taker.nothing()
+
+
+async def test_the_uid_is_told_on_request(broker: Broker) -> None:
+    asks = await broker.connect("asks")
+    await asks.subscribe("a", properties=Properties(user_properties=(("weir.uid", "1"),)))
+    plain = await broker.connect("plain")
+    await plain.subscribe("a")
+    giver = await broker.connect("giver")
+    await giver.publish("a")
+    assert (await plain.take()).properties.user_properties == ()
+    [(name, value)] = (await asks.take()).properties.user_properties
+    assert name == "weir.uid"
+    assert [len(part) for part in value.split("-")] == [8, 4, 4, 4, 12]
+
+
+# --- Retained messages ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kept", [False, True])
+async def test_retained_messages_are_handed_over_and_replaced_and_removed(
+    broker: Broker, kept: bool
+) -> None:
+    """[MQTT-3.3.1-5], [MQTT-3.3.1-6], [MQTT-3.3.1-7], [MQTT-3.3.1-8]."""
+    giver = await broker.connect("giver")
+    for topic, payload in (("a/1", b"old"), ("a/1", b"new"), ("a/2", b"2"), ("b", b"b")):
+        assert await giver.publish(topic, payload, retain=True) == 0
+    await giver.publish("a/3", b"not kept")
+    taker = await session_of(broker, "taker", kept=kept)
+    assert await taker.subscribe("a/+") == (1,)
+    got = [await taker.take() for _ in range(2)]
+    assert [(each.topic, each.payload, each.retain) for each in got] == [
+        ("a/1", b"new", True),
+        ("a/2", b"2", True),
+    ]
+    assert await giver.publish("a/1", b"", retain=True) == 0
+    removed = await taker.take()
+    assert (removed.payload, removed.retain) == (b"", False)
+    later = await session_of(broker, "later", kept=kept)
+    await later.subscribe("a/+")
+    assert (await later.take()).topic == "a/2"
+    await later.nothing()
+
+
+async def test_retain_handling_says_when_retained_messages_come(broker: Broker) -> None:
+    """[MQTT-3.3.1-9], [MQTT-3.3.1-10], [MQTT-3.3.1-11]."""
+    giver = await broker.connect("giver")
+    await giver.publish("a", b"kept", retain=True)
+    taker = await broker.connect("taker")
+    await taker.subscribe(FilterOptions("a", 1, retain_handling=2))
+    await taker.nothing()
+    await taker.subscribe(FilterOptions("a", 1, retain_handling=1))
+    await taker.nothing()
+    await taker.unsubscribe("a")
+    await taker.subscribe(FilterOptions("a", 1, retain_handling=1))
+    assert (await taker.take()).payload == b"kept"
+    await taker.subscribe(FilterOptions("a", 1, retain_handling=0))
+    assert (await taker.take()).payload == b"kept"
+
+
+async def test_a_retained_message_tells_what_is_left_of_its_time(broker: Broker) -> None:
+    giver = await broker.connect("giver")
+    await giver.publish("a", retain=True, properties=Properties(message_expiry_interval=50))
+    await giver.publish("b", retain=True, properties=Properties(message_expiry_interval=1))
+    await asyncio.sleep(1.1)
+    taker = await broker.connect("taker")
+    await taker.subscribe("a", "b")
+    message = await taker.take()
+    assert (message.topic, message.properties.message_expiry_interval) == ("a", 49)
+    await taker.nothing()
+
+
+async def test_more_retained_messages_than_a_filter_may_bring_are_refused(tmp_path) -> None:
+    async with serving(tmp_path, MqttSettings(retained_per_filter_max=3)) as broker:
+        giver = await broker.connect("giver")
+        for number in range(4):
+            await giver.publish(f"a/{number}", retain=True)
+        taker = await broker.connect("taker")
+        assert await taker.subscribe("a/+", "a/1") == (ReasonCode.QUOTA_EXCEEDED, 1)
+        assert (await taker.take()).topic == "a/1"
+        await giver.publish("a/2", b"live")
+        await taker.nothing()
+
+
+async def test_retained_messages_beyond_the_window_wait_for_it(broker: Broker) -> None:
+    giver = await broker.connect("giver")
+    for number in range(10):
+        await giver.publish(f"a/{number}", retain=True)
+    taker = await broker.connect("taker", properties=Properties(receive_maximum=2))
+    await taker.subscribe("a/+")
+    assert [(await taker.take()).topic for _ in range(10)] == [f"a/{n}" for n in range(10)]
+
+
+async def test_what_is_retained_comes_before_what_is_live(broker: Broker) -> None:
+    giver = await broker.connect("giver")
+    await giver.publish("a", b"kept", retain=True)
+    for _ in range(5):
+        taker = await broker.connect("taker")
+        taker.send(Subscribe(9, (FilterOptions("a", 1),)))
+        giver.send(Publish("a", b"live", 0))
+        assert isinstance(await taker.next(), Suback)
+        assert (await taker.take()).payload == b"kept"
+        await taker.disconnect()
+
+
+# --- Slow clients ---------------------------------------------------------------------------
+
+
+async def test_live_messages_wait_for_a_slow_client_and_the_newest_are_dropped(tmp_path) -> None:
+    async with serving(tmp_path, MqttSettings(backlog_messages_max=5)) as broker:
+        taker = await broker.connect("taker", properties=Properties(receive_maximum=1))
+        await taker.subscribe("a")
+        giver = await broker.connect("giver")
+        for number in range(10):
+            await giver.publish("a", b"%d" % number)
+        assert broker.counters.dropped_slow == 4
+        got = [await taker.take() for _ in range(6)]
+        assert [each.payload for each in got] == [b"%d" % number for number in range(6)]
+        await giver.publish("a", b"after")
+        assert (await taker.take()).payload == b"after"
+
+
+async def test_a_client_that_does_not_read_does_not_fill_memory(tmp_path) -> None:
+    async with serving(tmp_path, MqttSettings(backlog_messages_max=5)) as broker:
+        taker = await broker.connect("taker")
+        await taker.subscribe("a", qos=0)
+        giver = await broker.connect("giver")
+        for _ in range(200):
+            await giver.publish("a", bytes(100_000), qos=0)
+        await giver.ping()
+        assert broker.counters.dropped_slow > 0
+        seen = 200 - broker.counters.dropped_slow
+        for _ in range(seen):
+            assert len((await taker.take()).payload) == 100_000
+        await giver.publish("a", b"after", qos=0)
+        assert (await taker.take()).payload == b"after"
+
+
+async def test_goodbye_is_for_every_client_when_the_server_drains(broker: Broker) -> None:
+    taker = await broker.connect("taker")
+    old = await broker.connect("old", 4)
+    draining = asyncio.ensure_future(broker.adapter.drain())
+    [goodbye] = await taker.closed()
+    assert goodbye == Disconnect(ReasonCode.SERVER_SHUTTING_DOWN)
+    assert await old.closed() == []
+    await asyncio.wait_for(draining, 5)
+    with pytest.raises(OSError):  # noqa: PT011 - whatever a closed port gives
+        await broker.dial()
