@@ -106,6 +106,24 @@ class DispatchedConsumer:
         self.dispatcher.detach(self)
 
 
+def takers_of(
+    consumers: Sequence[DispatchedConsumer], *, single_active: bool
+) -> list[DispatchedConsumer]:
+    """Consumers that may get the next messages: those of the highest priority with credit. They
+    stand by falling priority; with `single_active` the first one that waits is the active one.
+    """
+    able = [each for each in consumers if each.credit > 0]
+    if not able:
+        return able
+    if single_active:
+        active = next((each for each in consumers if not each.spec.pull), None)
+        return [each for each in able if each is active or each.spec.pull]
+    if able[0].spec.priority != able[-1].spec.priority:
+        top = able[0].spec.priority
+        able = [each for each in able if each.spec.priority == top]
+    return able
+
+
 def check_exclusive(
     name: str, count: int, consumers: Sequence[DispatchedConsumer], spec: ConsumerSpec
 ) -> None:

@@ -18,7 +18,7 @@ from ..limits import MARK_AHEAD, MARK_RENEW
 from ..log import entry as entries
 from ..model import GroupOptions, Overflow, Reason
 from ..origins import INTERNAL
-from .consumers import Credit, DispatchedConsumer, Handed, check_exclusive
+from .consumers import Credit, DispatchedConsumer, Handed, check_exclusive, takers_of
 from .dispatch_port import Port
 from .filtering import Filtering
 from .observer import ACKED_LATE
@@ -358,17 +358,10 @@ class Dispatcher:
         return True
 
     def _takers(self) -> list[DispatchedConsumer]:
-        """Consumers that may get the next messages: those of the highest priority with credit."""
-        able = [each for each in self.consumers if each.credit > 0]
-        if not able or self.leased_count >= self._options.in_flight_max:
+        """Consumers that may get the next messages."""
+        if self.leased_count >= self._options.in_flight_max:
             return []
-        if self._options.single_active_consumer:
-            active = next((each for each in self.consumers if not each.spec.pull), None)
-            return [each for each in able if each is active or each.spec.pull]
-        if able[0].spec.priority != able[-1].spec.priority:
-            top = able[0].spec.priority
-            able = [each for each in able if each.spec.priority == top]
-        return able
+        return takers_of(self.consumers, single_active=self._options.single_active_consumer)
 
     def _hand_out(
         self,

@@ -10,26 +10,27 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from itertools import pairwise
 
 from .. import message as messages
 from ..client import LeaseVerb, Settlement
 from ..errors import Code, KernelError
-from ..ids import OUTBOX_CLIENT, LogIndex, Offset, QueueId
-from ..limits import RESULTS_KEPT_MS, RESULTS_KEPT_PER_CLIENT
+from ..ids import LogIndex, Offset, QueueId
+from ..limits import RESULTS_KEPT_PER_CLIENT
 from ..log import entry as entries
-from ..model import DeadLetter, Reason, TopicKind
+from ..model import Reason
 from ..origins import INTERNAL
 from . import commands
+from .clients import Clients
 from .commands import Command
 from .definitions import Definitions
 from .half_messages import HalfCommands
 from .observer import ACKED, ACKED_LATE, Observer, Retention, release
+from .outbox import Outbox, has_own_reference
 from .progress import Progress
 from .recent import Recent
 from .runs import COPY, Feature, columns_of, features_of
-from .state import ClientResults, GroupState, OutboxItem, QueueState, Section
+from .state import GroupState, QueueState, Section
 from .subscribers import Subscribers
 from .usage import measure
 
@@ -50,6 +51,8 @@ class Machine:
         self._observer = observer
         self._halves = HalfCommands(state, retention, observer)
         self._definitions = Definitions(state, retention, observer, self._halves.drop_queues)
+        self._clients = Clients(state)
+        self._outbox = Outbox(state, retention, observer)
         self._subscribers = Subscribers(state, retention, observer)
         self._control: dict[int, Callable[..., object]] = {
             **self._definitions.commands,
@@ -58,8 +61,8 @@ class Machine:
             Command.LEADER_START: self._leader_start,
             Command.PURGE: self._purge,
             Command.TRIM: self._trim,
-            Command.OUTBOX_DONE: self._outbox_done,
-            Command.OUTBOX_AGAIN: self._outbox_again,
+            Command.OUTBOX_DONE: self._outbox.done,
+            Command.OUTBOX_AGAIN: self._outbox.again,
             Command.METERED: self._metered,
         }
 
@@ -81,7 +84,7 @@ class Machine:
             if batch.session == 0:
                 results.append(self._run(index, batch, body))
                 continue
-            known = self._client(batch.session, batch.epoch)
+            known = self._clients.results_of(batch.session, batch.epoch)
             if batch.sequence in known.results:
                 results.append(known.results[batch.sequence])
                 continue
@@ -95,34 +98,6 @@ class Machine:
                 known.floor = max(known.floor, oldest)
             results.append(result)
         return results
-
-    def _client(self, session: int, epoch: int) -> ClientResults:
-        state = self.state
-        key = (session, epoch)
-        clients = state.outbox_clients if session >= OUTBOX_CLIENT else state.clients
-        known = clients.get(key)
-        if state.cut is not None:
-            state.cut.save(Section.CLIENTS, key)
-        if known is None:
-            for older in [each for each in clients if each[0] == session]:
-                state.changing(Section.CLIENTS, older)
-                del clients[older]
-            known = clients[key] = ClientResults()
-        if known.used_ms < state.time_ms:
-            known.used_ms = state.time_ms
-            clients[key] = clients.pop(key)
-            self._forget_clients()
-        return known
-
-    def _forget_clients(self) -> None:
-        clients = self.state.clients
-        limit = self.state.time_ms - RESULTS_KEPT_MS
-        while clients:
-            oldest = next(iter(clients))
-            if clients[oldest].used_ms > limit:
-                return
-            self.state.changing(Section.CLIENTS, oldest)
-            del clients[oldest]
 
     def _run(self, index: LogIndex, batch: entries.Batch, entry: bytes) -> tuple[object, ...]:
         results: list[object] = []
@@ -362,9 +337,9 @@ class Machine:
             end = min(first + count, queue.index.tail)
             if target is not None:
                 for start, stop in list(progress.unacked(first, end)):
-                    self._to_outbox(queue, target, progress, start, stop, reason)
+                    self._outbox.put(queue, target, progress, start, stop, reason)
                 fresh = progress.ack(first, end)
-                if self._outbox_has_own_reference(queue):
+                if has_own_reference(queue):
                     release(self._retention, self.state.group, queue, progress, fresh)
             else:
                 fresh = progress.ack(first, end)
@@ -375,45 +350,6 @@ class Machine:
             queue.topic.usage.count_acked(origin, name, acked, ordered=ordered)
             self.state.ledger.note(queue.topic, self.state.applied)
         queue.forget()
-
-    def _to_outbox(
-        self,
-        queue: QueueState,
-        target: DeadLetter,
-        progress: Progress,
-        start: int,
-        stop: int,
-        reason: Reason,
-    ) -> None:
-        """Keep the messages of [start, stop) for the outbox; their references live on there."""
-        state = self.state
-        for index, slot, count in queue.index.stretches(start, stop):
-            for each in range(count):
-                number = state.next_outbox
-                state.next_outbox = number + 1
-                state.outbox[number] = OutboxItem(
-                    number,
-                    queue.topic.tenant,
-                    queue.topic.name,
-                    target,
-                    queue.id,
-                    Offset(start),
-                    LogIndex(index),
-                    slot + each,
-                    reason,
-                    progress.failures(start),
-                )
-                start += 1
-            if self._outbox_has_own_reference(queue):
-                self._retention.retain(state.group, index, count)
-        self._observer.outbox_grew()
-
-    @staticmethod
-    def _outbox_has_own_reference(queue: QueueState) -> bool:
-        """Whether others may hold a dead letter's message too; else its one reference goes over
-        to the outbox.
-        """
-        return len(queue.groups) > 1 or queue.topic.options.kind is TopicKind.STREAM
 
     def _mark(self, body: bytes) -> None:
         ident, name, level, offset = commands.decode_mark(body)
@@ -483,20 +419,6 @@ class Machine:
 
     def _metered(self, command: commands.Metered) -> None:
         self.state.ledger.reported(command.index, self.state.topics)
-
-    def _outbox_done(self, command: commands.OutboxDone) -> None:
-        self.state.changing(Section.OUTBOX, command.number)
-        item = self.state.outbox.pop(command.number, None)
-        if item is not None:
-            self._retention.release(self.state.group, item.index, 1)
-
-    def _outbox_again(self, command: commands.OutboxAgain) -> None:
-        state = self.state
-        item = state.outbox.pop(command.number, None)
-        if item is not None:
-            number = state.next_outbox
-            state.next_outbox = number + 1
-            state.outbox[number] = replace(item, number=number)
 
 
 class _Releases:

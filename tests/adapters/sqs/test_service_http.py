@@ -413,7 +413,7 @@ async def test_connections_over_the_limit_are_closed(tmp_path) -> None:
 
 async def _until(holds) -> None:
     async with asyncio.timeout(5):
-        while not holds():  # noqa: ASYNC110 - nothing tells a test of a counter's change
+        while not holds():
             await asyncio.sleep(0.01)
 
 
