@@ -18,8 +18,8 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
+from typing import NamedTuple
 
 HEAD = struct.Struct("<QBBHII")
 BATCH = struct.Struct("<QIQHI")
@@ -34,8 +34,7 @@ SLOTS_MAX = 65_536
 """Slots of one entry: bounds the directory (256 KiB) and the work of one apply."""
 
 
-@dataclass(frozen=True, slots=True)
-class Batch:
+class Batch(NamedTuple):
     """Commands of one client batch. `sequence` is unique per (session, epoch) and rising."""
 
     session: int

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from typing import NamedTuple
 
 from ..ids import LogIndex, RaftGroup, Term
 
@@ -37,8 +38,7 @@ class HardState:
     commit: LogIndex
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(NamedTuple):
     """An entry of the group's log."""
 
     term: Term
@@ -46,8 +46,7 @@ class Entry:
     body: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Ready:
+class Ready(NamedTuple):
     """What the driver must write in one synced batch, hard state first, before `stable`."""
 
     hard_state: HardState | None

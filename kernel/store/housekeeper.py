@@ -32,6 +32,10 @@ SPARSE_FACTOR = 3
 written, the next one and the reserve are always there, and the bound to keep is 5 times the live
 bytes once these are more than a segment."""
 
+POKE_SECONDS = 0.01
+"""With many writes a second, what is due is looked at so often: two segments are kept ready, which
+no disk fills in that time."""
+
 RETRY_SECONDS = 1.0
 """After a failed job (a full disk) the next try comes so much later."""
 
@@ -65,6 +69,7 @@ class Housekeeper:
         self._sparse_bytes_min = sparse_bytes_min
         self._busy = False
         self._paused_until = 0.0
+        self._next_poke = 0.0
         self._ticker: asyncio.TimerHandle | None = None
         self._last_checkpoint = loop.time()
         self._bytes_at_checkpoint = self._journal.statistics().bytes_written
@@ -78,7 +83,7 @@ class Housekeeper:
 
     def start(self) -> None:
         """Begin."""
-        self._store.on_written(self.poke)
+        self._store.on_written(self._written)
         self._tick()
 
     async def stop(self) -> None:
@@ -108,6 +113,13 @@ class Housekeeper:
         if reserve is None:
             reserve = min(int(self._disk.total_bytes() * RESERVE_SHARE), RESERVE_BYTES_MAX)
         self._accept(self._disk.free_bytes() >= reserve and self._journal.can_accept)
+
+    def _written(self) -> None:
+        """A write has ended (hot): look after a rewrite, and now and then after everything."""
+        now = self._loop.time()
+        if self._rewrite is not None or now >= self._next_poke:
+            self._next_poke = now + POKE_SECONDS
+            self.poke()
 
     def poke(self) -> None:
         """Start the most urgent job, unless one runs."""

@@ -210,6 +210,11 @@ class Store:
         self._wake_idle()
 
     def _start_write(self) -> None:
+        if self._lazy_timer is not None and not self._volatile_dirty:
+            # This write takes what the timer was for: with publishes flowing, acks ride along and
+            # never start a write that the next publish would have to wait for.
+            self._lazy_timer.cancel()
+            self._lazy_timer = None
         for replica in self._dirty:
             core = self._groups[replica.group].core
             for filled in replica.close():
