@@ -33,6 +33,7 @@ from gateway.admin.server import AdminServer
 from gateway.admin.store_view import StoreView
 from gateway.builders import BUILDERS, Services
 from gateway.data_lock import DataLock, lock_data_directory
+from gateway.garbage import Garbage
 from gateway.greeting import greeting
 from gateway.identity import Identity
 from kernel.store.disk import DirectoryDisk
@@ -76,6 +77,7 @@ class Node:
         self._local: LocalStore | None = None
         self._identity: Identity | None = None
         self._admin: AdminServer | None = None
+        self._garbage: Garbage | None = None
         self.adapters: list[Adapter] = []
 
     async def run(self) -> None:
@@ -118,6 +120,8 @@ class Node:
             await _bind(adapter)
         if self._settings.node.admin.enabled:
             await self._administer(local, principals, identity, token, tasks)
+        self._garbage = Garbage(loop)
+        self._garbage.start()
         self._ready = True
         address = self._admin.url if self._admin is not None else None
         sys.stderr.write(greeting(self._settings, self.adapters, local, address))
@@ -184,6 +188,8 @@ class Node:
 
     async def _stop(self) -> None:
         self._ready = False
+        if self._garbage is not None:
+            self._garbage.stop()
         await asyncio.gather(*(self._drain(adapter) for adapter in self.adapters))
         if self._admin is not None:
             await self._admin.stop()
