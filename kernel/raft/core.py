@@ -38,12 +38,15 @@ class HardState:
     commit: LogIndex
 
 
-class Entry(NamedTuple):
-    """An entry of the group's log."""
+class Entry:
+    """An entry of the group's log. Never changed (a plain object: one is made every commit)."""
 
-    term: Term
-    index: LogIndex
-    body: bytes
+    __slots__ = ("body", "index", "term")
+
+    def __init__(self, term: Term, index: LogIndex, body: bytes) -> None:
+        self.term = term
+        self.index = index
+        self.body = body
 
 
 class Ready(NamedTuple):
