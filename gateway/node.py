@@ -34,6 +34,7 @@ from gateway.admin.server import AdminServer
 from gateway.admin.store_view import StoreView
 from gateway.builders import BUILDERS, Services
 from gateway.data_lock import DataLock, lock_data_directory
+from gateway.garbage import Garbage
 from gateway.greeting import greeting
 from gateway.identity import Identity
 from gateway.node_metering import NodeMetering
@@ -79,6 +80,7 @@ class Node:
         self._identity: Identity | None = None
         self._admin: AdminServer | None = None
         self._metering: NodeMetering | None = None
+        self._garbage: Garbage | None = None
         self.adapters: list[Adapter] = []
 
     async def run(self) -> None:
@@ -124,6 +126,8 @@ class Node:
             metering.start(tasks)
         if self._settings.node.admin.enabled:
             await self._administer(local, principals, identity, token, tasks)
+        self._garbage = Garbage(loop)
+        self._garbage.start()
         self._ready = True
         address = self._admin.url if self._admin is not None else None
         sys.stderr.write(greeting(self._settings, self.adapters, local, address))
@@ -200,6 +204,8 @@ class Node:
 
     async def _stop(self) -> None:
         self._ready = False
+        if self._garbage is not None:
+            self._garbage.stop()
         await asyncio.gather(*(self._drain(adapter) for adapter in self.adapters))
         if self._admin is not None:
             await self._admin.stop()
