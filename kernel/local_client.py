@@ -33,6 +33,7 @@ from .client import (
     Settlement,
     SettleSink,
 )
+from .courier import Attempt, Done, Send, direct
 from .errors import Code, KernelError
 from .expiry import UnusedTopics
 from .ids import METADATA_GROUP, VOLATILE_GROUP, Offset, RaftGroup, SessionId, TopicId
@@ -88,10 +89,14 @@ class LocalClient:
         """Places of limited topics taken by messages on their way."""
         self._pending: deque[Batch] = deque()
         self._second_timer: asyncio.TimerHandle | None = None
-        self._administrator = Administrator(store, self.topology, self._next_identity)
+        self.send: Send = direct
+        """How commands with an identity get to their group."""
+        self._administrator = Administrator(
+            store, self.topology, self._next_identity, self._send_to
+        )
         self.dead_letters = DeadLetterSender(store, self)
         self._watchers: list[Callable[[str, bytes | None], None]] = []
-        self._receiver = Receiver(store, clock, self._loop, self._next_identity)
+        self._receiver = Receiver(store, clock, self._loop, self._next_identity, self._send_to)
         self._unused = UnusedTopics(self._has_consumers)
         self._owned: dict[SessionId, dict[tuple[str, str], None]] = {}
         self._background: set[asyncio.Task[object]] = set()
@@ -130,6 +135,9 @@ class LocalClient:
     def _next_identity(self) -> tuple[int, int, int]:
         self._sequence += 1
         return self._identity, 1, self._sequence
+
+    def _send_to(self, group: RaftGroup, attempt: Attempt, done: Done) -> None:
+        (direct if group == VOLATILE_GROUP else self.send)(group, attempt, done)
 
     # --- Sessions ---------------------------------------------------------------------------
 
@@ -245,16 +253,29 @@ class LocalClient:
                 work.fail_part(part, refusal)
                 self._loop.call_soon(work.part_done, part, self._batch_done, None)
                 continue
-            replica = self._store.replica(part.group)
-            replica.open.add_publish(
-                self._next_identity(),
-                part.all_runs(),
-                part.lengths,
-                part.buffers,
-                part.size,
-                partial(work.part_done, part, self._batch_done),
-            )
-            self._store.dirty(replica, urgent=True)
+            identity = self._next_identity()
+            done = partial(work.part_done, part, self._batch_done)
+            if self.send is direct or part.group == VOLATILE_GROUP:
+                self._add_part(part, part.lengths, part.buffers, identity, done)
+            else:
+                self.send(part.group, partial(self._try_part, part, identity), done)
+
+    def _add_part(
+        self,
+        part: Part,
+        lengths: list[int],
+        buffers: list[bytes],
+        identity: tuple[int, int, int],
+        done: Done,
+    ) -> None:
+        """Put messages into the open entry of their group, which takes the lists over (hot)."""
+        replica = self._store.replica(part.group)
+        replica.open.add_publish(identity, part.all_runs(), lengths, buffers, part.size, done)
+        self._store.dirty(replica, urgent=True)
+
+    def _try_part(self, part: Part, identity: tuple[int, int, int], done: Done) -> None:
+        """The same with lists of its own, since there may be another try."""
+        self._add_part(part, list(part.lengths), list(part.buffers), identity, done)
 
     def _refusal(self, part: Part) -> KernelError | None:
         """Why a part cannot be taken now; None if it can."""
