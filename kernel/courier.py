@@ -7,8 +7,8 @@ it once and answers repeats with the stored result (DESIGN.md 4). So trying agai
 below the adapters, which never hear of an election or of a connection that broke, and above the
 identity, which stays the same. A link that fails has executed a prefix of what it was given; the
 courier sends everything that is unanswered again, in the old order, so that the order of one
-connection's messages in a queue survives a change of leader; the oldest alone at first, so that
-each try gets further.
+connection's messages in a queue survives a change of leader; fewer at a time after each failure, so
+that every few tries get further.
 
 What is not answered within the publish deadline ends with TIMEOUT: executed or not is not known.
 """
@@ -89,7 +89,7 @@ class _Lane:
         self.waiting: dict[_Request, None] = {}
         """Behind these."""
         self.window = WINDOW_MAX
-        """How many may be on their way: one after a failure, one more with each answer."""
+        """How many may be on their way: a quarter after a failure, one more with each answer."""
         self.broken = False
         """Waiting before everything is sent again."""
         self.pause_ms = RETRY_MS_MIN
@@ -154,7 +154,7 @@ class Courier:
         """Everything is waiting again, but what is too late."""
         lane.waiting = {**lane.sent, **lane.waiting}
         lane.sent = {}
-        lane.window = 1
+        lane.window = max(1, lane.window // 4)
         lane.broken = False
         now_ms = self._clock.monotonic_ms()
         for request in list(lane.waiting):

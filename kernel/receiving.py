@@ -195,7 +195,7 @@ class Receiver:
             run = queue.index.find(at)
             count = min(run.end - at, messages - len(found))
             entry = self._store.entry(ref.group, run.index)
-            if entry is None and all(each.is_acked(at) for each in queue.groups.values()):
+            if entry is None and not queue.is_needed(at):
                 at += 1
                 continue
             if entry is None:

@@ -17,6 +17,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
@@ -124,10 +125,6 @@ class HostileClient:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.local, name)
-
-    def close(self) -> None:
-        """No more faults: the store is about to stop."""
-        self._timer.cancel()
 
     def _reset_some(self) -> None:
         for consumer in list(self.live):
@@ -321,6 +318,18 @@ class HostileClient:
                 value = through_bytes(value)
             copies[each.name] = value
         return type(change)(**copies)
+
+
+def hostile_client(local: LocalClient, clock: Clock, seed: int | None) -> Client:
+    """A hostile client of that seed; without one the local client itself, unless WEIR_HOSTILE in
+    the environment has a seed: so a whole suite of an adapter is run on a bad network.
+    """
+    if seed is None:
+        wanted = os.environ.get("WEIR_HOSTILE")
+        if not wanted:
+            return local
+        seed = int(wanted)
+    return HostileClient(local, clock, seed)
 
 
 def _is_client(client: HostileClient) -> Client:

@@ -34,6 +34,7 @@ from kernel.store.disk import DirectoryDisk
 from kernel.store.opening import LocalStore, open_store
 from kernel.store.system import SystemClock, SystemRandom
 from kernel.store.worker import Worker
+from tests.simulator.hostile import hostile_client
 
 REGION = "eu-central-1"
 KEY_ID, SECRET = "weir", "weir-secret"
@@ -142,8 +143,11 @@ async def running_service(
     path: Path,
     settings: SqsSettings | None = None,
     listeners: Sequence[ListenerAddress] = (ListenerAddress("http", "127.0.0.1", 0),),
+    hostile: int | None = None,
 ) -> AsyncIterator[Service]:
-    """A service on a free loopback port, over the data in `path`."""
+    """A service on a free loopback port, over the data in `path`. `hostile`: seed of a network
+    between it and its store (default: none, or WEIR_HOSTILE of the environment).
+    """
     clock, random, meter = Clock(), SystemRandom(), Meter()
     settings = settings or SqsSettings()
     loop = asyncio.get_running_loop()
@@ -159,8 +163,9 @@ async def running_service(
         principal = known.principal_of(key)
         return None if principal is None else policies.access(principal)
 
+    client = hostile_client(store.client, clock, hostile)
     adapter = SqsAdapter(
-        store.client,
+        client,
         LocalCatalogue(store.client),
         verifier,
         rights_of,
@@ -179,7 +184,9 @@ async def running_service(
 
 
 @contextlib.contextmanager
-def service_in_thread(path: Path, settings: SqsSettings | None = None) -> Iterator[Service]:
+def service_in_thread(
+    path: Path, settings: SqsSettings | None = None, hostile: int | None = None
+) -> Iterator[Service]:
     """The same on an event loop of its own, for clients that block."""
     started: list[Service] = []
     failed: list[BaseException] = []
@@ -188,7 +195,7 @@ def service_in_thread(path: Path, settings: SqsSettings | None = None) -> Iterat
     stopping = asyncio.Event()
 
     async def main() -> None:
-        async with running_service(path, settings) as service:
+        async with running_service(path, settings, hostile=hostile) as service:
             started.append(service)
             ready.set()
             await stopping.wait()
