@@ -22,6 +22,7 @@ from .client import (
     PutRouter,
     PutTopic,
 )
+from .courier import Send
 from .errors import Code, KernelError
 from .filters import compile_filter
 from .ids import (
@@ -58,8 +59,10 @@ class Administrator:
         store: Store,
         topology: Topology,
         next_identity: Callable[[], tuple[int, int, int]],
+        send: Send,
     ) -> None:
         self._store = store
+        self._send = send
         self._topology = topology
         self._next_identity = next_identity
         self._locks: dict[tuple[str, str], asyncio.Lock] = {}
@@ -127,7 +130,8 @@ class Administrator:
             if not future.done():
                 future.set_result(result)
 
-        self._store.replica(group).propose(change, self._next_identity(), done)
+        replica, identity = self._store.replica(group), self._next_identity()
+        self._send(group, lambda heard: replica.propose(change, identity, heard), done)
         results = await future
         result = results[0] if isinstance(results, tuple) and results else None
         if isinstance(result, KernelError):

@@ -34,6 +34,7 @@ from .client import (
     Settlement,
     SettleSink,
 )
+from .courier import Attempt, Done, Send, direct
 from .errors import Code, KernelError
 from .expiry import UnusedTopics
 from .half_desk import HalfDesk
@@ -92,10 +93,12 @@ class LocalClient:
         """Places of limited topics taken by messages on their way."""
         self._pending: deque[Batch] = deque()
         self._second_timer: asyncio.TimerHandle | None = None
-        self._administrator = Administrator(store, self.topology, self.next_identity)
+        self.send: Send = direct
+        """How commands with an identity get to their group."""
+        self._administrator = Administrator(store, self.topology, self.next_identity, self.send_to)
         self.dead_letters = DeadLetterSender(store, self)
         self._watchers: list[Callable[[str, bytes | None], None]] = []
-        self._receiver = Receiver(store, clock, self._loop, self.next_identity)
+        self._receiver = Receiver(store, clock, self._loop, self.next_identity, self.send_to)
         self._halves = HalfDesk(store, self._loop, self.next_identity, self._durable_refusal)
         self._unused = UnusedTopics(self._has_consumers)
         self._owned: dict[SessionId, dict[tuple[str, str], None]] = {}
@@ -145,6 +148,10 @@ class LocalClient:
     def halves(self) -> HalfDesk:
         """Messages that wait for their producer's commit."""
         return self._halves
+
+    def send_to(self, group: RaftGroup, attempt: Attempt, done: Done) -> None:
+        """Have a command with an identity carried out in a group, once."""
+        (direct if group == VOLATILE_GROUP else self.send)(group, attempt, done)
 
     # --- Sessions ---------------------------------------------------------------------------
 
@@ -260,18 +267,35 @@ class LocalClient:
                 work.fail_part(part, refusal)
                 self._loop.call_soon(work.part_done, part, self._batch_done, None)
                 continue
-            replica = self._store.replica(part.group)
-            replica.open.add_publish(
-                work.identity or self.next_identity(),
-                part.all_runs(),
-                part.lengths,
-                part.buffers,
-                part.size,
-                partial(work.part_done, part, self._batch_done),
-                work.origin,
-                part.retained,
-            )
-            self._store.dirty(replica, urgent=True)
+            identity = work.identity or self.next_identity()
+            done = partial(work.part_done, part, self._batch_done)
+            if self.send is direct or part.group == VOLATILE_GROUP:
+                self._add_part(work, part, part.lengths, part.buffers, identity, done)
+            else:
+                self.send(part.group, partial(self._try_part, work, part, identity), done)
+
+    def _add_part(
+        self,
+        work: Batch,
+        part: Part,
+        lengths: list[int],
+        buffers: list[bytes],
+        identity: tuple[int, int, int],
+        done: Done,
+    ) -> None:
+        """Put messages into the open entry of their group, which takes the lists over (hot)."""
+        replica = self._store.replica(part.group)
+        runs, size = part.all_runs(), part.size
+        replica.open.add_publish(
+            identity, runs, lengths, buffers, size, done, work.origin, part.retained
+        )
+        self._store.dirty(replica, urgent=True)
+
+    def _try_part(
+        self, work: Batch, part: Part, identity: tuple[int, int, int], done: Done
+    ) -> None:
+        """The same with lists of its own, since there may be another try."""
+        self._add_part(work, part, list(part.lengths), list(part.buffers), identity, done)
 
     def _nothing_to_store(self, batch: Batch) -> None:
         """A batch for live routes, or for nobody."""

@@ -17,6 +17,7 @@ from .broker import tree_commands as tree
 from .broker.state import GroupState
 from .broker.tree_state import SubscriberChanged, SubscriberState, WillItem
 from .client import PublishBatch
+from .courier import Attempt, Done
 from .errors import KernelError
 from .ids import RaftGroup
 from .local_subscriber import LocalSubscriber, group_of
@@ -47,6 +48,9 @@ class TreeHost(Protocol):
 
     def next_identity(self) -> tuple[int, int, int]:
         """(client, epoch, sequence) of the next batch of this process."""
+
+    def send_to(self, group: RaftGroup, attempt: Attempt, done: Done) -> None:
+        """Have a command with an identity carried out in a group, once."""
 
     def has_room(self, topic: TopicInfo) -> bool:
         """See `publish.BatchHost`."""

@@ -472,7 +472,7 @@ class Dispatcher:
         options = self.queue.topic.options
         if options.messages_max is not None and options.overflow is Overflow.DROP_OLDEST:
             self._drop_excess(options.messages_max)
-        if self.queue.index.delays:
+        if self.queue.index.delays or self._time.may_expire():
             self._time.schedule()
 
     def _drop_excess(self, ready_max: int) -> None:
