@@ -37,7 +37,6 @@ from .ids import (
 from .limits import GROUP_NAME_BYTES_MAX, NAME_BYTES_MAX
 from .model import (
     DEFAULT_GROUP,
-    Overflow,
     QueueRef,
     RouterOptions,
     TopicInfo,
@@ -142,7 +141,7 @@ class Administrator:
         for name, group in change.groups.items():
             _check_name(name, GROUP_NAME_BYTES_MAX, "group")
             compile_filter(group.filter)
-        _check_served(options)
+        _check_limits(options)
         known = self._topology.topics.get((change.tenant, change.name))
         if known is not None:
             fixed = known.options
@@ -366,13 +365,21 @@ def _check_name(name: str, bytes_max: int, what: str) -> None:
         raise KernelError(Code.INVALID_ARGUMENT, f"{what} must have 1 to {bytes_max} bytes")
 
 
-def _check_served(options: TopicOptions) -> None:
-    """Refuse what this version knows but does not do: never success for something not done."""
-    unserved = {
-        "bytes_max": options.bytes_max is not None,
-        "retention_bytes": options.retention_bytes is not None,
-        "overflow reject_dead_letter": options.overflow is Overflow.REJECT_DEAD_LETTER,
-    }
-    for what, asked in unserved.items():
-        if asked:
-            raise KernelError(Code.INVALID_ARGUMENT, f"{what} is not served by this version")
+def _check_limits(options: TopicOptions) -> None:
+    """Refuse limits that a topic of this kind does not have."""
+    stream = options.kind is TopicKind.STREAM
+    wrong = "bytes_max" if stream and options.bytes_max is not None else None
+    if not stream and options.retention_bytes is not None:
+        wrong = "retention_bytes"
+    if wrong is not None:
+        raise KernelError(
+            Code.INVALID_ARGUMENT,
+            f"a {options.kind.value} topic has no {wrong}: bytes_max is for work topics, "
+            "retention_bytes for streams",
+        )
+    for name, value in (
+        ("bytes_max", options.bytes_max),
+        ("retention_bytes", options.retention_bytes),
+    ):
+        if value is not None and value < 0:
+            raise KernelError(Code.INVALID_ARGUMENT, f"{name} must not be negative")

@@ -61,10 +61,17 @@ from .session import LocalSession
 from .store.dead_letters import DeadLetterSender
 from .store.node import Store
 from .store.replica import Replica
-from .topology import Topology
+from .topology import Found, Topology
 
 UUID_VERSION_BITS = 0x8000
 UUID_VARIANT = 1 << 63
+
+
+class _Nobody:
+    """Sink of batches that nobody waits for."""
+
+    def published(self, batch: PublishBatch) -> None:
+        """Nothing."""
 
 
 class LocalClient:
@@ -85,8 +92,8 @@ class LocalClient:
         self._sequence = 0
         self._next_session = 1
         self._pending_bytes = 0
-        self._promised: dict[TopicId, int] = {}
-        """Places of limited topics taken by messages on their way."""
+        self._promised: dict[TopicId, tuple[int, int]] = {}
+        """(messages, bytes) of limited topics taken by messages on their way."""
         self._pending: deque[Batch] = deque()
         self._second_timer: asyncio.TimerHandle | None = None
         self._administrator = Administrator(store, self.topology, self._next_identity)
@@ -215,25 +222,43 @@ class LocalClient:
         """An empty batch."""
         return Batch(self, sink)
 
-    def has_room(self, topic: TopicInfo) -> bool:
+    def has_room(self, topic: TopicInfo, size: int) -> bool:
         """Whether a topic whose overflow policy refuses takes one more message."""
         options = topic.options
-        if options.messages_max is None or options.overflow is Overflow.DROP_OLDEST:
+        if options.overflow is Overflow.DROP_OLDEST:
             return True
-        taken = self._promised.get(topic.id, 0)
-        if self.statistics(topic, DEFAULT_GROUP).ready + taken >= options.messages_max:
+        messages, taken = self._promised.get(topic.id, (0, 0))
+        for number in range(len(topic.queues)):
+            dispatcher = self._dispatcher(topic, DEFAULT_GROUP, number)
+            messages += dispatcher.ready_count
+            if options.bytes_max is not None:
+                dispatcher.ready.measure()
+                taken += dispatcher.ready.bytes
+        if options.messages_max is not None and messages >= options.messages_max:
             return False
-        self._promised[topic.id] = taken + 1
+        if options.bytes_max is not None and taken + size > options.bytes_max:
+            return False
+        self._promise(topic.id, 1, size)
         return True
 
-    def _keep_promises(self, batch: Batch) -> None:
-        """The limited topics' places that a batch took are counted by the state now."""
-        for ident, count in batch.promised.items():
-            left = self._promised.get(ident, 0) - count
-            if left > 0:
-                self._promised[ident] = left
-            else:
-                self._promised.pop(ident, None)
+    def refused(self, topic: TopicInfo, parts: Sequence[bytes]) -> None:
+        """A topic is full; its policy may want the message dead-lettered."""
+        if topic.options.overflow is Overflow.REJECT_DEAD_LETTER:
+            self._dead_letters.refused(topic, b"".join(parts))
+
+    def publish_letter(self, topics: tuple[TopicInfo, ...], letter: bytes) -> None:
+        """Store a dead letter that no state holds, without an answer."""
+        batch = Batch(self, _Nobody())
+        batch.add(Found(topics), [letter], len(letter))
+        self.submit(batch)
+
+    def _promise(self, topic: TopicId, messages: int, size: int) -> None:
+        known = self._promised.get(topic, (0, 0))
+        left = known[0] + messages, known[1] + size
+        if left[0] > 0:
+            self._promised[topic] = left
+        else:
+            self._promised.pop(topic, None)
 
     def submit(self, batch: PublishBatch) -> None:
         """Hand a batch over (hot)."""
@@ -282,8 +307,9 @@ class LocalClient:
 
     def _batch_done(self, batch: Batch) -> None:
         self._pending_bytes -= batch.size_bytes
-        if batch.promised:
-            self._keep_promises(batch)
+        # The state counts from now on what the batch took of limited topics.
+        for ident, (messages, size) in batch.promised.items():
+            self._promise(ident, -messages, -size)
         if batch.submitted_ms >= 0:
             batch.submitted_ms = -1
             batch.sink.published(batch)

@@ -14,7 +14,7 @@ from .broker.runs import Feature, features_of
 from .client import Destinations, PublishSink
 from .errors import Code, KernelError
 from .ids import VOLATILE_GROUP, Offset, QueueId, RaftGroup, TopicId
-from .message import HEADER
+from .message import HEADER, LENGTHS, LENGTHS_AT
 from .model import QueueRef, TopicInfo
 from .topology import Found
 
@@ -30,8 +30,11 @@ class BatchHost(Protocol):
     uid_high: int
     next_uid: int
 
-    def has_room(self, topic: TopicInfo) -> bool:
-        """Whether a limited topic takes one more message."""
+    def has_room(self, topic: TopicInfo, size: int) -> bool:
+        """Whether a limited topic takes one more message with a body of so many bytes."""
+
+    def refused(self, topic: TopicInfo, parts: Sequence[bytes]) -> None:
+        """It does not: do what its overflow policy says besides."""
 
 
 class Part:
@@ -86,8 +89,8 @@ class Batch:
         self._results: list[tuple[Part, list[Placed]]] = []
         self.remaining = 0
         self.submitted_ms = 0
-        self.promised: dict[TopicId, int] = {}
-        """Places taken in limited topics."""
+        self.promised: dict[TopicId, tuple[int, int]] = {}
+        """(messages, bytes) taken in limited topics."""
 
     @property
     def parts(self) -> Sequence[Part]:
@@ -148,10 +151,13 @@ class Batch:
         """To any number of topics: one slot per Raft group, one run place per queue."""
         for topic in to.topics:
             if to.limited:
-                if not self._host.has_room(topic):
+                body_bytes: int = LENGTHS.unpack_from(parts[0], LENGTHS_AT)[0]
+                if not self._host.has_room(topic, body_bytes):
+                    self._host.refused(topic, parts)
                     self.fail(position, KernelError(Code.REJECTED, f"topic {topic.name} is full"))
                     continue
-                self.promised[topic.id] = self.promised.get(topic.id, 0) + 1
+                count, promised = self.promised.get(topic.id, (0, 0))
+                self.promised[topic.id] = (count + 1, promised + body_bytes)
             ref = topic.queues[0] if len(topic.queues) == 1 else _pick(to, topic, parts[0])
             part = self._last
             if part is None or part.group != ref.group:

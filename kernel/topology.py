@@ -22,7 +22,10 @@ class Found:
         self.count = len(topics)
         self.turn = 0
         """Next queue for messages without ordering key, of topics with several."""
-        self.limited = any(each.options.messages_max is not None for each in topics)
+        self.limited = any(
+            each.options.messages_max is not None or each.options.bytes_max is not None
+            for each in topics
+        )
         self.single: QueueRef | None = None
         if len(topics) == 1 and len(topics[0].queues) == 1 and not self.limited:
             self.single = topics[0].queues[0]

@@ -16,7 +16,7 @@ from ..client import ConsumerSink, ConsumerSpec, LeaseVerb, Settlement
 from ..errors import Code, KernelError
 from ..limits import MARK_AHEAD, MARK_RENEW
 from ..log import entry as entries
-from ..model import GroupOptions, Overflow, Reason
+from ..model import GroupOptions, Overflow, Reason, TopicOptions
 from .consumers import Credit, DispatchedConsumer, Handed
 from .dispatch_port import Port
 from .filtering import Filtering
@@ -50,7 +50,7 @@ class Dispatcher:
         self._fetching = False
         self._pumping = False
         self._locks = KeyLocks(queue.index) if self._options.ordered else None
-        self.filtering = Filtering(port.origins)
+        self.filtering = Filtering(port.origins, lambda: port.wake(self, 1))
         for offset, lease, _deadline_ms in self._progress.kept():
             if lease:
                 self._lock(offset)
@@ -313,7 +313,7 @@ class Dispatcher:
         if takers[0].spec.filter is not None or self._options.filter is not None:
             offsets = self._drop_unwanted(takers[0], run, offsets, entry)
             if not offsets:
-                return self._goes_on()
+                return self.filtering.goes_on()
         self._hand_out(takers, run, offsets, entry)
         return True
 
@@ -345,13 +345,6 @@ class Dispatcher:
                     self._propose(Settlement.SKIP, Reason.REJECTED, others, urgent=False)
                     self._unlock(others)
         return offsets
-
-    def _goes_on(self) -> bool:
-        """Whether this turn may look for further messages; else one soon does."""
-        if self.filtering.is_enough():
-            self._port.wake(self, 1)
-            return False
-        return True
 
     def _takers(self) -> list[DispatchedConsumer]:
         """Consumers that may get the next messages: those of the highest priority with credit."""
@@ -467,19 +460,24 @@ class Dispatcher:
 
     def appended(self) -> None:
         """Messages were added: hand out, then drop what is too much or too old."""
+        options = self.queue.topic.options
+        if options.bytes_max is not None:
+            self.ready.measure()
         self._time.sift_delayed()
         if self.consumers:
             self.pump()
-        options = self.queue.topic.options
-        if options.messages_max is not None and options.overflow is Overflow.DROP_OLDEST:
-            self._drop_excess(options.messages_max)
+        if options.overflow is Overflow.DROP_OLDEST:
+            self._drop_excess(options)
         if self.queue.index.delays or self._time.may_expire():
             self._time.schedule()
 
-    def _drop_excess(self, ready_max: int) -> None:
+    def _drop_excess(self, options: TopicOptions) -> None:
+        """Drop from the front, the lowest priority first, what is more than a topic may hold."""
+        if not self.ready.excess(options):
+            return
         tail = self.queue.index.tail
         for level in range(self.ready.levels):
-            while (excess := self.ready.count - ready_max) > 0:
+            while (excess := self.ready.excess(options)) > 0:
                 taken = self.ready.take(level, tail, excess)
                 if taken is None:
                     break

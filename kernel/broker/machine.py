@@ -27,7 +27,10 @@ from .observer import ACKED, ACKED_LATE, Observer, Retention, release
 from .progress import Progress
 from .recent import Recent
 from .runs import Feature, columns_of, features_of
+from .sizes import is_sized
 from .state import ClientResults, GroupState, OutboxItem, QueueState, Section
+
+_SIZE = int(Feature.SIZE)
 
 Placed = int | list[tuple[int, bytes]]
 """Where a run went: its first offset (-1: the queue is gone), or, with deduplication, of each
@@ -135,7 +138,7 @@ class Machine:
         placed: list[Placed] = []
         touched: dict[QueueState, None] = {}
         references = 0
-        for ident, slot, count, features in commands.decode_enqueue(body):
+        for ident, slot, count, asked in commands.decode_enqueue(body):
             queue = queues.get(QueueId(ident))
             if queue is None:
                 placed.append(-1)
@@ -143,6 +146,7 @@ class Machine:
             touched[queue] = None
             if cut is not None:
                 cut.save(Section.QUEUES, queue.id)
+            features = asked | _SIZE if is_sized(queue.topic.options) else asked
             if not features:
                 placed.append(queue.index.append(index, slot, count, time_ms))
                 references += count
@@ -193,6 +197,8 @@ class Machine:
                 placed.append((known[1], known[2]))
             else:
                 features = features_of(entry[start : start + messages.HEADER_BYTES])
+                if is_sized(queue.topic.options):
+                    features |= Feature.SIZE
                 columns = self._columns(queue, features, entry, (start,))
                 offset = queue.index.append(index, slot, 1, time_ms, columns)
                 recent.add((ident, offset, message.uid, time_ms))
