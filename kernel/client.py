@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from .errors import KernelError
 from .filters import MessageFilter
@@ -39,6 +39,9 @@ from .model import (
 )
 from .origins import Origins
 from .transactions import HalfMessages
+
+if TYPE_CHECKING:
+    from .atomic import Transaction
 
 # --- Sessions -------------------------------------------------------------------------------
 
@@ -445,6 +448,14 @@ class Client(Protocol):
     def submit(self, batch: PublishBatch) -> None:
         """Hand a batch over (hot). Exactly one `sink.published` follows, in a later turn, within
         the publish deadline. An empty batch completes too.
+        """
+
+    async def transact(self, transaction: Transaction) -> None:
+        """Carry out publishes and settlements of one Raft group together, once that is on disk.
+
+        Errors, after each of which nothing was done: NOT_SAME_GROUP; LEASE_LOST (one message is
+        not held any more); INVALID_ARGUMENT (one settled twice); LIMIT_EXCEEDED; what refuses a
+        publish. TIMEOUT: done or not is not known.
         """
 
     def attach(self, spec: ConsumerSpec, sink: ConsumerSink) -> Consumer:

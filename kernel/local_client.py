@@ -13,6 +13,7 @@ from functools import partial
 from typing import cast
 
 from .administration import Administrator
+from .atomic import Transaction
 from .broker.consumers import Credit, DispatchedConsumer, SpreadConsumer
 from .broker.dispatcher import Dispatcher
 from .broker.state import QueueState, RouterState
@@ -36,7 +37,7 @@ from .client import (
 from .errors import Code, KernelError
 from .expiry import UnusedTopics
 from .half_desk import HalfDesk
-from .ids import METADATA_GROUP, VOLATILE_GROUP, Offset, RaftGroup, SessionId, TopicId
+from .ids import METADATA_GROUP, VOLATILE_GROUP, Offset, RaftGroup, SessionId
 from .limits import (
     PROPOSAL_BYTES_MAX,
     PUBLISH_DEADLINE_MS,
@@ -44,8 +45,6 @@ from .limits import (
     VOLATILE_ENTRIES_MAX,
 )
 from .model import (
-    DEFAULT_GROUP,
-    Overflow,
     QueueRef,
     Reason,
     Route,
@@ -57,11 +56,13 @@ from .origins import Origins
 from .ports import Clock, Random
 from .publish import Batch, Part
 from .receiving import Receiver, dispatcher_of
+from .room import Room
 from .session import LocalSession
 from .store.dead_letters import DeadLetterSender
 from .store.node import Store
 from .store.replica import Replica
 from .topology import Found, Topology
+from .transactor import Transactor
 
 UUID_VERSION_BITS = 0x8000
 UUID_VARIANT = 1 << 63
@@ -92,12 +93,14 @@ class LocalClient:
         self._sequence = 0
         self._next_session = 1
         self._pending_bytes = 0
-        self._promised: dict[TopicId, tuple[int, int]] = {}
-        """(messages, bytes) of limited topics taken by messages on their way."""
         self._pending: deque[Batch] = deque()
         self._second_timer: asyncio.TimerHandle | None = None
         self._administrator = Administrator(store, self.topology, self._next_identity)
         self._dead_letters = DeadLetterSender(store, self)
+        self.room = Room(self._dispatcher, self._dead_letters.refused)
+        self._transactor = Transactor(
+            store, self._next_identity, self._refusal, self._dispatcher, self.room
+        )
         self._watchers: list[Callable[[str, bytes | None], None]] = []
         self._receiver = Receiver(store, clock, self._loop, self._next_identity)
         self._halves = HalfDesk(store, self._loop, self._next_identity, self._durable_refusal)
@@ -222,43 +225,11 @@ class LocalClient:
         """An empty batch."""
         return Batch(self, sink)
 
-    def has_room(self, topic: TopicInfo, size: int) -> bool:
-        """Whether a topic whose overflow policy refuses takes one more message."""
-        options = topic.options
-        if options.overflow is Overflow.DROP_OLDEST:
-            return True
-        messages, taken = self._promised.get(topic.id, (0, 0))
-        for number in range(len(topic.queues)):
-            dispatcher = self._dispatcher(topic, DEFAULT_GROUP, number)
-            messages += dispatcher.ready_count
-            if options.bytes_max is not None:
-                dispatcher.ready.measure()
-                taken += dispatcher.ready.bytes
-        if options.messages_max is not None and messages >= options.messages_max:
-            return False
-        if options.bytes_max is not None and taken + size > options.bytes_max:
-            return False
-        self._promise(topic.id, 1, size)
-        return True
-
-    def refused(self, topic: TopicInfo, parts: Sequence[bytes]) -> None:
-        """A topic is full; its policy may want the message dead-lettered."""
-        if topic.options.overflow is Overflow.REJECT_DEAD_LETTER:
-            self._dead_letters.refused(topic, b"".join(parts))
-
     def publish_letter(self, topics: tuple[TopicInfo, ...], letter: bytes) -> None:
         """Store a dead letter that no state holds, without an answer."""
         batch = Batch(self, _Nobody())
         batch.add(Found(topics), [letter], len(letter))
         self.submit(batch)
-
-    def _promise(self, topic: TopicId, messages: int, size: int) -> None:
-        known = self._promised.get(topic, (0, 0))
-        left = known[0] + messages, known[1] + size
-        if left[0] > 0:
-            self._promised[topic] = left
-        else:
-            self._promised.pop(topic, None)
 
     def submit(self, batch: PublishBatch) -> None:
         """Hand a batch over (hot)."""
@@ -307,9 +278,7 @@ class LocalClient:
 
     def _batch_done(self, batch: Batch) -> None:
         self._pending_bytes -= batch.size_bytes
-        # The state counts from now on what the batch took of limited topics.
-        for ident, (messages, size) in batch.promised.items():
-            self._promise(ident, -messages, -size)
+        self.room.arrived(batch.promised)
         if batch.submitted_ms >= 0:
             batch.submitted_ms = -1
             batch.sink.published(batch)
@@ -345,6 +314,10 @@ class LocalClient:
                 for position in range(batch.count):
                     batch.fail(position, error)
                 batch.sink.published(batch)
+
+    async def transact(self, transaction: Transaction) -> None:
+        """Carry out publishes and settlements of one Raft group together, or none of them."""
+        await self._transactor.transact(transaction)
 
     # --- Consuming --------------------------------------------------------------------------
 

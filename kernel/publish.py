@@ -16,6 +16,7 @@ from .errors import Code, KernelError
 from .ids import VOLATILE_GROUP, Offset, QueueId, RaftGroup, TopicId
 from .message import HEADER, LENGTHS, LENGTHS_AT
 from .model import QueueRef, TopicInfo
+from .room import Room
 from .topology import Found
 
 _PLAIN = bytes(28)
@@ -30,11 +31,7 @@ class BatchHost(Protocol):
     uid_high: int
     next_uid: int
 
-    def has_room(self, topic: TopicInfo, size: int) -> bool:
-        """Whether a limited topic takes one more message with a body of so many bytes."""
-
-    def refused(self, topic: TopicInfo, parts: Sequence[bytes]) -> None:
-        """It does not: do what its overflow policy says besides."""
+    room: Room
 
 
 class Part:
@@ -152,8 +149,8 @@ class Batch:
         for topic in to.topics:
             if to.limited:
                 body_bytes: int = LENGTHS.unpack_from(parts[0], LENGTHS_AT)[0]
-                if not self._host.has_room(topic, body_bytes):
-                    self._host.refused(topic, parts)
+                if not self._host.room.take(topic, body_bytes):
+                    self._host.room.refused(topic, parts)
                     self.fail(position, KernelError(Code.REJECTED, f"topic {topic.name} is full"))
                     continue
                 count, promised = self.promised.get(topic.id, (0, 0))
@@ -213,13 +210,17 @@ class Batch:
         for position in part.positions:
             self.fail(position, error)
 
+    def part_stored(self, part: Part, placed: object) -> None:
+        """One group has stored its part: where."""
+        self._results.append((part, cast("list[Placed]", placed)))
+
     def part_done(self, part: Part, complete: Callable[[Batch], None], result: object) -> None:
         """One group has applied its part. A queue that was deleted meanwhile counts as done."""
         placed = result[0] if isinstance(result, tuple) and result else None
         if isinstance(placed, KernelError):
             self.fail_part(part, placed)
         elif isinstance(placed, list):
-            self._results.append((part, placed))
+            self.part_stored(part, placed)
         self.remaining -= 1
         if not self.remaining:
             complete(self)

@@ -63,6 +63,7 @@ class Command(IntEnum):
     DELETE_GROUP = 28
     RESOLVE_HALF = 29
     CHECK_HALVES = 30
+    GUARD = 31
 
 
 REASON_CODES = {
@@ -208,6 +209,14 @@ class CheckHalves(msgspec.Struct, frozen=True, array_like=True):
     numbers: tuple[int, ...]
 
 
+class Guard(msgspec.Struct, frozen=True, array_like=True):
+    """What stands behind it in its batch is carried out only if every lease named here is good:
+    (queue, group, offset, lease, verb) of each. Result: the positions of those that are not.
+    """
+
+    leases: tuple[tuple[QueueId, str, int, int, int], ...]
+
+
 Control = (
     LeaderStart
     | PutTopic
@@ -224,6 +233,7 @@ Control = (
     | DeleteGroup
     | ResolveHalf
     | CheckHalves
+    | Guard
 )
 
 CONTROL_TYPES: dict[Command, type[Control]] = {
@@ -242,6 +252,7 @@ CONTROL_TYPES: dict[Command, type[Control]] = {
     Command.DELETE_GROUP: DeleteGroup,
     Command.RESOLVE_HALF: ResolveHalf,
     Command.CHECK_HALVES: CheckHalves,
+    Command.GUARD: Guard,
 }
 _TYPE_OF = {kind: command for command, kind in CONTROL_TYPES.items()}
 _encoder = msgspec.msgpack.Encoder()

@@ -154,8 +154,11 @@ class Dispatcher:
         reason: Reason,
         *,
         urgent: bool,
+        logged: bool = False,
     ) -> list[int]:
-        """Settle what a consumer holds; returns the offsets it does not hold (left alone)."""
+        """Settle what a consumer holds (`logged`: a transaction has done so in the log already, and
+        the caller pumps); returns the offsets it does not hold (left alone).
+        """
         strangers: list[int] = []
         if not consumer.held.issuperset(offsets):
             strangers = [each for each in offsets if each not in consumer.held]
@@ -167,7 +170,10 @@ class Dispatcher:
         self.held_count -= len(offsets)
         if consumer.ended and not consumer.held:
             self._detached.pop(consumer, None)
-        if how is Settlement.RETURN:
+        if logged:
+            if how is not Settlement.RELEASE:
+                self._unlock(offsets)
+        elif how is Settlement.RETURN:
             self._back(offsets)
             self.pump()
         elif how is Settlement.RELEASE:
@@ -466,15 +472,13 @@ class Dispatcher:
         self._time.sift_delayed()
         if self.consumers:
             self.pump()
-        if options.overflow is Overflow.DROP_OLDEST:
+        if options.overflow is Overflow.DROP_OLDEST and self.ready.excess(options):
             self._drop_excess(options)
         if self.queue.index.delays or self._time.may_expire():
             self._time.schedule()
 
     def _drop_excess(self, options: TopicOptions) -> None:
         """Drop from the front, the lowest priority first, what is more than a topic may hold."""
-        if not self.ready.excess(options):
-            return
         tail = self.queue.index.tail
         for level in range(self.ready.levels):
             while (excess := self.ready.excess(options)) > 0:

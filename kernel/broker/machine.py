@@ -53,6 +53,7 @@ class Machine:
             Command.PURGE: self._purge,
             Command.TRIM: self._trim,
             Command.OUTBOX_DONE: self._outbox_done,
+            Command.GUARD: self._guard,
         }
 
     def apply(self, index: LogIndex, term: int, body: bytes) -> list[object]:
@@ -120,6 +121,8 @@ class Machine:
                 results.append(self._halves.prepare(index, body, entry))
             else:
                 results.append(self._control[kind](commands.decode_control(kind, body)))
+                if kind == Command.GUARD and results[-1]:
+                    break
         return tuple(results)
 
     def _changing(self, ident: QueueId) -> QueueState | None:
@@ -231,10 +234,8 @@ class Machine:
         good: list[int] = []
         ended: list[tuple[int, int]] = []
         for offset, lease, verb, reason, until_ms in changes:
-            holder = progress.holder(offset)
-            holds = holder is not None and holder[0] == lease
-            late = holder is not None and not holder[2]
-            if not holds or (late and verb not in (LeaseVerb.ACK, LeaseVerb.DEAD_LETTER)):
+            late = _is_late(progress, offset, lease, verb)
+            if late is None:
                 good.append(0)
                 continue
             good.append(1)
@@ -257,6 +258,16 @@ class Machine:
                 ended.append((offset, 0))
         self._observer.changed(queue, name, ended)
         return good
+
+    def _guard(self, command: commands.Guard) -> list[int]:
+        """Positions of the leases that are not good."""
+        wrong: list[int] = []
+        for position, (ident, name, offset, lease, verb) in enumerate(command.leases):
+            queue = self.state.queues.get(ident)
+            progress = queue.groups.get(name) if queue is not None else None
+            if progress is None or _is_late(progress, offset, lease, LeaseVerb(verb)) is None:
+                wrong.append(position)
+        return wrong
 
     def _settle(self, body: bytes) -> None:
         ident, name, how, reason, ranges = commands.decode_settle(body)
@@ -407,6 +418,17 @@ class Machine:
         item = self.state.outbox.pop(command.number, None)
         if item is not None:
             self._retention.release(self.state.group, item.index, 1)
+
+
+def _is_late(progress: Progress, offset: int, lease: int, verb: LeaseVerb) -> bool | None:
+    """Whether a lease has run out before its change, if the change is still good; None: it is not.
+    Who held a message last may ack it late, or have it dead-lettered.
+    """
+    holder = progress.holder(offset)
+    if holder is None or holder[0] != lease:
+        return None
+    late = not holder[2]
+    return None if late and verb not in (LeaseVerb.ACK, LeaseVerb.DEAD_LETTER) else late
 
 
 def _forgotten(sequence: int) -> KernelError:
