@@ -30,12 +30,15 @@ from .outbox import Outbox, has_own_reference
 from .progress import Progress
 from .recent import Recent
 from .runs import COPY, Feature, columns_of, features_of
+from .sizes import is_sized
 from .state import GroupState, QueueState, Section
 from .subscribers import Subscribers
 from .usage import measure
 
 _ENQUEUE = int(Command.ENQUEUE)
 _ACK = int(Command.ACK)
+
+_SIZE = int(Feature.SIZE)
 
 Placed = int | list[tuple[int, bytes]]
 """Where a run went: its first offset (-1: the queue is gone), or, with deduplication, of each
@@ -64,6 +67,7 @@ class Machine:
             Command.OUTBOX_DONE: self._outbox.done,
             Command.OUTBOX_AGAIN: self._outbox.again,
             Command.METERED: self._metered,
+            Command.GUARD: self._guard,
         }
 
     def apply(self, index: LogIndex, term: int, body: bytes) -> list[object]:
@@ -125,6 +129,8 @@ class Machine:
                 results.append(self._halves.prepare(index, body, entry, origin))
             else:
                 results.append(self._control[kind](commands.decode_control(kind, body)))
+                if kind == Command.GUARD and results[-1]:
+                    break
         return tuple(results)
 
     def _changing(self, ident: QueueId) -> QueueState | None:
@@ -144,7 +150,7 @@ class Machine:
         placed: list[Placed] = []
         touched: dict[QueueState, None] = {}
         references = 0
-        for ident, slot, count, features in commands.decode_enqueue(body):
+        for ident, slot, count, asked in commands.decode_enqueue(body):
             queue = queues.get(ident)
             if queue is None:
                 placed.append(-1)
@@ -152,6 +158,7 @@ class Machine:
             touched[queue] = None
             if cut is not None:
                 cut.save(Section.QUEUES, queue.id)
+            features = asked | _SIZE if is_sized(queue.topic.options) else asked
             if not features & ~COPY:
                 placed.append(queue.index.append(index, slot, count, time_ms))
                 references += count
@@ -213,6 +220,8 @@ class Machine:
                 placed.append((known[1], known[2]))
             else:
                 features = features_of(entry[start : start + messages.HEADER_BYTES])
+                if is_sized(queue.topic.options):
+                    features |= Feature.SIZE
                 columns = self._columns(queue, features, entry, (start,))
                 offset = queue.index.append(index, slot, 1, time_ms, columns)
                 recent.add((ident, offset, message.uid, time_ms))
@@ -253,10 +262,8 @@ class Machine:
         good: list[int] = []
         ended: list[tuple[int, int]] = []
         for offset, lease, verb, reason, until_ms in changes:
-            holder = progress.holder(offset)
-            holds = holder is not None and holder[0] == lease
-            late = holder is not None and not holder[2]
-            if not holds or (late and verb not in (LeaseVerb.ACK, LeaseVerb.DEAD_LETTER)):
+            late = _is_late(progress, offset, lease, verb)
+            if late is None:
                 good.append(0)
                 continue
             good.append(1)
@@ -279,6 +286,16 @@ class Machine:
                 ended.append((offset, 0))
         self._observer.changed(queue, name, ended)
         return good
+
+    def _guard(self, command: commands.Guard) -> list[int]:
+        """Positions of the leases that are not good."""
+        wrong: list[int] = []
+        for position, (ident, name, offset, lease, verb) in enumerate(command.leases):
+            queue = self.state.queues.get(ident)
+            progress = queue.groups.get(name) if queue is not None else None
+            if progress is None or _is_late(progress, offset, lease, LeaseVerb(verb)) is None:
+                wrong.append(position)
+        return wrong
 
     def _acknowledge(self, body: bytes, origin: int) -> None:
         """Acks of any number of queues: a log entry lets go of all of them at once (hot)."""
@@ -436,6 +453,17 @@ class _Releases:
     def release(self, group: int, index: int, references: int) -> None:
         """So many references to the entry are gone."""
         self.by_index[index] = self.by_index.get(index, 0) + references
+
+
+def _is_late(progress: Progress, offset: int, lease: int, verb: LeaseVerb) -> bool | None:
+    """Whether a lease has run out before its change, if the change is still good; None: it is not.
+    Who held a message last may ack it late, or have it dead-lettered.
+    """
+    holder = progress.holder(offset)
+    if holder is None or holder[0] != lease:
+        return None
+    late = not holder[2]
+    return None if late and verb not in (LeaseVerb.ACK, LeaseVerb.DEAD_LETTER) else late
 
 
 def _forgotten(sequence: int) -> KernelError:

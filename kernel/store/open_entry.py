@@ -110,7 +110,9 @@ class OpenEntry:
         body = commands.encode_enqueue(runs)
         own = [(int(commands.Command.ENQUEUE), commands.VERSION, body)]
         if retained:
-            own += _retain_commands(retained, base)
+            own += [
+                (kind, commands.VERSION, each) for kind, each in retain_commands(retained, base)
+            ]
         batch = entries.Batch(*identity, own, origin)
         self._batches.append(entries.encode_batch(batch))
         self._waiting.append(done)
@@ -282,15 +284,13 @@ class OpenEntry:
         ]
 
 
-def _retain_commands(
-    retained: Sequence[tuple[str, int]], base: int
-) -> list[tuple[int, int, bytes]]:
-    """RETAIN commands of a batch whose slots begin at `base`."""
+def retain_commands(retained: Sequence[tuple[str, int]], base: int) -> list[tuple[int, bytes]]:
+    """(type, bytes) of RETAIN commands for (tenant, slot) pairs whose slots begin at `base`."""
     slots: dict[str, list[int]] = {}
     for tenant, slot in retained:
         slots.setdefault(tenant, []).append(base + slot)
     return [
-        (int(commands.Command.RETAIN), commands.VERSION, encode_retain(tenant, each))
+        (int(commands.Command.RETAIN), encode_retain(tenant, each))
         for tenant, each in slots.items()
     ]
 
