@@ -41,6 +41,10 @@ COPY = 1 << 15
 they are counted as published (`usage`). Stands in commands only, never in a page."""
 
 
+LARGE = 1 << 14
+"""Another: one of its messages takes more than one unit (`usage`); the leader has looked."""
+
+
 class Feature(IntFlag):
     """What the messages of a run may have beyond the plain."""
 

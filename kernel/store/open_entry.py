@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from ..broker import commands
-from ..broker.usage import units_of
+from ..broker.runs import LARGE
+from ..broker.usage import SLOT_BYTES_SMALL, units_of
 from ..client import LeaseVerb, Settlement
 from ..ids import QueueId
 from ..limits import BATCH_COMMANDS_MAX, ENTRY_BATCHES_MAX, ENTRY_BYTES_MAX, ENTRY_SLOTS_MAX
@@ -68,6 +69,8 @@ class OpenEntry:
             or len(self._batches) >= ENTRY_BATCHES_MAX
         ):
             self._close()
+        if max(lengths, default=0) > SLOT_BYTES_SMALL:
+            runs = [(queue, slot, count, bits | LARGE) for queue, slot, count, bits in runs]
         base = len(self._lengths)
         if base:
             runs = [(queue, slot + base, count, bits) for queue, slot, count, bits in runs]
