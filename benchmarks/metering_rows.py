@@ -1,6 +1,6 @@
 """What metering costs a message, in CPU time, path by path: no store, no socket, no disk.
 
-    python benchmarks/metering_rows.py [--messages 1000000]
+    python benchmarks/metering_rows.py [--messages 1000000] [--write benchmarks/RESULTS.md]
 
 Each row prints one line of JSON: nanoseconds of CPU a message (a run, a call), the least of five
 rounds, less the empty loop around it. What is measured is the call that the hot path makes, on
@@ -12,14 +12,16 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
+import time
 from collections.abc import Callable
-from itertools import accumulate
 from pathlib import Path
 from time import process_time_ns
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from benchmarks import results
 from kernel.broker.runs import COPY
 from kernel.broker.usage import TopicUsage, measure, units_of
 from kernel.log import entry as entries
@@ -125,7 +127,10 @@ def main() -> None:
     """Measure every row."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--messages", type=int, default=1_000_000)
-    times = parser.parse_args().messages // BATCH
+    parser.add_argument("--write", type=Path, help="page whose section `metering` is renewed")
+    options = parser.parse_args()
+    load = " ".join(f"{each:.1f}" for each in os.getloadavg())
+    times = options.messages // BATCH
     rows = {
         "stored": (stored(BATCH), BATCH),
         "stored, one message a run": (stored(1), 1),
@@ -136,19 +141,30 @@ def main() -> None:
         "called": (called(), 1),
     }
     found = {name: cpu_ns(action, times) / share for name, (action, share) in rows.items()}
+    alone, calls = found["stored, one message a run"], 3 * found["called"]
+    taken = found["leased"] + found["acked"]
+    found["sum: AMQP, batches of 100"] = found["stored"] + found["pushed"] + found["acked"]
+    found["sum: SQS, calls of 10 messages"] = (alone + calls) / SQS_BATCH + taken
+    found["sum: SQS, calls of one message"] = alone + calls + taken
     for name, each in found.items():
         put(name, cpu_ns=round(each))
-    amqp = sum(found[name] for name in ("stored", "pushed", "acked"))
-    single = found["stored, one message a run"] + found["leased"] + found["acked"]
-    put("sum AMQP, batches of 100", cpu_ns=round(amqp))
-    put("sum SQS, one message a call", cpu_ns=round(single + 3 * found["called"]))
-    put("sum SQS, batches of 10", cpu_ns=round(sum_of_batches(found)))
+    if options.write is not None:
+        command = f"python benchmarks/metering_rows.py --messages {options.messages}"
+        results.write(options.write, "metering", section(found, command, load))
 
 
-def sum_of_batches(found: dict[str, float]) -> float:
-    """SQS by calls of ten messages: three calls and a run for them."""
-    *_, run = accumulate([found["stored, one message a run"], 3 * found["called"]])
-    return run / SQS_BATCH + found["leased"] + found["acked"]
+def section(found: dict[str, float], command: str, load: str) -> str:
+    """The rows as a section of the results page."""
+    rows = "".join(f"| {name} | {each:,.0f} |\n" for name, each in found.items())
+    date = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime())
+    return (
+        "## Metering: CPU time a message\n\n"
+        f"| path | ns |\n| --- | --- |\n{rows}\n"
+        "- The bar is 1 us a message in all; `called` is a call of the SQS API, however many"
+        " messages it carries.\n- `stored, one message a run` is what a message costs that has"
+        " its queue's part of a batch to itself.\n\n"
+        f"`{command}`, {date}, the least of {ROUNDS} rounds, load average before {load}.\n"
+    )
 
 
 if __name__ == "__main__":
