@@ -26,6 +26,8 @@ from .broker import commands
 from .broker.commands import Command
 from .broker.consumers import DispatchedConsumer
 from .broker.dispatcher import Dispatcher
+from .broker.runs import LARGE
+from .broker.usage import SLOT_BYTES_SMALL
 from .client import LeaseVerb, Settlement
 from .errors import Code, KernelError
 from .ids import QueueId, RaftGroup
@@ -65,8 +67,9 @@ class _Plan:
             kind, _version, body = commands.encode_control(commands.Guard(leases))
             found.append((kind, body))
         if self.part is not None:
+            large = LARGE * (max(self.part.lengths) > SLOT_BYTES_SMALL)
             runs = [
-                (queue, slot + first_slot, count, bits)
+                (queue, slot + first_slot, count, bits | large)
                 for queue, slot, count, bits in self.part.all_runs()
             ]
             found.append((Command.ENQUEUE, commands.encode_enqueue(runs)))

@@ -29,7 +29,7 @@ from .observer import ACKED, ACKED_LATE, Observer, Retention, release
 from .outbox import Outbox, has_own_reference
 from .progress import Progress
 from .recent import Recent
-from .runs import COPY, Feature, columns_of, features_of
+from .runs import COPY, LARGE, Feature, columns_of, features_of
 from .sizes import is_sized
 from .state import GroupState, QueueState, Section
 from .subscribers import Subscribers
@@ -39,6 +39,7 @@ _ENQUEUE = int(Command.ENQUEUE)
 _ACK = int(Command.ACK)
 
 _SIZE = int(Feature.SIZE)
+_IN_PAGE = ~(COPY | LARGE)
 
 Placed = int | list[tuple[int, bytes]]
 """Where a run went: its first offset (-1: the queue is gone), or, with deduplication, of each
@@ -145,7 +146,8 @@ class Machine:
         queues = self.state.queues
         cut = self.state.cut
         time_ms = self.state.time_ms
-        ends = entries.slot_ends(entry)
+        measured = (-1, 0)
+        size = units = 0
         bounds: tuple[int, ...] | None = None
         placed: list[Placed] = []
         touched: dict[QueueState, None] = {}
@@ -159,10 +161,12 @@ class Machine:
             if cut is not None:
                 cut.save(Section.QUEUES, queue.id)
             features = asked | _SIZE if is_sized(queue.topic.options) else asked
-            if not features & ~COPY:
+            if measured != (slot, count):  # the copies of a fan-out have it in common
+                measured = (slot, count)
+                size, units = measure(entry, slot, count, features)
+            if not features & _IN_PAGE:
                 placed.append(queue.index.append(index, slot, count, time_ms))
                 references += count
-                size, units = measure(ends, slot, count)
                 queue.topic.usage.count_sent(origin, features, count, size, units)
                 continue
             bounds = bounds or entries.directory(entry)
@@ -170,15 +174,14 @@ class Machine:
                 each = self._enqueue_new(queue, index, slot, entry, bounds[slot : slot + count + 1])
                 for at, (_, original) in enumerate(each, slot):
                     if not original:
-                        size, units = measure(ends, at, 1)
-                        queue.topic.usage.count_sent(origin, features, 1, size, units)
+                        one = measure(entry, at, 1, features)
+                        queue.topic.usage.count_sent(origin, features, 1, *one)
                 references += sum(1 for _, original in each if not original)
                 placed.append(each)
                 continue
             columns = self._columns(queue, features, entry, bounds[slot : slot + count])
             placed.append(queue.index.append(index, slot, count, time_ms, columns))
             references += count
-            size, units = measure(ends, slot, count)
             queue.topic.usage.count_sent(origin, features, count, size, units)
         if references:
             self._retention.retain(self.state.group, index, references)

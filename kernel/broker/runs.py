@@ -48,6 +48,10 @@ COPY = 1 << 15
 they are counted as published (`usage`). Stands in commands only, never in a page."""
 
 
+LARGE = 1 << 14
+"""Another: one of its messages takes more than one unit (`usage`); the leader has looked."""
+
+
 class Feature:
     """What the messages of a run may have beyond the plain: bits, as plain integers, since `&` with
     a member of an IntFlag costs as much as appending the run.

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from ..broker import commands
+from ..broker.runs import LARGE
 from ..broker.tree_commands import encode_retain
-from ..broker.usage import units_of
+from ..broker.usage import SLOT_BYTES_SMALL, units_of
 from ..client import LeaseVerb, Settlement
 from ..errors import KernelError
 from ..ids import QueueId
@@ -99,6 +100,8 @@ class OpenEntry:
             or len(self._batches) >= ENTRY_BATCHES_MAX
         ):
             self._close()
+        if max(lengths, default=0) > SLOT_BYTES_SMALL:
+            runs = [(queue, slot, count, bits | LARGE) for queue, slot, count, bits in runs]
         base = len(self._lengths)
         if base:
             runs = [(queue, slot + base, count, bits) for queue, slot, count, bits in runs]
