@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import datetime
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -139,6 +140,8 @@ def circumstances(options: argparse.Namespace) -> Circumstances:
 
 
 def main() -> int:
+    # `timeout` ends us so: brokers that were started must go with us.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     options = arguments()
     rows = {row.name: row for row in ROWS}
     if options.list:
