@@ -14,7 +14,7 @@ import pytest
 from adapters.sqs.shapes import ACTIONS
 from gateway.config import load
 from tests.adapters.sqs.service import Service
-from tests.adapters.sqs.test_node_client import FOLDER, _why_not
+from tests.adapters.sqs.test_node_client import FOLDER, why_no_sdk
 
 PAGE = (Path(__file__).parents[3] / "docs" / "sqs.md").read_text()
 
@@ -38,7 +38,7 @@ def test_the_python_program_runs(service: Service) -> None:
 
 
 def test_the_javascript_program_runs(service: Service) -> None:
-    why_not = _why_not()
+    why_not = why_no_sdk()
     if why_not is not None:
         pytest.skip(why_not)
     assert run(["node", "-"], program("js", service), cwd=FOLDER) == "one sencha\n"
