@@ -25,7 +25,7 @@ listeners.tcp.default = 127.0.0.1:{port}
 log.console = false
 log.file.level = warning
 """
-WEIR_OTHERS_OFF = ("sqs", "mqtt", "rocketmq")
+PROTOCOLS = ("amqp", "sqs", "mqtt", "rocketmq")
 
 
 class BrokerFailed(Exception):
@@ -44,6 +44,7 @@ class Broker(ABC):
     """One broker with one data folder; start, stop and start again keep the data."""
 
     name: str
+    protocol = "amqp"
     metrics_url = ""
 
     def __init__(self, folder: Path) -> None:
@@ -74,7 +75,7 @@ class Broker(ABC):
         """The product and its version."""
 
     def start(self) -> None:
-        """Start it and wait until an AMQP client gets in. Raises BrokerFailed."""
+        """Start it and wait until a client gets in. Raises BrokerFailed."""
         command, environment = self._command()
         with (self.folder / "output.log").open("ab") as log:
             self._process = subprocess.Popen(
@@ -89,7 +90,7 @@ class Broker(ABC):
         deadline = time.monotonic() + READY_TIMEOUT_S
         while not self._answers():
             if self._process.poll() is not None or time.monotonic() > deadline:
-                reason = f"{self.name} does not serve AMQP:\n{self._log_tail()}"
+                reason = f"{self.name} does not serve {self.protocol.upper()}:\n{self._log_tail()}"
                 self.stop()
                 raise BrokerFailed(reason)
             time.sleep(0.1)
@@ -126,15 +127,15 @@ class Broker(ABC):
 
 
 class Weir(Broker):
-    """`weir serve` with AMQP alone."""
+    """`weir serve` with one protocol alone."""
 
     name = "Weir"
 
     def __init__(self, folder: Path, command: Path, extra: list[str]) -> None:
         super().__init__(folder)
         self._weir = command
-        self._set = [f"amqp.port={self.port}"]
-        self._set += [f"{other}.enabled=false" for other in WEIR_OTHERS_OFF]
+        self._set = [f"{self.protocol}.port={self.port}"]
+        self._set += [f"{other}.enabled=false" for other in PROTOCOLS if other != self.protocol]
         self._set += extra
         admin = free_port()
         metrics = ["node.admin.enabled=true", f"node.admin.port={admin}"]
