@@ -10,16 +10,18 @@ for a timed lease are handed out when the log holds the lease.
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 
 from ..client import ConsumerSink, ConsumerSpec, LeaseVerb, Settlement
 from ..errors import KernelError
 from ..filters import TagFilter
-from ..limits import MARK_AHEAD, MARK_RENEW
+from ..limits import MARK_RENEW
 from ..log import entry as entries
 from ..model import GroupOptions, Overflow, Reason
-from .consumers import Credit, DispatchedConsumer, Handed, check_exclusive
+from .consumers import Credit, DispatchedConsumer, Handed, check_exclusive, offsets_held
 from .dispatch_port import Port
+from .marks import Marks
 from .observer import ACKED_LATE
 from .ordering import KeyLocks
 from .ready import Ready
@@ -49,7 +51,7 @@ class Dispatcher:
         self._leasing = 0
         """Messages whose timed lease is on its way into the log."""
         self._turn = 0
-        self._mark_asked = [0] * self.ready.levels
+        self._marks = Marks(self._progress, self.ready, partial(port.propose_mark, queue.id, group))
         self._fetching = False
         self._pumping = False
         self._locks = KeyLocks(queue.index) if self._options.ordered else None
@@ -66,7 +68,7 @@ class Dispatcher:
         )
         self._time.schedule()
         self._short_way = ShortWay(
-            self, queue, self._progress, self.ready, port.entry, self._ask_mark
+            self, queue, self._progress, self.ready, port.entry, self._marks.ask
         )
 
     @property
@@ -112,7 +114,7 @@ class Dispatcher:
         self._short_way.consumers_changed(self.consumers)
         if spec.lease_ms is None:
             for level in range(self.ready.levels):
-                self._ask_mark(level)
+                self._marks.ask(level)
         return consumer
 
     def detach(self, consumer: DispatchedConsumer) -> None:
@@ -167,9 +169,7 @@ class Dispatcher:
             self._detached.pop(consumer, None)
         if how is _ACK and self._locks is None:
             if offsets:
-                self._port.propose_settle(
-                    self.queue.id, self.group, how, reason, offsets, urgent=urgent
-                )
+                self._port.propose_acks(self.queue.id, self.group, offsets, urgent=urgent)
         elif how is Settlement.RETURN:
             self._back(offsets)
             self.pump()
@@ -255,10 +255,7 @@ class Dispatcher:
 
     def holds(self) -> list[int]:
         """Offsets that somebody holds, for a purge to keep."""
-        holders = (*self.consumers, *self._detached)
-        held = {each for consumer in holders for each in consumer.held}
-        held.update(offset for offset, lease, _ in self._progress.kept() if lease)
-        return sorted(held)
+        return offsets_held((*self.consumers, *self._detached), self._progress)
 
     # --- Ordering keys ----------------------------------------------------------------------
 
@@ -332,7 +329,7 @@ class Dispatcher:
             mark = tail if timed else self._progress.mark(level)
             taken = self.ready.take(level, mark, count)
             if not timed and mark - self.ready.beyond(level) < MARK_RENEW:
-                self._ask_mark(level)
+                self._marks.ask(level)
             if taken is not None:
                 return taken
             if self.ready.beyond(level) < tail:
@@ -453,17 +450,20 @@ class Dispatcher:
         consumer.expecting = True
         self._port.propose_lease(self.queue.id, self.group, deadline_ms, handed.offsets, leased)
 
+    def tell_when_moved(self, consumer: DispatchedConsumer, tell: Callable[[], None]) -> bool:
+        """Have `tell` called after the next turn if something may be on its way to the consumer:
+        being leased, read from disk, or waiting for a dispatch mark. Whether so.
+        """
+        waits_for_mark = consumer.spec.lease_ms is None and self._marks.are_on_their_way
+        if not (consumer.expecting or self._fetching or waits_for_mark):
+            return False
+        self._port.tell_when_moved(tell)
+        return True
+
     def fetched(self) -> None:
         """The entry asked for by `Port.fetch` is in memory."""
         self._fetching = False
         self.pump()
-
-    def _ask_mark(self, level: int) -> None:
-        """Have the dispatch mark of a level moved ahead, unless that is under way."""
-        wanted = self.ready.beyond(level) + MARK_AHEAD
-        if wanted >= self._mark_asked[level] + MARK_AHEAD - MARK_RENEW:
-            self._mark_asked[level] = wanted
-            self._port.propose_mark(self.queue.id, self.group, level, wanted)
 
     # --- Time and overflow ------------------------------------------------------------------
 
