@@ -274,9 +274,9 @@ class Dispatcher:
 
     def pump(self) -> None:
         """Hand out what can be handed out (hot)."""
-        if self._pumping or self._fetching or not self.consumers or not self.ready.may_have():
+        if self._pumping or self._fetching or not self.consumers:
             return
-        if self._short_way.pump():
+        if self._short_way.pump() or not self.ready.may_have():
             return
         self._pumping = True
         own: set[int] = set()

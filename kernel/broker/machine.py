@@ -23,7 +23,7 @@ from ..model import DeadLetter, Reason, TopicKind
 from . import commands
 from .commands import Command
 from .definitions import Definitions
-from .observer import ACKED, ACKED_LATE, Observer, Retention, release
+from .observer import ACKED, ACKED_LATE, Observer, Retention, release, release_plain
 from .progress import Progress
 from .runs import Feature, columns_of, features_of
 from .state import ClientResults, GroupState, OutboxItem, QueueState
@@ -247,15 +247,17 @@ class Machine:
         name, ranges = commands.decode_ack(body)
         queues = self.state.queues
         released = _Releases()
+        by_index = released.by_index
         for ident, first, count in ranges:
             queue = queues.get(ident)
             progress = queue.groups.get(name) if queue is not None else None
             if queue is None or progress is None:
                 continue
             fresh = progress.ack(first, min(first + count, queue.index.tail))
-            release(released, self.state.group, queue, progress, fresh)
+            if len(fresh) != 1 or not release_plain(by_index, queue, *fresh[0]):
+                release(released, self.state.group, queue, progress, fresh)
             queue.forget()
-        for index, references in released.by_index.items():
+        for index, references in by_index.items():
             self._retention.release(self.state.group, index, references)
 
     def _settle(self, body: bytes) -> None:

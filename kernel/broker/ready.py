@@ -145,9 +145,10 @@ class Ready:
             return self._take_returned(self._returned[level], count)
         return self._take_fresh(level, limit, count)
 
-    def next_plain(self) -> tuple[int, int, int, int] | None:
-        """(log index, slot, first offset, end) of the next messages, if they are fresh, lie in one
-        run, and nothing about them or before them needs a closer look; `pass_plain` takes them.
+    def take_plain(self, limit: int, count: int) -> tuple[int, int, int, int] | None:
+        """Take (log index, slot, first offset, end) of the next messages, up to `count` of them and
+        below offset `limit`, if they are fresh, lie in one run, and nothing about them or before
+        them needs a closer look; None, and nothing taken, otherwise (hot).
         """
         progress = self._progress
         index = self._index
@@ -155,17 +156,21 @@ class Ready:
         if self.levels > 1 or self._returned[0] or self._withheld or progress.pages:
             return None
         start = max(start, progress.floor)
-        if not index.head <= start < index.tail:
+        if start >= limit or not index.head <= start < index.tail:
             return None
         found = index.plain_from(start)
-        return (found[0], found[1], start, found[2]) if found is not None else None
-
-    def pass_plain(self, end: int) -> None:
-        """What `next_plain` showed is handed out up to offset `end`."""
+        if found is None:
+            return None
+        end = min(found[2], start + count, limit)
         if self._acked_ahead:
             self._move_cursor(0, end)
         else:
             self._cursors[0] = end
+        return found[0], found[1], start, end
+
+    def put_back_plain(self, first: int) -> None:
+        """What `take_plain` took last, from offset `first` on, is fresh again."""
+        self._cursors[0] = first
 
     def peek(self, level: int) -> tuple[Run, int] | None:
         """The message of a level that is next, left where it is; None if there is none."""

@@ -78,35 +78,34 @@ class ShortWay:
         pool = consumer.pool
         handed: Handed | None = None
         is_done = False
+        mark = progress.mark()
         while True:
             credit = pool.left
             if credit <= 0 or dispatcher.leased_count >= options.in_flight_max:
                 is_done = True
                 break
-            found = ready.next_plain()
+            found = ready.take_plain(mark, credit)
             if found is None:
                 is_done = not ready.may_have()
                 break
             index, slot, first, end = found
-            mark = progress.mark()
             entry = self._entry(index)
-            if entry is None or first >= mark:
+            if entry is None:
+                ready.put_back_plain(first)
                 break
-            end = min(end, first + credit, mark)
-            count = end - first
-            slots = entries.slots(entry, slot, count)
-            ready.pass_plain(end)
             if mark - end < MARK_RENEW:
                 self._ask_mark(0)
+            count = end - first
             pool.left = credit - count
             dispatcher.held_count += count
-            offsets = range(first, end)
+            slots = entries.slots(entry, slot, count)
+            offsets = [first] if count == 1 else list(range(first, end))
             consumer.held.update(offsets)
             if handed is None:
-                handed = Handed(self._queue.id, list(offsets), slots, None)
+                handed = Handed(self._queue.id, offsets, slots, None)
             else:
                 handed.extend(offsets, slots, None)
-            if not ready.may_have():
+            if end == self._queue.index.tail:
                 is_done = True
                 break
         if handed is not None:

@@ -63,6 +63,9 @@ class QueueState:
         """Drop the front of the index that nobody needs any more."""
         if self.topic.options.kind is _STREAM:
             self.index.drop_below(self.trimmed)
+        elif len(self.groups) == 1:
+            (progress,) = self.groups.values()
+            self.index.drop_below(progress.floor)
         elif self.groups:
             self.index.drop_below(min([each.floor for each in self.groups.values()]))
 
