@@ -26,11 +26,9 @@ from .observer import ACKED_LATE
 from .ordering import KeyLocks
 from .ready import Ready
 from .runs import Feature, Run
-from .short_way import ShortWay
+from .short_way import ACK, ShortWay
 from .state import QueueState
 from .timekeeper import Timekeeper
-
-_ACK = Settlement.ACK
 
 
 class Dispatcher:
@@ -64,12 +62,10 @@ class Dispatcher:
             self.ready,
             port.log_time_ms,
             lambda delay_ms: port.wake(self, delay_ms),
-            self._drop_expired,
+            partial(self._propose, Settlement.DEAD_LETTER, Reason.EXPIRED, urgent=True),
         )
         self._time.schedule()
-        self._short_way = ShortWay(
-            self, queue, self._progress, self.ready, port.entry, self._marks.ask
-        )
+        self._short_way = ShortWay(self, self._progress, self.ready, port, self._marks.ask)
 
     @property
     def _options(self) -> GroupOptions:
@@ -156,6 +152,12 @@ class Dispatcher:
         urgent: bool,
     ) -> list[int]:
         """Settle what a consumer holds; returns the offsets it does not hold (left alone)."""
+        if (
+            how is ACK
+            and len(offsets) == 1
+            and self._short_way.ack(consumer, offsets, urgent=urgent)
+        ):
+            return []
         strangers: list[int] = []
         if not consumer.held.issuperset(offsets):
             strangers = [each for each in offsets if each not in consumer.held]
@@ -167,7 +169,7 @@ class Dispatcher:
         self.held_count -= len(offsets)
         if consumer.ended and not consumer.held:
             self._detached.pop(consumer, None)
-        if how is _ACK and self._locks is None:
+        if how is ACK and self._locks is None:
             if offsets:
                 self._port.propose_acks(self.queue.id, self.group, offsets, urgent=urgent)
         elif how is Settlement.RETURN:
@@ -176,7 +178,7 @@ class Dispatcher:
         elif how is Settlement.RELEASE:
             self._release(offsets)
         elif offsets:
-            self._propose(how, reason, offsets, urgent=urgent or how is not _ACK)
+            self._propose(how, reason, offsets, urgent=urgent or how is not ACK)
             if self._locks is not None:
                 self._unlock(offsets)
                 self.pump()
@@ -495,6 +497,3 @@ class Dispatcher:
             self._port.propose_change(self.queue.id, self.group, changes)
         self.pump()
         self._time.schedule()
-
-    def _drop_expired(self, offsets: Sequence[int]) -> None:
-        self._propose(Settlement.DEAD_LETTER, Reason.EXPIRED, offsets, urgent=True)
