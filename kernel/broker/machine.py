@@ -25,7 +25,7 @@ from .clients import Clients
 from .commands import Command
 from .definitions import Definitions
 from .half_messages import HalfCommands
-from .observer import ACKED, ACKED_LATE, Observer, Retention, release
+from .observer import ACKED, ACKED_LATE, Observer, Retention, release, release_plain
 from .outbox import Outbox, has_own_reference
 from .progress import Progress
 from .recent import Recent
@@ -305,13 +305,15 @@ class Machine:
         name, ranges = commands.decode_ack(body)
         state = self.state
         released = _Releases()
+        by_index = released.by_index
         for ident, first, count in ranges:
             queue = self._changing(ident)
             progress = queue.groups.get(name) if queue is not None else None
             if queue is None or progress is None:
                 continue
             fresh = progress.ack(first, min(first + count, queue.index.tail))
-            release(released, state.group, queue, progress, fresh)
+            if len(fresh) != 1 or not release_plain(by_index, queue, *fresh[0]):
+                release(released, state.group, queue, progress, fresh)
             ordered = queue.topic.groups[name].ordered
             acked = sum([stop - start for start, stop in fresh])
             if acked and origin != INTERNAL:
@@ -320,7 +322,7 @@ class Machine:
             queue.forget()
             if ordered:
                 self._observer.settled(queue, name, [(first, count)])
-        for index, references in released.by_index.items():
+        for index, references in by_index.items():
             self._retention.release(state.group, index, references)
 
     def _settle(self, body: bytes, origin: int) -> None:
