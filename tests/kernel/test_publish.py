@@ -31,6 +31,8 @@ class Host:
         self.places = places
 
     def has_room(self, topic: TopicInfo) -> bool:
+        if topic.options.messages_max is None:
+            return True
         self.places -= 1
         return self.places >= 0
 
@@ -173,9 +175,8 @@ def test_places_are_where_the_groups_put_the_messages() -> None:
     batch = Batch(Host(), Heard())
     add(batch, Found((one,)), Draft(b"a"), Draft(b"b"))
     add(batch, Found((other,)), Draft(b"c"))
-    add(
-        batch, Found((one,)), Draft(b"d", deduplication_id=b"i"), Draft(b"e", deduplication_id=b"i")
-    )
+    twice = [Draft(body, deduplication_id=b"i") for body in (b"d", b"e")]
+    add(batch, Found((one,)), *twice)
     uid = bytes(range(16))
     assert answer(batch, [([100, [(102, b""), (7, uid)]],), ([50],)]) == [batch]
     queue, elsewhere = one.queues[0].id, other.queues[0].id
@@ -241,4 +242,4 @@ def test_a_full_topic_refuses_and_the_others_take_their_copy() -> None:
     assert {at: each.code for at, each in batch.failures.items()} == {1: Code.REJECTED}
     by_group = {part.group: part.positions for part in batch.parts}
     assert by_group == {1: [0], 2: [0, 1]}
-    assert batch.promised == {full.id: 1}
+    assert batch.promised[full.id] == 1

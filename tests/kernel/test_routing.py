@@ -22,9 +22,8 @@ patterns = st.lists(
 
 def plain_match(pattern: str, key: str) -> bool:
     """`+` is one level, `#` any number of them: as a regular expression over levels."""
-    parts = []
-    for level in pattern.split("/"):
-        parts.append({"+": "(?:[^/]*/)", "#": "(?:[^/]*/)*"}.get(level, re.escape(level) + "/"))
+    wild = {"+": "(?:[^/]*/)", "#": "(?:[^/]*/)*"}
+    parts = [wild.get(level, re.escape(level) + "/") for level in pattern.split("/")]
     return re.fullmatch("".join(parts), key + "/") is not None
 
 
