@@ -104,7 +104,7 @@ class Store:
         self._writing: WriteBatch | None = None
         self._gathered: list[tuple[_Durable, Filled]] = []
         """Closed entries that wait for room in the journal."""
-        self.room = Room(loop, journal, self._writer, self._start_write, fatal)
+        self.room = Room(journal, self._writer, self.call_later, self._start_write, fatal)
         self._flush_scheduled = False
         self._lazy_timer: asyncio.TimerHandle | None = None
         self._idle_waiters: list[asyncio.Future[None]] = []

@@ -9,7 +9,6 @@ allocated space, never meets a full disk, and what has been acknowledged stays.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Sequence
 
 from ..errors import Code, KernelError
@@ -17,7 +16,7 @@ from ..log.journal import Journal
 from .open_entry import Filled
 from .worker import Runner
 
-RETRY_SECONDS = 1.0
+RETRY_MS = 1_000
 """Between two tries to get a segment for what cannot be withdrawn."""
 
 _HARD_STATE_BYTES = 8
@@ -29,13 +28,13 @@ class Room:
 
     def __init__(
         self,
-        loop: asyncio.AbstractEventLoop,
         journal: Journal,
         runner: Runner,
+        call_later: Callable[[int, Callable[[], None]], None],
         ready: Callable[[], None],
         fatal: Callable[[str, BaseException], None],
     ) -> None:
-        self._loop = loop
+        self._call_later = call_later
         self._journal = journal
         self._runner = runner
         self._ready = ready
@@ -61,7 +60,7 @@ class Room:
         if self._left(filled) >= 0:
             return True
         self.waiting = True
-        self._loop.call_later(RETRY_SECONDS, self._make, filled)
+        self._call_later(RETRY_MS, lambda: self._make(filled))
         return False
 
     def _left(self, filled: Sequence[Filled]) -> int:
