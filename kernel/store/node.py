@@ -156,7 +156,9 @@ class Store:
         self._reader.stop()
 
     async def wait_idle(self) -> None:
-        """Return once nothing is pending and no write is in flight."""
+        """Return once nothing is pending and no write is in flight, or what is pending waits for
+        room on a full disk: that may be for ever, and nobody has been told that it is done.
+        """
         while not self._idle:
             self._schedule_flush()
             future = self._loop.create_future()
@@ -165,6 +167,8 @@ class Store:
 
     @property
     def _idle(self) -> bool:
+        if self.room.starved:
+            return True
         busy = self._writing is not None or self.room.waiting
         return not (busy or self._dirty or self._volatile_dirty)
 
@@ -226,6 +230,7 @@ class Store:
             self._gathered += [(durable, filled) for filled in replica.close()]
         self._dirty.clear()
         if not self.room.fits([filled for _, filled in self._gathered]):
+            self._wake_idle()
             return
         gathered, self._gathered = self._gathered, []
         touched: dict[RaftCore, None] = {}

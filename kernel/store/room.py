@@ -41,6 +41,8 @@ class Room:
         self._fatal = fatal
         self.waiting = False
         """A segment is being made, or there was no space for one: `ready` will be called."""
+        self.starved = False
+        """The last try found no space even for what cannot be withdrawn."""
         self.withdrawn = 0
         """Batches of messages refused because the disk was full."""
 
@@ -48,6 +50,7 @@ class Room:
         """Whether all of it can be written now. False: not yet. Takes the messages out of it if
         the disk is full, and tells their publishers.
         """
+        self.starved = False
         left = self._left(filled)
         if left > 0 or (left == 0 and not any(each.has_messages for each in filled)):
             return True
@@ -59,7 +62,7 @@ class Room:
             self.withdrawn += each.withdraw(refusal)
         if self._left(filled) >= 0:
             return True
-        self.waiting = True
+        self.waiting = self.starved = True
         self._call_later(RETRY_MS, lambda: self._make(filled))
         return False
 
