@@ -116,12 +116,12 @@ class StoredDeliveries:
         self._numbers: dict[Consumer, int] = {}
         # (queue, offset) → what an earlier connection sent, not yet delivered to this one.
         self._kept: dict[tuple[int, int], notes.Delivery] = {}
-        self._released: set[tuple[int, int]] = set()
+        self._released: set[tuple[int, int]] | None = None
         # Identifiers of QoS 1 deliveries that were sent again here: their notes are out of date.
-        self._resent: list[int] = []
+        self._resent: list[int] | None = None
         # Token → packet identifier, of QoS 2 deliveries that have a note.
         self._exchanges: dict[int, int] = {}
-        self._waiting: deque[_Waiting] = deque()
+        self._waiting: deque[_Waiting] | None = None
         # Credit to be given back at the end of the turn: of all subscriptions, and of memberships.
         self._owed: dict[Consumer | None, int] = {}
         self._granted_soon = False
@@ -133,6 +133,8 @@ class StoredDeliveries:
         for each in sent:
             place = (each.queue, each.offset)
             if each.progress is Progress.RELEASED:
+                if self._released is None:
+                    self._released = set()
                 self._released.add(place)
                 self._exchanges[-each.packet_id] = each.packet_id
             else:
@@ -191,8 +193,8 @@ class StoredDeliveries:
                 continue
             repeat = attempts is not None and attempts[position] > 1
             item = _Waiting(view, kind, base | offset, repeat)
-            if self._waiting or self._must_wait(item):
-                self._waiting.append(item)
+            if self._waiting is not None or self._must_wait(item):
+                self._wait(item)
             else:
                 self._send(item, ended, fresh)
         self._finish(ended, fresh)
@@ -219,6 +221,11 @@ class StoredDeliveries:
                 return None
             return inbox.kind_for(view, subscribed)
         return kind
+
+    def _wait(self, item: _Waiting) -> None:
+        if self._waiting is None:
+            self._waiting = deque()
+        self._waiting.append(item)
 
     def _must_wait(self, item: _Waiting) -> bool:
         if self._host.is_writing_paused:
@@ -267,6 +274,8 @@ class StoredDeliveries:
         if qos == 2:
             self._exchanges[token] = kept.packet_id
         else:
+            if self._resent is None:
+                self._resent = []
             self._resent.append(kept.packet_id)
         self._session.send_kept(kept.packet_id, token, frame)
 
@@ -363,8 +372,11 @@ class StoredDeliveries:
         waiting = self._waiting
         ended: list[int] = []
         fresh: list[tuple[int, PublishFrame, int]] = []
-        while waiting and not self._must_wait(waiting[0]):
-            self._send(waiting.popleft(), ended, fresh)
+        if waiting is not None:
+            while waiting and not self._must_wait(waiting[0]):
+                self._send(waiting.popleft(), ended, fresh)
+            if not waiting:
+                self._waiting = None
         if ended or fresh:
             self._finish(ended, fresh)
         if self._owed:
@@ -417,10 +429,10 @@ class StoredDeliveries:
         """The connection is over: the notes that change with it."""
         if self._consumer is not None:
             self._consumer.cancel()
-        self._waiting.clear()
+        self._waiting = None
         if not self._persistent:
             return []
-        changes = dict(notes.delivered(packet_id) for packet_id in self._resent)
+        changes = dict(notes.delivered(packet_id) for packet_id in self._resent or ())
         for each in self._session.in_flight():
             if each.qos == 1 and each.token > 0:
                 key, value = notes.delivery(
