@@ -60,7 +60,9 @@ class SignIn(Protocol):
 
 
 class DeliveryCounter(Protocol):
-    """Counts what one consumer group of one topic is handed (`metering.counters.Counter`)."""
+    """Counts what one consumer group of one topic is handed (`metering.counters.Counter`). What
+    is leased until a deadline is counted by the store, not here.
+    """
 
     def count(self, messages: int, size_bytes: int, units_4k: int, /) -> None:
         """A batch: number of messages, their bytes together, their 4 KiB units together."""
@@ -71,6 +73,54 @@ class DeliveryMeter(Protocol):
 
     def delivery_counter(self, tenant: str, topic: str, group: str) -> DeliveryCounter:
         """The counter of a (topic, group); kept by the caller as long as it delivers."""
+
+
+class TrafficCounter(DeliveryCounter, Protocol):
+    """Counts one thing of one tenant."""
+
+    def count_one(self, size_bytes: int, /) -> None:
+        """One message."""
+
+    def call(self, bytes_in: int, bytes_out: int, /) -> None:
+        """One call of an API, with the octets of its request and of its answer."""
+
+    def octets(self, bytes_in: int, bytes_out: int, /) -> None:
+        """Octets that came and went, and nothing else."""
+
+
+class TrafficMeter(DeliveryMeter, Protocol):
+    """The meter of one protocol (`metering.traffic.Traffic`): everything that no log holds.
+
+    What the log holds (messages stored, timed leases, acks) the store counts by the origin of the
+    session: an adapter that opens its sessions, and makes its receives and lease changes, with its
+    `Origin` has nothing else to do for it.
+    """
+
+    def delivery_counter(
+        self, tenant: str, topic: str, group: str, queue_class: str = "standard"
+    ) -> DeliveryCounter:
+        """As `DeliveryMeter`; `queue_class` is one of `metering.schema.QueueClass` (MQTT: the
+        delivery's quality of service).
+        """
+
+    def call_counter(
+        self, tenant: str, action: str, name: str, outcome: str = "ok"
+    ) -> TrafficCounter:
+        """Calls of an API: one of `metering.schema.Action`, the call's own name, `Outcome`. Cheap
+        enough to be asked for with every call.
+        """
+
+    def unroutable_counter(self, tenant: str) -> TrafficCounter:
+        """Messages that were taken and had nobody to go to."""
+
+    def octet_counter(self, tenant: str) -> TrafficCounter:
+        """Octets of a tenant's connections."""
+
+    def connection_opened(self, tenant: str) -> None:
+        """A tenant has one connection more."""
+
+    def connection_closed(self, tenant: str) -> None:
+        """And one less."""
 
 
 @dataclass(frozen=True, slots=True)

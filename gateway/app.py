@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import importlib
 import logging
 import sys
@@ -29,7 +28,6 @@ def run(settings: Settings) -> int:
     """Serve until told to stop; the exit code."""
     set_up_logging()
     sys.setswitchinterval(SWITCH_INTERVAL_S)
-    gc.freeze()
     code = ExitCode.OK
     try:
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:

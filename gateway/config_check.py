@@ -31,7 +31,9 @@ NOT_SERVED_YET: tuple[Finding, ...] = (
     (("names",), "this version has neither aliases nor the topic tree"),
     (("protocols", ANY, "auth"), "this version offers what it has: PLAIN for AMQP"),
     (("protocols", ANY, "listeners", ANY, "tls"), "this version speaks no TLS"),
-    (("protocols", ANY, "listeners", ANY, "advertised"), "this version advertises no address"),
+    (("protocols", "amqp", "listeners", ANY, "advertised"), "AMQP tells clients no address"),
+    (("protocols", "mqtt", "listeners", ANY, "advertised"), "MQTT tells clients no address"),
+    (("protocols", "sqs", "listeners", ANY, "advertised"), "this version advertises no address"),
 )
 """Beginnings of paths whose values are fixed for now, and what is the case instead."""
 
@@ -48,6 +50,7 @@ def find_problems(
         *_limit_findings(settings),
         *_operation_findings(settings),
         *_address_findings(settings),
+        *_metering_findings(settings),
         *_unserved_findings(changed),
     ]
     return [Problem(spell(path), what, _origin(path, origins)) for path, what in findings]
@@ -100,6 +103,13 @@ def _address_findings(settings: Settings) -> Iterator[Finding]:
         if first != path:
             what = f"{listener.host}:{listener.port} is the address of {spell(first)} too"
             yield (*path, "port"), what
+
+
+def _metering_findings(settings: Settings) -> Iterator[Finding]:
+    interval_s = settings.node.metering.flush_interval_s
+    if 3_600 % interval_s:
+        path = ("node", "metering", "flush_interval_s")
+        yield path, f"{interval_s} s do not divide an hour, at whose ends bills are cut"
 
 
 def _unserved_findings(changed: Iterable[Path]) -> Iterator[Finding]:

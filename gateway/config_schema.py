@@ -122,6 +122,14 @@ class Protocol(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
         return {name: listener for name, listener in self.listeners.items() if listener.enabled}
 
 
+class Metering(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Counting what is served, for the bill."""
+
+    enabled: bool
+    flush_interval_s: Annotated[int, Meta(ge=1, le=3_600)]
+    export_interval_s: Annotated[int, Meta(ge=0, le=86_400)]
+
+
 class Node(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """One process: which role it plays, where its data lies, how many gateways it runs."""
 
@@ -130,6 +138,7 @@ class Node(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     workers: Annotated[int, Meta(ge=1, le=WORKERS_MAX)]
     admin: Listener
     store: Listener
+    metering: Metering
 
 
 class Tenant(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from kernel.store.opening import LocalStore
 
 TRY = {
+    "rocketmq": "weir topic create hello --type normal",
     "amqp": "weir bench amqp --url amqp://guest:guest@{address}/%2f --duration 5",
     "mqtt": "mosquitto_pub -L mqtt://guest:guest@{address}/hello -q 1 -m world",
     "sqs": (

@@ -1,7 +1,8 @@
 """One process with gateway and store in it: start order, readiness, drain, stop.
 
     data directory, its lock -> store -> identity -> adapters -> admin      (start)
-    not ready -> adapters say goodbye -> adapters stop -> admin -> store: last commit, checkpoint
+    not ready -> adapters say goodbye -> adapters stop -> admin -> metering: last flush
+              -> store: last commit, checkpoint
 
 Every step of the way down is bounded in time; what hangs is left behind and said so.
 """
@@ -33,8 +34,10 @@ from gateway.admin.server import AdminServer
 from gateway.admin.store_view import StoreView
 from gateway.builders import BUILDERS, Services
 from gateway.data_lock import DataLock, lock_data_directory
+from gateway.garbage import Garbage
 from gateway.greeting import greeting
 from gateway.identity import Identity
+from gateway.node_metering import NodeMetering
 from kernel.store.disk import DirectoryDisk
 from kernel.store.opening import LocalStore, open_store
 from kernel.store.system import SystemClock, SystemRandom
@@ -76,6 +79,8 @@ class Node:
         self._local: LocalStore | None = None
         self._identity: Identity | None = None
         self._admin: AdminServer | None = None
+        self._metering: NodeMetering | None = None
+        self._garbage: Garbage | None = None
         self.adapters: list[Adapter] = []
 
     async def run(self) -> None:
@@ -110,14 +115,19 @@ class Node:
         await local.start()
         principals, identity = await self._identify(local.client)
         token = open_admin_token(self._data)
-        services = Services(local.client, identity, self._clock, self._random, self._tls)
+        metering = await self._meter(local)
+        services = Services(local.client, identity, self._clock, self._random, self._tls, metering)
         for name, protocol in self._settings.protocols.items():
             if protocol.open_listeners():
                 self.adapters.append(BUILDERS[name](protocol, services))
         for adapter in self.adapters:
             await _bind(adapter)
+        if metering is not None:
+            metering.start(tasks)
         if self._settings.node.admin.enabled:
             await self._administer(local, principals, identity, token, tasks)
+        self._garbage = Garbage(loop)
+        self._garbage.start()
         self._ready = True
         address = self._admin.url if self._admin is not None else None
         sys.stderr.write(greeting(self._settings, self.adapters, local, address))
@@ -132,6 +142,15 @@ class Node:
                 for name, (host, port) in adapter.addresses().items()
             },
         )
+
+    async def _meter(self, local: LocalStore) -> NodeMetering | None:
+        settings = self._settings.node.metering
+        if not settings.enabled:
+            return None
+        metering = NodeMetering(local, self._data, self._clock, settings)
+        await metering.open()
+        self._metering = metering
+        return metering
 
     async def _administer(
         self,
@@ -149,9 +168,10 @@ class Node:
             principals=principals,
             identity=identity,
             token=token,
-            collector=NodeCollector(local, self.adapters),
+            collector=NodeCollector(local, self.adapters, self._metering),
             is_ready=lambda: self._ready,
             clock=self._clock,
+            metering=self._metering,
         )
         self._admin = AdminServer(listener, build_app(listener, parts))
         await self._admin.start(tasks)
@@ -184,9 +204,13 @@ class Node:
 
     async def _stop(self) -> None:
         self._ready = False
+        if self._garbage is not None:
+            self._garbage.stop()
         await asyncio.gather(*(self._drain(adapter) for adapter in self.adapters))
         if self._admin is not None:
             await self._admin.stop()
+        if self._metering is not None:
+            await self._metering.stop()
         if self._identity is not None:
             await self._identity.close()
         if self._local is not None:

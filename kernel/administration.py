@@ -23,6 +23,7 @@ from .client import (
     PutTopic,
 )
 from .errors import Code, KernelError
+from .filters import compile_filter
 from .ids import (
     METADATA_GROUP,
     QUEUES_PER_TOPIC_MAX,
@@ -33,7 +34,8 @@ from .ids import (
     home_of,
     queue_id,
 )
-from .limits import GROUP_NAME_BYTES_MAX, NAME_BYTES_MAX
+from .limits import GROUP_NAME_BYTES_MAX, NAME_BYTES_MAX, RESERVED_PREFIXES
+from .message import BODY_BYTES_MAX
 from .model import (
     DEFAULT_GROUP,
     Overflow,
@@ -138,10 +140,13 @@ class Administrator:
         options = change.options
         if not 1 <= options.queues <= QUEUES_PER_TOPIC_MAX:
             raise KernelError(Code.INVALID_ARGUMENT, f"queues must be 1 to {QUEUES_PER_TOPIC_MAX}")
-        for name in change.groups:
+        for name, group in change.groups.items():
             _check_name(name, GROUP_NAME_BYTES_MAX, "group")
+            compile_filter(group.filter)
         _check_served(options)
         known = self._topology.topics.get((change.tenant, change.name))
+        if known is None and not change.reserved_name:
+            _check_not_reserved(change.name)
         if known is not None:
             fixed = known.options
             if change.must_be_new:
@@ -276,6 +281,8 @@ class Administrator:
             )
         if known is not None and change.must_be_new:
             raise KernelError(Code.ALREADY_EXISTS, f"router {change.name} exists")
+        if known is None and not change.reserved_name:
+            _check_not_reserved(change.name)
         group = self._router_group(change.tenant, change.name, change.options)
         return await self._propose(
             group,
@@ -364,8 +371,20 @@ def _check_name(name: str, bytes_max: int, what: str) -> None:
         raise KernelError(Code.INVALID_ARGUMENT, f"{what} must have 1 to {bytes_max} bytes")
 
 
+def _check_not_reserved(name: str) -> None:
+    for prefix in RESERVED_PREFIXES:
+        if name.startswith(prefix):
+            raise KernelError(
+                Code.INVALID_ARGUMENT, f"a name may not begin with {prefix}: that is reserved"
+            )
+
+
 def _check_served(options: TopicOptions) -> None:
-    """Refuse what this version knows but does not do: never success for something not done."""
+    """Refuse what is out of bounds, and what this version knows but does not do: never success
+    for something not done.
+    """
+    if not 1 <= options.message_bytes_max <= BODY_BYTES_MAX:
+        raise KernelError(Code.INVALID_ARGUMENT, f"message_bytes_max must be 1 to {BODY_BYTES_MAX}")
     unserved = {
         "bytes_max": options.bytes_max is not None,
         "retention_bytes": options.retention_bytes is not None,

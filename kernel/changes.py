@@ -17,7 +17,8 @@ class PutTopic:
     """Create a topic, or change the options and groups of an existing one.
 
     `must_be_new`: ALREADY_EXISTS if the name is taken. `groups` are created or changed, none is
-    removed. Returns `TopicInfo`.
+    removed. Returns `TopicInfo`. INVALID_ARGUMENT for a new name that is reserved, and for options
+    outside their bounds.
     """
 
     tenant: str
@@ -27,6 +28,9 @@ class PutTopic:
     session: Session | None = None
     """Required for volatile topics: the session they are bound to if they have an owner."""
     must_be_new: bool = False
+    reserved_name: bool = False
+    """The server itself makes it: a new name may begin with one of `RESERVED_PREFIXES`. Never for
+    a name that a client chose."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +76,8 @@ class PutRouter:
     name: str
     options: RouterOptions
     must_be_new: bool = False
+    reserved_name: bool = False
+    """As for `PutTopic`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,7 +54,7 @@ from .changes import (
     PutTopic as PutTopic,
 )
 from .errors import KernelError
-from .filters import TagFilter
+from .filters import MessageFilter
 from .ids import Offset, QueueId, SessionId
 from .model import (
     QueueRef,
@@ -64,6 +64,7 @@ from .model import (
     TopicStatistics,
 )
 from .origins import Origins
+from .transactions import HalfMessages
 
 if TYPE_CHECKING:
     from .tree import Tree
@@ -78,6 +79,8 @@ class Session(Protocol):
 
     id: SessionId
     epoch: int
+    origin: int
+    """Whose traffic it is (`kernel.origins`), for counting."""
 
     def close(self) -> None:
         """End the session: return its leases (counted as redelivered), delete what it owns.
@@ -142,7 +145,8 @@ class PublishBatch(Protocol):
     def add(self, to: Destinations, parts: Sequence[bytes], size: int) -> None:
         """One message. `parts` joined are the slot (`kernel.message`: header, ext, native, body)
         and `size` is their length; `parts[0]` holds the whole header. The kernel joins them once.
-        `to.count` must not be 0.
+        `to.count` must not be 0. A body above a topic's `message_bytes_max` or 16 MiB, or ext and
+        native above 256 KiB, make it fail with TOO_LARGE.
 
         A topic with several queues takes the queue of the header's ordering-key hash, or the next
         one in turn.
@@ -217,6 +221,8 @@ class Settlement(Enum):
     """Give back as if never delivered (unplaced prefetch): no attempt is counted."""
     DEAD_LETTER = 4
     """To the group's dead-letter target with `reason`, or gone if it has none."""
+    SKIP = 5
+    """Filtered out: done with for the group, but never delivered. Said by the kernel alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,12 +239,14 @@ class ConsumerSpec:
     """Refuse with LOCKED if the group has a consumer, and keep others out."""
     auto_ack: bool = False
     """A delivery is acked by handing it to the sink (at most once)."""
-    filter: TagFilter | None = None
+    filter: MessageFilter | None = None
     """Take only what matches; the rest counts as consumed for the whole group."""
     lease_ms: int | None = None
     """Deliveries are leased for so long, by the log, instead of until the session's end."""
     pull: bool = False
     """Stands for single receives, not for a waiting consumer: not counted as one."""
+    origin: int = 0
+    """Whose traffic it is, if there is no session to tell."""
     tag: object = None
 
 
@@ -288,8 +296,10 @@ class ReceiveSpec:
     wait_ms: int = 0
     session: Session | None = None
     lease_ms: int | None = None
-    filter: TagFilter | None = None
+    filter: MessageFilter | None = None
     """Take only what matches; the rest counts as consumed for the whole group."""
+    origin: int = 0
+    """Whose traffic it is, if there is no session to tell."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -322,6 +332,10 @@ class Client(Protocol):
         """Where adapters register the readers of their native blocks."""
 
     @property
+    def halves(self) -> HalfMessages:
+        """Messages that wait for their producer's commit."""
+
+    @property
     def tree(self) -> Tree:
         """The topic tree (`kernel.tree`)."""
 
@@ -329,7 +343,7 @@ class Client(Protocol):
     def accepting(self) -> bool:
         """False while new messages are refused (`NO_SPACE`); adapters tell their clients."""
 
-    def open_session(self, name: str) -> Session:
+    def open_session(self, name: str, origin: int = 0) -> Session:
         """A new session; `name` is shown to operators (connection name, address)."""
 
     def topic(self, tenant: str, name: str) -> TopicInfo | None:
@@ -386,7 +400,7 @@ class Client(Protocol):
         """Pull messages (see ReceiveSpec). Raises KernelError: NOT_FOUND, LIMIT_EXCEEDED."""
 
     async def settle_leases(
-        self, topic: TopicInfo, group: str, changes: Sequence[LeaseChange]
+        self, topic: TopicInfo, group: str, changes: Sequence[LeaseChange], origin: int = 0
     ) -> Sequence[KernelError | None]:
         """Change leases by token; per change None, once it is on disk, or LEASE_LOST (expired and
         given to somebody else, settled, or not a token of this topic).

@@ -20,6 +20,7 @@ class Found:
         "refs",
         "retain_in",
         "single",
+        "small_bytes",
         "tenant",
         "topics",
         "turn",
@@ -36,6 +37,9 @@ class Found:
         tenant: str = "",
         name: bytes | None = None,
     ) -> None:
+        if len(topics) > 1:
+            # The first one counts the message as published: a durable one, which cannot lose it.
+            topics = tuple(sorted(topics, key=lambda topic: not topic.options.durable))
         self.topics = topics
         self.refs = refs
         """Reference lists of tree patterns, all in one Raft group."""
@@ -49,6 +53,9 @@ class Found:
         self.count = len(topics) + len(refs) + len(watches) + (retain_in is not None)
         self.turn = 0
         """Next queue for messages without ordering key, of topics with several."""
+        limits = [each.options.message_bytes_max for each in topics]
+        self.small_bytes = min((messages.PROPERTIES_BYTES_MAX, *limits))
+        """A message of so many bytes in all is within every limit: the hot path asks no more."""
         self.limited = any(each.options.messages_max is not None for each in topics)
         self.single: QueueRef | None = None
         if self.count != 1 or self.limited or name is not None:

@@ -21,6 +21,10 @@ LogIndex = NewType("LogIndex", int)
 Term = NewType("Term", int)
 """Raft term, from 1."""
 
+OUTBOX_CLIENT = 1 << 63
+"""Client number of a group's outbox is this plus the group: never that of a gateway, whose number
+has 63 bits."""
+
 Offset = NewType("Offset", int)
 """Position of a message in one queue: dense, from 0."""
 

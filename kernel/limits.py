@@ -5,6 +5,10 @@ from __future__ import annotations
 NAME_BYTES_MAX = 255
 """Topic, router and tenant names: AMQP's short string, the longest name any protocol can spell."""
 
+RESERVED_PREFIXES = ("__", "amq.", "weir.", "$", "%")
+"""No client makes a topic or router whose name begins so (DESIGN.md 3): the server's own topics,
+AMQP's predeclared exchanges and server-named queues, the tree's and RocketMQ's special names."""
+
 GROUP_NAME_BYTES_MAX = 255
 """The SETTLE command keeps the group's name behind a one-byte length."""
 
@@ -17,6 +21,10 @@ DATA_GROUPS_MAX = 64
 RESULTS_KEPT_PER_CLIENT = 1_024
 """Results of a gateway's last batches, per Raft group: a retry within them is answered from the
 table; a gateway has at most a few hundred batches in flight, since it bounds their bytes."""
+
+RESULTS_KEPT_MS = 15 * 60 * 1_000
+"""A gateway's results are forgotten so long (of log time) after its last batch: far beyond the
+deadline of any retry (DESIGN.md 4)."""
 
 ENTRY_BYTES_MAX = 4 * 1024 * 1024
 """An entry is closed at this size, so that one commit never holds up others for long. A single
@@ -79,3 +87,17 @@ RETAINED_MAX = 1_000_000
 
 RETAINED_MATCHES_MAX = 100_000
 """Retained messages that one pattern may bring: what a subscription hands over at once."""
+
+HALVES_PER_STORE_MAX = 200_000
+"""Half messages of a store that wait for their outcome: about 500 bytes of memory each."""
+
+HALF_BYTES_PER_STORE_MAX = 1024 * 1024 * 1024
+"""Their bytes: each keeps its place in the journal until then."""
+
+HALF_OUTCOMES_KEPT = 4_096
+"""Outcomes remembered per Raft group, so that a repeated commit or rollback hears the same: a
+client repeats within seconds, and this is minutes of a busy producer."""
+
+HALF_CHECKS_PER_TURN = 1_000
+"""Half messages of one Raft group whose producers are asked in one second: a crowd that is due at
+once must not become a burst that no producer can answer."""

@@ -36,6 +36,7 @@ from .client import (
 )
 from .errors import Code, KernelError
 from .expiry import UnusedTopics
+from .half_desk import HalfDesk
 from .ids import METADATA_GROUP, VOLATILE_GROUP, Offset, RaftGroup, SessionId, TopicId
 from .limits import (
     PROPOSAL_BYTES_MAX,
@@ -77,7 +78,7 @@ class LocalClient:
         self._clock = clock
         self._loop = asyncio.get_running_loop()
         self.topology = Topology(store.data_groups)
-        self.origins = Origins()
+        self.origins: Origins = store.origins
         self.accepting = True
         self._identity = random.bits(63) | 1
         self._session_base = random.bits(31) << 32
@@ -92,9 +93,10 @@ class LocalClient:
         self._pending: deque[Batch] = deque()
         self._second_timer: asyncio.TimerHandle | None = None
         self._administrator = Administrator(store, self.topology, self.next_identity)
-        self._dead_letters = DeadLetterSender(store, self)
+        self.dead_letters = DeadLetterSender(store, self)
         self._watchers: list[Callable[[str, bytes | None], None]] = []
         self._receiver = Receiver(store, clock, self._loop, self.next_identity)
+        self._halves = HalfDesk(store, self._loop, self.next_identity, self._durable_refusal)
         self._unused = UnusedTopics(self._has_consumers)
         self._owned: dict[SessionId, dict[tuple[str, str], None]] = {}
         self._background: set[asyncio.Task[object]] = set()
@@ -121,14 +123,14 @@ class LocalClient:
         await self._administrator.repair()
         await self.tree.repair()
         for replica in self._store.replicas():
-            self._dead_letters.outbox_grew(replica)
+            self.dead_letters.outbox_grew(replica)
         self._each_second()
 
     async def drain(self) -> None:
         """Return once everything submitted is on disk and answered."""
         if self._second_timer is not None:
             self._second_timer.cancel()
-        await self._dead_letters.stop()
+        await self.dead_letters.stop()
         await self.tree.stop()
         if self._background:
             await asyncio.gather(*self._background, return_exceptions=True)
@@ -139,13 +141,18 @@ class LocalClient:
         self._sequence += 1
         return self._identity, 1, self._sequence
 
+    @property
+    def halves(self) -> HalfDesk:
+        """Messages that wait for their producer's commit."""
+        return self._halves
+
     # --- Sessions ---------------------------------------------------------------------------
 
-    def open_session(self, name: str) -> Session:
+    def open_session(self, name: str, origin: int = 0) -> Session:
         """A new session."""
         ident = SessionId(self._session_base | self._next_session)
         self._next_session += 1
-        return LocalSession(self, ident, name)
+        return LocalSession(self, ident, name, origin)
 
     def end_session(self, session: LocalSession) -> None:
         """Return its leases, delete what it owns."""
@@ -214,7 +221,7 @@ class LocalClient:
 
     def batch(self, session: Session, sink: PublishSink) -> PublishBatch:
         """An empty batch."""
-        return Batch(self, sink)
+        return Batch(self, sink, session.origin)
 
     def has_room(self, topic: TopicInfo) -> bool:
         """Whether a topic whose overflow policy refuses takes one more message."""
@@ -261,6 +268,7 @@ class LocalClient:
                 part.buffers,
                 part.size,
                 partial(work.part_done, part, self._batch_done),
+                work.origin,
                 part.retained,
             )
             self._store.dirty(replica, urgent=True)
@@ -278,9 +286,13 @@ class LocalClient:
             if log.bytes + part.size > VOLATILE_BYTES_MAX or log.count >= VOLATILE_ENTRIES_MAX:
                 return KernelError(Code.BUSY, "volatile topics are full (volatile_bytes_max)")
             return None
+        return self._durable_refusal(0)
+
+    def _durable_refusal(self, size: int) -> KernelError | None:
+        """Why no message of so many further bytes can be taken to disk now; None if it can."""
         if not self.accepting:
             return KernelError(Code.NO_SPACE, "free disk is below the mark for new messages")
-        if self._pending_bytes > PROPOSAL_BYTES_MAX:
+        if self._pending_bytes + size > PROPOSAL_BYTES_MAX:
             return KernelError(Code.BUSY, "too much is waiting for the disk (proposal_bytes_max)")
         return None
 
@@ -311,6 +323,7 @@ class LocalClient:
             self._in_background(DeleteTopic(topic.tenant, topic.name, if_unused=True))
         self._fail_late_batches(now)
         self.tree.each_second()
+        self._halves.ask()
         self._second_timer = self._loop.call_later(1, self._each_second)
 
     def _fail_late_batches(self, now: int) -> None:
@@ -385,10 +398,10 @@ class LocalClient:
         return await self._receiver.receive(spec)
 
     async def settle_leases(
-        self, topic: TopicInfo, group: str, changes: Sequence[LeaseChange]
+        self, topic: TopicInfo, group: str, changes: Sequence[LeaseChange], origin: int = 0
     ) -> Sequence[KernelError | None]:
         """Change leases by token."""
-        return await self._receiver.settle_leases(topic, group, changes)
+        return await self._receiver.settle_leases(topic, group, changes, origin)
 
     async def peek(
         self, topic: TopicInfo, number: int, offset: Offset, messages: int
@@ -406,6 +419,7 @@ class LocalClient:
             delayed=sum(one.delayed_count for one in each),
             oldest_ms=min(oldest, default=None),
             consumers=sum(one.consumer_count for one in each),
+            filtered=sum(one.filtering.count for one in each),
         )
 
     # --- Administration ---------------------------------------------------------------------
@@ -426,6 +440,7 @@ class LocalClient:
                 self._owned.get(owner, {}).pop((topic.tenant, topic.name), None)
             return
         self.topology.put_topic(topic)
+        self.dead_letters.topic_appeared(topic.tenant, topic.name)
         self._unused.put(topic, self._clock.monotonic_ms())
         if owner is not None:
             self._owned.setdefault(owner, {})[topic.tenant, topic.name] = None
@@ -457,7 +472,7 @@ class LocalClient:
 
     def outbox_grew(self, replica: Replica) -> None:
         """There are dead letters to send."""
-        self._dead_letters.outbox_grew(replica)
+        self.dead_letters.outbox_grew(replica)
 
     # --- Metadata ---------------------------------------------------------------------------
 

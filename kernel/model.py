@@ -65,6 +65,21 @@ class Start(Enum):
     """At the next message that comes."""
 
 
+class HalfOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What becomes of a topic's half messages (published, but without an offset until they are
+    committed) when nobody says. The defaults are RocketMQ's.
+    """
+
+    check_after_ms: int = 6_000
+    """The first question to a producer, after so long."""
+    check_interval_ms: int = 30_000
+    """Each further one, after so long more."""
+    checks_max: int = 15
+    """An interval after the last question the message is rolled back."""
+    messages_max: int = 100_000
+    bytes_max: int = 256 * 1024 * 1024
+
+
 class TopicOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Settings of a topic. The creator fixes `kind`, `durable` and `queues`."""
 
@@ -82,6 +97,7 @@ class TopicOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Delete after so long without consumer, receive or redeclaration."""
     message_ttl_ms: int | None = None
     message_bytes_max: int = 16 * 1024 * 1024
+    """Largest body, 1 to 16 MiB; for every writer, whatever its protocol."""
     messages_max: int | None = None
     """Limit on ready messages; `overflow` says what happens at it."""
     bytes_max: int | None = None
@@ -96,8 +112,37 @@ class TopicOptions(msgspec.Struct, frozen=True, kw_only=True):
     deduplication_ms: int | None = None
     """Messages with an `Ext.DEDUPLICATION_ID` seen within so long are dropped and answered with
     the original."""
+    half: HalfOptions = HalfOptions()
     declarations: dict[str, bytes] = {}
     """Per adapter name, its own last declaration, opaque: redeclare equivalence compares these."""
+
+
+class AttributesMatch(Enum):
+    """How the attributes asked for are combined."""
+
+    ALL_OF = "all_of"
+    ANY_OF = "any_of"
+
+
+class FilterKind(Enum):
+    """What a group's filter looks at."""
+
+    TAGS = "tags"
+    """`expression` is `a || b`; `*`: every message."""
+    ATTRIBUTES = "attributes"
+    """`attributes`, as `combine` says."""
+    SQL = "sql"
+    """`expression` is SQL92 in RocketMQ's dialect (`kernel.sql`)."""
+
+
+class GroupFilter(msgspec.Struct, frozen=True, kw_only=True):
+    """What a group takes; the rest counts as consumed by it when its turn comes."""
+
+    kind: FilterKind
+    expression: str = ""
+    attributes: tuple[tuple[str, bytes], ...] = ()
+    """(name, msgpack of the value) pairs; msgpack nil: present with any value."""
+    combine: AttributesMatch = AttributesMatch.ALL_OF
 
 
 class GroupOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -113,6 +158,7 @@ class GroupOptions(msgspec.Struct, frozen=True, kw_only=True):
     in_flight_max: int = 120_000
     single_active_consumer: bool = False
     """One consumer at a time gets deliveries; the next takes over when it goes."""
+    filter: GroupFilter | None = None
 
 
 class Match(Enum):
@@ -142,13 +188,6 @@ class RouterOptions(msgspec.Struct, frozen=True, kw_only=True):
     alternate: str | None = None
     """Router that gets what matched no route here."""
     declarations: dict[str, bytes] = {}
-
-
-class AttributesMatch(Enum):
-    """How `Match.ATTRIBUTES` combines the values asked for."""
-
-    ALL_OF = "all_of"
-    ANY_OF = "any_of"
 
 
 class Route(msgspec.Struct, frozen=True, kw_only=True):
@@ -211,3 +250,5 @@ class TopicStatistics(msgspec.Struct, frozen=True):
     """Log time at which the oldest unacked message was stored; None if there is none."""
     consumers: int
     """Push consumers attached."""
+    filtered: int = 0
+    """Messages that a filter has kept from the group since its leader began."""

@@ -8,7 +8,11 @@ router matches, the typed view for another protocol), it asks the reader of that
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Protocol
+from typing import Final, Protocol
+
+INTERNAL: Final = 255
+"""Origin of what the server does by itself, such as moving dead letters: never billed. No adapter
+may register it."""
 
 
 class OriginReader(Protocol):

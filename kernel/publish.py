@@ -10,12 +10,18 @@ from collections.abc import Callable, Sequence
 from typing import Protocol, cast
 
 from .broker.machine import Placed
-from .broker.runs import Feature, features_of
+from .broker.runs import COPY, Feature, features_of
 from .client import Destinations, PublishSink
 from .destinations import Found, named
 from .errors import Code, KernelError
 from .ids import VOLATILE_GROUP, Offset, QueueId, RaftGroup, TopicId
-from .message import HEADER
+from .message import (
+    BODY_BYTES_MAX,
+    HEADER,
+    LENGTHS,
+    LENGTHS_AT,
+    PROPERTIES_BYTES_MAX,
+)
 from .model import QueueRef, TopicInfo
 
 _PLAIN = bytes(28)
@@ -25,6 +31,7 @@ SUBSCRIBER_CLIENT = 1 << 62
 
 _RUN_SLOTS_MAX = 60_000
 """A run's count is a u16."""
+_APART = int(Feature.DEDUPLICATE | Feature.KEY | Feature.DELAY) | COPY
 
 
 class BatchHost(Protocol):
@@ -73,6 +80,7 @@ class Batch:
         "failures",
         "identity",
         "live",
+        "origin",
         "promised",
         "remaining",
         "sink",
@@ -81,11 +89,12 @@ class Batch:
         "tag",
     )
 
-    def __init__(self, host: BatchHost, sink: PublishSink) -> None:
+    def __init__(self, host: BatchHost, sink: PublishSink, origin: int) -> None:
         self._host = host
         self._parts: dict[RaftGroup, Part] = {}
         self._last: Part | None = None
         self.sink = sink
+        self.origin = origin
         self.tag: object = None
         self.count = 0
         self.size_bytes = 0
@@ -123,6 +132,8 @@ class Batch:
         self.count = position + 1
         self.size_bytes += size
         header = parts[0]
+        if size > found.small_bytes and self._is_too_large(found, header, position):
+            return
         features = 0
         if header[40:68] != _PLAIN or header[2] or header[3] > 7:
             features = features_of(header)
@@ -150,6 +161,22 @@ class Batch:
         else:
             part.runs[single.id] = [[single.id, slot, 1, features]]
 
+    def _is_too_large(self, to: Found, header: bytes, position: int) -> bool:
+        """Whether nobody takes a message, which then has failed. A topic's own limit is for the
+        body; among several topics each has its say in `_add_many`.
+        """
+        body, native, ext = LENGTHS.unpack_from(header, LENGTHS_AT)
+        if native + ext > PROPERTIES_BYTES_MAX:
+            what = f"properties of {native + ext} bytes; at most {PROPERTIES_BYTES_MAX}"
+        elif body > BODY_BYTES_MAX:
+            what = f"a body of {body} bytes; at most {BODY_BYTES_MAX}"
+        elif to.single is not None and body > to.topics[0].options.message_bytes_max:
+            what = _too_large_for(to.topics[0], body)
+        else:
+            return False
+        self.fail(position, KernelError(Code.TOO_LARGE, what))
+        return True
+
     def _part(self, group: RaftGroup) -> Part:
         part = self._parts.get(group)
         if part is None:
@@ -160,12 +187,20 @@ class Batch:
     def _add_many(
         self, to: Found, parts: Sequence[bytes], size: int, position: int, features: int
     ) -> None:
-        """To any number of places: one slot per Raft group, one run place per queue."""
+        """To any number of places: one slot per Raft group, one run place per queue. The first
+        one counts the message as published.
+        """
         if to.name is not None:
             before = size
             parts, size = named(parts, to.name)
             self.size_bytes += size - before
+        bits = features
         for topic in to.topics:
+            if size > topic.options.message_bytes_max:
+                body: int = LENGTHS.unpack_from(parts[0], LENGTHS_AT)[0]
+                if body > topic.options.message_bytes_max:
+                    self.fail(position, KernelError(Code.TOO_LARGE, _too_large_for(topic, body)))
+                    continue
             if to.limited:
                 if not self._host.has_room(topic):
                     self.fail(position, KernelError(Code.REJECTED, f"topic {topic.name} is full"))
@@ -173,10 +208,12 @@ class Batch:
                 self.promised[topic.id] = self.promised.get(topic.id, 0) + 1
             ref = topic.queues[0] if len(topic.queues) == 1 else _pick(to, topic, parts[0])
             part, slot = self._slot_in(ref.group, parts, size, position)
-            _refer(part, ref, slot, features)
+            _refer(part, ref, slot, bits)
+            bits = features | COPY
         for ref in to.refs:
             part, slot = self._slot_in(ref.group, parts, size, position)
-            _refer(part, ref, slot, features)
+            _refer(part, ref, slot, bits)
+            bits = features | COPY
         if to.retain_in is not None:
             part, slot = self._slot_in(to.retain_in, parts, size, position)
             part.retained.append((to.tenant, slot))
@@ -259,9 +296,14 @@ def _refer(part: Part, ref: QueueRef, slot: int, features: int) -> None:
 
 def _joins(run: int, message: int) -> bool:
     """Whether a message may join a run: their features may differ (it then has zeros for what it
-    lacks), but not in whether they ask for deduplication.
+    lacks), but not in whether they ask for deduplication, nor in how they are counted.
     """
-    return run == message or not (run ^ message) & Feature.DEDUPLICATE
+    return run == message or not (run ^ message) & _APART
+
+
+def _too_large_for(topic: TopicInfo, body_bytes: int) -> str:
+    most = topic.options.message_bytes_max
+    return f"topic {topic.name}: a body of {body_bytes} bytes; at most {most} (message_bytes_max)"
 
 
 def _pick(to: Found, topic: TopicInfo, header: bytes) -> QueueRef:

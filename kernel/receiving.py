@@ -97,6 +97,7 @@ class Receiver:
                     lease_ms=lease_ms,
                     filter=spec.filter,
                     pull=True,
+                    origin=spec.origin,
                 )
                 known = dispatcher.attach(wanted, pull)
                 if session is not None:
@@ -125,7 +126,7 @@ class Receiver:
             await asyncio.wait((pull.done,), timeout=max(left, PULL_CHECK_MS) / 1000)
 
     async def settle_leases(
-        self, topic: TopicInfo, group: str, changes: Sequence[LeaseChange]
+        self, topic: TopicInfo, group: str, changes: Sequence[LeaseChange], origin: int
     ) -> Sequence[KernelError | None]:
         """Change leases by token."""
         refs = {ref.id: ref for ref in topic.queues}
@@ -138,7 +139,7 @@ class Receiver:
                 continue
             by_queue.setdefault(QueueId(token[0]), []).append((position, change, *token[1:]))
         for ident, wanted in by_queue.items():
-            good = await self._change(refs[ident], group, wanted)
+            good = await self._change(refs[ident], group, wanted, origin)
             for (position, *_), held in zip(wanted, good, strict=True):
                 if not held:
                     results[position] = KernelError(
@@ -147,7 +148,11 @@ class Receiver:
         return results
 
     async def _change(
-        self, ref: QueueRef, group: str, wanted: Sequence[tuple[int, LeaseChange, int, int]]
+        self,
+        ref: QueueRef,
+        group: str,
+        wanted: Sequence[tuple[int, LeaseChange, int, int]],
+        origin: int,
     ) -> Sequence[int]:
         replica = self._store.replica(ref.group)
         now = replica.log_time_ms()
@@ -165,7 +170,7 @@ class Receiver:
             )
             for _, change, offset, lease in wanted
         ]
-        replica.change(ref.id, group, packed, self._next_identity(), _setter(future))
+        replica.change(ref.id, group, packed, self._next_identity(), _setter(future), origin)
         result = await future
         good: object = result[0] if isinstance(result, tuple) and result else None
         if isinstance(good, KernelError):
@@ -187,7 +192,7 @@ class Receiver:
             run = queue.index.find(at)
             count = min(run.end - at, messages - len(found))
             entry = self._store.entry(ref.group, run.index)
-            if entry is None and all(each.is_acked(at) for each in queue.groups.values()):
+            if entry is None and not queue.is_needed(at):
                 at += 1
                 continue
             if entry is None:

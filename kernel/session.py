@@ -22,13 +22,24 @@ class SessionHost(Protocol):
 class LocalSession:
     """`client.Session`."""
 
-    __slots__ = ("_client", "closed", "consumers", "epoch", "id", "name", "prune_at", "pulls")
+    __slots__ = (
+        "_client",
+        "closed",
+        "consumers",
+        "epoch",
+        "id",
+        "name",
+        "origin",
+        "prune_at",
+        "pulls",
+    )
 
-    def __init__(self, client: SessionHost, ident: SessionId, name: str) -> None:
+    def __init__(self, client: SessionHost, ident: SessionId, name: str, origin: int) -> None:
         self._client = client
         self.id = ident
         self.epoch = 1
         self.name = name
+        self.origin = origin
         self.consumers: dict[DispatchedConsumer, None] = {}
         self.pulls: dict[tuple[int, str], DispatchedConsumer] = {}
         self.closed = False

@@ -255,7 +255,7 @@ class Keeper:
                 self._send(replica, item)
 
     def _send(self, replica: Replica, item: WillItem) -> None:
-        batch = Batch(self._host, _WillSink(self, replica, item.number))
+        batch = Batch(self._host, _WillSink(self, replica, item.number), item.will.slot[1])
         batch.identity = (WILL_CLIENT | replica.group, 1, item.number)
         found = self._host.topology.tree.to(item.tenant, item.will.name, retain=item.will.retain)
         if found.count:

@@ -6,7 +6,7 @@ time in a window enters itself in the window's list of touched handles; closing 
 that list away and puts an empty one in its place, so the cost is that of the handles that counted
 and not of those that exist.
 
-Time is passed in. Windows are 10 s of UTC, aligned, so none crosses an hour; a window closed late
+Time is passed in. Windows divide the hours of UTC, so none crosses one; a window closed late
 keeps its own label, and what came in meanwhile is in it (at most the lateness of the caller). If
 the clock is set back, the open window closes and the next has the label of the new time: labels
 may then repeat, identities never do.
@@ -24,15 +24,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from kernel.broker.usage import units_of
+from kernel.message import HEADER_BYTES
 from metering.schema.record import CLOSED_COLUMNS, HOUR_US, TEXT_BYTES_MAX, Action, Kind
 from metering.window import RowKey, RowValues, Window, combine, fold_key
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
-# Small enough that a crash loses little, large enough that flushing costs nothing; divides an hour.
+# Unless a meter is told another length, which must divide an hour: a crash loses little, and
+# flushing costs nothing.
 WINDOW_US = 10_000_000
-assert HOUR_US % WINDOW_US == 0
 
 # One tenant may not fill the meter: 2,000 active keys are 12,000 rows a minute, and closing a
 # window takes 1.5 us for each key that counted.
@@ -53,6 +55,14 @@ def units_4k(size_bytes: int) -> int:
 def units_4k_of(sizes_bytes: Iterable[int]) -> int:
     """The 4 KiB units of several messages, computed per message."""
     return sum([(size + 4095) >> 12 or 1 for size in sizes_bytes])
+
+
+def measure_slots(slots: Sequence[bytes]) -> tuple[int, int]:
+    """(bytes, 4 KiB units) of stored messages, as the state machine counts them: properties and
+    body, without the fixed header.
+    """
+    sizes = list(map(len, slots))
+    return sum(sizes) - HEADER_BYTES * len(sizes), units_of(sizes)
 
 
 def units_64k(size_bytes: int) -> int:
@@ -112,6 +122,13 @@ class Counter:
         # Not max(): the call alone would cost more than all the rest of this method.
         size_bytes = bytes_in if bytes_in > bytes_out else bytes_out  # noqa: FURB136
         self.units_64k += (size_bytes + 65_535) >> 16 or 1
+
+    def octets(self, bytes_in: int, bytes_out: int) -> None:
+        """Octets that came and went, and nothing else."""
+        if self._idle:
+            self._touch()
+        self.bytes_in += bytes_in
+        self.bytes_out += bytes_out
 
     def _touch(self) -> None:
         self._idle = False
@@ -185,12 +202,17 @@ class Meter:
         self,
         now_us: int,
         *,
+        window_us: int = WINDOW_US,
         keys_max: int = KEYS_MAX,
         keys_per_tenant_max: int = KEYS_PER_TENANT_MAX,
     ) -> None:
+        """Raises ValueError unless `window_us` divides an hour."""
+        if window_us <= 0 or HOUR_US % window_us:
+            raise ValueError(f"a window of {window_us} us does not divide an hour")
+        self.window_us = window_us
         self._keys_max = keys_max
         self._keys_per_tenant_max = keys_per_tenant_max
-        self._window_start_us = now_us - now_us % WINDOW_US
+        self._window_start_us = now_us - now_us % window_us
         # Handles that counted in the open window.
         self._touched: list[Counter] = []
         # Keys active in this span and in the one before it: two dicts in turn need no scan.
@@ -231,16 +253,16 @@ class Meter:
             self._enter(handle)
 
     def window_start_us(self) -> int:
-        """Where the open window begins; it is due to be closed WINDOW_US later."""
+        """Where the open window begins; it is due to be closed `window_us` later."""
         return self._window_start_us
 
     def roll(self, now_us: int) -> Window | None:
         """Close the open window if `now_us` is outside it; its rows, None if there are none."""
         start_us = self._window_start_us
-        if start_us <= now_us < start_us + WINDOW_US:
+        if start_us <= now_us < start_us + self.window_us:
             return None
-        window = self._close(start_us + WINDOW_US)
-        self._window_start_us = now_us - now_us % WINDOW_US
+        window = self._close(start_us + self.window_us)
+        self._window_start_us = now_us - now_us % self.window_us
         self._windows_in_span += 1
         if self._windows_in_span >= ACTIVITY_SPAN_WINDOWS:
             self._next_span()
@@ -248,7 +270,7 @@ class Meter:
 
     def close(self, now_us: int) -> Window | None:
         """Close the open window now, before its time: for a drain. Counting may go on."""
-        end_us = min(max(now_us, self._window_start_us + 1), self._window_start_us + WINDOW_US)
+        end_us = min(max(now_us, self._window_start_us + 1), self._window_start_us + self.window_us)
         return self._close(end_us)
 
     def statistics(self) -> MeterStatistics:

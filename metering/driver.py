@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from metering.collector import Collector, Flush, State
-from metering.counters import WINDOW_US, Meter
+from metering.counters import Meter
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
@@ -44,6 +44,8 @@ class Ports:
     register   the epoch the store grants this node; raises FlushUnavailable to be asked again
     flush      appends a body to `__metering` under its identity and returns once it is committed
                (the topic's own durability, DESIGN.md 1); raises FlushFenced or FlushUnavailable
+    gather     counts into the meter what others have counted for it (the volatile topics); called
+               before a window closes
     more       windows of other meters (the store's) for the span [start, end); may be empty
     """
 
@@ -51,6 +53,7 @@ class Ports:
     sleep: Callable[[float], Awaitable[None]]
     register: Callable[[], Awaitable[int]]
     flush: Callable[[bytes, FlushId], Awaitable[None]]
+    gather: Callable[[], None] = lambda: None
     more: Callable[[int, int], Iterable[Window]] = lambda _start, _end: ()
 
 
@@ -62,6 +65,7 @@ class MeteringDriver:
         self._collector = collector
         self._ports = ports
         self._work = asyncio.Event()
+        self._idle = asyncio.Event()
         self._retry_wait_s = RETRY_WAIT_MIN_S
 
     async def run(self) -> None:
@@ -76,9 +80,7 @@ class MeteringDriver:
         Only after `run` has ended. What is left then is lost with the process, in the customer's
         favour; `Collector.statistics` tells how much.
         """
-        start_us = self._meter.window_start_us()
-        window = self._meter.close(self._ports.clock_us())
-        self._offer(window, start_us, start_us + WINDOW_US)
+        self._close_early()
         try:
             async with asyncio.timeout(timeout_s):
                 while not self._collector.drained():
@@ -87,18 +89,42 @@ class MeteringDriver:
             return False
         return True
 
+    async def flush_now(self, timeout_s: float) -> bool:
+        """Close the open window and return once everything is in the log; False if that took
+        longer than timeout_s. While `run` runs.
+        """
+        self._close_early()
+        if self._collector.drained():
+            return True
+        self._idle.clear()
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._idle.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    def _close_early(self) -> None:
+        self._ports.gather()
+        start_us, now_us = self._meter.window_start_us(), self._ports.clock_us()
+        end_us = start_us + self._meter.window_us
+        self._offer(self._meter.close(now_us), start_us, end_us)
+
     async def _close_windows(self) -> None:
         while True:
-            wait_us = self._meter.window_start_us() + WINDOW_US - self._ports.clock_us()
+            window_us = self._meter.window_us
+            wait_us = self._meter.window_start_us() + window_us - self._ports.clock_us()
             # At least a millisecond: a clock that stands still must not turn this into a spin.
             await self._ports.sleep(max(wait_us, 1_000) / 1e6)
             now_us, start_us = self._ports.clock_us(), self._meter.window_start_us()
-            if not start_us <= now_us < start_us + WINDOW_US:
-                self._offer(self._meter.roll(now_us), start_us, start_us + WINDOW_US)
+            if not start_us <= now_us < start_us + window_us:
+                self._ports.gather()
+                self._offer(self._meter.roll(now_us), start_us, start_us + window_us)
 
     async def _send_flushes(self) -> None:
         while True:
             if self._collector.drained():
+                self._idle.set()
                 self._work.clear()
                 await self._work.wait()
             await self._send_one()

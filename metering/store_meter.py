@@ -9,7 +9,11 @@ What the state machine promises:
 - a counter never falls. One that is forgotten and begun again has another `cum_since`: the log
   index of the entry that began it.
 - `messages`, `size_bytes` and `units_4k` are those of the action (DESIGN.md 8): publish and route
-  count at append, deliver at a lease or dispatch, ack when a group is done with a message.
+  count at append, deliver at a timed lease, ack when a group is done with a message.
+- `route` of all protocols together is the growth of a topic's end offsets.
+
+The end offset itself goes with each row of `route`, as the row's gauge_max: it is read from the
+queues, not counted, so that the archive alone proves the counts (spark/reconcile.py).
 """
 
 from __future__ import annotations
@@ -17,7 +21,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from metering.schema import Kind, QueueClass
+from metering.schema import Action, Kind, QueueClass
 from metering.window import RowKey, RowValues, Window
 
 if TYPE_CHECKING:
@@ -40,6 +44,8 @@ class StoreCounter:
     queue_class: str = QueueClass.STANDARD
     account: str = ""
     cum_since: int = 0
+    # Of the topic's queues in this Raft group together.
+    end_offset: int = 0
 
 
 class StoreMeter:
@@ -84,6 +90,7 @@ class StoreMeter:
                     cum_messages=counter.messages,
                     cum_bytes=counter.size_bytes,
                     cum_units_4k=counter.units_4k,
+                    gauge_max=counter.end_offset if counter.action == Action.ROUTE else 0,
                 )
         self._last = current
         return Window(start_us, end_us, rows) if rows else None

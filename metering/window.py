@@ -93,12 +93,27 @@ class Window:
         return True
 
     def take(self, rows_max: int) -> dict[RowKey, RowValues]:
-        """Remove and return at most rows_max rows, the oldest first."""
+        """Remove and return at most rows_max rows, the oldest first; some more only if the rows of
+        one topic's `route` would be parted, which prove one another (store_meter.py).
+        """
         if len(self.rows) <= rows_max:
             taken, self.rows = self.rows, {}
             return taken
-        keys = list(self.rows)[:rows_max]
+        keys = list(self.rows)
+        end = rows_max
+        while end < len(keys) and _is_one_proof(keys[end - 1], keys[end]):
+            end += 1
+        keys = keys[:end]
         return {key: self.rows.pop(key) for key in keys}
+
+
+def _is_one_proof(one: RowKey, other: RowKey) -> bool:
+    """Whether both rows count what was routed to one topic in one Raft group."""
+    return one.action == Action.ROUTE and one[:3] == other[:3] and _place(one) == _place(other)
+
+
+def _place(key: RowKey) -> tuple[str, str, int, int]:
+    return key.action, key.topic, key.raft_group, key.cum_since
 
 
 def fold_key(key: RowKey) -> RowKey:

@@ -30,6 +30,7 @@ from adapters.amqp.topology import CONSUME_TOPIC, named
 from kernel.client import ConsumerSpec, PutTopic, ReceiveSpec, Settlement
 from kernel.errors import Code, KernelError
 from kernel.model import DEFAULT_GROUP, GroupOptions, TopicInfo, TopicKind
+from metering.counters import measure_slots
 
 if TYPE_CHECKING:
     from adapters.amqp.consuming import Consumers
@@ -316,6 +317,9 @@ class ChannelMethods:
         deliveries, holder = received.deliveries, received.consumer
         if deliveries is None or holder is None or not deliveries.offsets:
             return spec.BasicGetEmpty()
+        if self._meter is not None:
+            counter = self._meter.delivery_counter(topic.tenant, queue, DEFAULT_GROUP)
+            counter.count(1, *measure_slots(deliveries.slots[:1]))
         offset = deliveries.offsets[0]
         if method.no_ack:
             self._client.settle(holder, Settlement.ACK, (offset,))

@@ -316,9 +316,9 @@ class Connection:
                 f"access to vhost '{method.virtual_host}' refused for user "
                 f"'{rights.principal.name}'",
             )
-        environment = self._environment
-        self.session = environment.client.open_session(self.features.name or self._host.peer)
-        caller = Caller(rights.principal.tenant, rights, self.session)
+        environment, tenant = self._environment, rights.principal.tenant
+        self.session = environment.open_session(self._host, tenant, self.features.name)
+        caller = Caller(tenant, rights, self.session)
         frame_max = self.agreement.frame_max
         publisher = Publisher(environment, self._host, caller, self, frame_max)
         consumers = Consumers(environment, self._host, frame_max)
@@ -495,6 +495,6 @@ class Connection:
                 host.write_soon()
             assert self._publisher is not None
             assert self._rights is not None
-            self._publisher.targets.forget()
+            self._publisher.targets.recheck()
             if not self._rights.is_alive():
                 self._close(AmqpError(CONNECTION_FORCED, "the user was removed or disabled"))

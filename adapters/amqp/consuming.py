@@ -10,7 +10,8 @@ the credit it should have now:
     and none at all while the peer does not read
 
 `Consumers.replenish` grants the difference, never from inside a delivery: the kernel may deliver
-from inside `grant`, and a long queue would become a deep recursion.
+from inside `grant`, and a long queue would become a deep recursion. A link that has more than half
+of its limit left (`Link.low`) is not looked at: with very many queues that is nearly every one.
 
 Settling. Acks of a chunk are collected per kernel consumer and settled in one call. An ack needs no
 answer; it is on disk within 5 ms (kernel.client) and may be forgotten by a crash, when the message
@@ -45,7 +46,7 @@ from kernel.client import Settlement
 from kernel.errors import Code, KernelError
 from kernel.message import HEADER_BYTES, LENGTHS, LENGTHS_AT, Flag
 from kernel.model import Reason
-from metering.counters import units_4k_of
+from metering.counters import measure_slots
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -67,6 +68,7 @@ _DELIVER_FIXED: Final = 4 + 8 + 1
 _GET_OK: Final = struct.Struct(">BHIIQB")
 _GET_OK_KEY: Final = CLASS_BASIC << 16 | 71
 _END: Final = b"\xce"
+_ACK: Final = Settlement.ACK
 _ORIGIN: Final = int(Origin.AMQP)
 _DEAD_LETTER: Final = int(Flag.DEAD_LETTER)
 
@@ -75,11 +77,13 @@ class Link:
     """One AMQP consumer."""
 
     __slots__ = (
+        "between",
         "channel",
         "consumer",
         "counter",
         "credit",
         "limit",
+        "low",
         "no_ack",
         "queue",
         "size_estimate",
@@ -99,6 +103,12 @@ class Link:
         self.unacked = 0
         self.credit = 0
         """What its kernel consumer may still hand out."""
+        self.low = 0
+        """Credit down to which none is added."""
+        self.between: tuple[bytes, int, bytes, int] = (b"", -1, b"", 0)
+        """Of the message delivered last: native block, bytes of its body, what stood between its
+        delivery tag and its body, bytes of its route.
+        """
         self.size_estimate = DELIVERY_BYTES_FIRST_GUESS
         self.consumer: Consumer | None = None
         self.counter: DeliveryCounter | None = None
@@ -111,10 +121,12 @@ class Link:
         if is_writing_paused:
             return 0
         window = DELIVERY_BYTES_WINDOW // self.size_estimate or 1
+        self.low = min(self.limit, window) // 2
         if self.no_ack:
             return min(PREFETCH_UNLIMITED, window)
         left = min(self.limit - self.unacked, window)
         if self.channel.limit is not None:
+            self.low = PREFETCH_UNLIMITED
             left = min(left, self.channel.limit - len(self.channel.unacked))
         return max(left, 0)
 
@@ -165,9 +177,7 @@ class Consumers:
         total = 0
         # What stands between delivery tag and body: the same for messages that were published
         # alike, which those of a queue mostly were.
-        between = known_native = b""
-        known_bytes = -1
-        route_bytes = 0
+        known_native, known_bytes, between, route_bytes = link.between
         for place, slot in enumerate(slots):
             attempt = 1 if attempts is None else attempts[place]
             if slot[1] == _ORIGIN and attempt == 1 and not slot[3] & _DEAD_LETTER:
@@ -206,18 +216,26 @@ class Consumers:
                 )
                 self._append_body(out, number, body)
             tag += 1
-        if not link.no_ack:
+        link.between = (known_native, known_bytes, between, route_bytes)
+        if link.no_ack:
+            pass
+        elif count == 1:
+            channel.unacked[tag - 1] = (consumer, offsets[0])
+            link.unacked += 1
+        else:
             channel.unacked.update(
                 zip(range(channel.next_tag, tag), zip(repeat(consumer), offsets), strict=False)
             )
             link.unacked += count
         channel.next_tag = tag
-        link.size_estimate = total // count + HEADER_BYTES if count else link.size_estimate
+        size = total // count + HEADER_BYTES if count else link.size_estimate
+        known = link.size_estimate
+        if link.credit <= link.low or not known <= 2 * size <= 4 * known:
+            self._thirsty[link] = None
+        link.size_estimate = size
         self._counters.delivered += count
         if link.counter is not None:
-            sizes = list(map(len, slots))
-            link.counter.count(count, sum(sizes), units_4k_of(sizes))
-        self._thirsty[link] = None
+            link.counter.count(count, *measure_slots(slots))
         self._host.write_soon()
 
     def _between(self, number: int, route: bytes, block: bytes, body_bytes: int) -> bytes:
@@ -360,8 +378,12 @@ class Consumers:
         if not self._acks:
             return
         acks, self._acks = self._acks, {}
+        settle = self._client.settle
         for consumer, offsets in acks.items():
-            self._settle(consumer, Settlement.ACK, offsets)
+            try:
+                settle(consumer, _ACK, offsets)
+            except KernelError as error:
+                _check_gone(error)
             self._freed(consumer, len(offsets))
 
     def give_back(self, entries: Sequence[tuple[Consumer, int]]) -> None:
@@ -387,8 +409,7 @@ class Consumers:
                 consumer, how, offsets, reason=Reason.REJECTED, sink=self if wait else None
             )
         except KernelError as error:
-            if error.code is not Code.NOT_FOUND:
-                raise
+            _check_gone(error)
             return False
         return True
 
@@ -397,10 +418,12 @@ class Consumers:
         link = consumer.tag
         if isinstance(link, Link):
             link.unacked -= count
-            if link.channel.limit is None:
-                self._thirsty[link] = None
-            else:
+            if link.channel.limit is not None:
                 self._thirsty.update(dict.fromkeys(link.channel.links.values()))
+            elif link.credit > link.low:
+                return
+            else:
+                self._thirsty[link] = None
             self._host.write_soon()
 
     def settled(self, tag: object, failures: Mapping[int, KernelError] | None) -> None:
@@ -415,6 +438,12 @@ class Consumers:
             link.consumer = None
             self._ended.append(link)
             self._host.write_soon()
+
+
+def _check_gone(error: KernelError) -> None:
+    """A settlement may fail because the queue is gone, and for nothing else. Raises the error."""
+    if error.code is not Code.NOT_FOUND:
+        raise error
 
 
 def _by_consumer(entries: Sequence[tuple[Consumer, int]]) -> dict[Consumer, list[int]]:

@@ -5,14 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from adapters.base import Origin
+
 if TYPE_CHECKING:
     from collections.abc import Coroutine
 
     from adapters.amqp.handshake import AmqpSettings
     from adapters.amqp.stamps import Stamps
     from adapters.amqp.topology import Declarations
-    from adapters.base import DeliveryMeter, SignIn
-    from kernel.client import Client
+    from adapters.base import SignIn, TrafficMeter
+    from kernel.client import Client, Session
     from kernel.origins import Origins
     from kernel.ports import Random
 
@@ -64,7 +66,12 @@ class Environment:
     settings: AmqpSettings
     stamps: Stamps
     counters: Counters
-    meter: DeliveryMeter | None = None
+    meter: TrafficMeter | None = None
+
+    def open_session(self, host: Host, tenant: str, name: str) -> Session:
+        """The kernel session of a connection that belongs to a tenant from now on."""
+        host.tenant = tenant
+        return self.client.open_session(name or host.peer, Origin.AMQP)
 
 
 class Host(Protocol):
@@ -76,6 +83,8 @@ class Host(Protocol):
     """Octets received so far: life is a change of it."""
     bytes_out: int
     """Octets written so far."""
+    tenant: str
+    """Whose connection it is; empty until that is known."""
 
     def write_soon(self) -> None:
         """Write at the end of this turn of the event loop, after `Connection.finish_turn`."""

@@ -18,6 +18,7 @@ from typing import Final
 
 from adapters.amqp.errors import ACCESS_REFUSED, PRECONDITION_FAILED, AmqpError
 from adapters.amqp.limits import SHORT_STRING_BYTES_MAX
+from kernel.limits import RESERVED_PREFIXES
 from kernel.model import DEFAULT_TENANT
 
 DEFAULT_VIRTUAL_HOST: Final = "/"
@@ -33,9 +34,6 @@ PREDECLARED: Final[dict[str, str]] = {
 
 TREE: Final = "amq.topic"
 """The exchange that shares its names with the topic tree (DESIGN.md 3)."""
-
-_RESERVED: Final = ("amq.", "__", "weir.", "$", "%")
-"""Beginnings of names that clients may not create (DESIGN.md 3)."""
 
 _TO_KERNEL: Final = str.maketrans("./*+", "/.+*")
 
@@ -76,7 +74,7 @@ def check_name(name: str, what: str) -> str:
 
 def check_new_name(name: str, what: str) -> None:
     """Refuse to create what belongs to the server. Raises AmqpError 403."""
-    for prefix in _RESERVED:
+    for prefix in RESERVED_PREFIXES:
         if name.startswith(prefix):
             raise AmqpError(
                 ACCESS_REFUSED, f"{what} name '{name}' contains reserved prefix '{prefix}*'"

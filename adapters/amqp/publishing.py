@@ -39,6 +39,7 @@ from adapters.amqp.frames import (
 )
 from adapters.amqp.limits import (
     CHANNEL_ASSEMBLY_BYTES_MAX,
+    HEADS_MAX,
     PUBLISH_BYTES_PAUSE,
     PUBLISH_BYTES_RESUME,
 )
@@ -60,6 +61,7 @@ PUBLISH_KEY: Final = spec.BasicPublish.key
 _UNPACK_METHOD: Final = METHOD_START.unpack_from
 _UNPACK_CONTENT: Final = CONTENT_START.unpack_from
 _UNPACK_HEAD: Final = HEAD.unpack_from
+_UNPACK_SIZE: Final = struct.Struct(">I").unpack_from
 _PACK_HEADER: Final = HEADER.pack
 _LEAST: Final = 12 + 22
 """Octets of the shortest basic.publish frame's start and of the shortest header frame."""
@@ -112,6 +114,8 @@ class Publisher:
         self._session = caller.session
         self._sink = sink
         self._login = caller.rights.principal.name.encode()
+        meter = environment.meter
+        self._meter = None if meter is None else meter.unroutable_counter(caller.tenant)
         self._room = frame_max - ENVELOPE_BYTES
         self.targets = Targets(environment.client, caller)
         self._batch: PublishBatch | None = None
@@ -146,8 +150,11 @@ class Publisher:
         stamp: Stamp | None = None
         block = b""
         body_bytes = 0
-        # All octets of a message before its body. A publisher mostly sends the same ones again.
+        # All octets of a message before its body. A publisher mostly sends the same ones again, or
+        # a few different ones in turn.
         repeated = b""
+        heads = self.targets.heads
+        known = last_known = None
         while end - at >= _LEAST:
             if repeated and data.startswith(repeated, at):
                 body_at = at + len(repeated)
@@ -161,6 +168,30 @@ class Publisher:
                 self._store(channel, target.to, target.prefix, stamp, block, data[body_at:after])
                 at = after + 1
                 continue
+            if heads:
+                body_at = at + 15 + _UNPACK_SIZE(data, at + 3)[0]
+                if body_at < end - 11:
+                    body_at += 8 + _UNPACK_SIZE(data, body_at - 4)[0]
+                    known = heads.get(data[at:body_at])
+                    if known is not None:
+                        number, target, stamp, block, body_bytes = known
+                        after = body_at + body_bytes
+                        if after >= end or data[after] != FRAME_END:
+                            break
+                        if number != number_known:
+                            channel = channels.get(number)
+                            number_known = number
+                            if channel is not None and not channel.is_between_messages():
+                                break
+                        if channel is None:
+                            break
+                        assert target.to is not None
+                        body = data[body_at:after]
+                        self._store(channel, target.to, target.prefix, stamp, block, body)
+                        repeated = data[at:body_at] if known is last_known else b""
+                        last_known = known
+                        at = after + 1
+                        continue
             kind, number, size, key = _UNPACK_METHOD(data, at)
             if key != PUBLISH_KEY or kind != 1:
                 break
@@ -210,10 +241,8 @@ class Publisher:
                 body = b""
             arguments = data[at + 13 : stop]
             block = data[header_at + 19 : header_stop]
-            last_target, last_stamp, last_bytes = target, stamp, body_bytes
             target = targets.get(arguments)
             stamp = stamps.get(block)
-            body_bytes = announced
             repeated = b""
             if (
                 target is None
@@ -227,13 +256,10 @@ class Publisher:
                 self._unroutable(channel, target, block, body)
             else:
                 self._store(channel, target.to, target.prefix, stamp, block, body)
-                if (
-                    target is last_target
-                    and stamp is last_stamp
-                    and announced == last_bytes
-                    and announced
-                ):
-                    repeated = data[at:body_at]
+                if announced:
+                    if len(heads) >= HEADS_MAX:
+                        heads.clear()
+                    heads[data[at:body_at]] = (number, target, stamp, block, announced)
             at = after
         return at
 
@@ -295,6 +321,8 @@ class Publisher:
     def _unroutable(self, channel: Channel, target: Target, block: bytes, body: bytes) -> None:
         """A message without a destination: back to the client if it wants it, and confirmed."""
         self._counters.unroutable += 1
+        if self._meter is not None:
+            self._meter.count_one(len(block) + len(body))
         if target.is_mandatory:
             self._counters.returned += 1
             returned = spec.BasicReturn(

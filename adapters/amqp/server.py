@@ -24,7 +24,7 @@ from adapters.transport import Listeners, StreamProtocol, Tasks
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterable, Mapping
 
-    from adapters.base import AdapterStatistics, DeliveryMeter, SignIn
+    from adapters.base import AdapterStatistics, SignIn, TrafficCounter, TrafficMeter
     from kernel.client import Client
     from kernel.origins import Origins
     from kernel.ports import Clock, Random
@@ -46,8 +46,11 @@ class AmqpProtocol(StreamProtocol):
         self._clock = adapter.clock
         self.listener = listener
         self.connection = Connection(adapter.environment, self)
+        self.tenant = ""
         self._task: asyncio.Task[None] | None = None
         self._address = ""
+        self._octets: TrafficCounter | None = None
+        self._octets_counted = (0, 0)
 
     # --- StreamProtocol ---------------------------------------------------------------------
 
@@ -74,6 +77,9 @@ class AmqpProtocol(StreamProtocol):
         if self._task is not None:
             self._task.cancel()
         self.connection.lost()
+        self.count_octets()
+        if self._octets is not None and self._adapter.environment.meter is not None:
+            self._adapter.environment.meter.connection_closed(self.tenant)
         self._adapter.left(self)
         _log.info(
             "connection closed",
@@ -83,6 +89,19 @@ class AmqpProtocol(StreamProtocol):
             reason=self.connection.reason,
             error=str(error) if error is not None else None,
         )
+
+    def count_octets(self) -> None:
+        """Count what came and went since the last time, for the tenant; about once a second."""
+        meter = self._adapter.environment.meter
+        if meter is None or not self.tenant:
+            return
+        if self._octets is None:
+            self._octets = meter.octet_counter(self.tenant)
+            meter.connection_opened(self.tenant)
+        before, now = self._octets_counted, (self.bytes_in, self.bytes_out)
+        if now != before:
+            self._octets_counted = now
+            self._octets.octets(now[0] - before[0], now[1] - before[1])
 
     # --- Host -------------------------------------------------------------------------------
 
@@ -133,7 +152,7 @@ class AmqpAdapter:
         clock: Clock,
         random: Random,
         settings: AmqpSettings | None = None,
-        meter: DeliveryMeter | None = None,
+        meter: TrafficMeter | None = None,
     ) -> None:
         """Made on the event loop that will serve it; nothing is bound before `start`."""
         self._client = client
@@ -219,3 +238,4 @@ class AmqpAdapter:
             elif changed:
                 protocol.connection.block()
             protocol.connection.tick(now_ms)
+            protocol.count_octets()

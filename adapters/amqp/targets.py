@@ -1,8 +1,9 @@
 """What the arguments of a basic.publish lead to, remembered per connection.
 
 The arguments, taken as bytes, are the key: a publisher that keeps sending to the same exchange with
-the same routing key pays one dict look-up for parsing, rights and routing. Everything is forgotten
-when the kernel's topology changes, and every tick, so that a right withdrawn ends within a second.
+the same routing key pays one dict look-up for parsing, rights and routing; `heads` remembers whole
+beginnings of messages, frame heads included. Everything is forgotten when the kernel's topology
+changes; rights are asked for again every tick, so that one withdrawn ends within a second.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from adapters.amqp.errors import (
     NOT_IMPLEMENTED,
     AmqpError,
 )
-from adapters.amqp.limits import ROUTES_MAX
+from adapters.amqp.limits import ROUTES_MAX, ROUTES_RECHECK_MAX
 from adapters.amqp.names import PREDECLARED, kernel_key, resource
 from adapters.amqp.stored import attributes_of, native_prefix
 from adapters.amqp.topology import PUBLISH_ROUTER, PUBLISH_TOPIC, Caller, needs_attributes
@@ -26,7 +27,12 @@ from kernel.errors import Code, KernelError, NotLoaded
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from adapters.amqp.stamps import Stamp
     from kernel.client import Client, Destinations
+
+Head = tuple[int, "Target", "Stamp", bytes, int]
+"""What the octets of a message before its body mean: channel number, target, stamp, property block,
+bytes of the body."""
 
 _MANDATORY: Final = 1
 _IMMEDIATE: Final = 2
@@ -35,10 +41,21 @@ _IMMEDIATE: Final = 2
 class Target:
     """Where the publishes with the same arguments go."""
 
-    __slots__ = ("exchange", "is_by_attributes", "is_mandatory", "key", "prefix", "route", "to")
+    __slots__ = (
+        "exchange",
+        "is_by_attributes",
+        "is_mandatory",
+        "key",
+        "prefix",
+        "route",
+        "router",
+        "to",
+    )
 
     def __init__(self, exchange: str, key: str, route: bytes, *, is_mandatory: bool) -> None:
         self.exchange = exchange
+        self.router = exchange
+        """The exchange as the kernel's router is named."""
         self.key = key
         self.route = route
         self.prefix = native_prefix(route)
@@ -55,6 +72,9 @@ class Targets:
         self._client = client
         self._caller = caller
         self.known: dict[bytes, Target] = {}
+        self.heads: dict[bytes, Head] = {}
+        """Beginnings of messages whose target is in `known`, has destinations, and does not look at
+        their properties."""
         self._by_attributes: dict[str, bool] = {}
         self._version = -1
 
@@ -68,7 +88,19 @@ class Targets:
     def forget(self) -> None:
         """Look up every target anew."""
         self.known.clear()
+        self.heads.clear()
         self._by_attributes.clear()
+
+    def recheck(self) -> None:
+        """Forget everything if a right to what is remembered has been withdrawn."""
+        rights = self._caller.rights
+        if len(self.known) > ROUTES_RECHECK_MAX or not all(
+            rights.allows(PUBLISH_ROUTER, target.router)
+            if target.exchange
+            else rights.allows(PUBLISH_TOPIC, target.key)
+            for target in self.known.values()
+        ):
+            self.forget()
 
     def find(self, arguments: bytes) -> Target:
         """The target of a basic.publish with these arguments (without the ticket).
@@ -87,7 +119,7 @@ class Targets:
         else:
             self._find_by_name(target)
         if len(self.known) >= ROUTES_MAX:
-            self.known.clear()
+            self.forget()
         self.known[arguments] = target
         return target
 
@@ -108,6 +140,7 @@ class Targets:
         name = target.exchange
         if not name.isascii():
             name = name.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+        target.router = name
         by_attributes = self._by_attributes.get(name)
         if by_attributes is None:
             by_attributes = self._check_exchange(tenant, name)

@@ -118,7 +118,7 @@ class Declarations:
             found = self._client.router(tenant, name)
         if found is None and name in PREDECLARED:
             options = exchanges.predeclared(name).router_options()
-            await self._client.administer(PutRouter(tenant, name, options))
+            await self._client.administer(PutRouter(tenant, name, options, reserved_name=True))
             found = self._client.router(tenant, name)
         return found
 
@@ -287,6 +287,7 @@ class Declarations:
             {DEFAULT_GROUP: arguments.group_options(wanted, GroupOptions())},
             session=caller.session if wanted.is_volatile else None,
             must_be_new=True,
+            reserved_name=not method.queue,
         )
         return await self._put_topic(change)
 

@@ -41,6 +41,16 @@ RESERVED_PROPERTIES: Final = frozenset(
 """Names that the reference uses itself and refuses from clients."""
 
 
+NO_TRANSACTIONS: Final = "transactions are not served: this version keeps no half messages"
+NO_LITE_TOPICS: Final = "lite topics are not served"
+_NOT_SERVED: Final = {
+    MessageType.TRANSACTION: NO_TRANSACTIONS,
+    MessageType.LITE: NO_LITE_TOPICS,
+    MessageType.PRIORITY: "priorities are not served",
+}
+"""Types of messages that no topic takes, and what their client is told with UNSUPPORTED."""
+
+
 def check_body(size: int, bytes_max: int) -> None:
     """Raises MESSAGE_BODY_EMPTY, MESSAGE_BODY_TOO_LARGE."""
     if not size:
@@ -154,8 +164,8 @@ def check_type(found: MessageType, accepted: Sequence[MessageType], topic: str) 
     """Raises UNSUPPORTED for types that are not served, MESSAGE_PROPERTY_CONFLICT_WITH_TYPE for
     those that the topic does not take.
     """
-    if found in {MessageType.TRANSACTION, MessageType.LITE, MessageType.PRIORITY}:
-        text = f"messages of type {found.name} are not served"
+    text = _NOT_SERVED.get(found)
+    if text is not None:
         raise RocketmqError(Code.UNSUPPORTED, text)
     if found not in accepted:
         names = ", ".join(each.name for each in accepted)

@@ -76,11 +76,11 @@ class Receiver(Protocol):
         """Make leased messages ready again, without anyone waiting for it."""
 
 
-class Context(Protocol):
-    """A call, as gRPC knows it (the part of grpc.aio.ServicerContext that is used)."""
+class Call(Protocol):
+    """A call, as the actions see it."""
 
-    def invocation_metadata(self) -> Iterable[tuple[str, str | bytes]]:
-        """The headers of the call."""
+    metadata: Iterable[tuple[str, str | bytes]]
+    """The headers of the call."""
 
     def time_remaining(self) -> float | None:
         """Seconds until the call's deadline; None: it has none."""
@@ -88,8 +88,8 @@ class Context(Protocol):
     async def write(self, message: bytes) -> None:
         """Send a message of a stream; returns when there is room for another."""
 
-    async def read(self) -> object:
-        """The next message of the client's stream as bytes, or grpc's mark of its end."""
+    async def read(self) -> bytes | None:
+        """The next message of the client's stream; None: it has ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,9 +107,9 @@ class Environment:
     meter: DeliveryMeter | None = None
     counters: Counters = field(default_factory=Counters)
 
-    def admit(self, context: Context) -> Caller:
+    def admit(self, call: Call) -> Caller:
         """Who makes a call. Raises RocketmqError."""
-        return self.gate.admit(context.invocation_metadata(), self.clock.wall_ms())
+        return self.gate.admit(call.metadata, self.clock.wall_ms())
 
 
 @dataclass(frozen=True, slots=True)

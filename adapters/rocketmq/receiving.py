@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from kernel.client import Deliveries
 
     from .callers import Caller
-    from .environment import Context, Environment
+    from .environment import Call, Environment
     from .settings import RocketmqSettings
     from .stubs import Moment, ReceiveMessageRequest, Resource
     from .topics import Topic
@@ -124,17 +124,17 @@ class Receives:
         self._environment = environment
         self._attempts = Attempts()
 
-    async def receive(self, data: bytes, context: Context, store_host: str) -> None:
+    async def receive(self, data: bytes, call: Call, store_host: str) -> None:
         """One call (hot). Raises RocketmqError and KernelError before anything was written."""
         environment = self._environment
         settings = environment.settings
-        caller = environment.admit(context)
+        caller = environment.admit(call)
         request = parse_receive_message(data)
         if request.batch_size < 1:
             raise RocketmqError(Code.BAD_REQUEST, "the batch size must be at least 1")
         lease_ms = _lease_ms(request, settings)
         wanted = filter_of(request.filter_expression)
-        wait_ms = _wait_ms(request, context.time_remaining(), settings)
+        wait_ms = _wait_ms(request, call.time_remaining(), settings)
         at = await consuming(environment, caller, request.message_queue.topic, request.group)
         topic = await environment.topics.with_group(at.topic, at.group)
         at = at._replace(topic=topic)
@@ -152,7 +152,7 @@ class Receives:
         batch = await self._lease(spec, request.attempt_id, now_ms)
         if batch is None:
             environment.counters.polls_empty += 1
-            await context.write(wire.NOTHING_RECEIVED)
+            await call.write(wire.NOTHING_RECEIVED)
             return
         now_ms = environment.clock.monotonic_ms()
         if request.auto_renew:
@@ -164,7 +164,7 @@ class Receives:
             store_host,
             environment.client.origins,
         )
-        await self._write(context, at, spec, batch, writer)
+        await self._write(call, at, spec, batch, writer)
 
     async def _lease(self, spec: ReceiveSpec, attempt_id: str, now_ms: int) -> Batch | None:
         """Messages for a client; None if none came in time."""
@@ -214,7 +214,7 @@ class Receives:
         )
 
     async def _write(
-        self, context: Context, at: Consuming, spec: ReceiveSpec, batch: Batch, writer: Writer
+        self, call: Call, at: Consuming, spec: ReceiveSpec, batch: Batch, writer: Writer
     ) -> None:
         """Write the answer; what cannot be written comes back to the group."""
         environment = self._environment
@@ -223,15 +223,15 @@ class Receives:
         written = 0
         size = units = 0
         try:
-            await context.write(wire.OK)
+            await call.write(wire.OK)
             for place, slot in enumerate(batch.slots):
                 attempt = attempts[place] if attempts is not None else 1
                 handle = encode(batch.tokens[place])
-                await context.write(writer.message(slot, batch.offsets[place], attempt, handle))
+                await call.write(writer.message(slot, batch.offsets[place], attempt, handle))
                 written += 1
                 size += len(slot)
                 units += -(-len(slot) // _UNIT_BYTES)
-            await context.write(wire.moment(3, environment.clock.wall_ms()))
+            await call.write(wire.moment(3, environment.clock.wall_ms()))
         except BaseException:
             # The client went away, or its call was cancelled: it may have what was written.
             environment.counters.polls_abandoned += 1

@@ -16,7 +16,7 @@ from .callers import PUBLISH
 from .errors import Code, RocketmqError, from_kernel
 from .names import topic_name
 from .settings import SEND_MESSAGES_MAX
-from .stored import draft, with_uid
+from .stored import Drafts
 from .stubs import parse_send_message
 
 if TYPE_CHECKING:
@@ -25,43 +25,38 @@ if TYPE_CHECKING:
     from kernel.client import PublishBatch
 
     from .callers import Caller
-    from .environment import Context, Environment
+    from .environment import Call, Environment
     from .stubs import Message
     from .topics import Topic
 
 
-async def send_message(environment: Environment, data: bytes, context: Context) -> bytes:
+async def send_message(environment: Environment, data: bytes, call: Call) -> bytes:
     """SendMessage (hot). Raises RocketmqError."""
-    caller = environment.admit(context)
+    caller = environment.admit(call)
     messages = parse_send_message(data).messages
     topic = await _topic_of(environment, caller, messages)
-    now_ms = environment.clock.wall_ms()
-    target, settings = topic.target, environment.settings
-    # The ids first: making a draft takes the message apart.
-    idents = [message.system_properties.message_id for message in messages]
-    drafts = [draft(message, target, settings, now_ms) for message in messages]
+    drafts = Drafts(
+        messages[0].topic, topic.target, environment.settings, environment.clock.wall_ms()
+    )
+    batch = environment.publisher.batch()
+    draft, uid = drafts.of, batch.uid
+    ready = [draft(message, uid()) for message in messages]
     client = environment.client
     in_turn = topic.in_turn(client)
-    batch = environment.publisher.batch()
     first = batch.count
-    for head, body, has_key in drafts:
-        to = topic.by_key(client) if has_key else in_turn
-        batch.add(to, (with_uid(head, batch.uid()), body), len(head) + len(body))
+    for parts, size, _, key in ready:
+        batch.add(topic.by_key(client) if key else in_turn, parts, size)
     await environment.publisher.stored(batch)
-    return _answer(environment, batch, first, idents, has_window=target.has_window)
+    idents = [ident for _, _, ident, _ in ready]
+    return _answer(environment, batch, first, idents, has_window=topic.target.has_window)
 
 
 async def _topic_of(environment: Environment, caller: Caller, messages: Sequence[Message]) -> Topic:
-    """The topic of all messages, to which the caller may publish."""
+    """The topic of the first message, to which the caller may publish."""
     if not messages or len(messages) > SEND_MESSAGES_MAX:
         text = f"a request holds 1 to {SEND_MESSAGES_MAX} messages"
         raise RocketmqError(Code.MESSAGE_CORRUPTED, text)
-    first = messages[0].topic
-    tenant, name = caller.tenant_of(first)
-    for message in messages[1:]:
-        if message.topic != first:
-            text = "the messages of a request must be of one topic"
-            raise RocketmqError(Code.MESSAGE_CORRUPTED, text)
+    tenant, name = caller.tenant_of(messages[0].topic)
     kernel_name = topic_name(name.name, environment.settings)
     caller.check(caller.rights.allows(PUBLISH, kernel_name), f"publish to topic {name.name}")
     topics = environment.topics
@@ -72,7 +67,7 @@ def _answer(
     environment: Environment,
     batch: PublishBatch,
     first: int,
-    idents: Sequence[str],
+    idents: Sequence[bytes],
     *,
     has_window: bool,
 ) -> bytes:
@@ -81,18 +76,18 @@ def _answer(
     if failures is None:
         environment.counters.sent += count
         offsets = _offsets(batch, first, count, may_skip=not has_window)
-        return wire.OK + b"".join(map(wire.sent, idents, offsets))
+        return wire.OK + wire.sent(idents, offsets)
     errors = [
         from_kernel(failure) if (failure := failures.get(first + at)) is not None else None
         for at in range(count)
     ]
     environment.counters.sent += errors.count(None)
-    entries = [
-        wire.sent(ident, _offset(batch, first + at))
+    entries = (
+        wire.sent((ident,), (_offset(batch, first + at),))
         if error is None
         else wire.not_sent(ident, error)
         for at, (ident, error) in enumerate(zip(idents, errors, strict=True))
-    ]
+    )
     return wire.common_status(errors) + b"".join(entries)
 
 

@@ -7,6 +7,7 @@ in by. gRPC moves messages as bytes here: `Service` parses them.
 from __future__ import annotations
 
 import asyncio
+import socket
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -17,6 +18,7 @@ from adapters.base import AdapterStatistics, Origin
 from adapters.rocketmq.callers import Gate
 from adapters.rocketmq.clients import Clients
 from adapters.rocketmq.environment import Environment, Listener
+from adapters.rocketmq.grpc_calls import grpc_calls
 from adapters.rocketmq.routes import place_of
 from adapters.rocketmq.service import SERVICE, Service
 from adapters.rocketmq.settings import DRAIN_GRACE_S, RocketmqSettings
@@ -39,7 +41,6 @@ if TYPE_CHECKING:
     from kernel.origins import Origins
     from kernel.ports import Clock
 
-    from .environment import Context
     from .wire import Place
 
 TICK_S: Final = 1.0
@@ -110,6 +111,7 @@ class RocketmqAdapter:
         }
         self._tasks = Tasks(self._loop)
         self._session = client.open_session("rocketmq")
+        self._batches = SharedBatches(client, self._session, self._loop)
         self._polls = Polls(client, self._loop, self._tasks, settings.polls_max)
         self._environment = Environment(
             client=client,
@@ -117,7 +119,7 @@ class RocketmqAdapter:
             settings=settings,
             gate=_gate(directory, policies, settings),
             topics=Topics(client, settings, NameLocks()),
-            publisher=SharedBatches(client, self._session, self._loop),
+            publisher=self._batches,
             receiver=self._polls,
             clients=Clients(settings),
             meter=meter,
@@ -158,6 +160,7 @@ class RocketmqAdapter:
         if self._timer is not None:
             self._timer.cancel()
         await self._close_servers(None)
+        self._batches.flush()
         await self._tasks.stop()
         self._session.close()
 
@@ -192,7 +195,7 @@ class RocketmqAdapter:
                 pair = (wanted.tls.private_key, wanted.tls.certificate)
                 port = server.add_secure_port(address, grpc.ssl_server_credentials((pair,)))
         except RuntimeError as error:
-            raise OSError(f"cannot listen on {address}: {error}") from None
+            raise _reason(wanted, address, error) from None
         listener = Listener(
             wanted.name, place_of(wanted.host, port), self._advertised.get(wanted.name)
         )
@@ -202,23 +205,14 @@ class RocketmqAdapter:
         self._addresses[wanted.name] = (wanted.host, port)
 
     def _serve(self, server: _GrpcServer, listener: Listener) -> None:
-        """Register every call of the service. Without (de)serialisers gRPC passes bytes."""
-        handlers = {
-            name: grpc.unary_unary_rpc_method_handler(action)
-            for name, action in self._service.unary_calls(listener).items()
-        }
-        handlers |= {
-            name: grpc.unary_stream_rpc_method_handler(action)
-            for name, action in self._service.streaming_calls(listener).items()
-        }
-        streams = self._streams
-
-        async def telemetry(_requests: object, context: Context) -> None:
-            await streams.serve(context)
-
-        handlers["Telemetry"] = grpc.stream_stream_rpc_method_handler(telemetry)
-        generic = grpc.method_handlers_generic_handler(SERVICE, handlers)
-        server.add_generic_rpc_handlers((generic,))
+        """Register every call of the service."""
+        calls = grpc_calls(
+            SERVICE,
+            self._service.unary_calls(listener),
+            self._service.streaming_calls(listener),
+            {"Telemetry": self._streams.serve},
+        )
+        server.add_generic_rpc_handlers((calls,))
 
     async def _close_servers(self, grace_s: float | None) -> None:
         """Close each server: GOAWAY, then wait for its calls, `None`: end them at once."""
@@ -264,6 +258,18 @@ def _advertised(name: str, address: str) -> Place:
         message = f"the advertised address of listener {name} is not host:port but {address!r}"
         raise ValueError(message)
     return place_of(host.strip("[]"), int(port))
+
+
+def _reason(wanted: GrpcListener, address: str, error: RuntimeError) -> OSError:
+    """Why an address cannot be bound. gRPC does not say, so the system is asked once more."""
+    try:
+        socket.create_server(
+            (wanted.host, wanted.port),
+            family=socket.AF_INET6 if ":" in wanted.host else socket.AF_INET,
+        ).close()
+    except OSError as told:
+        return told
+    return OSError(f"cannot listen on {address}: {error}")
 
 
 def _options(settings: RocketmqSettings, listener: GrpcListener) -> list[tuple[str, int]]:

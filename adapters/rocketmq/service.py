@@ -23,6 +23,7 @@ from kernel.errors import Fault, KernelError
 
 from . import errors, routes, wire
 from .callers import CONFIGURE, CONSUME, INSPECT, PUBLISH
+from .checks import NO_LITE_TOPICS, NO_TRANSACTIONS
 from .client_settings import Shown
 from .errors import Code, RocketmqError
 from .names import topic_name
@@ -41,13 +42,13 @@ if TYPE_CHECKING:
 
     from .callers import Caller
     from .clients import Extension
-    from .environment import Context, Environment, Listener
+    from .environment import Call, Environment, Listener
     from .stubs import Endpoints, Settings, Subscription
     from .topics import Topic
     from .wire import Place
 
-    Unary = Callable[[bytes, Context], Awaitable[bytes]]
-    Streaming = Callable[[bytes, Context], Awaitable[None]]
+    Unary = Callable[[bytes, Call], Awaitable[bytes]]
+    Streaming = Callable[[bytes, Call], Awaitable[None]]
 
 SERVICE: Final = "apache.rocketmq.v2.MessagingService"
 
@@ -55,13 +56,13 @@ CLIENT_TYPE_MAX: Final = 6
 """The last of `enum ClientType`."""
 
 REFUSED: Final[Mapping[str, str]] = {
-    "EndTransaction": "transactions are not served",
+    "EndTransaction": NO_TRANSACTIONS,
     "RecallMessage": "a message that was sent cannot be recalled",
     "PullMessage": "messages are received, not pulled: use ReceiveMessage",
     "UpdateOffset": "consumer groups have no offset to set: use ReceiveMessage and AckMessage",
     "GetOffset": "consumer groups have no one offset: use ReceiveMessage and AckMessage",
     "QueryOffset": "offsets cannot be looked up",
-    "SyncLiteSubscription": "lite topics are not served",
+    "SyncLiteSubscription": NO_LITE_TOPICS,
 }
 """Calls that are not served, and what their client is told with UNSUPPORTED."""
 
@@ -81,23 +82,23 @@ class Service:
         """Name to action, of every call with one answer. No action raises."""
         environment = self.environment
 
-        async def query_route(data: bytes, context: Context) -> bytes:
-            return await self._query_route(data, context, listener)
+        async def query_route(data: bytes, call: Call) -> bytes:
+            return await self._query_route(data, call, listener)
 
-        async def query_assignment(data: bytes, context: Context) -> bytes:
-            return await self._query_assignment(data, context, listener)
+        async def query_assignment(data: bytes, call: Call) -> bytes:
+            return await self._query_assignment(data, call, listener)
 
-        async def send(data: bytes, context: Context) -> bytes:
-            return await send_message(environment, data, context)
+        async def send(data: bytes, call: Call) -> bytes:
+            return await send_message(environment, data, call)
 
-        async def ack(data: bytes, context: Context) -> bytes:
-            return await ack_message(environment, data, context)
+        async def ack(data: bytes, call: Call) -> bytes:
+            return await ack_message(environment, data, call)
 
-        async def change(data: bytes, context: Context) -> bytes:
-            return await change_invisible_duration(environment, data, context)
+        async def change(data: bytes, call: Call) -> bytes:
+            return await change_invisible_duration(environment, data, call)
 
-        async def forward(data: bytes, context: Context) -> bytes:
-            return await forward_to_dead_letters(environment, data, context)
+        async def forward(data: bytes, call: Call) -> bytes:
+            return await forward_to_dead_letters(environment, data, call)
 
         served: dict[str, Unary] = {
             "QueryRoute": query_route,
@@ -119,13 +120,13 @@ class Service:
         host, port = listener.bound.addresses[0]
         store_host = f"{host}:{port}"
 
-        async def receive(data: bytes, context: Context) -> None:
+        async def receive(data: bytes, call: Call) -> None:
             try:
-                await self._receives.receive(data, context, store_host)
+                await self._receives.receive(data, call, store_host)
             except (RocketmqError, KernelError) as error:
-                await context.write(self._refusal(error))
+                await call.write(self._refusal(error))
             except Exception:  # noqa: BLE001 - a bug: logged, and an answer instead of a hang-up
-                await context.write(self._failure("ReceiveMessage"))
+                await call.write(self._failure("ReceiveMessage"))
 
         served: dict[str, Streaming] = {"ReceiveMessage": receive}
         for name in _STREAMING_REFUSED:
@@ -137,15 +138,15 @@ class Service:
     def _answering(self, name: str, action: Unary) -> Unary:
         """The action with its errors as answers."""
 
-        async def call(data: bytes, context: Context) -> bytes:
+        async def answer(data: bytes, call: Call) -> bytes:
             try:
-                return await action(data, context)
+                return await action(data, call)
             except (RocketmqError, KernelError) as error:
                 return self._refusal(error)
             except Exception:  # noqa: BLE001 - a bug: logged, and an answer instead of a hang-up
                 return self._failure(name)
 
-        return call
+        return answer
 
     def _refusal(self, error: RocketmqError | KernelError) -> bytes:
         self.environment.counters.calls_refused += 1
@@ -161,26 +162,26 @@ class Service:
         return wire.status(Code.INTERNAL_SERVER_ERROR, "an error of the server; it was logged")
 
     def _refuse(self, name: str) -> Unary:
-        async def call(_data: bytes, context: Context) -> bytes:
-            self.environment.admit(context)
+        async def answer(_data: bytes, call: Call) -> bytes:
+            self.environment.admit(call)
             raise RocketmqError(Code.UNSUPPORTED, REFUSED[name])
 
-        return call
+        return answer
 
     def _refuse_stream(self, name: str) -> Streaming:
         refuse = self._answering(name, self._refuse(name))
 
-        async def call(data: bytes, context: Context) -> None:
-            await context.write(await refuse(data, context))
+        async def answer(data: bytes, call: Call) -> None:
+            await call.write(await refuse(data, call))
 
-        return call
+        return answer
 
     # --- Routes -----------------------------------------------------------------------------
 
-    async def _query_route(self, data: bytes, context: Context, listener: Listener) -> bytes:
+    async def _query_route(self, data: bytes, call: Call, listener: Listener) -> bytes:
         environment = self.environment
         settings, topics = environment.settings, environment.topics
-        caller = environment.admit(context)
+        caller = environment.admit(call)
         request = parse_query_route(data)
         tenant, name = caller.tenant_of(request.topic)
         kernel_name = topic_name(name.name, settings)
@@ -194,9 +195,9 @@ class Service:
             topic = await topics.find(tenant, kernel_name)
         return routes.route(topic, name, settings.broker_name, place)
 
-    async def _query_assignment(self, data: bytes, context: Context, listener: Listener) -> bytes:
+    async def _query_assignment(self, data: bytes, call: Call, listener: Listener) -> bytes:
         environment = self.environment
-        caller = environment.admit(context)
+        caller = environment.admit(call)
         request = parse_query_assignment(data)
         place = _place(caller, request.endpoints, listener)
         at = await consuming(environment, caller, request.topic, request.group)
@@ -209,9 +210,9 @@ class Service:
 
     # --- Clients ----------------------------------------------------------------------------
 
-    async def _heartbeat(self, data: bytes, context: Context) -> bytes:
+    async def _heartbeat(self, data: bytes, call: Call) -> bytes:
         environment = self.environment
-        caller = environment.admit(context)
+        caller = environment.admit(call)
         request = parse_heartbeat(data)
         if not 0 < request.client_type <= CLIENT_TYPE_MAX:
             text = f"there is no client type {request.client_type}"
@@ -220,9 +221,9 @@ class Service:
         environment.clients.heard_of(key, environment.clock.monotonic_ms())
         return wire.OK
 
-    async def _notify_client_termination(self, data: bytes, context: Context) -> bytes:
+    async def _notify_client_termination(self, data: bytes, call: Call) -> bytes:
         environment = self.environment
-        caller = environment.admit(context)
+        caller = environment.admit(call)
         parse_notify_client_termination(data)
         ended = environment.clients.ended((caller.tenant, caller.client_id))
         await self.change_leases(ended)

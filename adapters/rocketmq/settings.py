@@ -8,14 +8,12 @@ may ask for a poll of less than five seconds.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from auth.principal import DEFAULT_TENANT, SignInMode
 from kernel.model import Start
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 _MINUTE_MS: Final = 60_000
 _HOUR_MS: Final = 60 * _MINUTE_MS
@@ -77,6 +75,12 @@ PUBLISH_BYTES_MAX: Final = 128 * 1024
 PUBLISH_MESSAGES_MAX: Final = 256
 """Sends of one turn of the event loop share a kernel batch up to this size and number: enough to
 share its cost, and few enough that finding a message's offset in it stays cheap."""
+
+TURNS_MAX: Final = 16
+"""Turns of a busy event loop in which sends gather: with a call or two each, some milliseconds."""
+
+HOLD_S: Final = 0.02
+"""For so long, at most, sends wait for those before them: several syncs of a usual disk."""
 
 TELEMETRY_QUEUE_MAX: Final = 16
 """Commands that wait for a client which does not read. Clients are sent one per five minutes."""

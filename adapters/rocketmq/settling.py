@@ -29,13 +29,13 @@ from .stubs import (
 from .topics import group_not_found
 
 if TYPE_CHECKING:
-    from .environment import Context, Environment
+    from .environment import Call, Environment
     from .receiving import Consuming
 
 
-async def ack_message(environment: Environment, data: bytes, context: Context) -> bytes:
+async def ack_message(environment: Environment, data: bytes, call: Call) -> bytes:
     """AckMessage (hot). Raises RocketmqError."""
-    caller = environment.admit(context)
+    caller = environment.admit(call)
     request = parse_ack_message(data)
     entries = request.entries
     if not entries or len(entries) > ACK_ENTRIES_MAX:
@@ -69,11 +69,9 @@ async def ack_message(environment: Environment, data: bytes, context: Context) -
     return wire.common_status(errors) + b"".join(results)
 
 
-async def change_invisible_duration(
-    environment: Environment, data: bytes, context: Context
-) -> bytes:
+async def change_invisible_duration(environment: Environment, data: bytes, call: Call) -> bytes:
     """ChangeInvisibleDuration. Raises RocketmqError, KernelError."""
-    caller = environment.admit(context)
+    caller = environment.admit(call)
     request = parse_change_invisible_duration(data)
     delay_ms = milliseconds(request.invisible_duration)
     if not 0 <= delay_ms <= environment.settings.invisible_ms_max:
@@ -89,9 +87,9 @@ async def change_invisible_duration(
     return wire.changed_answer(request.receipt_handle)
 
 
-async def forward_to_dead_letters(environment: Environment, data: bytes, context: Context) -> bytes:
+async def forward_to_dead_letters(environment: Environment, data: bytes, call: Call) -> bytes:
     """ForwardMessageToDeadLetterQueue. Raises RocketmqError, KernelError."""
-    caller = environment.admit(context)
+    caller = environment.admit(call)
     request = parse_forward_to_dead_letters(data)
     at = _existing(await consuming(environment, caller, request.topic, request.group))
     token = at.handles.decode(request.receipt_handle)

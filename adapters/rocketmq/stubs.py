@@ -63,6 +63,9 @@ class Resource(Protocol):
     resource_namespace: str
     name: str
 
+    def SerializeToString(self) -> bytes:  # noqa: N802 - protobuf's name
+        """The bytes of the message, unknown fields included."""
+
 
 class Moment(Protocol):
     """A Timestamp (since the epoch, UTC) or a Duration."""

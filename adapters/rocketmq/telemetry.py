@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from adapters.transport import Tasks
 
     from .callers import Caller
-    from .environment import Context
+    from .environment import Call
     from .service import Service
 
 _log = structlog.get_logger("weir.rocketmq")
@@ -36,8 +36,8 @@ _log = structlog.get_logger("weir.rocketmq")
 class Stream:
     """One open stream."""
 
-    def __init__(self, context: Context) -> None:
-        self._context = context
+    def __init__(self, call: Call) -> None:
+        self._call = call
         self._commands: asyncio.Queue[bytes] = asyncio.Queue(TELEMETRY_QUEUE_MAX)
         self.ended = asyncio.Event()
         self.was_cut = False
@@ -60,7 +60,7 @@ class Stream:
             while True:
                 command = await self._commands.get()
                 async with asyncio.timeout(TELEMETRY_WRITE_TIMEOUT_S):
-                    await self._context.write(command)
+                    await self._call.write(command)
         except TimeoutError:
             self._cut()
         except Exception as error:  # noqa: BLE001 - gRPC's own: the connection is gone
@@ -90,16 +90,16 @@ class Streams:
         for stream in self._open:
             stream.ended.set()
 
-    async def serve(self, context: Context) -> None:
+    async def serve(self, call: Call) -> None:
         """One stream, until either side ends it."""
         environment = self._service.environment
         try:
-            caller = environment.admit(context)
+            caller = environment.admit(call)
         except RocketmqError as error:
             environment.counters.calls_refused += 1
-            await context.write(wire.refusal(error))
+            await call.write(wire.refusal(error))
             return
-        stream = Stream(context)
+        stream = Stream(call)
         if self._is_draining:
             return
         environment.counters.streams += 1
@@ -108,7 +108,7 @@ class Streams:
         client = environment.clients.heard_of(key, environment.clock.monotonic_ms())
         client.streams += 1
         work = (
-            self._tasks.start(self._read(caller, context, stream)),
+            self._tasks.start(self._read(caller, call, stream)),
             self._tasks.start(stream.write()),
         )
         try:
@@ -122,10 +122,10 @@ class Streams:
             environment.counters.streams_cut += stream.was_cut
         _log.info("telemetry stream ended", client=caller.client_id, cut=stream.was_cut)
 
-    async def _read(self, caller: Caller, context: Context, stream: Stream) -> None:
+    async def _read(self, caller: Caller, call: Call, stream: Stream) -> None:
         """Answer what the client sends, until it ends its side."""
         try:
-            while isinstance(data := await context.read(), bytes):
+            while (data := await call.read()) is not None:
                 if not stream.push(await self._answer(caller, data)):
                     return
         except Exception as error:  # noqa: BLE001 - gRPC's own, or a bug: the stream ends

@@ -3,8 +3,9 @@
 * RocketMQ sees every topic that it can spell, by whatever protocol it was made, except what belongs
   to one connection. Topics are not made by use, unless `auto_create_topic` says so.
 * Consumer groups are made by use (DESIGN.md 3), and with each the topic of its dead letters,
-  `dlq.GROUP`, a work topic that SQS and AMQP read as well. A group is ordered if its topic was made
-  for FIFO messages. On a stream it begins at the end, on a work topic at the first message there.
+  `dlq.GROUP`, a work topic that AMQP reads as well (SQS cannot spell it). A group is ordered if its
+  topic was made for FIFO messages. On a stream it begins at the end, on a work topic at the first
+  message there.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from kernel.client import LeaseChange, LeaseVerb, Received
 from kernel.errors import KernelError
 
 from .errors import Code, RocketmqError
-from .settings import PUBLISH_BYTES_MAX, PUBLISH_MESSAGES_MAX
+from .settings import HOLD_S, PUBLISH_BYTES_MAX, PUBLISH_MESSAGES_MAX, TURNS_MAX
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
@@ -29,13 +29,28 @@ _NOTHING = Received(None, None, (), 0)
 
 
 class SharedBatches:
-    """Open batches, and the sink of them (`kernel.client.PublishSink`)."""
+    """Open batches, and the sink of them (`kernel.client.PublishSink`).
+
+    A commit costs as much as several sends, so a busy gateway makes few of many sends, and an idle
+    one delays nothing:
+
+    * a batch is handed over at the end of the first turn of the loop that brings no further send
+      (an idle loop: the next one), at the latest after TURNS_MAX of them;
+    * while one is on its way to the disk, the sends that come meanwhile gather, and follow when it
+      is there, behind its answers. A batch that takes longer than HOLD_S holds nobody up: it may
+      wait for another Raft group than theirs.
+    """
 
     def __init__(self, client: Client, session: Session, loop: asyncio.AbstractEventLoop) -> None:
         self._client = client
         self._session = session
         self._loop = loop
         self._open: PublishBatch | None = None
+        self._full: list[PublishBatch] = []
+        self._in_flight = 0
+        self._hold: asyncio.TimerHandle | None = None
+        self._turns = 0
+        self._seen = 0
 
     def batch(self) -> PublishBatch:
         """The batch that is open now: add to it at once, without awaiting in between."""
@@ -43,7 +58,11 @@ class SharedBatches:
         if batch is None:
             batch = self._open = self._client.batch(self._session, self)
             batch.tag = []
-            self._loop.call_soon(self._submit)
+            if not self._in_flight:
+                self._turns, self._seen = 0, 0
+                self._loop.call_soon(self._turn)
+            elif self._hold is None:
+                self._hold = self._loop.call_later(HOLD_S, self._submit)
         return batch
 
     def stored(self, batch: PublishBatch) -> asyncio.Future[None]:
@@ -51,19 +70,47 @@ class SharedBatches:
         done: asyncio.Future[None] = self._loop.create_future()
         cast("list[asyncio.Future[None]]", batch.tag).append(done)
         if batch.size_bytes >= PUBLISH_BYTES_MAX or batch.count >= PUBLISH_MESSAGES_MAX:
-            self._submit()
+            self._open = None
+            self._full.append(batch)
         return done
 
+    def _turn(self) -> None:
+        """A turn of the loop has passed: hand over, unless it has brought more."""
+        batch = self._open
+        count = batch.count if batch is not None else 0
+        self._turns += 1
+        if count > self._seen and self._turns < TURNS_MAX and not self._full:
+            self._seen = count
+            self._loop.call_soon(self._turn)
+        else:
+            self._submit()
+
     def _submit(self) -> None:
-        batch, self._open = self._open, None
-        if batch is not None:
+        """Hand over what has gathered."""
+        if self._hold is not None:
+            self._hold.cancel()
+            self._hold = None
+        batches, self._full = self._full, []
+        if self._open is not None:
+            batches.append(self._open)
+            self._open = None
+        self._in_flight += len(batches)
+        for batch in batches:
             self._client.submit(batch)
+
+    def flush(self) -> None:
+        """Hand over what has gathered, without waiting for more: nobody sends any more."""
+        self._submit()
 
     def published(self, batch: PublishBatch) -> None:
         """The kernel has stored, or refused, every message."""
+        self._in_flight -= 1
         for done in cast("list[asyncio.Future[None]]", batch.tag):
             if not done.done():
                 done.set_result(None)
+        if not self._in_flight and (self._open is not None or self._full):
+            self._turns, self._seen = 0, 0
+            self._loop.call_soon(self._turn)
 
 
 class Polls:

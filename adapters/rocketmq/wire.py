@@ -145,15 +145,27 @@ def assignment_answer(queues: Sequence[bytes]) -> bytes:
 # --- Results of entries -------------------------------------------------------------------------
 
 
-def sent(message_id: str, offset: int) -> bytes:
-    """An entry of SendMessageResponse: stored at an offset of its queue (-1: not known)."""
-    shown = number(4, offset) if offset >= 0 else b""
-    return block(2, OK + text(2, message_id) + shown)
+def sent(message_ids: Sequence[bytes], offsets: Sequence[int]) -> bytes:
+    """Entries of SendMessageResponse (hot): stored, at offsets of their queues (-1: not known)."""
+    out: list[bytes] = []
+    length, head = -1, b""
+    for ident, offset in zip(message_ids, offsets, strict=True):
+        if len(ident) != length:
+            length = len(ident)
+            head = OK + _MESSAGE_ID + varint(length)
+        entry = head + ident + (_OFFSET + varint(offset) if offset >= 0 else b"")
+        out += (_ENTRY, varint(len(entry)), entry)
+    return b"".join(out)
 
 
-def not_sent(message_id: str, error: RocketmqError) -> bytes:
+_ENTRY: Final = b"\x12"
+_MESSAGE_ID: Final = b"\x12"
+_OFFSET: Final = b"\x20"
+
+
+def not_sent(message_id: bytes, error: RocketmqError) -> bytes:
     """An entry of SendMessageResponse: refused."""
-    return block(2, refusal(error) + text(2, message_id))
+    return block(2, refusal(error) + block(2, message_id))
 
 
 def acked(message_id: str, handle: str, error: RocketmqError | None) -> bytes:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from . import names
 from .names import QueueAddress
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
     from contextlib import AbstractAsyncContextManager
 
-    from adapters.base import DeliveryMeter
+    from adapters.base import TrafficMeter
     from kernel.client import Client, PublishBatch, Received, ReceiveSpec
     from kernel.model import TopicInfo
     from kernel.ports import Clock
@@ -22,11 +22,6 @@ if TYPE_CHECKING:
     from .gate import Caller
     from .queues import Queues
     from .settings import SqsSettings
-
-
-LISTENER_KEY: Final = "weir.listener"
-PEER_KEY: Final = "weir.peer"
-"""Where the driver notes, in the scope's state, by which listener and connection a request came."""
 
 
 class Counters:
@@ -84,6 +79,14 @@ class Peer(Protocol):
     """The connection by which a request came (`connection`)."""
 
     is_lost: bool
+    listener: str
+    """Name of the listener it came in by."""
+    scheme: str
+    """`http` or `https`."""
+
+    @property
+    def local_address(self) -> str:
+        """Address and port that the client reached, as in a URL."""
 
     def when_lost(self, action: Callable[[], object] | None) -> None:
         """Have `action` called when the connection is lost; None: nothing any more."""
@@ -115,7 +118,7 @@ class Environment:
     publisher: Publisher
     polls: Polls
     locks: Locks
-    meter: DeliveryMeter | None = None
+    meter: TrafficMeter | None = None
     counters: Counters = field(default_factory=Counters)
     purges: Recents[int] = field(default_factory=lambda: Recents(RECENT_MAX))
     """Topic ids."""

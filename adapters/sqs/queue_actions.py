@@ -27,7 +27,7 @@ from .declaration import Declaration, declaration_of, with_declaration
 from .errors import SqsError
 from .gate import CONFIGURE, CONSUME, INSPECT
 from .queues import all_visible, check_not_reserved, check_right
-from .settings import DELETED_RECENTLY_MS, PURGE_INTERVAL_MS
+from .settings import DEAD_LETTER_HOPS_MAX, DELETED_RECENTLY_MS, PURGE_INTERVAL_MS
 from .shapes import (
     GetQueueAttributesResult,
     ListDeadLetterSourceQueuesResult,
@@ -153,7 +153,7 @@ async def _redrive_of(
 ) -> RedrivePolicy | None:
     """The RedrivePolicy among attributes of the queue `name`, its target checked.
 
-    Raises InvalidParameterValue: no such target, or one that does not let this queue.
+    Raises InvalidParameterValue: no such target, one that does not let this queue, a circle.
     """
     text = attributes.get("RedrivePolicy")
     if not text:
@@ -171,7 +171,32 @@ async def _redrive_of(
         if not permission.allows(context.arn_of(name)):
             reason = f"The redrive allow policy of {target.name} does not name this queue."
             raise errors.invalid_parameter(text, "RedrivePolicy", reason)
+    await _check_no_circle(context, name, text, topic)
     return policy
+
+
+async def _check_no_circle(
+    context: Context, name: str, text: str, target: TopicInfo | None
+) -> None:
+    """Check that the dead letters of the queue `name` do not come back to it from `target`.
+
+    AWS lets them go round for ever. The kernel drops a message that comes to a queue which has
+    given it up before, so here the second round would lose it. Raises InvalidParameterValue.
+    """
+    for _ in range(DEAD_LETTER_HOPS_MAX):
+        if target is None:
+            return
+        if target.name == name:
+            break
+        following = queue_settings.dead_letter_queue(target)
+        if following is None:
+            return
+        target = await context.environment.queues.topic(context.caller.tenant, following)
+    reason = (
+        "The dead letters of the target come back to this queue, or go through more than "
+        f"{DEAD_LETTER_HOPS_MAX} queues."
+    )
+    raise errors.invalid_parameter(text, "RedrivePolicy", reason)
 
 
 # --- deletion ----------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from kernel.client import PutTopic
 from kernel.errors import NotLoaded
+from kernel.limits import RESERVED_PREFIXES
 from kernel.model import DEFAULT_GROUP, GroupOptions, TopicInfo
 
 from . import errors, names
@@ -22,14 +23,11 @@ from .settings import QUEUES_KEPT_MAX
 from .validation import SendRules
 
 if TYPE_CHECKING:
-    from adapters.base import DeliveryCounter, DeliveryMeter
     from auth.rules import Permission
     from kernel.client import Client, Destinations
 
     from .environment import Context
 
-_RESERVED_PREFIXES: Final = ("__", "amq.", "weir.", "$", "%")
-"""Names that no protocol creates (DESIGN.md 3)."""
 _INTERNAL_PREFIX: Final = "__"
 
 
@@ -39,7 +37,6 @@ class Queue:
     __slots__ = (
         "_destinations",
         "_destinations_version",
-        "counter",
         "delay_ms",
         "fifo_per_group",
         "is_fifo",
@@ -50,7 +47,7 @@ class Queue:
         "wait_ms",
     )
 
-    def __init__(self, topic: TopicInfo, meter: DeliveryMeter | None) -> None:
+    def __init__(self, topic: TopicInfo) -> None:
         declared = declaration_of(topic.options).attributes
         self.topic = topic
         self.name = topic.name
@@ -65,9 +62,6 @@ class Queue:
             content_based_deduplication=declared.get("ContentBasedDeduplication") == "true",
             message_bytes_max=min(topic.options.message_bytes_max, MESSAGE_BYTES_MAX),
         )
-        self.counter: DeliveryCounter | None = None
-        if meter is not None:
-            self.counter = meter.delivery_counter(topic.tenant, topic.name, DEFAULT_GROUP)
         self._destinations: Destinations | None = None
         self._destinations_version = -1
 
@@ -83,24 +77,25 @@ class Queue:
 class Queues:
     """Finds queues. Belongs to the event loop."""
 
-    def __init__(self, client: Client, meter: DeliveryMeter | None) -> None:
+    def __init__(self, client: Client) -> None:
         self._client = client
-        self._meter = meter
         self._kept: dict[tuple[str, str], Queue] = {}
 
     async def topic(self, tenant: str, name: str) -> TopicInfo | None:
         """A topic that SQS may see, by name; None if there is none."""
-        try:
-            topic = self._client.topic(tenant, name)
-        except NotLoaded:
-            await self._client.load(tenant, topics=(name,), routers=())
-            topic = self._client.topic(tenant, name)
+        topic = await self._topic(tenant, name)
         return topic if topic is not None and is_visible(topic) else None
 
     async def is_taken(self, tenant: str, name: str) -> bool:
         """Whether a topic has the name, be it visible or not."""
-        await self._client.load(tenant, topics=(name,), routers=())
-        return self._client.topic(tenant, name) is not None
+        return await self._topic(tenant, name) is not None
+
+    async def _topic(self, tenant: str, name: str) -> TopicInfo | None:
+        try:
+            return self._client.topic(tenant, name)
+        except NotLoaded:
+            await self._client.load(tenant, topics=(name,), routers=())
+            return self._client.topic(tenant, name)
 
     async def find(self, context: Context, url: str | None, number: Permission) -> Queue:
         """The queue of a URL, which the caller may use as `number` says.
@@ -113,8 +108,11 @@ class Queues:
         if address.account != caller.account:
             raise SqsError(errors.QUEUE_DOES_NOT_EXIST)
         check_right(context, number, address.name)
-        topic = await self.topic(caller.tenant, address.name)
-        if topic is None:
+        topic = await self._topic(caller.tenant, address.name)
+        queue = self._kept.get((caller.tenant, address.name))
+        if queue is not None and queue.topic is topic:
+            return queue
+        if topic is None or not is_visible(topic):
             raise SqsError(errors.QUEUE_DOES_NOT_EXIST)
         return self._ready(topic)
 
@@ -140,7 +138,7 @@ class Queues:
         if queue is None or queue.topic is not topic:
             if len(self._kept) >= QUEUES_KEPT_MAX:
                 self._kept.clear()
-            queue = self._kept[key] = Queue(topic, self._meter)
+            queue = self._kept[key] = Queue(topic)
         return queue
 
 
@@ -157,11 +155,11 @@ def is_visible(topic: TopicInfo) -> bool:
 
 def check_not_reserved(name: str) -> None:
     """Check the name of a queue to be created. Raises InvalidParameterValue."""
-    if name.startswith(_RESERVED_PREFIXES):
+    if name.startswith(RESERVED_PREFIXES):
         raise SqsError(
             errors.INVALID_PARAMETER_VALUE,
             f"The queue name {name} is reserved: it must not begin with "
-            f"{', '.join(_RESERVED_PREFIXES)}.",
+            f"{', '.join(RESERVED_PREFIXES)}.",
         )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from adapters.base import Origin
 from kernel.client import LeaseChange, LeaseVerb, ReceiveSpec
 from kernel.errors import Code, KernelError
 from kernel.model import DEFAULT_GROUP
@@ -67,8 +68,8 @@ async def receive_message(context: Context, request: ReceiveMessageRequest) -> R
     surplus = received.tokens[len(deliveries) :]
     if surplus:
         changes = [LeaseChange(token, LeaseVerb.RETURN) for token in surplus]
-        await environment.client.settle_leases(queue.topic, DEFAULT_GROUP, changes)
-    _count(context, queue, deliveries)
+        await environment.client.settle_leases(queue.topic, DEFAULT_GROUP, changes, Origin.SQS)
+    environment.counters.received += len(deliveries)
     return ReceiveMessageResult(
         [view(context, each, asked, request, is_fifo=queue.is_fifo) for each in deliveries]
     )
@@ -84,6 +85,7 @@ def _spec(queue: Queue, request: ReceiveMessageRequest) -> ReceiveSpec:
         wait_ms=queue.wait_ms if wait_s is None else wait_s * 1000,
         # A timeout of 0 leaves the message visible to all: the shortest lease there is.
         lease_ms=max(lease_ms, 1),
+        origin=Origin.SQS,
     )
 
 
@@ -111,11 +113,3 @@ def _deliveries(context: Context, queue: Queue, received: Received) -> list[Deli
         handle = receipt_handle.encode(token, queue.topic.id, now_ms // 1000)
         found.append(Delivery(slot, handle, offset, attempt, first_ms))
     return found
-
-
-def _count(context: Context, queue: Queue, deliveries: list[Delivery]) -> None:
-    context.environment.counters.received += len(deliveries)
-    if queue.counter is not None:
-        sizes = [len(delivery.slot) for delivery in deliveries]
-        units_4k = sum((size + 4095) >> 12 for size in sizes)
-        queue.counter.count(len(sizes), sum(sizes), units_4k)

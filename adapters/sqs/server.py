@@ -1,8 +1,7 @@
-"""The driver: listeners, uvicorn's HTTP connections in our own event loop, and the adapter.
+"""The driver: listeners, the clock, tasks, and the adapter as a whole.
 
-uvicorn's protocol class (httptools) is used without uvicorn's server, which would take the
-process's signals, end the process if a port is taken, and know one TLS context. The listeners are
-ours; each connection serves `SqsApplication`.
+HTTP is served by our own connections (`connection`) over httptools' parser, not by uvicorn, which
+took a sixth of the CPU of a SendMessage: docs/adr/0006.
 
     start -> (serving) -> drain: no new connection, long polls answered empty, each connection
     closed after its answer -> stop: what is left is dropped
@@ -14,34 +13,32 @@ import asyncio
 from email.utils import formatdate
 from typing import TYPE_CHECKING, Final
 
-from uvicorn.config import Config
-from uvicorn.server import ServerState
-
 from adapters.base import AdapterStatistics, Origin
-from adapters.transport import BACKLOG, TLS_HANDSHAKE_TIMEOUT_S
+from adapters.transport import Listeners, Tasks
 
 from .app import SqsApplication
 from .connection import HttpConnection
-from .environment import LISTENER_KEY, Environment
+from .environment import Environment
 from .gate import Gate
 from .queues import Queues
-from .settings import SqsSettings
+from .settings import REQUEST_S_MAX
 from .stored import ORIGIN
 from .waiting import LongPolls, NameLocks, SharedBatches
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from adapters.base import DeliveryMeter, ListenerAddress, Rights
+    from adapters.base import ListenerAddress, Rights, TrafficMeter
     from auth.records import AccessKey
     from auth.sigv4 import SigV4Verifier
     from kernel.client import Client
     from kernel.ports import Clock, Random
 
     from .environment import Catalogue
+    from .settings import SqsSettings
 
-TICK_S: Final = 1.0
-"""How often the Date header is renewed and stalled clients are looked for."""
+TICK_S: Final = 1
+"""How often the Date header is renewed and stalled or idle clients are looked for."""
 
 
 class SqsAdapter:
@@ -60,7 +57,7 @@ class SqsAdapter:
         *,
         clock: Clock,
         random: Random,
-        meter: DeliveryMeter | None = None,
+        meter: TrafficMeter | None = None,
     ) -> None:
         """Made on the event loop that will serve it; nothing is bound before `start`.
 
@@ -68,134 +65,93 @@ class SqsAdapter:
         principal, None if it is gone.
         """
         self._loop = asyncio.get_running_loop()
-        self._wanted = tuple(listeners)
         self._settings = settings
-        self._client = client
         client.origins.register(Origin.SQS, ORIGIN)
-        self._session = client.open_session("sqs")
+        self._session = client.open_session("sqs", Origin.SQS)
         self._polls = LongPolls(client)
         self._environment = Environment(
             client=client,
             catalogue=catalogue,
             clock=clock,
             settings=settings,
-            queues=Queues(client, meter),
+            queues=Queues(client),
             publisher=SharedBatches(client, self._session, self._loop),
             polls=self._polls,
             locks=NameLocks(),
             meter=meter,
         )
         gate = Gate(verifier, settings.sign_in, rights_of, settings.accounts)
-        application = SqsApplication(self._environment, gate, random, settings.advertised)
-        self._config = Config(
-            application,
-            http=HttpConnection,
-            ws="none",
-            lifespan="off",
-            interface="asgi3",
-            log_config=None,
-            access_log=False,
-            proxy_headers=False,
-            server_header=False,
-            timeout_keep_alive=settings.idle_timeout_s,
+        self.application = SqsApplication(self._environment, gate, random, settings.advertised)
+        self.counters = self._environment.counters
+        self.tasks = Tasks(self._loop)
+        self.ticks = 0
+        self.date = b""
+        self._listeners: Listeners[HttpConnection] = Listeners(
+            self._loop, listeners, lambda listener: HttpConnection(self, listener, self._loop)
         )
-        self._config.load()
-        self._state = ServerState()
-        self._servers: dict[str, asyncio.Server] = {}
-        self._emptied = asyncio.Event()
-        self._ticker: asyncio.TimerHandle | None = None
+        self._timer: asyncio.TimerHandle | None = None
 
     # --- adapters.base.Adapter --------------------------------------------------------------
 
     async def start(self) -> None:
         """Bind every listener. Raises OSError if one cannot be bound; then none is."""
-        self._tick()
-        try:
-            for wanted in self._wanted:
-                self._servers[wanted.name] = await self._bind(wanted)
-        except OSError:
-            await self.stop()
-            raise
+        self._renew_date()
+        await self._listeners.start()
+        self._timer = self._loop.call_later(TICK_S, self._tick)
 
     def addresses(self) -> Mapping[str, tuple[str, int]]:
         """Listener name to the address bound."""
-        found: dict[str, tuple[str, int]] = {}
-        for name, server in self._servers.items():
-            if server.sockets:
-                host, port = server.sockets[0].getsockname()[:2]
-                found[name] = (host, port)
-        return found
+        return self._listeners.addresses()
 
     async def drain(self) -> None:
         """Take no new connection; return when every request is answered and its client gone."""
-        self._close_listeners()
+        await self._listeners.stop_accepting()
         self._polls.drain()
-        for connection in tuple(self._state.connections):
-            connection.shutdown()
-        if self._state.connections:
-            self._emptied.clear()
-            await self._emptied.wait()
+        for connection in tuple(self._listeners.connections):
+            connection.shut_down()
+        await self._listeners.wait_until_empty()
 
     async def stop(self) -> None:
         """Drop what is left, at once. Idempotent."""
-        self._close_listeners()
+        if self._timer is not None:
+            self._timer.cancel()
+        await self._listeners.stop_accepting()
         self._polls.drain()
-        if self._ticker is not None:
-            self._ticker.cancel()
-            self._ticker = None
-        for connection in tuple(self._state.connections):
-            assert isinstance(connection, HttpConnection)
-            connection.abort()
-        tasks = tuple(self._state.tasks)
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tasks)
+        self._listeners.abort_all()
+        await self._listeners.wait_until_empty()
+        await self.tasks.stop()
         self._session.close()
 
     def statistics(self) -> AdapterStatistics:
         """Figures now."""
-        counters = self._environment.counters
         return AdapterStatistics(
-            connections=len(self._state.connections),
-            counters={name: getattr(counters, name) for name in counters.__slots__},
-            gauges={"long_polls": len(self._polls), "requests": len(self._state.tasks)},
+            connections=len(self._listeners.connections),
+            counters={name: getattr(self.counters, name) for name in self.counters.__slots__},
+            gauges={"long_polls": len(self._polls)},
         )
 
-    # --- Listeners --------------------------------------------------------------------------
+    # --- connection.ConnectionHost ----------------------------------------------------------
 
-    async def _bind(self, wanted: ListenerAddress) -> asyncio.Server:
-        return await self._loop.create_server(
-            lambda: self._connection(wanted),
-            wanted.host,
-            wanted.port,
-            ssl=wanted.tls,
-            backlog=BACKLOG,
-            reuse_port=wanted.reuse_port or None,
-            ssl_handshake_timeout=TLS_HANDSHAKE_TIMEOUT_S if wanted.tls is not None else None,
-        )
+    def entered(self, connection: HttpConnection) -> bool:
+        """A connection has opened; False: there are too many."""
+        is_full = len(self._listeners.connections) >= self._settings.connections_max
+        self._listeners.entered(connection)
+        self.counters.connections += not is_full
+        return not is_full
 
-    def _connection(self, listener: ListenerAddress) -> HttpConnection:
-        return HttpConnection(
-            self._config,
-            self._state,
-            {LISTENER_KEY: listener.name},
-            self._loop,
-            self._settings.connections_max,
-            self._environment.counters,
-            self._emptied.set,
-        )
+    def left(self, connection: HttpConnection) -> None:
+        """A connection has closed."""
+        self._listeners.left(connection)
 
-    def _close_listeners(self) -> None:
-        servers, self._servers = self._servers, {}
-        for server in servers.values():
-            server.close()
+    # --- time -------------------------------------------------------------------------------
 
     def _tick(self) -> None:
+        self._timer = self._loop.call_later(TICK_S, self._tick)
+        self.ticks += TICK_S
+        self._renew_date()
+        for connection in tuple(self._listeners.connections):
+            connection.sweep(REQUEST_S_MAX, self._settings.idle_timeout_s)
+
+    def _renew_date(self) -> None:
         now_s = self._environment.clock.wall_ms() // 1000
-        self._state.default_headers = [(b"date", formatdate(now_s, usegmt=True).encode())]
-        loop_s = self._loop.time()
-        for connection in tuple(self._state.connections):
-            assert isinstance(connection, HttpConnection)
-            connection.sweep(loop_s)
-        self._ticker = self._loop.call_later(TICK_S, self._tick)
+        self.date = formatdate(now_s, usegmt=True).encode()

@@ -20,7 +20,7 @@ HEAD_BYTES_MAX: Final = 64 * 1024
 """Request line and headers: a signed request of an SDK has 1 KiB, a pre-signed batch in the query
 string may have 60."""
 
-REQUEST_TIMEOUT_MS: Final = 30_000
+REQUEST_S_MAX: Final = 30
 """From the first byte of a request, or of a connection, to the last of the request: a client that
 stalls holds a socket and up to 4 MiB."""
 
@@ -37,6 +37,10 @@ DEDUPLICATION_MS: Final = 300_000
 PURGE_INTERVAL_MS: Final = 60_000
 DELETED_RECENTLY_MS: Final = 60_000
 """AWS's waits after PurgeQueue, and after DeleteQueue before the name may be used again."""
+
+DEAD_LETTER_HOPS_MAX: Final = 16
+"""Queues in a row whose dead letters go to the next one: longer than anybody's, and a bound on
+what a new RedrivePolicy looks at."""
 
 RECENT_MAX: Final = 10_000
 """Purges, deletions of queues and deletions of FIFO messages remembered, each; the oldest go."""

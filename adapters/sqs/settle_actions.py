@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from adapters.base import Origin
 from kernel.client import LeaseChange, LeaseVerb
 from kernel.errors import Code
 from kernel.model import DEFAULT_GROUP
@@ -180,7 +181,7 @@ async def _settle(
     results: list[SqsError | None] = []
     good = [change for change in changes if isinstance(change, LeaseChange)]
     heard = iter(
-        await context.environment.client.settle_leases(queue.topic, DEFAULT_GROUP, good)
+        await context.environment.client.settle_leases(queue.topic, DEFAULT_GROUP, good, Origin.SQS)
         if good
         else ()
     )

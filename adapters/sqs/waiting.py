@@ -115,6 +115,9 @@ class NameLocks:
     def __init__(self) -> None:
         self._locks: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
 
+    def __len__(self) -> int:
+        return len(self._locks)
+
     @asynccontextmanager
     async def of(self, tenant: str, name: str) -> AsyncIterator[None]:
         """Held within the block."""

@@ -21,12 +21,14 @@ from auth.errors import AuthError
 from gateway.admin.errors import http_error, internal_error, kernel_or_auth_error
 from gateway.admin.guard import METRICS_PATH, Guard
 from gateway.admin.messages import MessageRoutes
+from gateway.admin.metering import MeteringRoutes
 from gateway.admin.metrics import render
 from gateway.admin.requests import answer
 from gateway.admin.routers import RouterRoutes
 from gateway.admin.topics import TopicRoutes
 from gateway.admin.users import PrincipalRoutes
 from kernel.errors import KernelError
+from kernel.store.disk_watch import DiskLevel
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
     from gateway.admin.store_view import StoreView
     from gateway.config_schema import Listener
     from gateway.identity import Identity
+    from gateway.node_metering import NodeMetering
     from kernel.client import Client
     from kernel.ports import Clock
 
@@ -61,10 +64,14 @@ class AdminParts:
     is_ready: Callable[[], bool]
     """Whether every listener is bound and the node is not stopping."""
     clock: Clock
+    metering: NodeMetering | None = None
+    """None: switched off."""
 
 
 class Check(Struct, frozen=True):
-    """One question about the node; `reason` is empty if all is well."""
+    """One question about the node; `reason` is empty if all is well. An alarm is `ok`, with a
+    reason.
+    """
 
     name: str
     ok: bool
@@ -87,13 +94,18 @@ class HealthRoutes:
     def checks(self) -> list[Check]:
         """Every check, made now."""
         ready, accepting = self._parts.is_ready(), self._parts.client.accepting
+        low = self._parts.view.disk_space().level is not DiskLevel.OK
+        alarm = "free disk is below twice the mark for new messages" if low else ""
+        metering = self._parts.metering
+        unmetered = metering.failure if metering is not None else ""
         return [
             Check("serving", ready, "" if ready else "the node is starting or stopping"),
             Check(
                 "disk",
                 accepting,
-                "" if accepting else "free disk is below the mark: new messages are refused",
+                alarm if accepting else "free disk is below the mark: new messages are refused",
             ),
+            Check("metering", not unmetered, unmetered),
         ]
 
     async def live(self, request: Request) -> Response:
@@ -102,7 +114,9 @@ class HealthRoutes:
 
     async def ready(self, request: Request) -> Response:
         """The node serves."""
-        wrong = [f"{check.reason}\n" for check in self.checks() if not check.ok]
+        # A node that cannot meter goes on serving: it is unhealthy, but not out of service.
+        checks = [check for check in self.checks() if check.name != "metering"]
+        wrong = [f"{check.reason}\n" for check in checks if not check.ok]
         if wrong:
             return PlainTextResponse("".join(wrong), status_code=503)
         return PlainTextResponse("ok\n")
@@ -128,6 +142,7 @@ def build_app(listener: Listener, parts: AdminParts) -> ASGIApp:
         *RouterRoutes(parts.client, parts.view).routes(),
         *MessageRoutes(parts.client, parts.view, parts.clock).routes(),
         *PrincipalRoutes(parts.principals).routes(),
+        *MeteringRoutes(parts.metering).routes(),
     ]
     app = Starlette(
         routes=[

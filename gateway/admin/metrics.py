@@ -14,6 +14,7 @@ from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import Collector
 
 import gateway
+from kernel.store.disk_watch import DiskLevel
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -21,25 +22,32 @@ if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
 
     from adapters.base import Adapter
+    from gateway.node_metering import NodeMetering
     from kernel.store.opening import LocalStore
 
 
 class NodeCollector(Collector):
     """Figures of one node."""
 
-    def __init__(self, local: LocalStore, adapters: Sequence[Adapter]) -> None:
+    def __init__(
+        self, local: LocalStore, adapters: Sequence[Adapter], metering: NodeMetering | None = None
+    ) -> None:
         self._local = local
         self._adapters = adapters
+        self._metering = metering
 
     def collect(self) -> Iterator[Metric]:
         """Every metric with its value now."""
         yield GaugeMetricFamily("weir_build_info", f"Weir {gateway.__version__}.", value=1)
         yield from self._store()
         yield from self._protocols()
+        if self._metering is not None:
+            yield from _metering(self._metering)
 
     def _store(self) -> Iterator[Metric]:
         journal = self._local.store.journal.statistics()
         store = self._local.store.statistics()
+        disk = self._local.housekeeper.disk_space
         for name, text, value in (
             ("weir_store_commits", "Journal batches synced.", store.commits),
             ("weir_store_fdatasyncs", "Calls of fdatasync by the journal.", journal.syncs),
@@ -50,6 +58,11 @@ class NodeCollector(Collector):
             ("weir_store_cache_misses", "Entries read from disk.", journal.cache_misses),
             ("weir_store_rewrites", "Segments rewritten to free space.", journal.rewrites),
             ("weir_store_checkpoints", "Checkpoints taken.", self._local.housekeeper.checkpoints),
+            (
+                "weir_dead_letters_dropped",
+                "Dead letters dropped: too many waited for a topic that does not exist.",
+                self._local.client.dead_letters.dropped,
+            ),
         ):
             yield CounterMetricFamily(name, text, value=value)
         for name, text, value in (
@@ -58,6 +71,18 @@ class NodeCollector(Collector):
             ("weir_store_segments", "Journal segments.", journal.segments),
             ("weir_store_cache_bytes", "Bytes in the tail cache.", journal.cache_bytes),
             ("weir_store_volatile_bytes", "Bytes of volatile topics.", store.volatile_bytes),
+            ("weir_store_disk_free_bytes", "Free bytes of the volume.", disk.free_bytes),
+            ("weir_store_disk_mark_bytes", "Refuses messages with less free.", disk.mark_bytes),
+            (
+                "weir_store_disk_alarm",
+                "1 with less free than twice the mark.",
+                disk.level is not DiskLevel.OK,
+            ),
+            (
+                "weir_dead_letters_waiting",
+                "Dead letters that wait for their topic to exist.",
+                self._local.client.dead_letters.waiting,
+            ),
             ("weir_store_accepting", "1 if new messages are taken.", self._local.client.accepting),
         ):
             yield GaugeMetricFamily(name, text, value=float(value))
@@ -88,6 +113,25 @@ class NodeCollector(Collector):
         yield gauge
         yield from counters.values()
         yield from gauges.values()
+
+
+def _metering(metering: NodeMetering) -> Iterator[Metric]:
+    figures = metering.statistics()
+    forgotten = metering.forgotten()
+    for name, text, value in (
+        ("flushes", "Flushes made to __metering.", figures.flushes),
+        ("flushes_repeated", "Flushes sent again without an answer.", figures.flushes_repeated),
+        ("rows", "Rows flushed.", figures.rows_flushed),
+        ("rows_given_up", "Rows that a fence cost.", figures.rows_given_up),
+        ("messages_forgotten", "Messages of deleted topics that went unbilled.", forgotten),
+    ):
+        yield CounterMetricFamily(f"weir_metering_{name}", text, value=value)
+    for name, text, value in (
+        ("rows_waiting", "Rows that wait for their flush.", figures.rows_waiting),
+        ("age_seconds", "Age of the oldest count that is in no log.", figures.age_us // 1_000_000),
+        ("working", "1 if traffic is metered and exported.", not metering.failure),
+    ):
+        yield GaugeMetricFamily(f"weir_metering_{name}", text, value=float(value))
 
 
 def render(collector: NodeCollector) -> bytes:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from kernel.model import QueueRef
+    from kernel.store.disk_watch import DiskSpace
     from kernel.store.opening import LocalStore
 
 
@@ -14,6 +15,11 @@ class StoreView:
 
     def __init__(self, local: LocalStore) -> None:
         self._store = local.store
+        self._housekeeper = local.housekeeper
+
+    def disk_space(self) -> DiskSpace:
+        """Room of the data directory's volume, as last measured."""
+        return self._housekeeper.disk_space
 
     def routers(self, tenant: str) -> list[str]:
         """Names of a tenant's routers, sorted. A router that leads to volatile and to durable

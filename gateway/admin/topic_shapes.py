@@ -12,6 +12,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from adapters.rocketmq.topic_types import DECLARATION, TOPIC_TYPES, declared
 from kernel.errors import Code, KernelError
+from kernel.limits import RESERVED_PREFIXES
 from kernel.model import (
     DEFAULT_GROUP,
     DeadLetter,
@@ -32,9 +33,6 @@ WORK = "work"
 STREAM_QUEUES = 8
 STREAM_RETENTION_MS = 72 * 3_600_000
 """What a stream has unless its creator says otherwise (DESIGN.md 3)."""
-
-RESERVED_PREFIXES = ("__", "amq.", "weir.", "$", "%")
-"""Beginnings of names that only the server gives."""
 
 Positive = Annotated[int, Meta(ge=1, le=2**62)]
 Milliseconds = Annotated[int, Meta(ge=0, le=2**53)]

@@ -84,16 +84,21 @@ class LoadReport(msgspec.Struct, frozen=True):
     verification: Verification
 
 
+def latency_of(histogram: Histogram) -> Latency:
+    """The figures of a histogram."""
+    return Latency(
+        samples=histogram.total,
+        p50_us=round(histogram.percentile_ns(50) / 1e3, 1),
+        p99_us=round(histogram.percentile_ns(99) / 1e3, 1),
+        max_us=round(histogram.max_ns / 1e3, 1),
+    )
+
+
 def _latency(windows: Iterable[Window]) -> Latency:
     merged = Histogram()
     for window in windows:
         merged.add_pairs(window.latency, window.latency_max_ns)
-    return Latency(
-        samples=merged.total,
-        p50_us=round(merged.percentile_ns(50) / 1e3, 1),
-        p99_us=round(merged.percentile_ns(99) / 1e3, 1),
-        max_us=round(merged.max_ns / 1e3, 1),
-    )
+    return latency_of(merged)
 
 
 def _per_s(window: Window) -> float:
@@ -275,24 +280,30 @@ def rows_of(report: LoadReport) -> list[tuple[str, str]]:
         "window": f"{report.window_s:.1f} s",
         "published and confirmed": f"{report.published_per_s:,.0f} msg/s",
         "consumed": f"{report.consumed_per_s:,.0f} msg/s",
-        "confirm latency": _latency_line(report.confirm),
-        "end-to-end latency": _latency_line(report.end_to_end),
+        "confirm latency": latency_line(report.confirm),
+        "end-to-end latency": latency_line(report.end_to_end),
     }
     for part in report.generators:
         rows[f"generator {part.role}"] = (
             f"{part.cpu_share:.0%} of a core, {part.cpu_us_per_message:.2f} us/msg"
         )
     if report.server is not None:
-        rows["server"] = (
-            f"{report.server.cpu_share:.0%} of a core, "
-            f"{report.server.cpu_us_per_message:.2f} us/msg, "
-            f"{report.server.resident_mib:,.0f} MiB resident"
-        )
-        rows["everything else"] = f"{report.server.others_cpu_share:.0%} of a core"
+        rows |= server_rows(report.server)
     if report.fdatasyncs_per_1000 is not None:
         rows["fdatasyncs"] = f"{report.fdatasyncs_per_1000:.2f} per 1,000 messages"
     rows |= _verification_rows(report.verification)
     return list(rows.items())
+
+
+def server_rows(server: Server) -> dict[str, str]:
+    """What the server used, for people."""
+    return {
+        "server": (
+            f"{server.cpu_share:.1%} of a core, {server.cpu_us_per_message:.2f} us/msg, "
+            f"{server.resident_mib:,.0f} MiB resident"
+        ),
+        "everything else": f"{server.others_cpu_share:.0%} of a core",
+    }
 
 
 def _verification_rows(check: Verification) -> dict[str, str]:
@@ -311,7 +322,8 @@ def _verification_rows(check: Verification) -> dict[str, str]:
     return rows
 
 
-def _latency_line(latency: Latency) -> str:
+def latency_line(latency: Latency) -> str:
+    """The figures for people, in milliseconds."""
     if not latency.samples:
         return "-"
     return (

@@ -14,6 +14,7 @@ from gateway.bench.amqp_wire import SIZE_MAX, SIZE_MIN, BenchError
 from gateway.bench.mqtt_client import SIZE_MIN as MQTT_SIZE_MIN
 from gateway.bench.mqtt_load import Load
 from gateway.bench.verify import PRODUCERS_MAX
+from gateway.commands import bench_sqs
 from gateway.commands.output import CommandError, Format, FormatOption, Table, put, say
 
 if TYPE_CHECKING:
@@ -107,6 +108,9 @@ MetricsUrl = Annotated[
 DrainTimeout = Annotated[
     float, typer.Option(min=1, help="Seconds without any progress after which a run ends.")
 ]
+
+
+app.command()(bench_sqs.sqs)
 
 
 @app.command()

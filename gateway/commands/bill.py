@@ -1,4 +1,9 @@
-"""`weir bill`: a month's invoices from the metering archive, by Spark on this machine."""
+"""`weir bill`: a month's invoices from the metering archive, by Spark on this machine.
+
+Of a data directory everything that was served is billed: first its server is asked to flush and
+export, or, if none runs, that is done here (which opens the store as `weir serve` would, and ends
+it in order). Of an archive named with --metering just what it holds.
+"""
 
 from __future__ import annotations
 
@@ -9,21 +14,28 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from gateway.admin.address import read_address
+from gateway.commands.api import DEFAULT_DATA, DataOption, NoAnswer, connect
 from gateway.commands.output import CommandError, ExitCode, Format, FormatOption, say
 from gateway.commands.values import put_one
+from gateway.data_lock import DataDirectoryInUse
+from kernel.errors import KernelError
+from kernel.log.errors import JournalError
+from metering.exporter import ExportError
 
 if TYPE_CHECKING:
     from types import ModuleType
 
-DEFAULT_METERING = Path("weir-data/metering")
 DEFAULT_OUT = Path("weir-bills")
 
 
 def bill(
     period: Annotated[str, typer.Option("--period", metavar="YYYY-MM", help="The month.")],
+    data: DataOption = None,
     metering: Annotated[
-        Path, typer.Option("--metering", metavar="DIR", help="Archive of metering records.")
-    ] = DEFAULT_METERING,
+        Path | None,
+        typer.Option("--metering", metavar="DIR", help="Archive to bill from, as it is."),
+    ] = None,
     out: Annotated[
         Path, typer.Option("--out", metavar="DIR", help="Where runs and invoices are kept.")
     ] = DEFAULT_OUT,
@@ -37,6 +49,8 @@ def bill(
     Exit code 1 if the invoices are there but records are known to be missing or to disagree.
     """
     engine = _engine()
+    if metering is None:
+        metering = refreshed_archive(data or Path(DEFAULT_DATA))
     say(f"billing {period} from {metering}")
     try:
         summary = engine.run(period, metering, out, price_book)
@@ -45,11 +59,45 @@ def bill(
     if output is Format.TABLE:
         typer.echo(engine.render_invoices(summary), nl=False)
     else:
-        data: dict[str, Any] = asdict(summary) | {"total": f"{summary.total:f}"}
-        put_one(data, summary.run_id, (), output)
+        facts: dict[str, Any] = asdict(summary) | {"total": f"{summary.total:f}"}
+        put_one(facts, summary.run_id, (), output)
     say(f"the run is in {summary.directory}")
     if summary.problems:
         raise typer.Exit(ExitCode.FAILED)
+
+
+def refreshed_archive(data: Path) -> Path:
+    """The archive of a data directory, with everything that was counted. Raises CommandError."""
+    from gateway.node_metering import ARCHIVE_DIRECTORY, export_offline
+
+    address = read_address(data)
+    if address is not None:
+        try:
+            answer = connect(address, data).post("/metering/export", {})
+        except NoAnswer:
+            pass
+        else:
+            if not answer["flushed"]:
+                raise CommandError(
+                    "the server could not flush its counts in time; see `weir health`",
+                    ExitCode.FAILED,
+                    f"bill what is there with --metering {data / ARCHIVE_DIRECTORY}",
+                )
+            return data / ARCHIVE_DIRECTORY
+    elif not data.is_dir():
+        raise CommandError(
+            f"{data} is no data directory", ExitCode.FAILED, "name the server's one with --data"
+        )
+    say(f"no server runs on {data}: exporting what it has counted")
+    try:
+        export_offline(data)
+    except (DataDirectoryInUse, KernelError, ExportError, JournalError, OSError) as error:
+        raise CommandError(
+            f"the counts in {data} cannot be exported: {error}",
+            ExitCode.FAILED,
+            f"bill what was exported with --metering {data / ARCHIVE_DIRECTORY}",
+        ) from error
+    return data / ARCHIVE_DIRECTORY
 
 
 def _engine() -> ModuleType:

@@ -8,17 +8,21 @@ only written once the cluster's format version allows it.
              run: u64 queue | u32 first slot | u16 slots | u16 features
     SETTLE   u64 queue | u8 how | u8 reason | u8 group length | group | u32 ranges | range [ranges]
                                              range: u64 first offset | u32 offsets
+    ACK      u8 group length | group | range [ranges]       acks of any number of queues
+                                             range: u64 queue | u64 first offset | u32 offsets
     RETAIN   see `tree_commands`
     MARK     u64 queue | u64 offset | u8 priority level | group
-    LEASE    u64 queue | u64 deadline ms | u8 group length | group | u32 ranges | range [ranges]
+    LEASE    u64 queue | u64 deadline ms | u64 bytes | u32 units | u8 group length | group
+             u32 ranges | range [ranges]        bytes, 4 KiB units: of all messages named
     CHANGE   u64 queue | u8 group length | group | u32 changes | change [changes]
              change: u64 offset | u64 lease | u8 verb | u8 reason | u64 until ms
+    PREPARE  u8 producers length | producers | ENQUEUE
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from enum import IntEnum
 
 import msgspec
@@ -32,10 +36,11 @@ VERSION = 1
 
 RUN = struct.Struct("<QIHH")
 RANGE = struct.Struct("<QI")
+ACK_RANGE = struct.Struct("<QQI")
 _COUNT = struct.Struct("<I")
 _SETTLE = struct.Struct("<QBBB")
 _MARK = struct.Struct("<QQB")
-_LEASE = struct.Struct("<QQB")
+_LEASE = struct.Struct("<QQQIB")
 _CHANGE = struct.Struct("<QB")
 CHANGE = struct.Struct("<QQBBQ")
 
@@ -48,6 +53,8 @@ class Command(IntEnum):
     MARK = 3
     LEASE = 4
     CHANGE = 5
+    PREPARE = 6
+    ACK = 8
     LEADER_START = 16
     PUT_TOPIC = 17
     PUT_QUEUES = 18
@@ -61,8 +68,10 @@ class Command(IntEnum):
     PUT_RECORD = 26
     TRIM = 27
     DELETE_GROUP = 28
-    # 6 and 32 to 43 are the topic tree's (`tree_commands`); other new ones begin at 64.
-    RETAIN = 6
+    RESOLVE_HALF = 29
+    CHECK_HALVES = 30
+    # 7 and 32 to 43 are the topic tree's (`tree_commands`); other new ones begin at 64.
+    RETAIN = 7
     JOIN_INDEX = 32
     LEAVE_INDEX = 33
     OPEN_SUBSCRIBER = 34
@@ -75,6 +84,8 @@ class Command(IntEnum):
     SUBSCRIBER_LEFT = 41
     WILL_SENT = 42
     FORGET_RETAINED = 43
+    OUTBOX_AGAIN = 44
+    METERED = 64
 
 
 REASON_CODES = {
@@ -178,6 +189,12 @@ class OutboxDone(msgspec.Struct, frozen=True, array_like=True):
     number: int
 
 
+class OutboxAgain(msgspec.Struct, frozen=True, array_like=True):
+    """Give an outbox item that was never sent a new number, behind all others."""
+
+    number: int
+
+
 class PutRecord(msgspec.Struct, frozen=True, array_like=True):
     """Set or (value None) remove a metadata record, if its version is the one expected (0: there
     is none; None: whatever it is). Result: the new version, or an error.
@@ -202,6 +219,30 @@ class DeleteGroup(msgspec.Struct, frozen=True, array_like=True):
     group: str
 
 
+class ResolveHalf(msgspec.Struct, frozen=True, array_like=True):
+    """Commit or roll back a half message. Result: a list of one number, as
+    `half_messages.HalfCommands.resolve` says.
+    """
+
+    queue: QueueId
+    number: int
+    commit: bool
+
+
+class CheckHalves(msgspec.Struct, frozen=True, array_like=True):
+    """These half messages are due: count a question, or roll back what was asked often enough.
+    Result: the numbers to ask for; those rolled back negative.
+    """
+
+    numbers: tuple[int, ...]
+
+
+class Metered(msgspec.Struct, frozen=True, array_like=True):
+    """Everything that this Raft group has counted up to a log index was reported (`usage`)."""
+
+    index: int
+
+
 Control = (
     LeaderStart
     | PutTopic
@@ -213,10 +254,14 @@ Control = (
     | PutRoute
     | DeleteRoute
     | OutboxDone
+    | OutboxAgain
     | PutRecord
     | Trim
     | DeleteGroup
     | tree.TreeControl
+    | ResolveHalf
+    | CheckHalves
+    | Metered
 )
 
 CONTROL_TYPES: dict[Command, type[Control]] = {
@@ -230,6 +275,7 @@ CONTROL_TYPES: dict[Command, type[Control]] = {
     Command.PUT_ROUTE: PutRoute,
     Command.DELETE_ROUTE: DeleteRoute,
     Command.OUTBOX_DONE: OutboxDone,
+    Command.OUTBOX_AGAIN: OutboxAgain,
     Command.PUT_RECORD: PutRecord,
     Command.TRIM: Trim,
     Command.DELETE_GROUP: DeleteGroup,
@@ -245,6 +291,9 @@ CONTROL_TYPES: dict[Command, type[Control]] = {
     Command.SUBSCRIBER_LEFT: tree.SubscriberLeft,
     Command.WILL_SENT: tree.WillSent,
     Command.FORGET_RETAINED: tree.ForgetRetained,
+    Command.RESOLVE_HALF: ResolveHalf,
+    Command.CHECK_HALVES: CheckHalves,
+    Command.METERED: Metered,
 }
 _TYPE_OF = {kind: command for command, kind in CONTROL_TYPES.items()}
 _encoder = msgspec.msgpack.Encoder()
@@ -268,9 +317,21 @@ def encode_enqueue(runs: Sequence[Sequence[int]]) -> bytes:
     return _COUNT.pack(len(runs)) + b"".join([pack(*run) for run in runs])
 
 
-def decode_enqueue(body: bytes) -> list[tuple[int, int, int, int]]:
+def decode_enqueue(body: bytes) -> list[tuple[QueueId, int, int, int]]:
     """Runs of an ENQUEUE."""
     return list(RUN.iter_unpack(memoryview(body)[_COUNT.size :]))
+
+
+def encode_prepare(producers: str, runs: Sequence[Sequence[int]]) -> bytes:
+    """PREPARE of half messages of one producer group."""
+    name = producers.encode()
+    return bytes((len(name),)) + name + encode_enqueue(runs)
+
+
+def decode_prepare(body: bytes) -> tuple[str, list[tuple[QueueId, int, int, int]]]:
+    """(producer group, runs) of a PREPARE."""
+    end = 1 + body[0]
+    return body[1:end].decode(), decode_enqueue(body[end:])
 
 
 def encode_settle(
@@ -296,6 +357,19 @@ def decode_settle(body: bytes) -> tuple[QueueId, str, Settlement, Reason, list[t
     return QueueId(queue), group, Settlement(how), REASONS[reason], ranges
 
 
+def encode_ack(group: str, ranges: Sequence[tuple[int, int, int]]) -> bytes:
+    """ACK of (queue, first offset, offsets) ranges, ascending in each queue."""
+    name = group.encode()
+    pack = ACK_RANGE.pack
+    return b"".join([bytes((len(name),)), name, *[pack(*each) for each in ranges]])
+
+
+def decode_ack(body: bytes) -> tuple[str, Iterator[tuple[QueueId, int, int]]]:
+    """(group, (queue, first offset, offsets) ranges) of an ACK."""
+    at = 1 + body[0]
+    return body[1:at].decode(), ACK_RANGE.iter_unpack(memoryview(body)[at:])
+
+
 def encode_mark(queue: QueueId, group: str, level: int, offset: int) -> bytes:
     """MARK: messages of a level below `offset` may have been handed to a consumer."""
     return _MARK.pack(queue, offset, level) + group.encode()
@@ -308,22 +382,27 @@ def decode_mark(body: bytes) -> tuple[QueueId, str, int, Offset]:
 
 
 def encode_lease(
-    queue: QueueId, group: str, deadline_ms: int, ranges: Sequence[tuple[int, int]]
+    queue: QueueId,
+    group: str,
+    deadline_ms: int,
+    ranges: Sequence[tuple[int, int]],
+    size: int,
+    units: int,
 ) -> bytes:
-    """LEASE of (first offset, offsets) ranges until a log time."""
+    """LEASE of (first offset, offsets) ranges until a log time; their bytes and 4 KiB units."""
     name = group.encode()
     pack = RANGE.pack
-    head = _LEASE.pack(queue, deadline_ms, len(name))
+    head = _LEASE.pack(queue, deadline_ms, size, units, len(name))
     return b"".join([head, name, _COUNT.pack(len(ranges)), *[pack(*each) for each in ranges]])
 
 
-def decode_lease(body: bytes) -> tuple[QueueId, str, int, list[tuple[int, int]]]:
-    """(queue, group, deadline, ranges) of a LEASE."""
-    queue, deadline_ms, length = _LEASE.unpack_from(body)
+def decode_lease(body: bytes) -> tuple[QueueId, str, int, list[tuple[int, int]], int, int]:
+    """(queue, group, deadline, ranges, bytes, units) of a LEASE."""
+    queue, deadline_ms, size, units, length = _LEASE.unpack_from(body)
     at = _LEASE.size + length
     group = body[_LEASE.size : at].decode()
     ranges = list(RANGE.iter_unpack(memoryview(body)[at + _COUNT.size :]))
-    return QueueId(queue), group, deadline_ms, ranges
+    return QueueId(queue), group, deadline_ms, ranges, size, units
 
 
 def encode_change(

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ..client import ConsumerSink, ConsumerSpec
+from ..errors import Code, KernelError
 from ..ids import QueueId
 
 if TYPE_CHECKING:
@@ -65,6 +66,7 @@ class DispatchedConsumer:
         "ended",
         "expecting",
         "held",
+        "origin",
         "pending",
         "pool",
         "sink",
@@ -79,6 +81,7 @@ class DispatchedConsumer:
         self.spec = spec
         self.sink = sink
         self.tag = spec.tag
+        self.origin = spec.session.origin if spec.session is not None else spec.origin
         self.pool = pool
         self.held: set[int] = set()
         """Offsets leased to its session (not those under timed leases)."""
@@ -101,6 +104,36 @@ class DispatchedConsumer:
     def cancel(self) -> None:
         """Stop deliveries; what it holds stays held."""
         self.dispatcher.detach(self)
+
+
+def takers_of(
+    consumers: Sequence[DispatchedConsumer], *, single_active: bool
+) -> list[DispatchedConsumer]:
+    """Consumers that may get the next messages: those of the highest priority with credit. They
+    stand by falling priority; with `single_active` the first one that waits is the active one.
+    """
+    able = [each for each in consumers if each.credit > 0]
+    if not able:
+        return able
+    if single_active:
+        active = next((each for each in consumers if not each.spec.pull), None)
+        return [each for each in able if each is active or each.spec.pull]
+    if able[0].spec.priority != able[-1].spec.priority:
+        top = able[0].spec.priority
+        able = [each for each in able if each.spec.priority == top]
+    return able
+
+
+def check_exclusive(
+    name: str, count: int, consumers: Sequence[DispatchedConsumer], spec: ConsumerSpec
+) -> None:
+    """Raise LOCKED if the `count` push consumers of topic `name` and a new one exclude another."""
+    if not count:
+        return
+    if any(each.spec.exclusive for each in consumers):
+        raise KernelError(Code.LOCKED, f"topic {name} has an exclusive consumer")
+    if spec.exclusive:
+        raise KernelError(Code.LOCKED, f"topic {name} has consumers: none can be exclusive")
 
 
 class SpreadConsumer:

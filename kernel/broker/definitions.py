@@ -6,24 +6,31 @@ never raising; what cannot be done becomes a result.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from ..errors import Code, KernelError
-from ..ids import RaftGroup, queue_id
+from ..ids import QueueId, RaftGroup, queue_id
 from ..model import GroupOptions, QueueRef, RouterInfo, Start, TopicInfo
 from . import commands
 from .commands import Command
 from .observer import Observer, Retention, release
 from .progress import Progress
 from .runs import U32_MAX
-from .state import GroupState, QueueState, RouterState, TopicState
+from .state import GroupState, QueueState, RouterState, Section, TopicState
 
 
 class Definitions:
     """Applies the commands that change definitions."""
 
-    def __init__(self, state: GroupState, retention: Retention, observer: Observer) -> None:
+    def __init__(
+        self,
+        state: GroupState,
+        retention: Retention,
+        observer: Observer,
+        drop_halves: Callable[[Iterable[QueueId]], None],
+    ) -> None:
         self.state = state
+        self._drop_halves = drop_halves
         self._retention = retention
         self._observer = observer
         self.commands: dict[int, Callable[..., object]] = {
@@ -45,6 +52,7 @@ class Definitions:
             return KernelError(
                 Code.ALREADY_EXISTS, f"record {command.key} has version {version} by now"
             )
+        self.state.changing(Section.RECORDS, command.key)
         if command.value is None:
             records.pop(command.key, None)
         else:
@@ -61,6 +69,7 @@ class Definitions:
             topic = state.topics[known]
             if command.must_be_new:
                 return KernelError(Code.ALREADY_EXISTS, f"topic {command.name} exists")
+            state.changing(Section.TOPICS, known)
             topic.version += 1
             topic.options = command.options
             topic.groups = {**topic.groups, **command.groups}
@@ -100,6 +109,7 @@ class Definitions:
                 dict(command.groups),
             )
         elif command.version >= topic.version:
+            self.state.changing(Section.TOPICS, command.topic)
             topic.version = command.version
             topic.options = command.options
             topic.groups = {**topic.groups, **command.groups}
@@ -115,16 +125,19 @@ class Definitions:
                 continue
             for name, options in topic.groups.items():
                 if name not in queue.groups:
+                    self.state.changing(Section.QUEUES, queue.id)
                     queue.groups[name] = _joining(queue, options)
         self._observer.queues_changed(topic)
 
     def _delete_topic(self, command: commands.DeleteTopic) -> bool:
         state = self.state
+        state.changing(Section.TOPICS, command.topic)
         topic = state.topics.pop(command.topic, None)
         if topic is None:
             return False
         gone: list[QueueState] = []
         for ref in topic.refs:
+            state.changing(Section.QUEUES, ref.id)
             queue = state.queues.pop(ref.id, None)
             if queue is None:
                 continue
@@ -132,6 +145,8 @@ class Definitions:
             for start, end in queue.needed():
                 for index, _slot, count in queue.index.stretches(start, end):
                     self._retention.release(state.group, index, count)
+        self._drop_halves(queue.id for queue in gone)
+        state.ledger.retire(topic, gone)
         self._observer.queues_removed(gone)
         if state.topic_names.get((topic.tenant, topic.name)) == topic.id:
             del state.topic_names[topic.tenant, topic.name]
@@ -142,12 +157,14 @@ class Definitions:
         topic = self.state.topics.get(command.topic)
         if topic is None or command.group not in topic.groups:
             return False
+        self.state.changing(Section.TOPICS, command.topic)
         topic.groups = {name: each for name, each in topic.groups.items() if name != command.group}
         topic.version += 1
         for ref in topic.refs:
             queue = self.state.queues.get(ref.id)
             if queue is None or command.group not in queue.groups:
                 continue
+            self.state.changing(Section.QUEUES, queue.id)
             progress = queue.groups[command.group]
             fresh = progress.ack(progress.floor, queue.index.tail)
             release(self._retention, self.state.group, queue, progress, fresh)
@@ -169,6 +186,7 @@ class Definitions:
         elif command.must_be_new:
             return KernelError(Code.ALREADY_EXISTS, f"router {command.name} exists")
         else:
+            self.state.changing(Section.ROUTERS, key)
             router.version += 1
             router.options = command.options
         self._observer.router_changed(router, removed=False)
@@ -181,6 +199,7 @@ class Definitions:
             return KernelError(Code.NOT_FOUND, f"no router {command.name}")
         if command.if_unused and router.routes:
             return KernelError(Code.IN_USE, f"router {command.name} has routes")
+        self.state.changing(Section.ROUTERS, key)
         del self.state.routers[key]
         self._observer.router_changed(router, removed=True)
         return True
@@ -190,6 +209,7 @@ class Definitions:
         if router is None:
             return KernelError(Code.NOT_FOUND, f"no router {command.router}")
         if command.route not in router.routes:
+            self.state.changing(Section.ROUTERS, (command.tenant, command.router))
             router.routes[command.route] = None
             router.version += 1
             self._observer.route_changed(router, command.route, removed=False)
@@ -199,6 +219,7 @@ class Definitions:
         router = self.state.routers.get((command.tenant, command.router))
         if router is None or command.route not in router.routes:
             return False
+        self.state.changing(Section.ROUTERS, (command.tenant, command.router))
         del router.routes[command.route]
         router.version += 1
         self._observer.route_changed(router, command.route, removed=True)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 from ..client import LeaseVerb, Settlement
 from ..ids import QueueId
 from ..model import Reason
+from ..origins import Origins
 from .state import QueueState
 
 if TYPE_CHECKING:
@@ -16,6 +17,10 @@ if TYPE_CHECKING:
 
 class Port(Protocol):
     """What a dispatcher asks of its node."""
+
+    @property
+    def origins(self) -> Origins:
+        """Readers of native blocks, for filters."""
 
     def entry(self, index: int) -> bytes | None:
         """A log entry, if it is in memory."""
@@ -30,6 +35,7 @@ class Port(Protocol):
         how: Settlement,
         reason: Reason,
         offsets: Sequence[int],
+        origin: int,
         *,
         urgent: bool,
     ) -> None:
@@ -44,7 +50,9 @@ class Port(Protocol):
         group: str,
         deadline_ms: int,
         offsets: Sequence[int],
+        slot_sizes: Sequence[int],
         done: Callable[[int, Sequence[int]], None],
+        origin: int,
     ) -> None:
         """Put timed leases into the log; `done(lease, offsets that got it)` once it is there."""
 

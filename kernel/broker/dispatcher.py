@@ -13,19 +13,23 @@ from bisect import insort
 from collections.abc import Iterable, Sequence
 
 from ..client import ConsumerSink, ConsumerSpec, LeaseVerb, Settlement
-from ..errors import Code, KernelError
-from ..filters import TagFilter
+from ..errors import KernelError
 from ..limits import MARK_AHEAD, MARK_RENEW
 from ..log import entry as entries
 from ..model import GroupOptions, Overflow, Reason
-from .consumers import Credit, DispatchedConsumer, Handed
+from ..origins import INTERNAL
+from .consumers import Credit, DispatchedConsumer, Handed, check_exclusive, takers_of
 from .dispatch_port import Port
+from .filtering import Filtering
 from .observer import ACKED_LATE
 from .ordering import KeyLocks
 from .ready import Ready
 from .runs import Feature, Run
+from .short_way import ShortWay
 from .state import QueueState
 from .timekeeper import Timekeeper
+
+_ACK = Settlement.ACK
 
 
 class Dispatcher:
@@ -49,7 +53,8 @@ class Dispatcher:
         self._mark_asked = [0] * self.ready.levels
         self._fetching = False
         self._pumping = False
-        self._locks = KeyLocks(queue.index) if self._options.ordered else None
+        self._locks = KeyLocks() if self._options.ordered else None
+        self.filtering = Filtering(port.origins)
         for offset, lease, _deadline_ms in self._progress.kept():
             if lease:
                 self._lock(offset)
@@ -62,6 +67,9 @@ class Dispatcher:
             self._drop_expired,
         )
         self._time.schedule()
+        self._short_way = ShortWay(
+            self, queue, self._progress, self.ready, port.entry, self._ask_mark
+        )
 
     @property
     def _options(self) -> GroupOptions:
@@ -96,33 +104,25 @@ class Dispatcher:
     ) -> DispatchedConsumer:
         """A new consumer. Raises KernelError LOCKED if an exclusive one is in the way."""
         if not spec.pull:
-            self._check_exclusive(spec)
+            check_exclusive(self.queue.topic.name, self.consumer_count, self.consumers, spec)
             self.consumer_count += 1
         consumer = DispatchedConsumer(self, spec, sink, pool or Credit())
         if self._options.single_active_consumer:
             self.consumers.append(consumer)
         else:
             insort(self.consumers, consumer, key=lambda each: -each.spec.priority)
+        self._short_way.consumers_changed(self.consumers)
         if spec.lease_ms is None:
             for level in range(self.ready.levels):
                 self._ask_mark(level)
         return consumer
-
-    def _check_exclusive(self, spec: ConsumerSpec) -> None:
-        """Raise LOCKED if the consumers that are there and a new one exclude one another."""
-        if not self.consumer_count:
-            return
-        name = self.queue.topic.name
-        if any(each.spec.exclusive for each in self.consumers):
-            raise KernelError(Code.LOCKED, f"topic {name} has an exclusive consumer")
-        if spec.exclusive:
-            raise KernelError(Code.LOCKED, f"topic {name} has consumers: none can be exclusive")
 
     def detach(self, consumer: DispatchedConsumer) -> None:
         """Take a consumer out of dispatch; it keeps what it holds."""
         if consumer.ended:
             return
         self.consumers.remove(consumer)
+        self._short_way.consumers_changed(self.consumers)
         consumer.ended = True
         if not consumer.spec.pull:
             self.consumer_count -= 1
@@ -138,6 +138,7 @@ class Dispatcher:
     def end(self, error: KernelError) -> None:
         """The queue is gone: tell everybody."""
         consumers, self.consumers = self.consumers, []
+        self._short_way.consumers_changed(self.consumers)
         self.consumer_count = 0
         for consumer in consumers:
             consumer.ended = True
@@ -172,10 +173,8 @@ class Dispatcher:
         elif how is Settlement.RELEASE:
             self._release(offsets)
         elif offsets:
-            self._propose(how, reason, offsets, urgent=urgent or how is not Settlement.ACK)
-            if self._locks is not None:
-                self._unlock(offsets)
-                self.pump()
+            urgent = urgent or how is not _ACK
+            self._propose(how, reason, offsets, consumer.origin, urgent=urgent)
         return strangers
 
     def return_handed(self, consumer: DispatchedConsumer, handed: Handed) -> None:
@@ -183,24 +182,18 @@ class Dispatcher:
         if not handed.lease:
             self.settle(consumer, Settlement.RETURN, handed.offsets, Reason.REJECTED, urgent=False)
         elif handed.offsets:
-            self._port.propose_change(
-                self.queue.id,
-                self.group,
-                [
-                    (offset, handed.lease, LeaseVerb.RETURN, Reason.REJECTED, 0)
-                    for offset in handed.offsets
-                ],
-            )
+            what = (handed.lease, LeaseVerb.RETURN, Reason.REJECTED, 0)
+            changes = [(offset, *what) for offset in handed.offsets]
+            self._port.propose_change(self.queue.id, self.group, changes)
 
     def _release(self, offsets: Sequence[int]) -> None:
         """Give back with an attempt counted; those out of attempts are dead-lettered."""
         spent = [each for each in offsets if self.is_last_attempt(each)]
         if spent:
             offsets = [each for each in offsets if each not in spent]
-            self._propose(Settlement.DEAD_LETTER, Reason.ATTEMPTS, spent, urgent=True)
-            self._unlock(spent)
+            self._propose(Settlement.DEAD_LETTER, Reason.ATTEMPTS, spent, INTERNAL, urgent=True)
         if offsets:
-            self._propose(Settlement.RELEASE, Reason.REJECTED, offsets, urgent=True)
+            self._propose(Settlement.RELEASE, Reason.REJECTED, offsets, INTERNAL, urgent=True)
 
     def is_last_attempt(self, offset: int) -> bool:
         """Whether a message is dead-lettered if its present delivery comes to nothing."""
@@ -208,14 +201,14 @@ class Dispatcher:
         return attempts_max is not None and self._progress.failures(offset) + 1 >= attempts_max
 
     def _propose(
-        self, how: Settlement, reason: Reason, offsets: Sequence[int], *, urgent: bool
+        self, how: Settlement, reason: Reason, offsets: Sequence[int], origin: int, *, urgent: bool
     ) -> None:
-        self._port.propose_settle(self.queue.id, self.group, how, reason, offsets, urgent=urgent)
+        propose = self._port.propose_settle
+        propose(self.queue.id, self.group, how, reason, offsets, origin, urgent=urgent)
 
     def _back(self, offsets: Iterable[int]) -> None:
         """Messages are ready again."""
-        offsets = list(offsets)
-        self.ready.give_back(offsets)
+        self.ready.give_back(offsets := list(offsets))
         self._unlock(offsets)
 
     def released(self, offsets: Iterable[int]) -> None:
@@ -223,8 +216,12 @@ class Dispatcher:
         acked = self._progress.is_acked
         self._back([each for each in offsets if not acked(each)])
         self.pump()
-        if self._time.may_expire():
-            self._time.schedule()
+
+    def settled(self, ranges: Sequence[tuple[int, int]]) -> None:
+        """Settlements were applied, so that no crash takes them back: their keys may be free."""
+        for first, count in ranges:
+            self._unlock(range(first, first + count))
+        self.pump()
 
     def changed(self, ended: Sequence[tuple[int, int]]) -> None:
         """A CHANGE was applied: see `machine.Observer.changed`."""
@@ -247,7 +244,8 @@ class Dispatcher:
         """A purge was applied."""
         self.ready.purged()
         if self._locks is not None:
-            self._locks.purge(self._progress.is_acked)
+            self.ready.give_back(self._locks.purge(self._progress.is_acked))
+            self.pump()
 
     def holds(self) -> list[int]:
         """Offsets that somebody holds, for a purge to keep."""
@@ -272,11 +270,17 @@ class Dispatcher:
     # --- Dispatch ---------------------------------------------------------------------------
 
     def pump(self) -> None:
-        """Hand out what can be handed out (hot)."""
-        if self._pumping or self._fetching or not self.consumers or not self.ready.may_have():
+        """Hand out what can be handed out (hot); then drop what has come to the front too old."""
+        if self._pumping or self._fetching:
             return
+        if self.consumers and self.ready.may_have() and not self._short_way.pump():
+            self._pump()
+        if self._time.may_expire():
+            self._time.schedule()
+
+    def _pump(self) -> None:
         self._pumping = True
-        own: set[int] = set()
+        own: dict[DispatchedConsumer, set[int]] = {}
         try:
             while self._pump_once(own):
                 pass
@@ -284,7 +288,7 @@ class Dispatcher:
             self._pumping = False
         self._flush()
 
-    def _pump_once(self, own: set[int]) -> bool:
+    def _pump_once(self, own: dict[DispatchedConsumer, set[int]]) -> bool:
         takers = self._takers()
         if not takers:
             return False
@@ -299,7 +303,8 @@ class Dispatcher:
         if run.features & Feature.TTL or self.queue.topic.options.message_ttl_ms is not None:
             offsets = self._time.drop_expired(run, offsets)
         if self._locks is not None and offsets:
-            offsets, over = self._locks.admit(run, offsets, own, count)
+            keys = own.setdefault(takers[0], set())
+            offsets, over = self._locks.admit(run, offsets, keys, count)
             self.ready.give_back(over)
         if not offsets:
             return True
@@ -309,11 +314,10 @@ class Dispatcher:
             self._fetching = True
             self._port.fetch(run.index, self)
             return False
-        wanted = takers[0].spec.filter
-        if wanted is not None:
-            offsets = self._drop_unwanted(wanted, run, offsets, entry)
+        if takers[0].spec.filter is not None or self._options.filter is not None:
+            offsets = self._drop_unwanted(takers[0], run, offsets, entry)
             if not offsets:
-                return True
+                return self._goes_on()
         self._hand_out(takers, run, offsets, entry)
         return True
 
@@ -334,33 +338,30 @@ class Dispatcher:
         return None
 
     def _drop_unwanted(
-        self, wanted: TagFilter, run: Run, offsets: Sequence[int], entry: bytes
+        self, consumer: DispatchedConsumer, run: Run, offsets: Sequence[int], entry: bytes
     ) -> Sequence[int]:
-        """Ack what the taker's filter does not match; the rest."""
-        base = run.slot - run.first
-        kept = [
-            each
-            for each in offsets
-            if wanted.matches(run.value(Feature.TAG, each), entries.slot(entry, base + each))
-        ]
-        if len(kept) < len(offsets):
-            others = set(offsets).difference(kept)
-            self._propose(Settlement.ACK, Reason.REJECTED, sorted(others), urgent=False)
-            self._unlock(others)
-        return kept
+        """Skip what the group's filter or the taker's does not match; the rest."""
+        filtering = self.filtering
+        for wanted in (filtering.of_group(self._options.filter), consumer.spec.filter):
+            if wanted is not None and offsets:
+                offsets, others = filtering.split(wanted, run, offsets, entry)
+                if others:
+                    self._propose(Settlement.SKIP, Reason.REJECTED, others, INTERNAL, urgent=False)
+                    self._unlock(others)
+        return offsets
+
+    def _goes_on(self) -> bool:
+        """Whether this turn may look for further messages; else one soon does."""
+        if self.filtering.is_enough():
+            self._port.wake(self, 1)
+            return False
+        return True
 
     def _takers(self) -> list[DispatchedConsumer]:
-        """Consumers that may get the next messages: those of the highest priority with credit."""
-        able = [each for each in self.consumers if each.credit > 0]
-        if not able or self.leased_count >= self._options.in_flight_max:
+        """Consumers that may get the next messages."""
+        if self.leased_count >= self._options.in_flight_max:
             return []
-        if self._options.single_active_consumer:
-            active = next((each for each in self.consumers if not each.spec.pull), None)
-            return [each for each in able if each is active or each.spec.pull]
-        if able[0].spec.priority != able[-1].spec.priority:
-            top = able[0].spec.priority
-            able = [each for each in able if each.spec.priority == top]
-        return able
+        return takers_of(self.consumers, single_active=self._options.single_active_consumer)
 
     def _hand_out(
         self,
@@ -426,8 +427,8 @@ class Dispatcher:
                 self._lease(consumer, handed, consumer.spec.lease_ms)
                 continue
             if consumer.spec.auto_ack:
-                self._propose(Settlement.ACK, Reason.REJECTED, handed.offsets, urgent=False)
-                self._unlock(handed.offsets)
+                how, origin = Settlement.ACK, consumer.origin
+                self._propose(how, Reason.REJECTED, handed.offsets, origin, urgent=False)
             consumer.sink.deliver(consumer, handed)
 
     def _lease(self, consumer: DispatchedConsumer, handed: Handed, lease_ms: int) -> None:
@@ -445,7 +446,10 @@ class Dispatcher:
             consumer.sink.deliver(consumer, handed)
 
         consumer.expecting = True
-        self._port.propose_lease(self.queue.id, self.group, deadline_ms, handed.offsets, leased)
+        sizes = list(map(len, handed.slots))
+        self._port.propose_lease(
+            self.queue.id, self.group, deadline_ms, handed.offsets, sizes, leased, consumer.origin
+        )
 
     def fetched(self) -> None:
         """The entry asked for by `Port.fetch` is in memory."""
@@ -462,14 +466,13 @@ class Dispatcher:
     # --- Time and overflow ------------------------------------------------------------------
 
     def appended(self) -> None:
-        """Messages were added: hand out, then drop what is too much or too old."""
+        """Messages were added: hand out, then drop what is too old, then what is too much."""
         self._time.sift_delayed()
-        if self.consumers:
-            self.pump()
+        self.pump()
         options = self.queue.topic.options
         if options.messages_max is not None and options.overflow is Overflow.DROP_OLDEST:
             self._drop_excess(options.messages_max)
-        if self.queue.index.delays or self._time.may_expire():
+        if self.queue.index.delays:
             self._time.schedule()
 
     def _drop_excess(self, ready_max: int) -> None:
@@ -479,7 +482,9 @@ class Dispatcher:
                 taken = self.ready.take(level, tail, excess)
                 if taken is None:
                     break
-                self._propose(Settlement.DEAD_LETTER, Reason.OVERFLOW, taken[1], urgent=True)
+                self._propose(
+                    Settlement.DEAD_LETTER, Reason.OVERFLOW, taken[1], INTERNAL, urgent=True
+                )
 
     def woken(self) -> None:
         """The time asked for by `Port.wake` has come."""
@@ -491,4 +496,4 @@ class Dispatcher:
         self._time.schedule()
 
     def _drop_expired(self, offsets: Sequence[int]) -> None:
-        self._propose(Settlement.DEAD_LETTER, Reason.EXPIRED, offsets, urgent=True)
+        self._propose(Settlement.DEAD_LETTER, Reason.EXPIRED, offsets, INTERNAL, urgent=True)

@@ -10,16 +10,19 @@ from .state import GroupState
 
 
 def live_slots(state: GroupState, index: int, body: bytes) -> set[int]:
-    """Slots of entry `index` that a queue's group has not acked, that wait in the outbox, or that
-    are retained.
+    """Slots of entry `index` that a queue's group has not acked, that are retained, or that wait in
+    the outbox or for the outcome of a half message.
     """
     live = {item.slot for item in state.outbox.values() if item.index == index}
     live.update(state.retained.slots_of(index))
+    live.update(half.slot for half in state.halves.of_entry(index))
     queues: dict[int, None] = {}
     for batch in entries.batches(body):
         for kind, _version, command in batch.commands:
             if kind == Command.ENQUEUE:
                 queues.update((run[0], None) for run in commands.decode_enqueue(command))
+            elif kind == Command.PREPARE:
+                queues.update((run[0], None) for run in commands.decode_prepare(command)[1])
     for ident in queues:
         queue = state.queues.get(QueueId(ident))
         if queue is None:
@@ -34,14 +37,16 @@ def live_slots(state: GroupState, index: int, body: bytes) -> set[int]:
 
 
 def references(state: GroupState) -> dict[int, int]:
-    """Log index to the number of queue places, outbox items and retained messages that refer to
-    its slots: what a recovered state must tell the journal before anything is replayed.
+    """Log index to the number of queue places, outbox items, retained and half messages that refer
+    to its slots: what a recovered state must tell the journal before anything is replayed.
     """
     found: dict[int, int] = {}
     for item in state.outbox.values():
         found[item.index] = found.get(item.index, 0) + 1
     for index, count in state.retained.references():
         found[index] = found.get(index, 0) + count
+    for half in state.halves.waiting.values():
+        found[half.index] = found.get(half.index, 0) + 1
     for queue in state.queues.values():
         for start, end in queue.needed():
             for index, _slot, count in queue.index.stretches(start, end):

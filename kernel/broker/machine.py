@@ -9,7 +9,6 @@ remembered returns the stored result.
 from __future__ import annotations
 
 from array import array
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 
@@ -19,15 +18,24 @@ from ..errors import Code, KernelError
 from ..ids import LogIndex, Offset, QueueId
 from ..limits import RESULTS_KEPT_PER_CLIENT
 from ..log import entry as entries
-from ..model import DeadLetter, Reason, TopicKind
+from ..model import Reason
+from ..origins import INTERNAL
 from . import commands
+from .clients import Clients
 from .commands import Command
 from .definitions import Definitions
+from .half_messages import HalfCommands
 from .observer import ACKED, ACKED_LATE, Observer, Retention, release
+from .outbox import Outbox, has_own_reference
 from .progress import Progress
-from .runs import Feature, columns_of, features_of
-from .state import ClientResults, GroupState, OutboxItem, QueueState
+from .recent import Recent
+from .runs import COPY, Feature, columns_of, features_of
+from .state import GroupState, QueueState, Section
 from .subscribers import Subscribers
+from .usage import measure
+
+_ENQUEUE = int(Command.ENQUEUE)
+_ACK = int(Command.ACK)
 
 Placed = int | list[tuple[int, bytes]]
 """Where a run went: its first offset (-1: the queue is gone), or, with deduplication, of each
@@ -41,22 +49,29 @@ class Machine:
         self.state = state
         self._retention = retention
         self._observer = observer
-        self._definitions = Definitions(state, retention, observer)
+        self._halves = HalfCommands(state, retention, observer)
+        self._definitions = Definitions(state, retention, observer, self._halves.drop_queues)
+        self._clients = Clients(state)
+        self._outbox = Outbox(state, retention, observer)
         self._subscribers = Subscribers(state, retention, observer)
         self._control: dict[int, Callable[..., object]] = {
             **self._definitions.commands,
+            **self._halves.commands,
             **self._subscribers.commands,
             Command.LEADER_START: self._leader_start,
             Command.PURGE: self._purge,
             Command.TRIM: self._trim,
-            Command.OUTBOX_DONE: self._outbox_done,
+            Command.OUTBOX_DONE: self._outbox.done,
+            Command.OUTBOX_AGAIN: self._outbox.again,
+            Command.METERED: self._metered,
         }
 
     def apply(self, index: LogIndex, term: int, body: bytes) -> list[object]:
         """Apply one entry; returns one result per batch: a tuple of its commands' results.
 
         Results: ENQUEUE a `Placed` of each run; LEASE the offsets leased; CHANGE whether each
-        token was good; control commands what `commands` says, or a KernelError; the rest None.
+        token was good; PREPARE the number of each half message; control commands what `commands`
+        says, or a KernelError; the rest None.
         """
         state = self.state
         state.applied = index
@@ -67,16 +82,16 @@ class Machine:
         state.time_ms = max(state.time_ms, entries.base_time_ms(body))
         for batch in entries.batches(body):
             if batch.session == 0:
-                results.append(self._run(index, batch.commands, body))
+                results.append(self._run(index, batch, body))
                 continue
-            known = self._client(batch.session, batch.epoch)
+            known = self._clients.results_of(batch.session, batch.epoch)
             if batch.sequence in known.results:
                 results.append(known.results[batch.sequence])
                 continue
             if batch.sequence <= known.floor:
                 results.append((_forgotten(batch.sequence),))
                 continue
-            result = self._run(index, batch.commands, body)
+            result = self._run(index, batch, body)
             known.results[batch.sequence] = result
             if len(known.results) > RESULTS_KEPT_PER_CLIENT:
                 oldest, _ = known.results.popitem(last=False)
@@ -84,71 +99,86 @@ class Machine:
             results.append(result)
         return results
 
-    def _client(self, session: int, epoch: int) -> ClientResults:
-        known = self.state.clients.get((session, epoch))
-        if known is None:
-            for older in [each for each in self.state.clients if each[0] == session]:
-                del self.state.clients[older]
-            known = self.state.clients[session, epoch] = ClientResults()
-        return known
-
-    def _run(
-        self, index: LogIndex, batch: Sequence[tuple[int, int, bytes]], entry: bytes
-    ) -> tuple[object, ...]:
+    def _run(self, index: LogIndex, batch: entries.Batch, entry: bytes) -> tuple[object, ...]:
         results: list[object] = []
-        for kind, _version, body in batch:
-            if kind == Command.ENQUEUE:
-                results.append(self._enqueue(index, body, entry))
+        origin = batch.origin
+        for kind, _version, body in batch.commands:
+            if kind == _ENQUEUE:
+                results.append(self._enqueue(index, body, entry, origin))
+            elif kind == _ACK:
+                self._acknowledge(body, origin)
+                results.append(None)
             elif kind == Command.SETTLE:
-                self._settle(body)
+                self._settle(body, origin)
                 results.append(None)
             elif kind == Command.MARK:
                 self._mark(body)
                 results.append(None)
             elif kind == Command.LEASE:
-                results.append(self._lease(index, body))
+                results.append(self._lease(index, body, origin))
             elif kind == Command.CHANGE:
-                results.append(self._change(body))
+                results.append(self._change(body, origin))
             elif kind == Command.RETAIN:
                 self._subscribers.retain(index, body, entry, entries.directory(entry))
                 results.append(None)
+            elif kind == Command.PREPARE:
+                results.append(self._halves.prepare(index, body, entry, origin))
             else:
                 results.append(self._control[kind](commands.decode_control(kind, body)))
         return tuple(results)
 
+    def _changing(self, ident: QueueId) -> QueueState | None:
+        """A queue that is about to be changed, if it is there."""
+        if self.state.cut is not None:
+            self.state.cut.save(Section.QUEUES, ident)
+        return self.state.queues.get(ident)
+
     # --- Messages ---------------------------------------------------------------------------
 
-    def _enqueue(self, index: LogIndex, body: bytes, entry: bytes) -> list[Placed]:
+    def _enqueue(self, index: LogIndex, body: bytes, entry: bytes, origin: int) -> list[Placed]:
         queues = self.state.queues
+        cut = self.state.cut
         time_ms = self.state.time_ms
+        ends = entries.slot_ends(entry)
         bounds: tuple[int, ...] | None = None
         placed: list[Placed] = []
         touched: dict[QueueState, None] = {}
         references = 0
         for ident, slot, count, features in commands.decode_enqueue(body):
-            queue = queues.get(QueueId(ident))
+            queue = queues.get(ident)
             if queue is None:
                 placed.append(-1)
                 continue
             touched[queue] = None
-            if not features:
+            if cut is not None:
+                cut.save(Section.QUEUES, queue.id)
+            if not features & ~COPY:
                 placed.append(queue.index.append(index, slot, count, time_ms))
                 references += count
+                size, units = measure(ends, slot, count)
+                queue.topic.usage.count_sent(origin, features, count, size, units)
                 continue
             bounds = bounds or entries.directory(entry)
             if features & Feature.DEDUPLICATE and queue.topic.options.deduplication_ms:
                 each = self._enqueue_new(queue, index, slot, entry, bounds[slot : slot + count + 1])
+                for at, (_, original) in enumerate(each, slot):
+                    if not original:
+                        size, units = measure(ends, at, 1)
+                        queue.topic.usage.count_sent(origin, features, 1, size, units)
                 references += sum(1 for _, original in each if not original)
                 placed.append(each)
                 continue
             columns = self._columns(queue, features, entry, bounds[slot : slot + count])
             placed.append(queue.index.append(index, slot, count, time_ms, columns))
             references += count
+            size, units = measure(ends, slot, count)
+            queue.topic.usage.count_sent(origin, features, count, size, units)
         if references:
             self._retention.retain(self.state.group, index, references)
         for queue in touched:
             if queue.owed is not None:
                 queue.owed.extend(queue.index.tail, len(queue.groups))
+            self.state.ledger.note(queue.topic, index)
             self._observer.appended(queue)
         return placed
 
@@ -172,30 +202,28 @@ class Machine:
         time_ms = self.state.time_ms
         recent = queue.recent
         if recent is None:
-            recent = queue.recent = OrderedDict()
-        oldest = time_ms - (queue.topic.options.deduplication_ms or 0)
-        while recent and next(iter(recent.values()))[2] <= oldest:
-            recent.popitem(last=False)
+            recent = queue.recent = Recent()
+        recent.drop_until(time_ms - (queue.topic.options.deduplication_ms or 0))
         placed: list[tuple[int, bytes]] = []
         for start, end in pairwise(bounds):
             message = messages.decode(entry[start:end])
             ident = message.ext.get(messages.Ext.DEDUPLICATION_ID, b"")
             known = recent.get(ident)
             if known is not None:
-                placed.append((known[0], known[1]))
+                placed.append((known[1], known[2]))
             else:
                 features = features_of(entry[start : start + messages.HEADER_BYTES])
                 columns = self._columns(queue, features, entry, (start,))
                 offset = queue.index.append(index, slot, 1, time_ms, columns)
-                recent[ident] = (offset, message.uid, time_ms)
+                recent.add((ident, offset, message.uid, time_ms))
                 placed.append((offset, b""))
             slot += 1
         return placed
 
-    def _lease(self, index: int, body: bytes) -> list[int]:
+    def _lease(self, index: int, body: bytes, origin: int) -> list[int]:
         """Lease what is free of the offsets named; those it got. The lease is this entry."""
-        ident, name, deadline_ms, ranges = commands.decode_lease(body)
-        queue = self.state.queues.get(ident)
+        ident, name, deadline_ms, ranges, size, units = commands.decode_lease(body)
+        queue = self._changing(ident)
         progress = queue.groups.get(name) if queue is not None else None
         if queue is None or progress is None:
             return []
@@ -205,12 +233,20 @@ class Machine:
                 for offset in range(low, high):
                     progress.lease(offset, index, deadline_ms)
                     leased.append(offset)
+        got, asked = len(leased), sum(count for _, count in ranges)
+        if got:
+            # Less than was asked for only if a purge or an ack came in between: a share, rounded
+            # down, but no message without a unit.
+            size, units = size * got // asked, max(units * got // asked, got)
+            ordered = queue.topic.groups[name].ordered
+            queue.topic.usage.count_leased(origin, name, got, size, units, ordered=ordered)
+            self.state.ledger.note(queue.topic, index)
         return leased
 
-    def _change(self, body: bytes) -> list[int]:
+    def _change(self, body: bytes, origin: int) -> list[int]:
         """Change timed leases; per change 1 if the token was good, else 0."""
         ident, name, changes = commands.decode_change(body)
-        queue = self.state.queues.get(ident)
+        queue = self._changing(ident)
         progress = queue.groups.get(name) if queue is not None else None
         if queue is None or progress is None:
             return [0] * len(changes)
@@ -230,7 +266,7 @@ class Machine:
                 continue
             if verb in (LeaseVerb.ACK, LeaseVerb.DEAD_LETTER):
                 how = Settlement.ACK if verb is LeaseVerb.ACK else Settlement.DEAD_LETTER
-                self._finish(queue, name, progress, how, reason, [(offset, 1)])
+                self._finish(queue, name, progress, how, reason, [(offset, 1)], origin)
                 ended.append((offset, ACKED_LATE if late else ACKED))
                 continue
             if verb is LeaseVerb.RELEASE:
@@ -244,9 +280,32 @@ class Machine:
         self._observer.changed(queue, name, ended)
         return good
 
-    def _settle(self, body: bytes) -> None:
+    def _acknowledge(self, body: bytes, origin: int) -> None:
+        """Acks of any number of queues: a log entry lets go of all of them at once (hot)."""
+        name, ranges = commands.decode_ack(body)
+        state = self.state
+        released = _Releases()
+        for ident, first, count in ranges:
+            queue = self._changing(ident)
+            progress = queue.groups.get(name) if queue is not None else None
+            if queue is None or progress is None:
+                continue
+            fresh = progress.ack(first, min(first + count, queue.index.tail))
+            release(released, state.group, queue, progress, fresh)
+            ordered = queue.topic.groups[name].ordered
+            acked = sum([stop - start for start, stop in fresh])
+            if acked and origin != INTERNAL:
+                queue.topic.usage.count_acked(origin, name, acked, ordered=ordered)
+                state.ledger.note(queue.topic, state.applied)
+            queue.forget()
+            if ordered:
+                self._observer.settled(queue, name, [(first, count)])
+        for index, references in released.by_index.items():
+            self._retention.release(state.group, index, references)
+
+    def _settle(self, body: bytes, origin: int) -> None:
         ident, name, how, reason, ranges = commands.decode_settle(body)
-        queue = self.state.queues.get(ident)
+        queue = self._changing(ident)
         progress = queue.groups.get(name) if queue is not None else None
         if queue is None or progress is None:
             return
@@ -257,7 +316,9 @@ class Machine:
                         progress.failed(offset)
             self._observer.released(queue, name, ranges)
             return
-        self._finish(queue, name, progress, how, reason, ranges)
+        self._finish(queue, name, progress, how, reason, ranges, origin)
+        if queue.topic.groups[name].ordered:
+            self._observer.settled(queue, name, ranges)
 
     def _finish(
         self,
@@ -267,65 +328,32 @@ class Machine:
         how: Settlement,
         reason: Reason,
         ranges: Sequence[tuple[int, int]],
+        origin: int,
     ) -> None:
         """Ack (first offset, offsets) ranges, or send them to the outbox."""
+        acked = 0
         target = queue.topic.groups[name].dead_letter if how is Settlement.DEAD_LETTER else None
         for first, count in ranges:
             end = min(first + count, queue.index.tail)
             if target is not None:
                 for start, stop in list(progress.unacked(first, end)):
-                    self._to_outbox(queue, target, progress, start, stop, reason)
+                    self._outbox.put(queue, target, progress, start, stop, reason)
                 fresh = progress.ack(first, end)
-                if self._outbox_has_own_reference(queue):
+                if has_own_reference(queue):
                     release(self._retention, self.state.group, queue, progress, fresh)
             else:
-                release(
-                    self._retention, self.state.group, queue, progress, progress.ack(first, end)
-                )
+                fresh = progress.ack(first, end)
+                release(self._retention, self.state.group, queue, progress, fresh)
+                acked += sum([stop - start for start, stop in fresh])
+        if acked and how is Settlement.ACK and origin != INTERNAL:
+            ordered = queue.topic.groups[name].ordered
+            queue.topic.usage.count_acked(origin, name, acked, ordered=ordered)
+            self.state.ledger.note(queue.topic, self.state.applied)
         queue.forget()
-
-    def _to_outbox(
-        self,
-        queue: QueueState,
-        target: DeadLetter,
-        progress: Progress,
-        start: int,
-        stop: int,
-        reason: Reason,
-    ) -> None:
-        """Keep the messages of [start, stop) for the outbox; their references live on there."""
-        state = self.state
-        for index, slot, count in queue.index.stretches(start, stop):
-            for each in range(count):
-                number = state.next_outbox
-                state.next_outbox = number + 1
-                state.outbox[number] = OutboxItem(
-                    number,
-                    queue.topic.tenant,
-                    queue.topic.name,
-                    target,
-                    queue.id,
-                    Offset(start),
-                    LogIndex(index),
-                    slot + each,
-                    reason,
-                    progress.failures(start),
-                )
-                start += 1
-            if self._outbox_has_own_reference(queue):
-                self._retention.retain(state.group, index, count)
-        self._observer.outbox_grew()
-
-    @staticmethod
-    def _outbox_has_own_reference(queue: QueueState) -> bool:
-        """Whether others may hold a dead letter's message too; else its one reference goes over
-        to the outbox.
-        """
-        return len(queue.groups) > 1 or queue.topic.options.kind is TopicKind.STREAM
 
     def _mark(self, body: bytes) -> None:
         ident, name, level, offset = commands.decode_mark(body)
-        queue = self.state.queues.get(ident)
+        queue = self._changing(ident)
         progress = queue.groups.get(name) if queue is not None else None
         if queue is not None and progress is not None and progress.set_mark(level, offset):
             self._observer.marked(queue, name)
@@ -335,6 +363,7 @@ class Machine:
         if command.clean:
             return
         for queue in self.state.queues.values():
+            self.state.changing(Section.QUEUES, queue.id)
             for progress in queue.groups.values():
                 for level, mark in enumerate(progress.marks):
                     self._fail_handed_out(queue, progress, level, mark)
@@ -355,7 +384,7 @@ class Machine:
             start = stop
 
     def _purge(self, command: commands.Purge) -> int:
-        queue = self.state.queues.get(command.queue)
+        queue = self._changing(command.queue)
         progress = queue.groups.get(command.group) if queue is not None else None
         if queue is None or progress is None:
             return 0
@@ -373,7 +402,7 @@ class Machine:
         return dropped
 
     def _trim(self, command: commands.Trim) -> int:
-        queue = self.state.queues.get(command.queue)
+        queue = self._changing(command.queue)
         if queue is None:
             return 0
         end = min(command.end, queue.index.tail)
@@ -388,10 +417,25 @@ class Machine:
         queue.forget()
         return trimmed
 
-    def _outbox_done(self, command: commands.OutboxDone) -> None:
-        item = self.state.outbox.pop(command.number, None)
-        if item is not None:
-            self._retention.release(self.state.group, item.index, 1)
+    def _metered(self, command: commands.Metered) -> None:
+        self.state.ledger.reported(command.index, self.state.topics)
+
+
+class _Releases:
+    """`Retention` that adds up what one command lets go of."""
+
+    __slots__ = ("by_index",)
+
+    def __init__(self) -> None:
+        self.by_index: dict[int, int] = {}
+
+    def retain(self, group: int, index: int, references: int) -> None:
+        """Not asked for by an ack."""
+        raise NotImplementedError
+
+    def release(self, group: int, index: int, references: int) -> None:
+        """So many references to the entry are gone."""
+        self.by_index[index] = self.by_index.get(index, 0) + references
 
 
 def _forgotten(sequence: int) -> KernelError:

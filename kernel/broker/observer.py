@@ -10,6 +10,7 @@ from .progress import Progress, acked_by_all
 from .state import QueueState, RouterState, TopicState
 from .tree_state import TreeEvent
 
+_STREAM = TopicKind.STREAM
 ACKED = -1
 ACKED_LATE = -2
 """The lease had ended before the ack: the message was ready again."""
@@ -38,6 +39,9 @@ class Observer(Protocol):
         """Timed leases changed: (offset, log time until which it is kept from others) of each; 0:
         ready again, or ACKED, ACKED_LATE.
         """
+
+    def settled(self, queue: QueueState, group: str, ranges: Sequence[tuple[int, int]]) -> None:
+        """(first offset, offsets) ranges of an ordered group are done with."""
 
     def marked(self, queue: QueueState, group: str) -> None:
         """The dispatch mark moved ahead."""
@@ -83,7 +87,12 @@ def release(
     """Messages in `ranges` were just acked by `progress`: let go those that all groups have
     acked. A stream keeps them until retention comes.
     """
-    if queue.topic.options.kind is TopicKind.STREAM:
+    if queue.topic.options.kind is _STREAM:
+        return
+    if len(queue.groups) == 1:
+        for start, end in ranges:
+            for index, _slot, count in queue.index.stretches(start, end):
+                retention.release(group, index, count)
         return
     if queue.owed is not None:
         for start, end in ranges:

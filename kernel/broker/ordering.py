@@ -1,7 +1,8 @@
 """Ordering keys of an ordered group: one key's messages go to one holder at a time, in order.
 
 A key is blocked while any of its messages is leased. Messages met meanwhile are parked; they are
-ready again, in their old place, when the last leased one of their key is acked or comes back.
+ready again, in their old place, when the last leased one of their key has come back or its ack has
+been applied: an ack that a crash may still take back frees nothing.
 Messages without a key are not ordered.
 """
 
@@ -9,17 +10,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from .runs import Feature, Run, RunIndex
+from .runs import Feature, Run
 
 
 class KeyLocks:
     """Blocked keys of one (queue, group)."""
 
-    __slots__ = ("_index", "_leased", "_parked", "parked_count")
+    __slots__ = ("_key_of", "_leased", "_parked", "parked_count")
 
-    def __init__(self, index: RunIndex) -> None:
-        self._index = index
+    def __init__(self) -> None:
         self._leased: dict[int, set[int]] = {}
+        self._key_of: dict[int, int] = {}
+        """Key of each leased offset: its run may be gone from the index when it is acked."""
         self._parked: dict[int, list[int]] = {}
         self.parked_count = 0
 
@@ -49,24 +51,14 @@ class KeyLocks:
     def lock(self, key: int, offset: int) -> None:
         """A message of the key is leased."""
         self._leased.setdefault(key, set()).add(offset)
+        self._key_of[offset] = key
 
     def free(self, offset: int) -> list[int]:
         """A leased message was acked or came back; messages that are ready again by that."""
-        if offset < self._index.head:
-            return self._free_unknown(offset)
-        return self._free(self._index.find(offset).value(Feature.KEY, offset), offset)
-
-    def _free_unknown(self, offset: int) -> list[int]:
-        """The same for a message whose key the index has dropped already."""
-        for key, leased in self._leased.items():
-            if offset in leased:
-                return self._free(key, offset)
-        return []
-
-    def _free(self, key: int, offset: int) -> list[int]:
-        leased = self._leased.get(key)
-        if leased is None:
+        key = self._key_of.pop(offset, None)
+        if key is None:
             return []
+        leased = self._leased[key]
         leased.discard(offset)
         if leased:
             return []
@@ -75,8 +67,8 @@ class KeyLocks:
         self.parked_count -= len(parked)
         return parked
 
-    def purge(self, is_acked: Callable[[int], bool]) -> None:
-        """Forget parked messages that were acked."""
+    def purge(self, is_acked: Callable[[int], bool]) -> list[int]:
+        """Forget messages that were acked; those that are ready again by that."""
         for key, parked in list(self._parked.items()):
             kept = [offset for offset in parked if not is_acked(offset)]
             self.parked_count -= len(parked) - len(kept)
@@ -84,3 +76,5 @@ class KeyLocks:
                 self._parked[key] = kept
             else:
                 del self._parked[key]
+        acked = [offset for offset in self._key_of if is_acked(offset)]
+        return [ready for offset in acked for ready in self.free(offset)]

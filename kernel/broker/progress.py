@@ -3,7 +3,8 @@
 Every offset below `floor` is acked. Above it, acks are bits in one integer per page of 256
 offsets, attempts are kept for messages that failed at least once, and a page exists only while
 something in it differs from "new" (so that nothing here grows with the backlog). Durable state:
-part of snapshots and of the state hash.
+part of snapshots and of the state hash. A snapshot under way keeps the pages it has not written
+yet: a change makes a copy of such a page first (`cut`, `_writable`).
 
 A dispatch mark, one per priority level, says how far the level was handed to push consumers:
 messages of the level at or above it never were (DESIGN.md 4 "Ack durability").
@@ -24,9 +25,11 @@ FULL = (1 << PAGE) - 1
 class ProgressPage:
     """256 offsets of a group: bit i of `acked` is offset `page number * 256 + i`."""
 
-    __slots__ = ("acked", "attempts", "leased", "leases")
+    __slots__ = ("acked", "attempts", "cuts", "leased", "leases")
 
-    def __init__(self) -> None:
+    def __init__(self, cuts: int) -> None:
+        self.cuts = cuts
+        """Cuts of its group when it was made: one made before the last cut is not to be changed."""
         self.acked = 0
         self.leased = 0
         """Bits of messages that a timed lease, or a delay after one, keeps from others."""
@@ -35,15 +38,25 @@ class ProgressPage:
         """Offset to `deadline << LEASE_BITS | lease`, kept until acked or leased again, so that
         the last holder may still ack after the deadline. Lease 0: a delay, nobody holds it."""
 
+    def copy(self, cuts: int) -> ProgressPage:
+        """A page like this one that may be changed."""
+        page = ProgressPage(cuts)
+        page.acked = self.acked
+        page.leased = self.leased
+        page.attempts = None if self.attempts is None else dict(self.attempts)
+        page.leases = None if self.leases is None else dict(self.leases)
+        return page
+
 
 class Progress:
     """Ack state of a group in a queue. `end` arguments are exclusive."""
 
-    __slots__ = ("_marks", "acked_above", "floor", "hidden", "leased", "pages")
+    __slots__ = ("_cuts", "_marks", "acked_above", "floor", "hidden", "leased", "pages")
 
     def __init__(self, floor: int = 0) -> None:
         self.floor = floor
         self._marks = [floor]
+        self._cuts = 0
         self.pages: dict[int, ProgressPage] = {}
         self.acked_above = 0
         self.leased = 0
@@ -71,6 +84,22 @@ class Progress:
     def marks(self) -> list[int]:
         """The marks of the levels that have one."""
         return list(self._marks)
+
+    def cut(self) -> list[tuple[int, ProgressPage]]:
+        """(number, page) of every page as it is now, ascending; none of these is changed from now
+        on.
+        """
+        self._cuts += 1
+        return sorted(self.pages.items())
+
+    def _writable(self, number: int) -> ProgressPage:
+        """A page to be changed: made if there is none, copied if a cut holds it."""
+        page = self.pages.get(number)
+        if page is None:
+            page = self.pages[number] = ProgressPage(self._cuts)
+        elif page.cuts != self._cuts:
+            page = self.pages[number] = page.copy(self._cuts)
+        return page
 
     def is_acked(self, offset: int) -> bool:
         """Whether the group is done with a message."""
@@ -104,9 +133,7 @@ class Progress:
             low = max(start - base, 0)
             high = min(end - base, PAGE)
             mask = (1 << high) - (1 << low)
-            page = self.pages.get(number)
-            if page is None:
-                page = self.pages[number] = ProgressPage()
+            page = self._writable(number)
             new = mask & ~page.acked
             if not new:
                 continue
@@ -145,10 +172,7 @@ class Progress:
 
     def failed(self, offset: int) -> None:
         """One more delivery of an unacked message came to nothing."""
-        number = offset >> PAGE_BITS
-        page = self.pages.get(number)
-        if page is None:
-            page = self.pages[number] = ProgressPage()
+        page = self._writable(offset >> PAGE_BITS)
         if page.attempts is None:
             page.attempts = {}
         page.attempts[offset] = page.attempts.get(offset, 0) + 1
@@ -162,10 +186,7 @@ class Progress:
 
     def lease(self, offset: int, lease: int, deadline_ms: int) -> None:
         """Keep an unacked message from others until `deadline_ms`; lease 0 for a mere delay."""
-        number = offset >> PAGE_BITS
-        page = self.pages.get(number)
-        if page is None:
-            page = self.pages[number] = ProgressPage()
+        page = self._writable(offset >> PAGE_BITS)
         if page.leases is None:
             page.leases = {}
         self._unlease(page, offset)
@@ -178,9 +199,8 @@ class Progress:
 
     def unlease(self, offset: int) -> None:
         """Let others have a message again; who held it last is still known."""
-        page = self.pages.get(offset >> PAGE_BITS)
-        if page is not None:
-            self._unlease(page, offset)
+        if offset >> PAGE_BITS in self.pages:
+            self._unlease(self._writable(offset >> PAGE_BITS), offset)
 
     def _unlease(self, page: ProgressPage, offset: int) -> None:
         bit = 1 << (offset & 255)

@@ -133,6 +133,8 @@ class Ready:
     def may_have(self) -> bool:
         """Whether a message could be ready: False is certain, and cheap to know."""
         tail = self._index.tail
+        if self.levels == 1:
+            return self._cursors[0] < tail or bool(self._returned[0])
         return min(self._cursors) < tail or any(self._returned)
 
     def take(self, level: int, limit: int, count: int) -> tuple[Run, Sequence[int]] | None:
@@ -142,6 +144,28 @@ class Ready:
         if self._returned[level]:
             return self._take_returned(self._returned[level], count)
         return self._take_fresh(level, limit, count)
+
+    def next_plain(self) -> tuple[int, int, int, int] | None:
+        """(log index, slot, first offset, end) of the next messages, if they are fresh, lie in one
+        run, and nothing about them or before them needs a closer look; `pass_plain` takes them.
+        """
+        progress = self._progress
+        index = self._index
+        start = self._cursors[0]
+        if self.levels > 1 or self._returned[0] or self._withheld or progress.pages:
+            return None
+        start = max(start, progress.floor)
+        if not index.head <= start < index.tail:
+            return None
+        found = index.plain_from(start)
+        return (found[0], found[1], start, found[2]) if found is not None else None
+
+    def pass_plain(self, end: int) -> None:
+        """What `next_plain` showed is handed out up to offset `end`."""
+        if self._acked_ahead:
+            self._move_cursor(0, end)
+        else:
+            self._cursors[0] = end
 
     def peek(self, level: int) -> tuple[Run, int] | None:
         """The message of a level that is next, left where it is; None if there is none."""

@@ -39,6 +39,8 @@ class Retained:
     """All retained messages of one Raft group."""
 
     def __init__(self) -> None:
+        self.messages: dict[tuple[str, str], RetainedMessage] = {}
+        """By (tenant, name); in the order in which the names came, which snapshots keep."""
         self._tenants: dict[str, _Level] = {}
         self._slots: dict[int, list[int]] = {}
         """Log index to the slots that are retained."""
@@ -52,12 +54,7 @@ class Retained:
 
     def get(self, tenant: str, name: str) -> RetainedMessage | None:
         """The message of a name."""
-        level = self._tenants.get(tenant)
-        for each in name.split("/"):
-            if level is None or level.below is None:
-                return None
-            level = level.below.get(each)
-        return level.message if level is not None else None
+        return self.messages.get((tenant, name))
 
     def put(self, tenant: str, name: str, message: RetainedMessage) -> RetainedMessage | None:
         """Set the message of a name; the one it had."""
@@ -67,6 +64,7 @@ class Retained:
                 level.below = {}
             level = level.below.setdefault(each, _Level())
         earlier, level.message = level.message, message
+        self.messages[tenant, name] = message
         self._slots.setdefault(message.index, []).append(message.slot)
         if earlier is None:
             self._counts[tenant] = self._counts.get(tenant, 0) + 1
@@ -94,6 +92,7 @@ class Retained:
         earlier, path[-1].message = path[-1].message, None
         if earlier is None:
             return None
+        del self.messages[tenant, name]
         for at in range(len(names), 0, -1):
             if path[at].below or path[at].message is not None:
                 break
@@ -129,19 +128,12 @@ class Retained:
         """(log index, references) of every entry that holds a retained message."""
         return ((index, len(slots)) for index, slots in self._slots.items())
 
-    def all(self) -> Iterator[tuple[str, str, RetainedMessage]]:
-        """(tenant, name, message) of every message, tenants and names in order."""
-        for tenant in sorted(self._tenants):
-            found = sorted(_walk(self._tenants[tenant], ["#"], 0, [], system=True))
-            for name, message in found:
-                yield tenant, name, message
-
 
 def _walk(
-    level: _Level, pattern: list[str], at: int, names: list[str], *, system: bool = False
+    level: _Level, pattern: list[str], at: int, names: list[str]
 ) -> Iterator[tuple[str, RetainedMessage]]:
     """Messages below `level` (reached by `names`) that pattern[at:] matches. Wildcards at the
-    first level pass over names that begin with `$`, unless `system`.
+    first level pass over names that begin with `$`.
     """
     if at == len(pattern):
         if level.message is not None:
@@ -158,7 +150,7 @@ def _walk(
             yield from _walk(below, pattern, at + 1, [*names, wanted])
         return
     for name, below in level.below.items():
-        if not names and not system and name.startswith("$"):
+        if not names and name.startswith("$"):
             continue
         step = at if wanted == "#" else at + 1
         yield from _walk(below, pattern, step, [*names, name])

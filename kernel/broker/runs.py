@@ -13,6 +13,10 @@ values of such runs stand in further columns of the page, one per feature that a
 message by message; `extra` is where the run's values begin in each:
 
     priority u8 | ttl ms u32 | delay ms u32 | key hash u64 | tag hash u32
+    origin index u64 | origin slot u32
+
+The last two say where a message lies that was committed after the entry that brought it (a half
+message): its run stands in the order of the commit, alone, and `late` finds it by its origin.
 
 Full pages never change. Pages are dropped from the front as the queue's messages die.
 """
@@ -23,21 +27,31 @@ import struct
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from enum import IntFlag
 
 import msgspec
 
 from ..message import HEADER, Flag
+from .late import LateIndex
 
 RUNS_PER_PAGE = 256
+DEAD_RUNS_KEPT = 16
+"""The only page of a queue that is empty is kept while it has fewer runs: a queue that is filled
+and drained by single messages makes a new page for every sixteenth, and an idle one keeps 0.5 KB.
+"""
 U32_MAX = (1 << 32) - 1
 """TTLs and delays are clipped to it: 49.7 days, above the longest that any protocol allows (40
 days for a delay); a longer TTL counts as that long."""
 
 
-class Feature(IntFlag):
-    """What the messages of a run may have beyond the plain."""
+COPY = 1 << 15
+"""Bit of a run beside its features: its messages have a destination before this one, by which
+they are counted as published (`usage`). Stands in commands only, never in a page."""
+
+
+class Feature:
+    """What the messages of a run may have beyond the plain: bits, as plain integers, since `&` with
+    a member of an IntFlag costs as much as appending the run.
+    """
 
     PRIORITY = 1
     TTL = 2
@@ -46,16 +60,22 @@ class Feature(IntFlag):
     TAG = 16
     DEDUPLICATE = 32
     """Asks for the topic's deduplication window; stands in commands only, never in a page."""
+    ORIGIN_INDEX = 64
+    """The message lies in an earlier log entry than the one that gave it its offset."""
+    ORIGIN_SLOT = 128
 
 
-_COLUMNS: tuple[tuple[Feature, str, int], ...] = (
+_COLUMNS: tuple[tuple[int, str, int], ...] = (
     # feature, array type, position in the header's fields
     (Feature.PRIORITY, "B", 2),
     (Feature.TTL, "I", 10),
     (Feature.DELAY, "I", 11),
     (Feature.KEY, "Q", 12),
     (Feature.TAG, "I", 13),
+    (Feature.ORIGIN_INDEX, "Q", -1),
+    (Feature.ORIGIN_SLOT, "I", -1),
 )
+COLUMN_KINDS = {feature: kind for feature, kind, _ in _COLUMNS}
 
 _PLAIN = bytes(28)
 _DETAILS = struct.Struct("<QQQI")
@@ -75,7 +95,7 @@ def columns_of(features: int, entry: bytes, bounds: Sequence[int]) -> dict[int, 
     rows = [HEADER.unpack_from(entry, at) for at in bounds]
     columns: dict[int, array[int]] = {}
     for feature, kind, field in _COLUMNS:
-        if features & feature:
+        if features & feature and field >= 0:
             columns[feature] = array(kind, [min(row[field], _LIMITS[kind]) for row in rows])
     return columns
 
@@ -83,24 +103,38 @@ def columns_of(features: int, entry: bytes, bounds: Sequence[int]) -> dict[int, 
 _LIMITS = {"B": 255, "I": U32_MAX, "Q": (1 << 64) - 1}
 
 
-@dataclass(frozen=True, slots=True)
 class Run:
-    """A run, or the rest of one from the offset asked for."""
+    """A run, or the rest of one from the offset asked for. Never changed; no frozen dataclass,
+    whose making takes three times as long (hot).
+    """
 
-    first: int
-    """First offset; the further ones follow on up to `end` (exclusive)."""
-    end: int
-    index: int
-    slot: int
-    """Slot of `first` in log entry `index`."""
-    time_ms: int
-    features: int
-    columns: dict[int, array[int]]
-    """Columns of the page."""
-    at: int
-    """Position of `first` in them."""
+    __slots__ = ("at", "columns", "end", "features", "first", "index", "slot", "time_ms")
 
-    def value(self, feature: Feature, offset: int) -> int:
+    def __init__(
+        self,
+        first: int,
+        end: int,
+        index: int,
+        slot: int,
+        time_ms: int,
+        features: int,
+        columns: dict[int, array[int]],
+        at: int,
+    ) -> None:
+        self.first = first
+        """First offset; the further ones follow on up to `end` (exclusive)."""
+        self.end = end
+        self.index = index
+        self.slot = slot
+        """Slot of `first` in log entry `index`."""
+        self.time_ms = time_ms
+        self.features = features
+        self.columns = columns
+        """Columns of the page."""
+        self.at = at
+        """Position of `first` in them."""
+
+    def value(self, feature: int, offset: int) -> int:
         """A message's value of a feature; 0 if it has none."""
         if not self.features & feature:
             return 0
@@ -130,7 +164,7 @@ class RunPage:
             self.columns = {}
         for feature, kind, _ in _COLUMNS:
             if feature in columns and feature not in self.columns:
-                self.columns[int(feature)] = array(kind, bytes(self.values * array(kind).itemsize))
+                self.columns[feature] = array(kind, bytes(self.values * array(kind).itemsize))
             column = self.columns.get(feature)
             if column is not None:
                 column.extend(columns.get(feature) or array(kind, [0]) * count)
@@ -153,7 +187,7 @@ class RunPage:
         for column, each in zip(page._plain(), plain, strict=True):
             column.frombytes(each)
         if columns:
-            kinds = {int(feature): kind for feature, kind, _ in _COLUMNS}
+            kinds = {feature: kind for feature, kind, _ in _COLUMNS}
             page.columns = {
                 feature: array(kinds[feature], each) for feature, each in columns.items()
             }
@@ -170,7 +204,7 @@ _decoder = msgspec.msgpack.Decoder(tuple[list[bytes], dict[int, bytes]])
 class RunIndex:
     """Runs of one queue in offset order, covering [head, tail)."""
 
-    __slots__ = ("_firsts", "_pages", "delays", "tail", "ttls")
+    __slots__ = ("_firsts", "_late", "_pages", "delays", "tail", "ttls")
 
     def __init__(self, tail: int = 0) -> None:
         self.tail = tail
@@ -180,6 +214,7 @@ class RunIndex:
         """Whether any message ever came with a TTL."""
         self._pages: list[RunPage] = []
         self._firsts: list[int] = []
+        self._late = LateIndex()
 
     @property
     def head(self) -> int:
@@ -222,6 +257,8 @@ class RunIndex:
             self.delays = self.delays or Feature.DELAY in columns
             self.ttls = self.ttls or Feature.TTL in columns
             page.add_values(count, columns)
+            if Feature.ORIGIN_INDEX in columns:
+                self._late.add(columns[Feature.ORIGIN_INDEX][0], first)
         return first
 
     def _end(self, at: int, run: int) -> int:
@@ -233,22 +270,47 @@ class RunIndex:
 
     def find(self, offset: int) -> Run:
         """The rest of the run of an offset in [head, tail). Raises IndexError outside."""
-        if not self.head <= offset < self.tail:
+        if not self._firsts or not self._firsts[0] <= offset < self.tail:
             raise IndexError(f"offset {offset} is outside [{self.head}, {self.tail})")
-        at = bisect_right(self._firsts, offset) - 1
+        at = len(self._firsts) - 1
+        if offset < self._firsts[at]:
+            at = bisect_right(self._firsts, offset) - 1
         page = self._pages[at]
-        run = bisect_right(page.first, offset) - 1
-        behind = offset - page.first[run]
+        firsts = page.first
+        run = bisect_right(firsts, offset) - 1
+        behind = offset - firsts[run]
+        index, slot, value = page.index[run], page.slot[run] + behind, page.extra[run] + behind
+        features = page.features[run]
+        if features & Feature.ORIGIN_INDEX:
+            index = page.columns[Feature.ORIGIN_INDEX][value]
+            slot = page.columns[Feature.ORIGIN_SLOT][value]
         return Run(
             offset,
-            self._end(at, run),
-            page.index[run],
-            page.slot[run] + behind,
+            firsts[run + 1] if run + 1 < len(firsts) else self._end(at, run),
+            index,
+            slot,
             page.time_ms[run],
-            page.features[run],
+            features,
             page.columns,
-            page.extra[run] + behind,
+            value,
         )
+
+    def plain_from(self, offset: int) -> tuple[int, int, int] | None:
+        """(log index, slot, end of the run) of an offset in [head, tail), if its run has no
+        features; None if it has (hot: `find` without its object).
+        """
+        at = len(self._firsts) - 1
+        if offset < self._firsts[at]:
+            at = bisect_right(self._firsts, offset) - 1
+        page = self._pages[at]
+        firsts = page.first
+        run = len(firsts) - 1
+        if offset < firsts[run]:
+            run = bisect_right(firsts, offset) - 1
+        if page.features[run]:
+            return None
+        end = firsts[run + 1] if run + 1 < len(firsts) else self._end(at, run)
+        return page.index[run], page.slot[run] + offset - firsts[run], end
 
     def first_since(self, time_ms: int) -> int:
         """First offset stored at or after a log time (`tail` if none)."""
@@ -260,12 +322,23 @@ class RunIndex:
 
     def stretches(self, start: int, end: int) -> Iterator[tuple[int, int, int]]:
         """(log index, first slot, count) of [start, end), clipped to what is there."""
-        start = max(start, self.head)
+        if not self._firsts:
+            return
+        start = max(start, self._firsts[0])
         end = min(end, self.tail)
         while start < end:
-            run = self.find(start)
-            stop = min(run.end, end)
-            yield run.index, run.slot, stop - start
+            at = bisect_right(self._firsts, start) - 1
+            page = self._pages[at]
+            firsts = page.first
+            run = bisect_right(firsts, start) - 1
+            if page.features[run]:
+                found = self.find(start)
+                stop = min(end, found.end)
+                yield found.index, found.slot, stop - start
+            else:
+                stop = firsts[run + 1] if run + 1 < len(firsts) else self._end(at, run)
+                stop = min(end, stop)
+                yield page.index[run], page.slot[run] + start - firsts[run], stop - start
             start = stop
 
     def offsets_of(self, index: int) -> Iterator[tuple[int, int, int]]:
@@ -276,17 +349,27 @@ class RunIndex:
             run = bisect_left(page.index, index)
             while run < len(page.index) and page.index[run] == index:
                 first = page.first[run]
-                yield page.slot[run], self._end(at, run) - first, first
+                if not page.features[run] & Feature.ORIGIN_INDEX:
+                    yield page.slot[run], self._end(at, run) - first, first
                 run += 1
             at += 1
+        for offset in self._late.offsets_of(index):
+            yield self.find(offset).slot, 1, offset
 
     def drop_below(self, offset: int) -> None:
-        """Forget pages that lie wholly below `offset`."""
+        """Forget pages that lie wholly below `offset`; the only one stays while it is short."""
+        pages = self._pages
+        if not pages or (
+            len(pages) == 1 and (offset < self.tail or len(pages[0].first) < DEAD_RUNS_KEPT)
+        ):
+            return
         at = 0
         while at < len(self._pages) and self._end(at, len(self._pages[at].first) - 1) <= offset:
             at += 1
         if at:
             del self._pages[:at], self._firsts[:at]
+            if self._late:
+                self._late.drop_below(self.head)
 
     def pages(self) -> list[RunPage]:
         """What is kept, in order."""
@@ -294,9 +377,22 @@ class RunIndex:
 
     def restore(self, pages: list[RunPage], tail: int) -> None:
         """Become the index of these pages."""
-        self._pages = pages
-        self._firsts = [page.first[0] for page in pages]
         self.tail = tail
+        self.delays = self.ttls = False
+        self._pages = []
+        self._firsts = []
+        self._late = LateIndex()
+        self.restore_more(pages)
+
+    def restore_more(self, pages: list[RunPage]) -> None:
+        """Take on further pages below the tail."""
+        self._pages += pages
+        self._firsts += [page.first[0] for page in pages]
         features = {bits for page in pages for bits in page.features}
-        self.delays = any(bits & Feature.DELAY for bits in features)
-        self.ttls = any(bits & Feature.TTL for bits in features)
+        self.delays = self.delays or any(bits & Feature.DELAY for bits in features)
+        self.ttls = self.ttls or any(bits & Feature.TTL for bits in features)
+        for page in pages:
+            for run, bits in enumerate(page.features):
+                if bits & Feature.ORIGIN_INDEX:
+                    origin = page.columns[Feature.ORIGIN_INDEX][page.extra[run]]
+                    self._late.add(origin, page.first[run])

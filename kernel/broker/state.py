@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Protocol
 
 from ..ids import LogIndex, Offset, QueueId, RaftGroup, TopicId, is_index
 from ..model import (
@@ -22,11 +24,16 @@ from ..model import (
     TopicKind,
     TopicOptions,
 )
+from .halves import Halves
 from .owed import Owed
 from .progress import Progress, unacked_by_any
+from .recent import Recent
 from .retained import Retained
 from .runs import RunIndex
 from .tree_state import SubscriberState, WillItem
+from .usage import Ledger, TopicUsage
+
+_STREAM = TopicKind.STREAM
 
 
 class QueueState:
@@ -43,8 +50,8 @@ class QueueState:
         """Set for the reference list of a tree pattern, which may have very many groups."""
         self.trimmed = Offset(0)
         """Retention has let go of everything below it."""
-        self.recent: OrderedDict[bytes, tuple[int, bytes, int]] | None = None
-        """Deduplication ids of the topic's window, oldest first: (offset, uid, log time)."""
+        self.recent: Recent | None = None
+        """Deduplication ids of the topic's window."""
 
     def needed(self) -> list[tuple[int, int]]:
         """(start, end) ranges of offsets whose messages must be kept: what retention has not
@@ -68,18 +75,18 @@ class QueueState:
 
     def forget(self) -> None:
         """Drop the front of the index that nobody needs any more."""
-        if self.topic.options.kind is TopicKind.STREAM:
+        if self.topic.options.kind is _STREAM:
             self.index.drop_below(self.trimmed)
         elif self.owed is not None:
             self.index.drop_below(self.owed.floor)
         elif self.groups:
-            self.index.drop_below(min(each.floor for each in self.groups.values()))
+            self.index.drop_below(min([each.floor for each in self.groups.values()]))
 
 
 class TopicState:
     """A topic: its definition (in its home group) or the copy that the group of a queue keeps."""
 
-    __slots__ = ("groups", "id", "name", "options", "refs", "tenant", "version")
+    __slots__ = ("groups", "id", "name", "options", "refs", "tenant", "usage", "version")
 
     def __init__(
         self,
@@ -98,6 +105,7 @@ class TopicState:
         self.options = options
         self.refs = refs
         self.groups = groups
+        self.usage = TopicUsage()
 
     def info(self) -> TopicInfo:
         """The definition as gateways see it."""
@@ -146,27 +154,62 @@ class OutboxItem:
 class ClientResults:
     """Results of the last batches of one gateway process: repeats are answered from here."""
 
-    __slots__ = ("floor", "results")
+    __slots__ = ("floor", "results", "used_ms")
 
     def __init__(self) -> None:
         self.floor = 0
+        self.used_ms = 0
+        """Log time of its last batch."""
         self.results: OrderedDict[int, object] = OrderedDict()
 
 
+class Section(IntEnum):
+    """Parts of a group's state whose elements stand in a snapshot one by one, in this order."""
+
+    TOPICS = 1
+    QUEUES = 2
+    ROUTERS = 3
+    OUTBOX = 4
+    RECORDS = 5
+    CLIENTS = 6
+    HALVES = 7
+    SUBSCRIBERS = 8
+    ENDED_SUBSCRIBERS = 9
+    WILLS = 10
+    RETAINED = 11
+    USAGE = 12
+    """Counts of a topic: they change with its queues only, which a snapshot hears of."""
+
+
+class Saver(Protocol):
+    """A snapshot under way: hears of each element before it is changed or removed."""
+
+    def save(self, section: Section, key: object) -> None:
+        """Keep the element as it is, unless it is kept or written already."""
+
+
 class GroupState:
-    """Everything of one Raft group."""
+    """Everything of one Raft group.
+
+    Whoever changes or removes an element of a `Section` calls `changing` first: the snapshot that
+    is being taken wants it as it was.
+    """
 
     __slots__ = (
         "applied",
         "clients",
+        "cut",
         "ended_subscribers",
         "group",
+        "halves",
         "indexes",
+        "ledger",
         "next_index",
         "next_outbox",
         "next_subscriber",
         "next_topic",
         "outbox",
+        "outbox_clients",
         "queues",
         "records",
         "retained",
@@ -196,6 +239,9 @@ class GroupState:
         """Metadata (in group 0): (version, value) by key; the kernel does not look inside."""
         self.outbox: dict[int, OutboxItem] = {}
         self.clients: dict[tuple[int, int], ClientResults] = {}
+        """By (client, epoch), the one not used for longest first."""
+        self.outbox_clients: dict[tuple[int, int], ClientResults] = {}
+        """The same for outboxes of groups (`ids.OUTBOX_CLIENT`): never forgotten."""
         self.indexes: dict[tuple[str, str], TopicId] = {}
         """Reference lists of tree patterns in this group, by (tenant, pattern)."""
         self.next_index = 1
@@ -207,3 +253,13 @@ class GroupState:
         """Those that are over, but have not left all their reference lists."""
         self.wills: dict[int, WillItem] = {}
         """Wills on their way into the tree."""
+        self.halves = Halves()
+        self.ledger = Ledger()
+        """What was served, as far as it is not reported (each topic has its counts)."""
+        self.cut: Saver | None = None
+        """The snapshot that is being taken; no part of the state."""
+
+    def changing(self, section: Section, key: object) -> None:
+        """An element is about to be changed or removed."""
+        if self.cut is not None:
+            self.cut.save(section, key)

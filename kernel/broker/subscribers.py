@@ -16,7 +16,7 @@ from collections.abc import Callable
 
 from .. import message as messages
 from ..errors import Code, KernelError
-from ..ids import INDEX_BIT, LogIndex, QueueId, RaftGroup, TopicId, queue_id
+from ..ids import INDEX_BIT, LogIndex, RaftGroup, TopicId
 from ..limits import NOTES_MAX, SUBSCRIPTIONS_MAX
 from ..model import GroupOptions, QueueRef, TopicOptions
 from . import tree_commands as tree
@@ -24,7 +24,8 @@ from .commands import Command
 from .observer import Observer, Retention, release
 from .progress import Progress
 from .retained import RetainedMessage
-from .state import GroupState, QueueState, TopicState
+from .state import GroupState, QueueState, Section, TopicState
+from .tree_snapshot import index_queue
 from .tree_state import IndexChanged, SubscriberChanged, SubscriberState, WillItem, WillsGrew
 
 INDEX_OPTIONS = TopicOptions(hidden=True)
@@ -33,11 +34,6 @@ INDEX_OPTIONS = TopicOptions(hidden=True)
 INDEX_GROUP = GroupOptions()
 
 _TTL_FIELD = 10
-
-
-def index_queue(topic: TopicId) -> QueueId:
-    """The one queue of a reference list."""
-    return queue_id(topic, 0)
 
 
 class Subscribers:
@@ -79,6 +75,8 @@ class Subscribers:
             self._observer.tree_changed(IndexChanged(*key, ident, removed=False))
         queue = state.queues[index_queue(ident)]
         if command.group not in queue.groups:
+            state.changing(Section.TOPICS, ident)
+            state.changing(Section.QUEUES, queue.id)
             queue.groups[command.group] = Progress(queue.index.tail)
             queue.topic.groups[command.group] = INDEX_GROUP
 
@@ -92,6 +90,8 @@ class Subscribers:
         progress = queue.groups.get(command.group)
         if progress is None:
             return False
+        state.changing(Section.TOPICS, ident)
+        state.changing(Section.QUEUES, queue.id)
         fresh = progress.ack(progress.floor, queue.index.tail)
         release(self._retention, state.group, queue, progress, fresh)
         self._observer.group_removed(queue, command.group)
@@ -108,13 +108,22 @@ class Subscribers:
     def leader_started(self) -> None:
         """Every connection of the last leader is over."""
         for number in sorted(self.state.subscribers):
-            subscriber = self.state.subscribers[number]
-            if subscriber.connected:
+            subscriber = self._by_number(number)
+            if subscriber is not None and subscriber.connected:
                 self._disconnected(subscriber)
 
     def _by_name(self, tenant: str, name: str) -> SubscriberState | None:
+        """The subscriber of a name, about to be changed."""
         number = self.state.subscriber_names.get((tenant, name))
-        return self.state.subscribers[number] if number is not None else None
+        if number is None:
+            return None
+        self.state.changing(Section.SUBSCRIBERS, number)
+        return self.state.subscribers[number]
+
+    def _by_number(self, number: int) -> SubscriberState | None:
+        """A subscriber that is about to be changed."""
+        self.state.changing(Section.SUBSCRIBERS, number)
+        return self.state.subscribers.get(number)
 
     def _open(self, command: tree.OpenSubscriber) -> tree.Opened:
         state = self.state
@@ -146,7 +155,7 @@ class Subscribers:
         )
 
     def _close(self, command: tree.CloseSubscriber) -> bool:
-        subscriber = self.state.subscribers.get(command.number)
+        subscriber = self._by_number(command.number)
         if subscriber is None or subscriber.epoch != command.epoch or not subscriber.connected:
             return False
         subscriber.note(command.notes)
@@ -177,7 +186,7 @@ class Subscribers:
             self._end(subscriber)
 
     def _due(self, command: tree.SubscriberDue) -> None:
-        subscriber = self.state.subscribers.get(command.number)
+        subscriber = self._by_number(command.number)
         if subscriber is None or subscriber.connected or subscriber.epoch != command.epoch:
             return
         self._do_what_is_due(subscriber)
@@ -204,6 +213,7 @@ class Subscribers:
         self._observer.tree_changed(SubscriberChanged(subscriber, ended=True))
 
     def _left(self, command: tree.SubscriberLeft) -> None:
+        self.state.changing(Section.ENDED_SUBSCRIBERS, command.number)
         self.state.ended_subscribers.pop(command.number, None)
 
     def _send_will(self, subscriber: SubscriberState) -> None:
@@ -215,11 +225,12 @@ class Subscribers:
             self._observer.tree_changed(WillsGrew())
 
     def _will_sent(self, command: tree.WillSent) -> None:
+        self.state.changing(Section.WILLS, command.number)
         self.state.wills.pop(command.number, None)
 
     def _held(self, number: int, epoch: int) -> SubscriberState | KernelError:
         """The subscriber, if this epoch still has it."""
-        subscriber = self.state.subscribers.get(number)
+        subscriber = self._by_number(number)
         if subscriber is None or subscriber.epoch != epoch or not subscriber.connected:
             return KernelError(Code.SESSION_FENCED, "the subscriber has another connection")
         return subscriber
@@ -264,6 +275,7 @@ class Subscribers:
             fields = messages.HEADER.unpack_from(data)
             ext = messages.decode_ext(data[messages.HEADER_BYTES :][: fields[6]])
             name = ext.get(messages.Ext.TREE_NAME, b"").decode("utf-8", "replace")
+            state.changing(Section.RETAINED, (tenant, name))
             if not fields[4]:
                 earlier = state.retained.remove(tenant, name)
             else:
@@ -277,6 +289,7 @@ class Subscribers:
         for name in command.names:
             known = self.state.retained.get(command.tenant, name)
             if known is not None and known.has_expired(self.state.time_ms):
+                self.state.changing(Section.RETAINED, (command.tenant, name))
                 self.state.retained.remove(command.tenant, name)
                 self._retention.release(self.state.group, known.index, 1)
 

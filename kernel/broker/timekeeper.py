@@ -60,9 +60,10 @@ class Timekeeper:
     def sift_delayed(self) -> None:
         """Keep back the messages among the new ones that are not due."""
         index = self._queue.index
-        at, self._sifted = max(self._sifted, index.head), index.tail
         if not index.delays:
+            self._sifted = index.tail
             return
+        at, self._sifted = max(self._sifted, index.head), index.tail
         now = self._now_ms()
         while at < index.tail:
             run = index.find(at)

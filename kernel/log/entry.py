@@ -5,7 +5,8 @@
     batch [batches]
     payload                     the slots (`kernel.message`) back to back
 
-    batch:   u64 session | u32 epoch | u64 sequence | u16 commands | u32 bytes of commands
+    batch:   u64 session | u32 epoch | u64 sequence | u8 origin | u16 commands
+             u32 bytes of commands
     command: u8 type | u8 version | u32 length | bytes
 
 Little-endian. Slot bytes are joined here once and never parsed again on the write path. A
@@ -18,12 +19,15 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
+from typing import NamedTuple
 
 HEAD = struct.Struct("<QBBHII")
-BATCH = struct.Struct("<QIQHI")
+BATCH = struct.Struct("<QIQBHI")
 COMMAND = struct.Struct("<BBI")
+_U32 = struct.Struct("<I")
+_BOUNDS = struct.Struct("<II")
+_DIRECTORY_AT = HEAD.size
 VERSION = 1
 REWRITTEN = 1
 
@@ -31,8 +35,7 @@ SLOTS_MAX = 65_536
 """Slots of one entry: bounds the directory (256 KiB) and the work of one apply."""
 
 
-@dataclass(frozen=True, slots=True)
-class Batch:
+class Batch(NamedTuple):
     """Commands of one client batch. `sequence` is unique per (session, epoch) and rising."""
 
     session: int
@@ -40,6 +43,8 @@ class Batch:
     sequence: int
     commands: Sequence[tuple[int, int, bytes]]
     """(type, version, bytes) of each."""
+    origin: int = 0
+    """Who asked (`kernel.origins`): for counting only."""
 
 
 def encode_batch(batch: Batch) -> bytes:
@@ -48,7 +53,12 @@ def encode_batch(batch: Batch) -> bytes:
         COMMAND.pack(kind, version, len(body)) + body for kind, version, body in batch.commands
     )
     head = BATCH.pack(
-        batch.session, batch.epoch, batch.sequence, len(batch.commands), len(commands)
+        batch.session,
+        batch.epoch,
+        batch.sequence,
+        batch.origin,
+        len(batch.commands),
+        len(commands),
     )
     return head + commands
 
@@ -83,7 +93,7 @@ def batches(entry: bytes) -> Iterator[Batch]:
     _time, _version, _flags, count, slots, _payload_at = HEAD.unpack_from(entry)
     at = HEAD.size + 4 * slots
     for _ in range(count):
-        session, epoch, sequence, commands, _length = BATCH.unpack_from(entry, at)
+        session, epoch, sequence, origin, commands, _length = BATCH.unpack_from(entry, at)
         at += BATCH.size
         found: list[tuple[int, int, bytes]] = []
         for _ in range(commands):
@@ -91,7 +101,13 @@ def batches(entry: bytes) -> Iterator[Batch]:
             at += COMMAND.size
             found.append((kind, version, entry[at : at + length]))
             at += length
-        yield Batch(session, epoch, sequence, found)
+        yield Batch(session, epoch, sequence, found, origin)
+
+
+def slot_ends(entry: bytes) -> Sequence[int]:
+    """Where each slot ends, relative to the payload; nothing is copied."""
+    (slots,) = struct.unpack_from("<I", entry, 12)
+    return memoryview(entry)[HEAD.size : HEAD.size + 4 * slots].cast("I")
 
 
 def directory(entry: bytes) -> tuple[int, ...]:
@@ -129,8 +145,12 @@ def rewritten(entry: bytes, live: Collection[int]) -> bytes:
 
 def slots(entry: bytes, first: int, count: int) -> list[bytes]:
     """Bytes of `count` consecutive slots (hot). They must be there: the index says so."""
-    (payload_at,) = struct.unpack_from("<I", entry, 16)
-    at = HEAD.size + 4 * first
+    if first and count == 1:
+        (payload_at,) = _U32.unpack_from(entry, 16)
+        start, end = _BOUNDS.unpack_from(entry, _DIRECTORY_AT + 4 * first - 4)
+        return [entry[payload_at + start : payload_at + end]]
+    (payload_at,) = _U32.unpack_from(entry, 16)
+    at = _DIRECTORY_AT + 4 * first
     if first:
         bounds = struct.unpack_from(f"<{count + 1}I", entry, at - 4)
     else:

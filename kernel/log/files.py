@@ -9,6 +9,7 @@ from ..ports import Disk, File
 
 JOURNAL_DIRECTORY = "journal"
 ROOT_DIRECTORY = ""
+NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def segment_name(number: int) -> str:
@@ -76,6 +77,10 @@ def replace_file(disk: Disk, name: str, content: bytes) -> None:
     try:
         write_all(file, [content], 0)
         file.fdatasync()
+    except OSError as error:
+        if error.errno in NO_SPACE:
+            disk.remove(temporary)  # it only takes room from what comes next
+        raise
     finally:
         file.close()
     disk.rename(temporary, name)

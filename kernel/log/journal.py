@@ -15,7 +15,7 @@ after one fdatasync of every file its batch was written to.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ..ports import Disk
@@ -387,13 +387,14 @@ class Journal:
 
     # --- Space ------------------------------------------------------------------------------
 
-    def maintenance(self) -> MaintenanceJob | None:
+    def maintenance(self, *, segments: bool = True) -> MaintenanceJob | None:
         """The next job that housekeeping wants done in a thread (a segment to prepare, a location
         file to write, segments to remove), None if there is none. Then `end_maintenance(job)`.
 
-        Ask after every `end`. After a failed preparation the same is wanted at once: wait a second.
+        Ask after every `end`. After a failed preparation the same is wanted at once: ask without
+        `segments` for a second.
         """
-        return self._space.maintenance()
+        return self._space.maintenance(segments=segments)
 
     def end_maintenance(self, job: MaintenanceJob) -> None:
         """The job has run without error."""
@@ -402,6 +403,18 @@ class Journal:
     def prepare_segment(self) -> PrepareJob | None:
         """A job that allocates a segment before it is needed, None if enough are ready."""
         return self._writer.prepare()
+
+    def further_segment(self, body_bytes: int) -> PrepareJob:
+        """A job that allocates one more, that takes an entry of so many bytes, although enough
+        are ready. Then `end_maintenance(job)`; `can_accept` tells whether there was space.
+        """
+        return self._writer.further(body_bytes)
+
+    def segments_left(self, bodies: Sequence[int]) -> int:
+        """Allocated segments that stay untouched if entries of so many bytes each follow what is
+        queued; negative if they do not fit. The last one is the reserve for settlements.
+        """
+        return self._writer.segments_left(bodies)
 
     def removable(self) -> list[Segment]:
         """Sealed segments below the checkpoint that hold nothing live, oldest first."""

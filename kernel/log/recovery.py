@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from ..ports import Disk
 from .checkpoint import Checkpoint, Cut, HardState, Position
 from .errors import JournalDamaged, JournalError
-from .files import JOURNAL_DIRECTORY, locations_name, segment_name, write_all
+from .files import JOURNAL_DIRECTORY, NO_SPACE, locations_name, segment_name, write_all
 from .location_file import LocationFileJob
 from .locations import Locations, pack_position
 from .meta import StoreMeta, read_meta, set_clean
@@ -35,7 +35,6 @@ from .record import (
 from .scan import Place, Scan, segment_numbers
 from .segment import (
     HEADER_PAGE_BYTES,
-    NO_SPACE,
     SEGMENT_BYTES_MIN,
     Segment,
     SegmentKind,
@@ -46,6 +45,10 @@ from .segment_reader import SegmentReader
 
 _COPIED = frozenset({RecordType.ENTRY, RecordType.HARD_STATE, RecordType.CLOSE})
 """Closing records and PADs are made anew; an unclosed rewrite is void and its copy too."""
+
+
+CHECKPOINT_ROOM_BYTES = 16 * 1024
+"""More than a checkpoint takes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,8 +213,12 @@ def _copy_tail(disk: Disk, scan: Scan, base: Checkpoint, segment_bytes: int) -> 
 def _copy_segment(
     disk: Disk, store: bytes, number: int, sequence: int, needed: int, segment_bytes: int
 ) -> Segment:
-    """A new segment for the copy; a small one if the disk is too full for a whole one."""
+    """A new segment for the copy; a small one if the disk is too full for a whole one, or would be
+    full with it: the checkpoint that names the copy needs room too.
+    """
     size = segment_bytes_for(needed, segment_bytes)
+    if disk.free_bytes() < size + CHECKPOINT_ROOM_BYTES:
+        size = segment_bytes_for(needed, SEGMENT_BYTES_MIN)
     kind = SegmentKind.RECOVERED
     try:
         file = create_segment(disk, kind, store, number, size, sequence)

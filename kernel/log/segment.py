@@ -14,7 +14,6 @@ A segment of kind RECOVERED was begun by recovery; it counts once the checkpoint
 
 from __future__ import annotations
 
-import errno
 import struct
 from enum import IntEnum
 
@@ -22,14 +21,13 @@ from crc32c import crc32c
 
 from ..ports import Disk, File
 from .errors import FormatError
-from .files import JOURNAL_DIRECTORY, segment_name, write_all
+from .files import JOURNAL_DIRECTORY, NO_SPACE, segment_name, write_all
 
 HEADER_PAGE_BYTES = 4096
 TAIL_BYTES = 4096
 """Kept free at the end of a segment: a batch's closing record (under 4,000 bytes with
 BATCH_GROUPS_MAX groups) and the PAD always fit, so neither ever needs a segment of its own."""
 
-NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 SEGMENT_BYTES_MIN = 16 * 1024
 MAGIC = b"WEIRSEG\n"
 VERSION = 1

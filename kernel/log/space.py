@@ -64,9 +64,10 @@ class Space:
 
     # --- Jobs -------------------------------------------------------------------------------
 
-    def maintenance(self) -> MaintenanceJob | None:
+    def maintenance(self, *, segments: bool) -> MaintenanceJob | None:
         """See `Journal.maintenance`."""
-        return self._writer.prepare() or self._index() or self.removal()
+        prepare = self._writer.prepare() if segments else None
+        return prepare or self._index() or self.removal()
 
     def end_maintenance(self, job: MaintenanceJob) -> None:
         """The job has run without error."""

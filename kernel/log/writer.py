@@ -8,7 +8,8 @@
 One batch is in flight at most, so a record of batch n + 1 on disk proves that batch n was synced;
 the closing record of each batch says so too. A batch may cross from one segment to the next; only
 then are two files synced. `begin` always takes everything that is queued: if no prepared segment
-is left, the batch allocates one itself before it writes.
+is left, the batch allocates one itself before it writes, and a full disk is then as fatal as a
+failed sync. So an owner with messages that it may refuse asks `segments_left` before it queues.
 
 Space: `prepare` keeps two segments ready, the next one and a reserve. When the disk has no room for
 a new one, `can_accept` turns False: the owner then refuses new messages, and settlements go on in
@@ -25,7 +26,7 @@ from crc32c import crc32c
 from ..ports import Disk, File
 from .checkpoint import HardState, Position
 from .errors import JournalError
-from .files import write_all
+from .files import NO_SPACE, write_all
 from .locations import SEGMENT_SHIFT
 from .record import (
     ALIGNMENT,
@@ -44,7 +45,6 @@ from .record import (
 )
 from .segment import (
     HEADER_PAGE_BYTES,
-    NO_SPACE,
     Segment,
     SegmentKind,
     create_segment,
@@ -347,22 +347,52 @@ class Writer:
 
         After a failure it is offered again at once: the caller waits between tries.
         """
-        if self._preparing is not None or len(self._ready) >= READY_SEGMENTS:
+        enough = self.can_accept and len(self._ready) >= READY_SEGMENTS
+        if self._preparing is not None or enough:
             return None
-        reserve = len(self._ready) == READY_SEGMENTS - 1
+        reserve = len(self._ready) >= READY_SEGMENTS - 1
         self._preparing = self._new_job(self._reserve_bytes if reserve else self._segment_bytes)
         return self._preparing
 
     def end_prepare(self, job: PrepareJob) -> None:
         """The job has run."""
-        self._preparing = None
+        if job is self._preparing:
+            self._preparing = None
+        self.can_accept = job.error is None
         if job.error is not None:
-            self.can_accept = False
-        elif job.segment.number < self._segment.number:
+            return
+        if job.segment.number < self._segment.number:
             self._unusable.append(job.segment)
         else:
-            self._ready.append(job.segment)
-            self.can_accept = True
+            ready = sorted((*self._ready, job.segment), key=lambda segment: segment.number)
+            self._ready = deque(ready)
+
+    def further(self, body_bytes: int) -> PrepareJob:
+        """One more segment, that takes a record with a body of so many bytes."""
+        return self._new_job(segment_bytes_for(padded_bytes(body_bytes), self._segment_bytes))
+
+    def segments_left(self, bodies: Sequence[int]) -> int:
+        """Ready segments that stay untouched if records with bodies of so many bytes each follow
+        what is queued; negative if they do not fit.
+        """
+        offset = self._segment.end
+        if offset + self._bound(bodies) <= self._segment.limit:
+            return len(self._ready)
+        limit = self._segment.limit
+        ready = deque(self._ready)
+        for body_bytes in (*[len(record[4]) for record in self.pending], *bodies):
+            padded = padded_bytes(body_bytes)
+            while offset + padded > limit:
+                if not ready:
+                    return -1
+                offset, limit = HEADER_PAGE_BYTES, ready.popleft().limit
+            offset += padded
+        return len(ready)
+
+    def _bound(self, bodies: Sequence[int]) -> int:
+        """At least the bytes that the queue and these bodies take."""
+        records = len(self.pending) + len(bodies)
+        return self.pending_bytes + sum(bodies) + records * (HEADER_BYTES + ALIGNMENT)
 
     def take_unusable(self) -> list[Segment]:
         """Prepared segments that nobody will use: closed here, to be removed by the caller."""

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from typing import NamedTuple
 
 from ..ids import LogIndex, RaftGroup, Term
 
@@ -37,17 +38,16 @@ class HardState:
     commit: LogIndex
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Entry:
-    """An entry of the group's log."""
+    """An entry of the group's log. Never changed (not frozen: that would cost 0.3 us each)."""
 
     term: Term
     index: LogIndex
     body: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Ready:
+class Ready(NamedTuple):
     """What the driver must write in one synced batch, hard state first, before `stable`."""
 
     hard_state: HardState | None

@@ -5,6 +5,13 @@ Durability: an item leaves the source's state (OUTBOX_DONE) only after every tar
 applied, and so fdatasynced, its copy. A crash in between repeats the send; the target drops the
 repeat, since the item's number is the sequence of a client that is never forgotten (DESIGN.md 3
 "Across groups").
+
+A letter aimed straight at a topic that does not exist waits in the outbox until there is one of
+that name. Staying in the source queue, as on AWS, could only serve the reason "attempts": what has
+expired, overflowed or been rejected must leave its queue in any case; and whoever deletes a queue
+of dead letters just while one is on its way would still lose it. What waits is counted, and bounded
+by WAITING_MAX: beyond it letters are dropped and counted. A letter to a router that does not exist,
+or that leads nowhere, is dropped, as its owner expects of a router without routes.
 """
 
 from __future__ import annotations
@@ -16,15 +23,16 @@ import msgspec
 
 from .. import message as messages
 from ..broker import commands
-from ..broker.runs import features_of
+from ..broker.runs import COPY, features_of
 from ..broker.state import OutboxItem
 from ..destinations import Found
-from ..errors import KernelError
-from ..ids import VOLATILE_GROUP, RaftGroup
+from ..errors import Code, KernelError
+from ..ids import OUTBOX_CLIENT, VOLATILE_GROUP, RaftGroup
+from ..limits import RESULTS_KEPT_PER_CLIENT
 from ..log import entry as entries
 from ..message import Ext, Flag, Message
 from ..model import Reason, TopicInfo
-from ..origins import Origins
+from ..origins import INTERNAL, Origins
 from ..topology import Topology
 from .node import Store
 from .replica import Replica
@@ -32,12 +40,18 @@ from .replica import Replica
 IN_FLIGHT_MAX = 256
 """Items of one group on their way at once: bounds memory, and is many syncs deep."""
 
+NUMBERS_AHEAD_MAX = RESULTS_KEPT_PER_CLIENT // 2
+"""How far sending may be ahead of the oldest item on its way: an item that is tried again must
+still find its result at the target, if it was stored."""
+
+WAITING_MAX = 10_000
+"""Items of one group that wait for their topic to exist: each holds its message on disk."""
+
+RETRY_MS = 1_000
+"""An item that found the disk full is tried again so much later."""
+
 HISTORY_MAX = 32
 """Entries of a message's dead-letter history; older ones are forgotten."""
-
-_OUTBOX_CLIENT = 1 << 63
-"""Client number of a group's outbox is this plus the group: never that of a gateway, whose number
-has 63 bits."""
 
 
 class Surroundings(Protocol):
@@ -49,14 +63,43 @@ class Surroundings(Protocol):
     """New in every process: volatile outboxes begin at 1 again in each."""
 
 
+class _Outbox:
+    """How far the sending of one group's outbox has come."""
+
+    __slots__ = ("next", "sending", "waiting", "waiting_count")
+
+    def __init__(self, first: int) -> None:
+        self.next = first
+        """Number of the next item to be looked at."""
+        self.sending: dict[int, int] = {}
+        """Parts on their way of each item, oldest first."""
+        self.waiting: dict[tuple[str, str], list[int]] = {}
+        """(tenant, topic) to the items that wait for it to exist."""
+        self.waiting_count = 0
+
+    def may_send(self) -> bool:
+        """Whether one more item may be on its way."""
+        if not self.sending:
+            return True
+        oldest = next(iter(self.sending))
+        return len(self.sending) < IN_FLIGHT_MAX and self.next - oldest < NUMBERS_AHEAD_MAX
+
+
 class DeadLetterSender:
     """Sends the outboxes of every group, each in order."""
 
     def __init__(self, store: Store, client: Surroundings) -> None:
         self._store = store
         self._client = client
-        self._sending: dict[RaftGroup, dict[int, int]] = {}
+        self._outboxes: dict[RaftGroup, _Outbox] = {}
         self._stopped = False
+        self.dropped = 0
+        """Letters dropped because WAITING_MAX others waited for a topic to exist."""
+
+    @property
+    def waiting(self) -> int:
+        """Letters that wait for their topic to exist."""
+        return sum(each.waiting_count for each in self._outboxes.values())
 
     async def stop(self) -> None:
         """Send nothing more."""
@@ -64,17 +107,39 @@ class DeadLetterSender:
 
     def outbox_grew(self, replica: Replica) -> None:
         """Send what is not under way yet."""
-        sending = self._sending.setdefault(replica.group, {})
-        for number, item in replica.state.outbox.items():
-            if self._stopped or len(sending) >= IN_FLIGHT_MAX:
-                return
-            if number in sending:
-                continue
-            entry = self._store.entry(replica.group, item.index)
-            if entry is None:
-                self._store.fetch(replica.group, item.index, lambda: self.outbox_grew(replica))
-                return
-            self._send(replica, item, entries.slot(entry, item.slot))
+        state = replica.state
+        outbox = self._outboxes.get(replica.group)
+        if outbox is None:
+            outbox = _Outbox(min(state.outbox, default=state.next_outbox))
+            self._outboxes[replica.group] = outbox
+        while outbox.next < state.next_outbox and outbox.may_send() and not self._stopped:
+            item = state.outbox.get(outbox.next)
+            if item is not None:
+                entry = self._store.entry(replica.group, item.index)
+                if entry is None:
+                    self._store.fetch(replica.group, item.index, lambda: self.outbox_grew(replica))
+                    return
+                self._send(replica, item, entries.slot(entry, item.slot))
+            outbox.next += 1
+
+    def topic_appeared(self, tenant: str, name: str) -> None:
+        """Send what has waited for the topic, each under a new number: the target may have come
+        too far to tell by the old one that it does not have the letter yet.
+        """
+        for group, outbox in self._outboxes.items():
+            numbers = outbox.waiting.pop((tenant, name), ())
+            outbox.waiting_count -= len(numbers)
+            for number in numbers:
+                self._again(self._store.replica(group), number)
+
+    def _wait(self, replica: Replica, item: OutboxItem, name: str) -> None:
+        outbox = self._outboxes[replica.group]
+        if outbox.waiting_count >= WAITING_MAX:
+            self.dropped += 1
+            self._done(replica, item.number)
+            return
+        outbox.waiting_count += 1
+        outbox.waiting.setdefault((item.tenant, name), []).append(item.number)
 
     def _send(self, replica: Replica, item: OutboxItem, slot: bytes) -> None:
         message = messages.decode(slot)
@@ -85,37 +150,42 @@ class DeadLetterSender:
             key = own_key(message.origin, message.native)
         history = _history(message)
         letter = _letter(message, item, key, history, replica.state.time_ms)
+        targets = self._targets(item, key, message)
+        if targets is None:
+            self._wait(replica, item, key)
+            return
         parts: dict[RaftGroup, list[list[int]]] = {}
-        features = features_of(letter[: messages.HEADER_BYTES])
-        for topic in self._targets(item, key, message):
+        features = features_of(letter[: messages.HEADER_BYTES]) | COPY
+        for topic in targets:
             if topic.name == item.topic and _in_cycle(item, history):
                 continue
             ref = topic.queues[message.key_hash % len(topic.queues)]
             parts.setdefault(ref.group, []).append([ref.id, 0, 1, features])
-        self._sending[replica.group][item.number] = len(parts)
+        self._outboxes[replica.group].sending[item.number] = len(parts)
         epoch = self._client.outbox_epoch if replica.group == VOLATILE_GROUP else 1
         if not parts:
             self._done(replica, item.number)
         for group, runs in parts.items():
             target = self._store.replica(group)
             target.open.add_publish(
-                (_OUTBOX_CLIENT | replica.group, epoch, item.number),
+                (OUTBOX_CLIENT | replica.group, epoch, item.number),
                 runs,
                 [len(letter)],
                 [letter],
                 len(letter),
-                lambda _: self._part_done(replica, item.number),
+                lambda result: self._part_done(replica, item.number, result),
+                INTERNAL,
             )
             self._store.dirty(target, urgent=True)
 
-    def _targets(self, item: OutboxItem, key: str, message: Message) -> tuple[TopicInfo, ...]:
-        """Topics that get the letter. A target that does not exist drops it, as its owners would
-        expect of a dead-letter router without routes.
-        """
+    def _targets(
+        self, item: OutboxItem, key: str, message: Message
+    ) -> tuple[TopicInfo, ...] | None:
+        """Topics that get the letter; None if it has to wait for its topic to exist."""
         topology = self._client.topology
         if item.target.router is None:
             topic = topology.topics.get((item.tenant, key))
-            return (topic,) if topic is not None else ()
+            return (topic,) if topic is not None else None
         attributes = self._client.origins.attributes(message.origin, message.native)
         try:
             found: Found = topology.find(item.tenant, item.target.router, key, attributes)
@@ -123,15 +193,42 @@ class DeadLetterSender:
             return ()
         return found.topics
 
-    def _part_done(self, replica: Replica, number: int) -> None:
-        sending = self._sending[replica.group]
+    def _part_done(self, replica: Replica, number: int, result: object) -> None:
+        """One target group has answered. A refusal for want of space is tried again under the same
+        number; an item too old to be known there was never sent and gets a new one.
+        """
+        sending = self._outboxes[replica.group].sending
+        placed = result[0] if isinstance(result, tuple) and result else None
+        if isinstance(placed, KernelError):
+            if placed.code is Code.UNKNOWN_OUTCOME:
+                del sending[number]
+                self._again(replica, number)
+            else:
+                self._store.call_later(RETRY_MS, lambda: self._retry(replica, number))
+            return
         sending[number] -= 1
         if not sending[number]:
             self._done(replica, number)
 
+    def _retry(self, replica: Replica, number: int) -> None:
+        """Send an item once more."""
+        item = replica.state.outbox.get(number)
+        if self._stopped or item is None:
+            return
+        entry = self._store.entry(replica.group, item.index)
+        if entry is None:
+            self._store.fetch(replica.group, item.index, lambda: self._retry(replica, number))
+            return
+        self._send(replica, item, entries.slot(entry, item.slot))
+
+    def _again(self, replica: Replica, number: int) -> None:
+        replica.propose(
+            commands.OutboxAgain(number), (0, 0, 0), lambda _: self.outbox_grew(replica)
+        )
+
     def _done(self, replica: Replica, number: int) -> None:
         def finished(_: object) -> None:
-            del self._sending[replica.group][number]
+            self._outboxes[replica.group].sending.pop(number, None)
             self.outbox_grew(replica)
 
         replica.propose(commands.OutboxDone(number), (0, 0, 0), finished)

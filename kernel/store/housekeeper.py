@@ -1,25 +1,27 @@
 """Background work of a store: checkpoints, space, disk marks. Never on the write path.
 
-One job runs at a time in its own thread; the event loop only hands over what the job needs. A
-group's state is dumped in one turn of the loop each (metadata only), the files are written by the
-thread. A checkpoint is taken every 128 MiB of journal or 10 s, if anything was applied since.
+One job runs at a time in its own thread; the event loop only hands over what the job needs. The
+groups' states are dumped in slices (`snapshotter`), the files are written by the thread. A
+checkpoint is taken every 128 MiB of journal or 10 s, if anything was applied since.
 """
 
 from __future__ import annotations
 
 import asyncio
 import errno
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 from ..broker.liveness import live_slots
-from ..broker.snapshot import dump
 from ..ids import RaftGroup
 from ..log.checkpoint import CheckpointJob
 from ..log.journal import Journal, MaintenanceJob
 from ..log.rewrite import RewriteJob
+from ..log.writer import PrepareJob
 from ..ports import Disk
+from .disk_watch import DiskLevel, DiskSpace, DiskWatch
 from .node import Store
-from .snapshot_file import DIRECTORY, SnapshotJob, name_of
+from .snapshot_file import DIRECTORY
+from .snapshotter import SLICE_RECORDS, Snapshotter, Written
 from .worker import Runner, Workers
 
 CHECKPOINT_BYTES = 128 * 1024 * 1024
@@ -32,12 +34,12 @@ SPARSE_FACTOR = 3
 written, the next one and the reserve are always there, and the bound to keep is 5 times the live
 bytes once these are more than a segment."""
 
+POKE_SECONDS = 0.01
+"""With many writes a second, what is due is looked at so often: two segments are kept ready, which
+no disk fills in that time."""
+
 RETRY_SECONDS = 1.0
 """After a failed job (a full disk) the next try comes so much later."""
-
-RESERVE_SHARE = 0.15
-RESERVE_BYTES_MAX = 5 * 1024**3
-"""New messages are refused below min(15 % of the volume, 5 GiB) free (DESIGN.md 4)."""
 
 
 class Housekeeper:
@@ -53,6 +55,7 @@ class Housekeeper:
         fatal: Callable[[str, BaseException], None],
         reserve_bytes: int | None = None,
         sparse_bytes_min: int = SPARSE_BYTES_MIN,
+        slice_records: int = SLICE_RECORDS,
     ) -> None:
         self._loop = loop
         self._store = store
@@ -61,14 +64,17 @@ class Housekeeper:
         self._worker: Runner = workers("weir-housekeeping")
         self._accept = accept
         self._fatal = fatal
-        self._reserve_bytes = reserve_bytes
+        self._watch = DiskWatch(disk, self._worker, self._judge_space, reserve_bytes)
         self._sparse_bytes_min = sparse_bytes_min
         self._busy = False
         self._paused_until = 0.0
+        self._no_segment_until = 0.0
+        self._next_poke = 0.0
         self._ticker: asyncio.TimerHandle | None = None
         self._last_checkpoint = loop.time()
         self._bytes_at_checkpoint = self._journal.statistics().bytes_written
         self._marks: dict[RaftGroup, int] = {}
+        self.snapshots = Snapshotter(loop, store, disk, self._worker, slice_records)
         self._rewrite: RewriteJob | None = None
         self._rewriting: dict[tuple[int, int], bytes] = {}
         """Bodies of the entries in the part that is being rewritten."""
@@ -78,7 +84,8 @@ class Housekeeper:
 
     def start(self) -> None:
         """Begin."""
-        self._store.on_written(self.poke)
+        self._judge_space()
+        self._store.on_written(self._written)
         self._tick()
 
     async def stop(self) -> None:
@@ -98,31 +105,43 @@ class Housekeeper:
 
     def _tick(self) -> None:
         self._ticker = self._loop.call_later(TICK_SECONDS, self._tick)
-        self._check_space()
+        self._watch.look()
         for replica in self._store.replicas():
             replica.retain_streams()
             replica.forget_idle()
         self.poke()
 
-    def _check_space(self) -> None:
-        reserve = self._reserve_bytes
-        if reserve is None:
-            reserve = min(int(self._disk.total_bytes() * RESERVE_SHARE), RESERVE_BYTES_MAX)
-        self._accept(self._disk.free_bytes() >= reserve and self._journal.can_accept)
+    @property
+    def disk_space(self) -> DiskSpace:
+        """Room of the volume, at most about a second old unless the volume hangs."""
+        return self._watch.space
+
+    def _judge_space(self) -> None:
+        full = self._watch.space.level is DiskLevel.FULL
+        self._accept(not full and self._journal.can_accept)
+
+    def _written(self) -> None:
+        """A write has ended (hot): look after a rewrite, and now and then after everything."""
+        now = self._loop.time()
+        if self._rewrite is not None or now >= self._next_poke:
+            self._next_poke = now + POKE_SECONDS
+            self.poke()
 
     def poke(self) -> None:
         """Start the most urgent job, unless one runs."""
         if self._busy or self._stopping or self._loop.time() < self._paused_until:
             return
-        job = self._journal.maintenance()
+        job = self._journal.maintenance(segments=self._loop.time() >= self._no_segment_until)
         if job is not None:
-            self._run(job.run, lambda: self._maintained(job))
+            self._run(job.run, lambda: self._maintained(job), lambda: self._not_maintained(job))
         elif self._rewrite is not None:
             self._continue_rewrite(self._rewrite)
         elif self._checkpoint_due():
             self._checkpoint()
         else:
-            candidate = self._journal.rewrite_candidate() if self._is_sparse() else None
+            # A rewrite takes room before it gives some: never out of the reserve.
+            may = self._journal.can_accept and self._is_sparse()
+            candidate = self._journal.rewrite_candidate() if may else None
             if candidate is not None:
                 self._rewrite = self._journal.rewrite(candidate, self._live_slots)
                 self._continue_rewrite(self._rewrite)
@@ -141,7 +160,12 @@ class Housekeeper:
         job: Callable[[], None],
         done: Callable[[], None],
         failed: Callable[[], None] | None = None,
+        *,
+        may_fail: bool = False,
     ) -> None:
+        """Have the thread do a job. Want of space passes; any other error says that the disk
+        cannot be trusted any more, unless the job `may_fail`.
+        """
         self._busy = True
 
         def finished(error: BaseException | None) -> None:
@@ -149,10 +173,10 @@ class Housekeeper:
             if error is not None:
                 self.failures += 1
                 self._paused_until = self._loop.time() + RETRY_SECONDS
-                self._check_space()
+                self._watch.look()
                 if failed is not None:
                     failed()
-                elif not _no_space(error):
+                if not (_no_space(error) or may_fail):
                     self._fatal("housekeeping could not write", error)
                 return
             done()
@@ -162,7 +186,15 @@ class Housekeeper:
 
     def _maintained(self, job: MaintenanceJob) -> None:
         self._journal.end_maintenance(job)
-        self._check_space()
+        if isinstance(job, PrepareJob) and job.error is not None:
+            self._no_segment_until = self._loop.time() + RETRY_SECONDS
+        self._judge_space()
+
+    def _not_maintained(self, job: MaintenanceJob) -> None:
+        """No space for a location file, which is only a cache, or for a removal's own notes: the
+        files that are left go at the next start.
+        """
+        self._journal.end_maintenance(job)
 
     # --- Checkpoints ------------------------------------------------------------------------
 
@@ -182,37 +214,25 @@ class Housekeeper:
         ]
 
     def _checkpoint(self) -> None:
-        """Dump the groups that changed, one in a turn; write the files; then `ckpt`."""
+        """Snapshots of the groups that changed, in slices; then `ckpt`."""
         changed = self._changed()
         if not changed:
             return
         self._last_checkpoint = self._loop.time()
         self._bytes_at_checkpoint = self._journal.statistics().bytes_written
         self._busy = True
-        self._loop.call_soon(self._dump_next, iter(changed), {})
+        self.snapshots.write(changed, self._snapshots_written, self._snapshot_failed)
 
-    def _dump_next(self, groups: Iterator[RaftGroup], written: dict[int, tuple[int, str]]) -> None:
-        group = next(groups, None)
-        if group is None:
-            last = self._journal.checkpoint(written)
-            self._run(last.run, lambda: self._checkpointed(written, last))
-            return
-        state = self._store.replica(group).state
-        index = state.applied
-        job = SnapshotJob(self._disk, name_of(group, index), dump(state))
+    def _snapshots_written(self, written: Written) -> None:
+        last = self._journal.checkpoint(written)
+        self._run(last.run, lambda: self._checkpointed(written, last))
 
-        def finished(error: BaseException | None) -> None:
-            if error is not None:
-                self._busy = False
-                self.failures += 1
-                self._paused_until = self._loop.time() + RETRY_SECONDS
-                if not _no_space(error):
-                    self._fatal("a snapshot could not be written", error)
-                return
-            written[group] = (index, job.name)
-            self._dump_next(groups, written)
-
-        self._worker.submit(job.run, finished)
+    def _snapshot_failed(self, error: BaseException) -> None:
+        self._busy = False
+        self.failures += 1
+        self._paused_until = self._loop.time() + RETRY_SECONDS
+        if not _no_space(error):
+            self._fatal("a snapshot could not be written", error)
 
     def _checkpointed(self, written: dict[int, tuple[int, str]], job: CheckpointJob) -> None:
         self._journal.checkpointed(job)
@@ -245,7 +265,7 @@ class Housekeeper:
             self._rewriting = {}
             self._store.write_soon()
 
-        self._run(part.run, read, lambda: self._abandon(job))
+        self._run(part.run, read, lambda: self._abandon(job), may_fail=True)
 
     def _abandon(self, job: RewriteJob) -> None:
         """The segment does not read: leave it as it is, go on with the rest."""
@@ -254,9 +274,7 @@ class Housekeeper:
 
 
 def _no_space(error: BaseException) -> bool:
-    """Whether a job failed for want of room, which passes; anything else says that the disk
-    cannot be trusted any more.
-    """
+    """Whether a job failed for want of room."""
     return isinstance(error, OSError) and error.errno in {errno.ENOSPC, errno.EDQUOT}
 
 

@@ -24,10 +24,13 @@ from ..limits import SETTLE_DELAY_MS
 from ..log.journal import Journal
 from ..log.writer import WriteBatch
 from ..model import Route, TopicInfo
+from ..origins import Origins
 from ..ports import Clock
 from ..raft.core import HardState, RaftCore
 from .log_clock import LogClock
+from .open_entry import Filled
 from .replica import Replica
+from .room import Room
 from .volatile import VolatileLog
 from .worker import Workers
 
@@ -93,6 +96,7 @@ class Store:
     ) -> None:
         self._loop = loop
         self.journal = journal
+        self.origins = Origins()
         self._clock = clock
         self._fatal = fatal
         self._node = node
@@ -104,6 +108,9 @@ class Store:
         self._dirty: dict[Replica, None] = {}
         self._volatile_dirty = False
         self._writing: WriteBatch | None = None
+        self._gathered: list[tuple[_Durable, Filled]] = []
+        """Closed entries that wait for room in the journal."""
+        self.room = Room(loop, journal, self._writer, self._start_write, fatal)
         self._flush_scheduled = False
         self._lazy_timer: asyncio.TimerHandle | None = None
         self._idle_waiters: list[asyncio.Future[None]] = []
@@ -156,11 +163,16 @@ class Store:
 
     async def wait_idle(self) -> None:
         """Return once nothing is pending and no write is in flight."""
-        while self._writing is not None or self._dirty or self._volatile_dirty:
+        while not self._idle:
             self._schedule_flush()
             future = self._loop.create_future()
             self._idle_waiters.append(future)
             await future
+
+    @property
+    def _idle(self) -> bool:
+        busy = self._writing is not None or self.room.waiting
+        return not (busy or self._dirty or self._volatile_dirty)
 
     # --- Groups -----------------------------------------------------------------------------
 
@@ -209,22 +221,36 @@ class Store:
         if self._volatile_dirty:
             self._volatile_dirty = False
             self._commit_volatile()
-        if self._writing is None and (self._dirty or self.journal.pending_records):
+        may_write = self._writing is None and not self.room.waiting
+        if may_write and (self._dirty or self.journal.pending_records):
             self._start_write()
         self._wake_idle()
 
     def _start_write(self) -> None:
+        if self._lazy_timer is not None and not self._volatile_dirty:
+            # This write takes what the timer was for: with publishes flowing, acks ride along and
+            # never start a write that the next publish would have to wait for.
+            self._lazy_timer.cancel()
+            self._lazy_timer = None
         for replica in self._dirty:
-            core = self._groups[replica.group].core
-            for filled in replica.close():
-                replica.proposed(core.propose(filled.body), filled)
+            durable = self._groups[replica.group]
+            self._gathered += [(durable, filled) for filled in replica.close()]
+        self._dirty.clear()
+        if not self.room.fits([filled for _, filled in self._gathered]):
+            return
+        gathered, self._gathered = self._gathered, []
+        touched: dict[RaftCore, None] = {}
+        for durable, filled in gathered:
+            if filled.waiting:
+                durable.replica.proposed(durable.core.propose(filled.body), filled)
+                touched[durable.core] = None
+        for core in touched:
             ready = core.ready()
             if ready.hard_state is not None:
                 state = ready.hard_state
                 self.journal.append_hard_state(core.group, state.term, state.vote, state.commit)
             for entry in ready.entries:
                 self.journal.append(core.group, entry.term, entry.index, entry.body)
-        self._dirty.clear()
         batch = self.journal.begin()
         if batch is not None:
             self._writing = batch
@@ -269,7 +295,7 @@ class Store:
         replica.dispatch()
 
     def _wake_idle(self) -> None:
-        if self._writing is not None or self._dirty or self._volatile_dirty:
+        if not self._idle:
             return
         waiters, self._idle_waiters = self._idle_waiters, []
         for waiter in waiters:

@@ -5,15 +5,21 @@ What many connections bring between two syncs becomes one entry (DESIGN.md 4 "Wr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from ..broker import commands
 from ..broker.tree_commands import encode_retain
+from ..broker.usage import units_of
 from ..client import LeaseVerb, Settlement
+from ..errors import KernelError
 from ..ids import QueueId
 from ..limits import BATCH_COMMANDS_MAX, ENTRY_BATCHES_MAX, ENTRY_BYTES_MAX, ENTRY_SLOTS_MAX
 from ..log import entry as entries
+from ..message import HEADER_BYTES
 from ..model import Reason
+from ..origins import INTERNAL
+
+_ACK = int(commands.Command.ACK)
 
 Completion = Callable[[object], None]
 """Called with the result of a batch (see `machine.Machine.apply`) once it is applied."""
@@ -22,11 +28,35 @@ Completion = Callable[[object], None]
 class Filled:
     """A closed entry body and who waits for its batches, one each."""
 
-    __slots__ = ("body", "waiting")
+    __slots__ = ("body", "has_messages", "waiting")
 
-    def __init__(self, body: bytes, waiting: list[Completion | None]) -> None:
+    def __init__(self, body: bytes, waiting: list[Completion | None], has_messages: bool) -> None:
         self.body = body
         self.waiting = waiting
+        """Empty if everything was withdrawn: then there is nothing to propose."""
+        self.has_messages = has_messages
+
+    def withdraw(self, refusal: KernelError) -> int:
+        """Take the batches with messages out, answering each with `refusal`; their number. What
+        is left refers to no message of this entry, so that it stays valid.
+        """
+        if not self.has_messages:
+            return 0
+        kept: list[bytes] = []
+        waiting, self.waiting = self.waiting, []
+        refused: list[Completion | None] = []
+        for batch, done in zip(entries.batches(self.body), waiting, strict=True):
+            if any(kind == commands.Command.ENQUEUE for kind, _, _ in batch.commands):
+                refused.append(done)
+            else:
+                kept.append(entries.encode_batch(batch))
+                self.waiting.append(done)
+        self.body = entries.build(entries.base_time_ms(self.body), kept, (), ())
+        self.has_messages = False
+        for each in refused:
+            if each is not None:
+                each((refusal,))
+        return len(refused)
 
 
 class OpenEntry:
@@ -39,13 +69,14 @@ class OpenEntry:
         self._parts: list[bytes] = []
         self._waiting: list[Completion | None] = []
         self._bytes = 0
-        self._settled: dict[tuple[QueueId, str, Settlement, Reason], list[int]] = {}
+        self._settled: dict[tuple[int, QueueId, str, Settlement, Reason], list[int]] = {}
+        self._acked: dict[tuple[int, str], dict[QueueId, list[int]]] = {}
         self.settled_count = 0
 
     @property
     def empty(self) -> bool:
         """Nothing to propose, not even settlements."""
-        return not self._batches and not self._settled and not self._closed
+        return not (self._batches or self._settled or self._acked or self._closed)
 
     def add_publish(
         self,
@@ -55,10 +86,12 @@ class OpenEntry:
         parts: list[bytes],
         size: int,
         done: Completion,
+        origin: int,
         retained: Sequence[tuple[str, int]] = (),
     ) -> None:
         """A client's messages: (session, epoch, sequence), runs over slots 0.., slot lengths,
-        parts that make up the slots, their bytes in all, (tenant, slot) of those retained.
+        parts that make up the slots, their bytes in all; who asked; (tenant, slot) of those
+        retained.
         """
         if self._batches and (
             self._bytes + size > ENTRY_BYTES_MAX
@@ -78,8 +111,37 @@ class OpenEntry:
         own = [(int(commands.Command.ENQUEUE), commands.VERSION, body)]
         if retained:
             own += _retain_commands(retained, base)
-        batch = entries.Batch(*identity, own)
+        batch = entries.Batch(*identity, own, origin)
         self._batches.append(entries.encode_batch(batch))
+        self._waiting.append(done)
+        self._bytes += size
+
+    def add_slots(
+        self,
+        identity: tuple[int, int, int],
+        encode: Callable[[int], Sequence[tuple[int, bytes]]],
+        lengths: Sequence[int],
+        parts: Sequence[bytes],
+        done: Completion,
+        origin: int,
+    ) -> None:
+        """A client's commands over slots of their own: `encode(first slot)` gives (type, bytes) of
+        each. Behind the settlements that came before it.
+        """
+        self._close_settled()
+        size = sum(lengths)
+        if self._batches and (
+            self._bytes + size > ENTRY_BYTES_MAX
+            or len(self._lengths) + len(lengths) > ENTRY_SLOTS_MAX
+            or len(self._batches) >= ENTRY_BATCHES_MAX
+        ):
+            self._close()
+        own = tuple(
+            (int(kind), commands.VERSION, body) for kind, body in encode(len(self._lengths))
+        )
+        self._lengths += lengths
+        self._parts += parts
+        self._batches.append(entries.encode_batch(entries.Batch(*identity, own, origin)))
         self._waiting.append(done)
         self._bytes += size
 
@@ -99,12 +161,16 @@ class OpenEntry:
         group: str,
         deadline_ms: int,
         offsets: Sequence[int],
+        slot_sizes: Sequence[int],
         done: Completion,
+        origin: int,
     ) -> None:
-        """Timed leases."""
+        """Timed leases, of messages with slots of these sizes."""
         ranges = ranges_of(list(offsets))
-        body = commands.encode_lease(queue, group, deadline_ms, ranges)
-        self._add_own(commands.Command.LEASE, body, done)
+        size = sum(slot_sizes) - HEADER_BYTES * len(slot_sizes)
+        units = units_of(slot_sizes)
+        body = commands.encode_lease(queue, group, deadline_ms, ranges, size, units)
+        self._add_own(commands.Command.LEASE, body, done, origin)
 
     def add_changes(
         self,
@@ -113,12 +179,13 @@ class OpenEntry:
         group: str,
         changes: Sequence[tuple[int, int, LeaseVerb, Reason, int]],
         done: Completion | None,
+        origin: int,
     ) -> None:
         """Changes of timed leases."""
         self._room()
         body = commands.encode_change(queue, group, changes)
         own = ((int(commands.Command.CHANGE), commands.VERSION, body),)
-        self._batches.append(entries.encode_batch(entries.Batch(*identity, own)))
+        self._batches.append(entries.encode_batch(entries.Batch(*identity, own, origin)))
         self._waiting.append(done)
 
     def add_mark(self, queue: QueueId, group: str, level: int, offset: int) -> None:
@@ -134,12 +201,25 @@ class OpenEntry:
         how: Settlement,
         reason: Reason,
         offsets: Sequence[int],
+        origin: int,
     ) -> None:
         """Settlements, merged with others of their kind until the entry closes (hot)."""
-        key = (queue, group, how, reason)
+        key = (origin, queue, group, how, reason)
         known = self._settled.get(key)
         if known is None:
             self._settled[key] = list(offsets)
+        else:
+            known += offsets
+        self.settled_count += len(offsets)
+
+    def add_acked(self, queue: QueueId, group: str, offsets: Sequence[int], origin: int) -> None:
+        """Acks, merged with others of their group until the entry closes (hot)."""
+        by_queue = self._acked.get((origin, group))
+        if by_queue is None:
+            by_queue = self._acked[origin, group] = {}
+        known = by_queue.get(queue)
+        if known is None:
+            by_queue[queue] = list(offsets)
         else:
             known += offsets
         self.settled_count += len(offsets)
@@ -157,29 +237,33 @@ class OpenEntry:
         if len(self._batches) >= ENTRY_BATCHES_MAX:
             self._close()
 
-    def _add_own(self, kind: int, body: bytes, done: Completion | None) -> None:
+    def _add_own(
+        self, kind: int, body: bytes, done: Completion | None, origin: int = INTERNAL
+    ) -> None:
         self._room()
-        batch = entries.Batch(0, 0, 0, ((kind, commands.VERSION, body),))
+        batch = entries.Batch(0, 0, 0, ((kind, commands.VERSION, body),), origin)
         self._batches.append(entries.encode_batch(batch))
         self._waiting.append(done)
 
     def _close_settled(self) -> None:
-        if not self._settled:
+        if not self._settled and not self._acked:
             return
-        own = [
-            (
-                int(commands.Command.SETTLE),
-                commands.VERSION,
-                commands.encode_settle(queue, group, how, reason, ranges_of(offsets)),
-            )
-            for (queue, group, how, reason), offsets in self._settled.items()
-        ]
+        by_origin: dict[int, list[tuple[int, int, bytes]]] = {}
+        for (origin, group), by_queue in self._acked.items():
+            command = (_ACK, commands.VERSION, encode_acks(group, by_queue))
+            by_origin.setdefault(origin, []).append(command)
+        for (origin, queue, group, how, reason), offsets in self._settled.items():
+            body = commands.encode_settle(queue, group, how, reason, ranges_of(offsets))
+            command = (int(commands.Command.SETTLE), commands.VERSION, body)
+            by_origin.setdefault(origin, []).append(command)
         self._settled = {}
+        self._acked = {}
         self.settled_count = 0
-        for at in range(0, len(own), BATCH_COMMANDS_MAX):
-            batch = entries.Batch(0, 0, 0, own[at : at + BATCH_COMMANDS_MAX])
-            self._batches.append(entries.encode_batch(batch))
-            self._waiting.append(None)
+        for origin, own in by_origin.items():
+            for at in range(0, len(own), BATCH_COMMANDS_MAX):
+                batch = entries.Batch(0, 0, 0, own[at : at + BATCH_COMMANDS_MAX], origin)
+                self._batches.append(entries.encode_batch(batch))
+                self._waiting.append(None)
 
     def _close(self) -> None:
         self._close_settled()
@@ -189,11 +273,11 @@ class OpenEntry:
 
     def take(self, time_ms: int) -> list[Filled]:
         """Close everything, stamped with log time; the entry is empty again."""
-        if self._batches or self._settled:
+        if self._batches or self._settled or self._acked:
             self._close()
         closed, self._closed = self._closed, []
         return [
-            Filled(entries.build(time_ms, batches, lengths, parts), waiting)
+            Filled(entries.build(time_ms, batches, lengths, parts), waiting, bool(lengths))
             for batches, lengths, parts, waiting in closed
         ]
 
@@ -209,6 +293,17 @@ def _retain_commands(
         (int(commands.Command.RETAIN), commands.VERSION, encode_retain(tenant, each))
         for tenant, each in slots.items()
     ]
+
+
+def encode_acks(group: str, by_queue: Mapping[QueueId, list[int]]) -> bytes:
+    """ACK of a group's acks (whose lists it may sort)."""
+    ranges: list[tuple[int, int, int]] = []
+    for queue, offsets in by_queue.items():
+        if len(offsets) == 1:
+            ranges.append((queue, offsets[0], 1))
+        else:
+            ranges += [(queue, first, count) for first, count in ranges_of(offsets)]
+    return commands.encode_ack(group, ranges)
 
 
 def ranges_of(offsets: list[int]) -> list[tuple[int, int]]:

@@ -24,13 +24,16 @@ from ..ids import METADATA_GROUP, LogIndex, RaftGroup
 from ..limits import DATA_GROUPS_DEFAULT, DATA_GROUPS_MAX
 from ..local_client import LocalClient
 from ..log.checkpoint import Checkpoint
+from ..log.files import JOURNAL_DIRECTORY, ROOT_DIRECTORY
 from ..log.journal import Journal, JournalOptions
 from ..log.meta import ensure_meta
 from ..model import Route, TopicInfo
 from ..ports import Clock, Disk, Random
 from .housekeeper import SPARSE_BYTES_MIN, Housekeeper
 from .node import Store
+from .snapshot_file import DIRECTORY as SNAPSHOT_DIRECTORY
 from .snapshot_file import read
+from .snapshotter import SLICE_RECORDS
 from .worker import Workers
 
 
@@ -44,6 +47,9 @@ class Silent(Observer):
         """Nothing."""
 
     def changed(self, queue: QueueState, group: str, ended: Sequence[tuple[int, int]]) -> None:
+        """Nothing."""
+
+    def settled(self, queue: QueueState, group: str, ranges: Sequence[tuple[int, int]]) -> None:
         """Nothing."""
 
     def marked(self, queue: QueueState, group: str) -> None:
@@ -124,6 +130,11 @@ def recover(
     Blocking. Errors: those of `Journal.recover`, SnapshotDamaged, ValueError.
     """
     ensure_meta(disk, random)
+    # A process that was killed between a rename and its sync has left names that are there but
+    # not durable: whatever is read from here on must not be gone after the next power loss.
+    for directory in (ROOT_DIRECTORY, JOURNAL_DIRECTORY, SNAPSHOT_DIRECTORY):
+        if directory == ROOT_DIRECTORY or disk.names(directory):
+            disk.sync_directory(directory)
     checkpoint = Checkpoint.read(disk)
     journal, recovered = Journal.recover(disk, options, checkpoint)
     states: dict[RaftGroup, GroupState] = {}
@@ -159,13 +170,15 @@ def open_store(
     data_groups: int = DATA_GROUPS_DEFAULT,
     reserve_bytes: int | None = None,
     sparse_bytes_min: int = SPARSE_BYTES_MIN,
+    slice_records: int = SLICE_RECORDS,
 ) -> LocalStore:
     """Recover a data directory and build the store over it; then `await start()`.
 
     `fatal` is called with a sentence and the error when the process must end (a failed sync).
     `data_groups` is for a new store; an old one keeps its number. `reserve_bytes`: free space
     below which new messages are refused (default: DESIGN.md 4). `sparse_bytes_min`: a smaller
-    journal is never rewritten.
+    journal is never rewritten. `slice_records`: at most so many records of a snapshot are made in
+    one turn of the loop.
     """
     if not 1 <= data_groups <= DATA_GROUPS_MAX:
         raise ValueError(f"data_groups must be 1 to {DATA_GROUPS_MAX}")
@@ -180,6 +193,6 @@ def open_store(
         client.accepting = accepting
 
     housekeeper = Housekeeper(
-        loop, store, disk, workers, accept, fatal, reserve_bytes, sparse_bytes_min
+        loop, store, disk, workers, accept, fatal, reserve_bytes, sparse_bytes_min, slice_records
     )
     return LocalStore(store, client, housekeeper, replayed, clean)

@@ -20,12 +20,17 @@ from ..errors import Code, KernelError
 from ..ids import Offset, QueueId, RaftGroup
 from ..limits import SETTLE_COUNT
 from ..model import Reason, Route, TopicInfo, TopicKind
+from ..origins import INTERNAL, Origins
 from .log_clock import LogClock
 from .open_entry import Completion, Filled, OpenEntry
+
+_ACK = Settlement.ACK
 
 
 class Host(Protocol):
     """What a replica asks of the store it lives in."""
+
+    origins: Origins
 
     def entry(self, group: RaftGroup, index: int) -> bytes | None:
         """A log entry, if it is in memory."""
@@ -73,11 +78,15 @@ class Replica(Observer):
         self.open = OpenEntry()
         self._host = host
         self._clock = clock
+        self._entry_index = 0
+        """The log entry asked for last in this turn, or 0."""
+        self._entry: bytes | None = None
         self._dispatchers: dict[tuple[QueueId, str], Dispatcher] = {}
         self._by_queue: dict[QueueId, list[Dispatcher]] = {}
         self._waiting: dict[int, list[Completion | None]] = {}
         self._appended: dict[QueueId, None] = {}
         self._released: list[tuple[Dispatcher, list[int]]] = []
+        self._settled: list[tuple[Dispatcher, Sequence[tuple[int, int]]]] = []
         self._pump: dict[Dispatcher, None] = {}
         self._idle_indexes: dict[QueueId, None] = {}
         """Reference lists of the topic tree that have lost a consumer."""
@@ -110,6 +119,9 @@ class Replica(Observer):
         released, self._released = self._released, []
         for dispatcher, offsets in released:
             dispatcher.released(offsets)
+        settled, self._settled = self._settled, []
+        for dispatcher, ranges in settled:
+            dispatcher.settled(ranges)
         appended, self._appended = self._appended, {}
         for ident in appended:
             for dispatcher in self._by_queue.get(ident, ()):
@@ -123,6 +135,7 @@ class Replica(Observer):
         pump, self._pump = self._pump, {}
         for dispatcher in pump:
             dispatcher.pump()
+        self._entry_index, self._entry = 0, None
 
     # --- Dispatchers ------------------------------------------------------------------------
 
@@ -186,9 +199,19 @@ class Replica(Observer):
 
     # --- dispatcher.Port --------------------------------------------------------------------
 
+    @property
+    def origins(self) -> Origins:
+        """Readers of native blocks."""
+        return self._host.origins
+
     def entry(self, index: int) -> bytes | None:
-        """A log entry, if it is in memory."""
-        return self._host.entry(self.group, index)
+        """A log entry, if it is in memory (hot: the queues of one turn mostly ask for the same)."""
+        if index == self._entry_index:
+            return self._entry
+        entry = self._host.entry(self.group, index)
+        if entry is not None:
+            self._entry_index, self._entry = index, entry
+        return entry
 
     def fetch(self, index: int, dispatcher: Dispatcher) -> None:
         """Read a log entry, then pump."""
@@ -201,11 +224,15 @@ class Replica(Observer):
         how: Settlement,
         reason: Reason,
         offsets: Sequence[int],
+        origin: int,
         *,
         urgent: bool,
     ) -> None:
         """Put a settlement into the open entry (hot)."""
-        self.open.add_settled(queue, group, how, reason, offsets)
+        if how is _ACK:
+            self.open.add_acked(queue, group, offsets, origin)
+        else:
+            self.open.add_settled(queue, group, how, reason, offsets, origin)
         self._host.dirty(self, urgent=urgent or self.open.settled_count >= SETTLE_COUNT)
 
     def propose_lease(
@@ -214,7 +241,9 @@ class Replica(Observer):
         group: str,
         deadline_ms: int,
         offsets: Sequence[int],
+        slot_sizes: Sequence[int],
         done: Callable[[int, Sequence[int]], None],
+        origin: int,
     ) -> None:
         """Put timed leases into the open entry."""
 
@@ -222,14 +251,14 @@ class Replica(Observer):
             offsets = result[0] if isinstance(result, tuple) else []
             self._leased.append((done, self.state.applied, offsets))
 
-        self.open.add_lease(queue, group, deadline_ms, offsets, leased)
+        self.open.add_lease(queue, group, deadline_ms, offsets, slot_sizes, leased, origin)
         self._host.dirty(self, urgent=True)
 
     def propose_change(
         self, queue: QueueId, group: str, changes: Sequence[tuple[int, int, LeaseVerb, Reason, int]]
     ) -> None:
         """Put changes of timed leases into the open entry."""
-        self.change(queue, group, changes, (0, 0, 0), None)
+        self.change(queue, group, changes, (0, 0, 0), None, INTERNAL)
 
     def change(
         self,
@@ -238,9 +267,10 @@ class Replica(Observer):
         changes: Sequence[tuple[int, int, LeaseVerb, Reason, int]],
         identity: tuple[int, int, int],
         done: Completion | None,
+        origin: int,
     ) -> None:
         """Put a client's changes of timed leases into the open entry."""
-        self.open.add_changes(identity, queue, group, changes, done)
+        self.open.add_changes(identity, queue, group, changes, done, origin)
         self._host.dirty(self, urgent=True)
 
     def propose_mark(self, queue: QueueId, group: str, level: int, offset: int) -> None:
@@ -293,6 +323,12 @@ class Replica(Observer):
         dispatcher = self._dispatchers.get((queue.id, group))
         if dispatcher is not None:
             self._changed.append((dispatcher, ended))
+
+    def settled(self, queue: QueueState, group: str, ranges: Sequence[tuple[int, int]]) -> None:
+        """Messages of an ordered group are done with: their keys may be free."""
+        dispatcher = self._dispatchers.get((queue.id, group))
+        if dispatcher is not None:
+            self._settled.append((dispatcher, ranges))
 
     def marked(self, queue: QueueState, group: str) -> None:
         """The dispatch mark moved ahead."""

@@ -12,6 +12,7 @@ from auth.errors import AuthCode
 from gateway.admin.app import HealthRoutes
 from gateway.admin.errors import STATUS
 from kernel.errors import Code
+from kernel.store.disk_watch import DiskSpace
 from tests.gateway.serving import Process
 
 
@@ -27,6 +28,7 @@ def test_health_and_metrics_are_open_on_loopback(node: Process) -> None:
     assert found.status == 200
     assert b"weir_build_info 1.0" in found.body
     assert b"weir_store_commits_total" in found.body
+    assert b"weir_store_disk_alarm 0.0" in found.body
 
 
 def test_health_names_its_checks(node: Process) -> None:
@@ -36,6 +38,7 @@ def test_health_names_its_checks(node: Process) -> None:
     assert {check["name"]: check["ok"] for check in found.json["checks"]} == {
         "serving": True,
         "disk": True,
+        "metering": True,
     }
 
 
@@ -88,14 +91,22 @@ def test_every_error_of_kernel_and_auth_has_a_status() -> None:
         assert (400 <= status < 500) == caller, code
 
 
+def parts_of(is_ready: bool, accepting: bool, free_bytes: int) -> SimpleNamespace:
+    space = DiskSpace(free_bytes, total_bytes=1_000, mark_bytes=100)
+    return SimpleNamespace(
+        is_ready=lambda: is_ready,
+        metering=None,
+        client=SimpleNamespace(accepting=accepting),
+        view=SimpleNamespace(disk_space=lambda: space),
+    )
+
+
 async def test_a_node_that_is_stopping_or_full_is_not_ready() -> None:
     for is_ready, accepting, reason in (
         (False, True, "starting or stopping"),
         (True, False, "new messages are refused"),
     ):
-        parts = SimpleNamespace(
-            is_ready=lambda ready=is_ready: ready, client=SimpleNamespace(accepting=accepting)
-        )
+        parts = parts_of(is_ready, accepting, free_bytes=50)
         routes = HealthRoutes(parts)
         request = Request({"type": "http"})
         answer = await routes.ready(request)
@@ -103,3 +114,14 @@ async def test_a_node_that_is_stopping_or_full_is_not_ready() -> None:
         assert reason in bytes(answer.body).decode()
         assert (await routes.health(request)).status_code == 503
         assert (await routes.live(request)).status_code == 200
+
+
+@pytest.mark.parametrize(("free_bytes", "reason"), [(200, ""), (199, "twice the mark")])
+async def test_little_room_is_an_alarm_and_the_node_goes_on(free_bytes: int, reason: str) -> None:
+    routes = HealthRoutes(parts_of(is_ready=True, accepting=True, free_bytes=free_bytes))
+    answer = await routes.ready(Request({"type": "http"}))
+    assert answer.status_code == 200
+    (disk,) = [check for check in routes.checks() if check.name == "disk"]
+    assert disk.ok
+    assert reason in disk.reason
+    assert bool(disk.reason) == bool(reason)

@@ -13,13 +13,17 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+import pyarrow.parquet as pq
 import pytest
 
 import gateway.cli
 from gateway.commands import bill
 from gateway.commands.output import ExitCode
+from metering.schema import parse_manifest
+from metering.schema.manifest import MANIFEST_NAME
 from spark import session
 from spark.bill import BILLING_ERRORS, Summary
+from tests.gateway.serving import serving
 from tests.spark.samples import record, write_archive
 
 if TYPE_CHECKING:
@@ -79,18 +83,67 @@ def test_the_invoices_are_the_answer(
     assert (code, out) == (0, "INVOICE 12.30 EUR\n")
     assert "run=0123456789abcdef" in err
     assert engine.asked == ("2026-11", Path("m"), Path("o"), Path("p.yaml"))
-    code, out, _ = weir_bill(capsys, "--period", "2026-11", "-o", "json")
+    arguments = ("--period", "2026-11", "--metering", "m")
+    code, out, _ = weir_bill(capsys, *arguments, "-o", "json")
     assert json.loads(out)["total"] == "12.30"
-    assert engine.asked == ("2026-11", bill.DEFAULT_METERING, bill.DEFAULT_OUT, None)
-    assert weir_bill(capsys, "--period", "2026-11", "-o", "name")[1] == "0123456789abcdef\n"
+    assert engine.asked == ("2026-11", Path("m"), bill.DEFAULT_OUT, None)
+    assert weir_bill(capsys, *arguments, "-o", "name")[1] == "0123456789abcdef\n"
 
 
 def test_missing_records_are_a_failure_beside_the_invoices(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bill, "_engine", lambda: Engine(answer=summary(["records are missing"])))
-    code, out, _ = weir_bill(capsys, "--period", "2026-11")
+    code, out, _ = weir_bill(capsys, "--period", "2026-11", "--metering", "m")
     assert (code, out) == (ExitCode.FAILED, "INVOICE 12.30 EUR\n")
+
+
+def test_a_data_directory_that_is_none_is_said_so(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(bill, "_engine", lambda: Engine(answer=summary()))
+    for data, words in ((tmp_path / "none", "is no data directory"), (tmp_path, "ever run")):
+        code, out, err = weir_bill(capsys, "--period", "2026-11", "--data", str(data))
+        assert (code, out) == (ExitCode.FAILED, "")
+        assert words in err
+
+
+def test_a_data_directory_is_exported_before_it_is_billed(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """By its server while that runs, and by the command once it was killed."""
+    engine = Engine(answer=summary())
+    monkeypatch.setattr(bill, "_engine", lambda: engine)
+    arguments = ("--period", "2026-11", "--data", str(tmp_path))
+    rows = []
+    with serving(tmp_path, "node.metering.flush_interval_s=3600") as node:
+        for stop in (lambda: None, node.kill):
+            if node.process.poll() is None:
+                with node.amqp() as connection:
+                    channel = connection.channel()
+                    channel.queue_declare("billed", durable=True)
+                    channel.confirm_delivery()
+                    channel.basic_publish("", "billed", b"x")
+            stop()
+            assert weir_bill(capsys, *arguments)[0] == 0
+            assert engine.asked[1] == tmp_path / "metering"
+            rows.append(published(tmp_path / "metering"))
+    assert rows == [1, 2]
+    with serving(tmp_path) as node:
+        assert node.api("GET", "/metering").json["state"] is not None
+
+
+def published(archive: Path) -> int:
+    """What the archive says was published, of the one queue there is."""
+    entries = parse_manifest((archive / MANIFEST_NAME).read_bytes())
+    tables = [pq.read_table(archive / entry.name) for entry in entries]
+    found = [
+        row["cum_messages"]
+        for table in tables
+        for row in table.to_pylist()
+        if (row["kind"], row["action"], row["topic"]) == ("store", "publish", "billed")
+    ]
+    return max(found)
 
 
 def test_without_the_extra_it_says_what_to_install(
@@ -108,6 +161,6 @@ def test_without_the_jobs_it_says_what_to_install(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "spark.bill", None)
-    code, out, err = weir_bill(capsys, "--period", "2026-11")
+    code, out, err = weir_bill(capsys, "--period", "2026-11", "--metering", "m")
     assert (code, out) == (ExitCode.FAILED, "")
     assert "weir-mq[spark]" in err

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 from dataclasses import fields
+from enum import Enum
 
 import msgspec
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from adapters.amqp.handshake import MECHANISMS, AmqpSettings
 from adapters.mqtt.config import SessionConfig
 from adapters.mqtt.environment import MqttSettings
+from adapters.rocketmq.settings import RocketmqSettings
 from gateway.config import load
 
 
@@ -33,6 +35,17 @@ def test_what_amqp_is_set_to_makes_settings_of_its_adapter() -> None:
 def test_amqp_offers_the_mechanisms_it_shows() -> None:
     shown = load(environ={}).settings.protocols["amqp"].auth.methods
     assert tuple(shown) == MECHANISMS
+
+
+def test_rocketmq_shows_every_setting_of_its_adapter_with_its_default() -> None:
+    shown = load(environ={}).settings.protocols["rocketmq"].values()
+    known = {field.name: field.default for field in fields(RocketmqSettings)}
+    # 0 stands for any skew; listeners hold the advertised addresses; tenants the namespaces.
+    assert shown.pop("sign_in_skew_ms_max") == 0
+    for name in ("sign_in_skew_ms_max", "advertised", "namespaces"):
+        del known[name]
+    known |= {name: value.value for name, value in known.items() if isinstance(value, Enum)}
+    assert shown == known
 
 
 def test_mqtt_shows_every_setting_of_its_adapter_with_its_default() -> None:

@@ -49,7 +49,7 @@ def test_an_unknown_key_comes_with_the_one_that_was_meant(path: str, meant: str)
 
 def test_an_unknown_key_near_nothing_comes_with_the_known_ones() -> None:
     (problem,) = refused("node.zzzzzz=1")
-    assert "known here: admin, data, role, store, workers" in problem
+    assert "known here: admin, data, metering, role, store, workers" in problem
 
 
 def test_an_unknown_key_in_a_variable_and_in_a_file_names_its_place(tmp_path: Path) -> None:
@@ -171,7 +171,7 @@ def test_an_enabled_protocol_needs_a_listener() -> None:
         "amqp.listeners.tls.enabled=true",
         "amqp.auth.methods=EXTERNAL",
         "sqs.listeners.http.advertised=queue.example.com",
-        "rocketmq.enabled=true",
+        "rocketmq.listeners.tls.enabled=true",
     ],
 )
 def test_what_is_not_served_yet_is_refused_and_never_ignored(assignment: str) -> None:

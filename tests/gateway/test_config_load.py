@@ -169,5 +169,6 @@ def test_open_listeners_are_those_enabled_of_protocols_enabled() -> None:
         ("protocols", "sqs", "listeners", "http"),
         ("protocols", "mqtt", "listeners", "tcp"),
         ("protocols", "mqtt", "listeners", "websocket"),
+        ("protocols", "rocketmq", "listeners", "grpc"),
         ("node", "admin"),
     ]

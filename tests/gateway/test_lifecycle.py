@@ -145,6 +145,12 @@ def test_a_taken_port_is_said_with_the_setting_that_changes_it(tmp_path: Path) -
         assert f"{port}" in said
         assert "--set amqp.port=" in said
         assert "Traceback" not in said
+        code, said = refused(tmp_path, f"rocketmq.port={port}")
+        assert code == 1
+        assert "rocketmq cannot listen: Address already in use" in said
+        assert "--set rocketmq.port=" in said
+        assert "Traceback" not in said
+        assert "add_port" not in said, "gRPC's own words"
         code, said = refused(tmp_path, f"node.admin.port={port}")
         assert code == 1
         assert f"the admin address 127.0.0.1:{port} cannot be bound" in said

@@ -57,6 +57,8 @@ class Observation:
 
     topics: Mapping[str, Sequence[Seen]]
     names: frozenset[str]
+    halves: Mapping[bytes, bytes] = field(default_factory=dict)
+    """Half messages: uid to body."""
 
     def messages(self) -> set[tuple[str, Seen]]:
         """Every message with its topic. (Between queues there is no order.)"""
@@ -80,6 +82,8 @@ class Ledger:
     attempts: dict[Copy, int] = field(default_factory=dict)
     """Attempts that a message has behind it for certain."""
     names: dict[str, Thing] = field(default_factory=dict)
+    halves: dict[bytes, Thing] = field(default_factory=dict)
+    """Half messages by uid."""
 
     # --- Told by the run --------------------------------------------------------------------
 
@@ -133,6 +137,7 @@ class Ledger:
             dict(self.expires_ms),
             dict(self.attempts),
             dict(self.names),
+            dict(self.halves),
         )
 
     # --- Checked ----------------------------------------------------------------------------
@@ -140,6 +145,7 @@ class Ledger:
     def check(self, seen: Observation, wall_ms: int) -> None:
         """A store recovered at `wall_ms` kept every promise."""
         self._check_names(seen)
+        self._check_halves(seen)
         there: set[Copy] = set()
         for topic, rows in seen.topics.items():
             for row in rows:
@@ -158,6 +164,14 @@ class Ledger:
                 assert name not in seen.names, f"{name} has come back"
         unknown = seen.names - self.names.keys()
         assert not unknown, f"nobody has made {sorted(unknown)}"
+
+    def _check_halves(self, seen: Observation) -> None:
+        for uid, thing in self.halves.items():
+            if thing is Thing.THERE:
+                assert seen.halves.get(uid) == self.bodies[uid], "a half message is lost"
+            elif thing is Thing.GONE:
+                assert uid not in seen.halves, "a half message has come back"
+        assert seen.halves.keys() <= self.halves.keys(), "nobody has prepared it"
 
     def _check_row(self, topic: str, row: Seen) -> None:
         stage = self.copies.get((topic, row.uid))

@@ -19,6 +19,7 @@ from kernel.model import (
     DEFAULT_TENANT,
     DeadLetter,
     GroupOptions,
+    HalfOptions,
     Match,
     Route,
     RouterOptions,
@@ -39,10 +40,11 @@ TOPICS: dict[str, tuple[TopicOptions, GroupOptions]] = {
     "ranks": (TopicOptions(priority_max=9), GroupOptions()),
     "spread": (TopicOptions(queues=4), GroupOptions()),
     "fading": (TopicOptions(), TO_DEAD),
+    "deals": (TopicOptions(half=HalfOptions(checks_max=10**9)), GroupOptions()),
 }
 WIRED = ("orders", "bills", "stock", "mail")
 """Topics behind the router `news`."""
-CONSUMED = ("orders", "bills", "stock", "mail", "ranks", "spread", "dead")
+CONSUMED = ("orders", "bills", "stock", "mail", "ranks", "spread", "dead", "deals")
 CREDIT = 12
 EXPIRES_MS = 2_500
 STUCK_EVERY = 12
@@ -76,6 +78,8 @@ class Run:
         self._reader: Peer
         self._topics: dict[str, TopicInfo] = {}
         self._takers: dict[str, Taker] = {}
+        self._halves: dict[bytes, bytes] = {}
+        """Uid to token of the half messages without an outcome."""
         ledger.unordered.add("dead")
         self._kinds: dict[Callable[[], Awaitable[None]], int] = {
             self._publish: 30,
@@ -86,6 +90,9 @@ class Run:
             self._ack_quietly: 6,
             self._release: 6,
             self._dead_letter: 9,
+            self._prepare: 8,
+            self._commit: 5,
+            self._roll_back: 3,
             self._purge: 3,
             self._recreate: 3,
             self._reroute: 4,
@@ -109,7 +116,7 @@ class Run:
         """One operation, chosen by the seed; a checkpoint now and then."""
         if sum(self.done.values()) % CHECKPOINT_EVERY == 0:
             self.done["sleep"] += 1
-            await self._sleep()
+            await self._sleep(whole=self.done["sleep"] % 2 == 0)
             return
         kinds = list(self._kinds)
         weights = list(self._kinds.values())
@@ -226,6 +233,36 @@ class Run:
         for uid in sent.uids:
             self.ledger.may_become_letter("fading", uid, "dead", before_ms + ttl_ms)
 
+    # --- Half messages ----------------------------------------------------------------------
+
+    async def _prepare(self) -> None:
+        (draft, *_) = self._drafts()
+        high, low = self.world.client.batch(self._writer.session, self._writer).uid()
+        uid = high.to_bytes(8, "big") + low.to_bytes(8, "big")
+        self.ledger.bodies[uid] = draft.body
+        self.ledger.halves[uid] = Thing.DOUBTFUL
+        parts = draft.parts((high, low), 0)
+        halves = self.world.client.halves
+        self._halves[uid] = await halves.prepare(self._topics["deals"], "sellers", parts)
+        self.ledger.halves[uid] = Thing.THERE
+
+    async def _commit(self) -> None:
+        if self._halves:
+            uid = self._chance.choice(list(self._halves))
+            self.ledger.submitted("deals", uid, self.ledger.bodies[uid])
+            await self._end(uid, commit=True)
+            self.ledger.confirmed("deals", uid)
+
+    async def _roll_back(self) -> None:
+        if self._halves:
+            await self._end(self._chance.choice(list(self._halves)), commit=False)
+
+    async def _end(self, uid: bytes, *, commit: bool) -> None:
+        self.ledger.halves[uid] = Thing.DOUBTFUL
+        token = self._halves.pop(uid)
+        await self.world.client.halves.end(self._topics["deals"], token, commit=commit)
+        self.ledger.halves[uid] = Thing.GONE
+
     # --- Consuming --------------------------------------------------------------------------
 
     def _some(self, *names: str, count: int = 6) -> tuple[str, list[Delivery]]:
@@ -314,6 +351,13 @@ class Run:
         self._attach()
         await asyncio.sleep(0.01)
 
-    async def _sleep(self) -> None:
-        """Long enough for a checkpoint, and for what it makes possible."""
-        await asyncio.sleep(12)
+    async def _sleep(self, *, whole: bool) -> None:
+        """Long enough for a checkpoint, and for what it makes possible; or only until it begins, so
+        that the state changes while it is being written down.
+        """
+        snapshots = self.world.opened.housekeeper.snapshots
+        before = snapshots.slices
+        for _ in range(120):
+            if not whole and snapshots.slices != before:
+                return
+            await asyncio.sleep(0.1)

@@ -231,7 +231,7 @@ async def test_a_topic_can_be_found_only_when_all_its_queues_are_there(world: Wo
     peer = world.peer()
     world.workers.delay_s[WRITER] = 0.01
     creation = asyncio.create_task(peer.topic("t", TopicOptions(queues=4)))
-    while (topic := world.client.topic(DEFAULT_TENANT, "t")) is None:  # noqa: ASYNC110
+    while (topic := world.client.topic(DEFAULT_TENANT, "t")) is None:
         await asyncio.sleep(0.001)
     sent = await peer.publish(topic, *[b"x"] * 8)
     await creation

@@ -13,13 +13,16 @@ from hashlib import blake2b
 
 import pytest
 
+from kernel import message as messages
 from kernel.broker.snapshot import state_hash
 from kernel.ids import RaftGroup
+from kernel.log import entry as entries
 from kernel.model import DEFAULT_GROUP, DEFAULT_TENANT
+from tests.kernel.counted import check_growth
 from tests.kernel.ledger import Ledger, Observation, Seen
 from tests.kernel.sweep_run import Run, priority_of
 from tests.simulator.disk import SimulatedDisk
-from tests.simulator.world import World
+from tests.simulator.world import WRITER, World
 
 OPERATIONS = 200
 STEPS = 175
@@ -139,6 +142,7 @@ def opened(world: World) -> Hashes:
 
     async def run() -> Hashes:
         world.open()
+        check_growth(world)
         return hashes_of(world, {})
 
     return world.run(run())
@@ -197,7 +201,20 @@ async def observation(world: World) -> Observation:
             for name, taker in takers.items()
         },
         frozenset(names),
+        halves_of(world),
     )
+
+
+def halves_of(world: World) -> dict[bytes, bytes]:
+    """Uid to body of the half messages, as the journal has them."""
+    store = world.opened.store
+    found: dict[bytes, bytes] = {}
+    for replica in store.replicas():
+        for half in replica.state.halves.waiting.values():
+            entry = store.journal.read(replica.group, half.index)
+            message = messages.decode(entries.slot(entry, half.slot))
+            found[message.uid] = message.body
+    return found
 
 
 async def _until(condition) -> None:
@@ -211,7 +228,8 @@ async def _until(condition) -> None:
 @pytest.mark.timeout(240)
 def test_every_promise_holds_after_power_loss_at_any_boundary() -> None:
     ledger = Ledger()
-    with World(SEED) as world:
+    with World(SEED, slice_records=1) as world:
+        world.workers.delay_s[WRITER] = 0.0005
         run = Run(world, ledger, SEED)
         sweep = Sweep(world, ledger)
         world.run(world.settle_down())
@@ -228,11 +246,13 @@ def test_every_promise_holds_after_power_loss_at_any_boundary() -> None:
         syncs = world.disk.syncs - syncs
         journal = world.opened.store.journal.statistics()
         checkpoints = world.opened.housekeeper.checkpoints
+        slices = world.opened.housekeeper.snapshots.slices
         world.disk.on_boundary = None
     assert sum(run.done.values()) >= OPERATIONS
-    assert len(run.done) == 14, run.done
+    assert len(run.done) == 17, run.done
     assert syncs >= 150
     assert checkpoints >= 3
+    assert slices >= 20 * checkpoints
     assert journal.rewrites >= 1
     assert sweep.cuts["clean fdatasync"] == sweep.cuts["torn fdatasync"] >= 150
     assert sweep.cuts["clean written"] == sweep.cuts["torn written"] >= 150

@@ -262,3 +262,97 @@ async def test_a_full_topic_that_refuses_keeps_to_its_limit_within_a_batch(world
     await taker.wait_for(1)
     third = await peer.publish(topic, b"x", b"x")
     assert len(third.accepted) == 1
+
+
+@BOTH
+@simulated()
+async def test_a_letter_waits_for_its_topic_to_exist(world: World, options: TopicOptions) -> None:
+    peer = world.peer()
+    topic = await peer.topic("work", options, TO_DEAD)
+    await peer.publish(topic, b"1", b"2")
+    taker = peer.attach(topic, credit=2)
+    await taker.wait_for(2)
+    await taker.settle(Settlement.DEAD_LETTER, 0, 1)
+    await asyncio.sleep(1)
+    assert world.client.dead_letters.waiting == 2
+    await peer.topic("other")
+    assert world.client.dead_letters.waiting == 2
+
+    await peer.topic("dead")
+    assert [body for body, _ in await letters(world)] == [b"1", b"2"]
+    assert world.client.dead_letters.waiting == 0
+    assert not any(each.state.outbox for each in world.opened.store.replicas())
+
+
+@simulated()
+async def test_what_waits_holds_up_nobody_and_survives_restarts(world: World) -> None:
+    """Also when the target group has long forgotten the number that the letter had at first."""
+    peer = world.peer()
+    lost = await peer.topic("lost", None, GroupOptions(dead_letter=DeadLetter(None, "missing")))
+    await peer.topic("dead")
+    topic = await peer.topic("work", None, TO_DEAD)
+    group = topic.queues[0].group
+    if lost.queues[0].group != group:  # both outboxes must be one
+        for number in range(100):
+            name = f"lost{number}"
+            lost = await peer.topic(
+                name, None, GroupOptions(dead_letter=DeadLetter(None, "missing"))
+            )
+            if lost.queues[0].group == group:
+                break
+    assert lost.queues[0].group == group
+    await peer.publish(lost, b"stuck")
+    first = peer.attach(lost, credit=1)
+    await first.wait_for(1)
+    await first.settle(Settlement.DEAD_LETTER, 0)
+
+    many = 1_500
+    await peer.publish(topic, *[b"%d" % number for number in range(many)])
+    taker = peer.attach(topic, credit=many)
+    await taker.wait_for(many)
+    await taker.settle(Settlement.DEAD_LETTER, *range(many))
+    await asyncio.sleep(5)
+    assert ready(world, "dead") == many
+    assert world.client.dead_letters.waiting == 1
+
+    for _ in range(2):
+        await world.crash()
+        await asyncio.sleep(1)
+        assert world.client.dead_letters.waiting == 1
+    await world.peer().topic("missing")
+    assert [body for body, _ in await letters(world, "missing")] == [b"stuck"]
+    assert ready(world, "dead") == many
+
+
+@simulated()
+async def test_a_topic_that_appears_between_two_processes_gets_what_waited(world: World) -> None:
+    peer = world.peer()
+    topic = await peer.topic("work", None, TO_DEAD)
+    await peer.publish(topic, b"1")
+    taker = peer.attach(topic, credit=1)
+    await taker.wait_for(1)
+    await taker.settle(Settlement.DEAD_LETTER, 0)
+    await asyncio.sleep(1)
+    creating = asyncio.ensure_future(peer.topic("dead"))
+    for _ in range(3):  # the definition is on disk, the letter is not sent yet
+        await asyncio.sleep(0)
+    await world.crash()
+    creating.cancel()
+    await world.peer().topic("dead")
+    assert [body for body, _ in await letters(world)] == [b"1"]
+
+
+@simulated()
+async def test_letters_that_wait_are_bounded(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kernel.store.dead_letters.WAITING_MAX", 3)
+    peer = world.peer()
+    topic = await peer.topic("work", None, TO_DEAD)
+    await peer.publish(topic, *[b"%d" % number for number in range(5)])
+    taker = peer.attach(topic, credit=5)
+    await taker.wait_for(5)
+    await taker.settle(Settlement.DEAD_LETTER, *range(5))
+    await asyncio.sleep(1)
+    figures = world.client.dead_letters
+    assert (figures.waiting, figures.dropped) == (3, 2)
+    await peer.topic("dead")
+    assert [body for body, _ in await letters(world)] == [b"0", b"1", b"2"]

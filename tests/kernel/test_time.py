@@ -159,3 +159,36 @@ async def test_delays_hold_over_a_crash(world: World) -> None:
     await asyncio.sleep(2)
     assert taker.bodies == [b"minute"]
     assert world.client.statistics(topic, DEFAULT_GROUP).delayed == 1
+
+
+@BOTH
+@simulated()
+async def test_what_a_delivery_brings_to_the_front_too_old_is_dropped(
+    world: World, durable: bool
+) -> None:
+    """Nobody has credit for it, and nothing else happens: it still counts as ready no more."""
+    peer = world.peer()
+    topic = await peer.topic("work", TopicOptions(durable=durable))
+    await peer.publish(topic, b"plain", Draft(b"brief", ttl_ms=1_000))
+    await asyncio.sleep(1.1)
+    taker = peer.attach(topic, credit=1)
+    await taker.wait_for(1)
+    await asyncio.sleep(0.01)
+    assert (taker.bodies, ready(world, topic)) == ([b"plain"], 0)
+
+
+@BOTH
+@simulated()
+async def test_what_is_given_back_too_old_is_dropped_though_nobody_takes(
+    world: World, durable: bool
+) -> None:
+    peer = world.peer()
+    topic = await peer.topic("work", TopicOptions(durable=durable))
+    await peer.publish(topic, Draft(b"brief", ttl_ms=1_000))
+    taker = peer.attach(topic, credit=1)
+    await taker.wait_for(1)
+    taker.cancel()
+    await asyncio.sleep(1.1)
+    taker.settle_now(Settlement.RETURN, 0)
+    await asyncio.sleep(0.01)
+    assert ready(world, topic) == 0

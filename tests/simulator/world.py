@@ -152,6 +152,7 @@ class World:
         options: JournalOptions = SMALL,
         data_groups: int = 4,
         reserve_bytes: int = 0,
+        slice_records: int = 4_096,
         wall_start_ms: int = WALL_START_MS,
         started: bool = True,
     ) -> None:
@@ -162,6 +163,7 @@ class World:
         self.options = options
         self.data_groups = data_groups
         self.reserve_bytes = reserve_bytes
+        self.slice_records = slice_records
         self.workers = SimulatedWorkers(self.loop)
         self.fatal: list[tuple[str, BaseException]] = []
         """What the store has called `fatal` with: the process would have ended."""
@@ -193,6 +195,7 @@ class World:
             data_groups=self.data_groups,
             reserve_bytes=self.reserve_bytes,
             sparse_bytes_min=0,
+            slice_records=self.slice_records,
         )
         return self._opened
 

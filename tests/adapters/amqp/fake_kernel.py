@@ -171,7 +171,7 @@ class FakeClient:
 
     # --- Sessions -----------------------------------------------------------------------------
 
-    def open_session(self, name: str) -> Session:
+    def open_session(self, name: str, origin: int = 0) -> Session:
         session = FakeSession(self, len(self.sessions) + 1, name)
         self.sessions.append(session)
         return session

@@ -7,6 +7,7 @@ import pytest
 from adapters.amqp import spec
 from adapters.amqp.errors import (
     ACCESS_REFUSED,
+    CHANNEL_ERROR,
     FRAME_ERROR,
     NOT_FOUND,
     NOT_IMPLEMENTED,
@@ -16,6 +17,7 @@ from adapters.amqp.errors import (
 from adapters.amqp.fields import Table
 from adapters.amqp.handshake import AmqpSettings
 from adapters.amqp.limits import (
+    HEADS_MAX,
     PROPERTY_BLOCKS_MAX,
     ROUTES_MAX,
 )
@@ -116,6 +118,48 @@ def test_stamps_and_targets_are_bounded() -> None:
     assert wire.environment.counters.unroutable == len(numbers)
 
 
+def test_remembered_beginnings_are_bounded() -> None:
+    wire = Wire().open()
+    wire.declare("q")
+    sizes = [1, 2, *range(1, HEADS_MAX + 3)]
+    for first in range(0, len(sizes), 500):
+        wire.feed(
+            b"".join(
+                Wire.publish_bytes(1, "", "q", bytes(size)) for size in sizes[first : first + 500]
+            )
+        )
+    assert wire.connection._publisher is not None
+    assert 0 < len(wire.connection._publisher.targets.heads) <= HEADS_MAX
+    assert [len(each.body) for each in stored_in(wire)] == sizes
+
+
+@pytest.mark.parametrize("piece", [10**9, 90, 17])
+def test_publishes_to_many_queues_in_turn_reach_each_one_whole(piece: int) -> None:
+    wire = Wire().open()
+    names = ["a", "bb", "ccc"]
+    for name in names:
+        wire.declare(name)
+    bodies = [b"%d" % number * (number % 5) for number in range(60)]
+    data = b"".join(
+        Wire.publish_bytes(1, "", names[at % 3], body) for at, body in enumerate(bodies)
+    )
+    for at in range(0, len(data), piece):
+        wire.feed(data[at : at + piece])
+    for lane, name in enumerate(names):
+        assert [each.body for each in stored_in(wire, name)] == bodies[lane::3]
+
+
+def test_a_remembered_beginning_means_nothing_on_a_channel_that_was_closed() -> None:
+    wire = Wire().open()
+    wire.declare("q")
+    for _ in range(4):
+        wire.publish(1, "", "q", b"x")
+    wire.ask(1, spec.ChannelClose(200, "", 0, 0))
+    wire.publish(1, "", "q", b"x")
+    assert close_of(wire.take_one())[0] == CHANNEL_ERROR
+    assert len(stored_in(wire)) == 4
+
+
 def test_a_message_id_is_kept_for_readers_of_other_protocols() -> None:
     wire = Wire().open()
     wire.declare("q")
@@ -182,12 +226,29 @@ def test_a_publish_that_is_refused(
 def test_the_default_exchange_asks_for_the_right_to_the_queue() -> None:
     wire = Wire().open()
     wire.declare("q")
+    for _ in range(3):
+        wire.publish(1, "", "q", b"allowed")
+    wire.connection.tick(wire.host.now_ms)
     wire.publish(1, "", "q", b"allowed")
     wire.logins.denied.add((PUBLISH_TOPIC, "q"))
     wire.connection.tick(wire.host.now_ms)
-    wire.publish(1, "", "q", b"withdrawn within a tick")
+    wire.publish(1, "", "q", b"allowed")
     assert close_of(wire.take_one())[0] == ACCESS_REFUSED
-    assert _bodies(wire, "q") == [b"allowed"]
+    assert len(stored_in(wire)) == 4, "a right is withdrawn within a tick"
+
+
+def test_a_right_to_an_exchange_is_withdrawn_within_a_tick() -> None:
+    wire = Wire().open()
+    wire.declare("q")
+    wire.ask(1, spec.ExchangeDeclare(0, "e", "direct"))
+    wire.ask(1, spec.QueueBind(0, "q", "e", "k"))
+    for _ in range(3):
+        wire.publish(1, "e", "k", b"x")
+    wire.logins.denied.add((PUBLISH_ROUTER, "e"))
+    wire.connection.tick(wire.host.now_ms)
+    wire.publish(1, "e", "k", b"x")
+    assert close_of(wire.take_one())[0] == ACCESS_REFUSED
+    assert len(stored_in(wire)) == 3
 
 
 def test_the_own_login_as_user_id_is_fine() -> None:

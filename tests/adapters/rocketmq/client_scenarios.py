@@ -8,11 +8,13 @@ client keeps threads and an event loop for ever, and writes its log into the hom
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import sys
 import threading
 import time
+from collections.abc import Callable
 
 from rocketmq import (
     ClientConfiguration,
@@ -24,6 +26,8 @@ from rocketmq import (
     Producer,
     PushConsumer,
     SimpleConsumer,
+    TransactionChecker,
+    TransactionResolution,
 )
 
 
@@ -168,6 +172,46 @@ def errors(address: str) -> object:
     }
 
 
+def big(address: str) -> object:
+    """The largest body there may be, there and back."""
+    sender = producer(address, "big")
+    reader = consumer(address, "big", "big-group")
+    body = os.urandom(4 * 1024 * 1024)
+    sender.send(made("big", body))
+    (got,) = drain(reader, 1)
+    return {"same": got.body == body, "corrupted": got.corrupted}
+
+
+class Checker(TransactionChecker):
+    def check(self, message: Message) -> TransactionResolution:
+        return TransactionResolution.COMMIT
+
+
+def transaction(address: str) -> object:
+    """What an application sees that begins a transaction."""
+    sender = producer(address, "transaction", checker=Checker())
+    begun = sender.begin_transaction()
+    try:
+        sender.send(made("transaction", b"half"), begun)
+    except Exception as error:  # noqa: BLE001 - told to the test
+        return [type(error).__name__, str(error)]
+    return "sent"
+
+
+def many(address: str) -> object:
+    """Sends under way at the same time, as far as the client has them."""
+    sender = producer(address, "many")
+    reader = consumer(address, "many", "many-group")
+    under_way = [sender.send_async(made("many", b"%d" % number)) for number in range(200)]
+    idents = {each.result(10).message_id for each in under_way}
+    found = drain(reader, 200)
+    return {
+        "sent": len(idents),
+        "received": len({message.body for message in found}),
+        "same": idents == {message.message_id for message in found},
+    }
+
+
 class Listener(MessageListener):
     """Fails each body that begins with `!` as often as `failures` says, and notes all."""
 
@@ -255,6 +299,88 @@ def across_restart(address: str) -> object:
             time.sleep(0.2)
     second = [each.body.decode() for each in drain(reader, 1)]
     return {"first": first, "second": second}
+
+
+def stall(address: str) -> object:
+    """When each call was answered (monotonic seconds) while the disk held its syncs."""
+    sender = producer(address, "stall")
+    reader = consumer(address, "stall", "stall-group")
+    for _ in range(2):
+        sender.send(made("stall", b"x"))
+    acked, changed = drain(reader, 2, ack=False)
+    print("half", flush=True)  # noqa: T201 - the test reads it
+    sys.stdin.readline()
+    ends = time.monotonic() + 2.5
+    answered: dict[str, list[float]] = {}
+
+    def note(name: str, action: Callable[[], object]) -> None:
+        action()
+        answered.setdefault(name, []).append(time.monotonic())
+
+    def beat() -> None:
+        (endpoints,) = sender.route_manager.get_all_endpoints().values()
+        while time.monotonic() < ends:
+            answer = sender.rpc_client.heartbeat_async(
+                endpoints, sender._heartbeat_req(), metadata=sender.sign(), timeout=3
+            )
+            note("heartbeat", answer.result)
+            time.sleep(0.1)
+
+    def look() -> None:
+        while time.monotonic() < ends:
+            note("route", lambda: producer(address, "stall").shutdown())
+            time.sleep(0.1)
+
+    work = [
+        threading.Thread(target=note, args=("send", lambda: sender.send(made("stall", b"y")))),
+        threading.Thread(target=note, args=("ack", lambda: reader.ack(acked))),
+        threading.Thread(
+            target=note,
+            args=("change", lambda: reader.change_invisible_duration(changed, 30)),
+        ),
+        threading.Thread(target=beat),
+        threading.Thread(target=look),
+    ]
+    for thread in work:
+        thread.start()
+    for thread in work:
+        thread.join()
+    return answered
+
+
+def flood(address: str) -> object:
+    """Sends numbers from four threads and prints each that was acknowledged, until it is killed."""
+    sender = producer(address, "flood")
+    numbers = itertools.count()
+
+    def send() -> None:
+        while True:
+            number = next(numbers)
+            try:
+                sender.send(made("flood", b"%d" % number))
+            except Exception:  # noqa: BLE001 - the broker was killed
+                return
+            os.write(1, b"%d\n" % number)
+
+    threads = [threading.Thread(target=send) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return "ended"
+
+
+def idle(address: str) -> object:
+    """A push consumer that waits, until the test says that it may go."""
+    listener = Listener(wanted=1, failures=0)
+    pushed = PushConsumer(
+        configuration(address), "idle-group", listener, {"idle": FilterExpression("*")}
+    )
+    pushed.startup()
+    time.sleep(1)
+    print("half", flush=True)  # noqa: T201 - the test reads it
+    sys.stdin.readline()
+    return listener.seen
 
 
 def tls(address: str) -> object:

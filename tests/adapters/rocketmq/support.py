@@ -34,7 +34,7 @@ from auth.rules import parse_rule
 from auth.store import AuthStore
 from kernel.client import PutTopic
 from kernel.model import GroupOptions, TopicInfo, TopicKind, TopicOptions, TopicStatistics
-from kernel.store.disk import DirectoryDisk
+from kernel.store.disk import DirectoryDisk, DiskFile
 from kernel.store.opening import LocalStore, open_store
 from kernel.store.system import SystemClock, SystemRandom
 from kernel.store.worker import Worker
@@ -165,6 +165,35 @@ class Broker:
         return self.do(look)
 
 
+class HeldFile(DiskFile):
+    """A file whose syncs wait while the test says so."""
+
+    __slots__ = ("_may_sync",)
+
+    def __init__(self, descriptor: int, may_sync: threading.Event) -> None:
+        super().__init__(descriptor)
+        self._may_sync = may_sync
+
+    def fdatasync(self) -> None:
+        assert self._may_sync.wait(30), "held for ever"
+        super().fdatasync()
+
+
+class HeldDisk(DirectoryDisk):
+    """A directory in which nothing is synced while `may_sync` is clear."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory)
+        self.may_sync = threading.Event()
+        self.may_sync.set()
+
+    def open(self, name: str, *, create: bool = False) -> HeldFile:
+        found = super().open(name, create=create)
+        held = HeldFile(found._descriptor, self.may_sync)
+        found._descriptor = -1
+        return held
+
+
 def _fatal(sentence: str, error: BaseException) -> None:
     raise AssertionError(sentence) from error
 
@@ -174,12 +203,18 @@ async def running_broker(
     path: Path,
     settings: RocketmqSettings | None = None,
     listeners: Iterable[GrpcListener] = (GrpcListener("grpc", "127.0.0.1", 0),),
+    disk: DirectoryDisk | None = None,
 ) -> AsyncIterator[Broker]:
     """A broker on a free loopback port, over the data in `path`."""
     loop = asyncio.get_running_loop()
     clock, meter = Clock(), Meter()
     store = open_store(
-        DirectoryDisk(path), clock, SystemRandom(), partial(Worker, loop), _fatal, reserve_bytes=0
+        disk or DirectoryDisk(path),
+        clock,
+        SystemRandom(),
+        partial(Worker, loop),
+        _fatal,
+        reserve_bytes=0,
     )
     await store.start()
     known = directory()
@@ -206,6 +241,7 @@ def broker_in_thread(
     path: Path,
     settings: RocketmqSettings | None = None,
     listeners: Iterable[GrpcListener] = (GrpcListener("grpc", "127.0.0.1", 0),),
+    disk: DirectoryDisk | None = None,
 ) -> Iterator[Broker]:
     """The same on an event loop of its own, for clients that block."""
     started: list[Broker] = []
@@ -215,7 +251,7 @@ def broker_in_thread(
     stopping = asyncio.Event()
 
     async def main() -> None:
-        async with running_broker(path, settings, listeners) as broker:
+        async with running_broker(path, settings, listeners, disk) as broker:
             started.append(broker)
             ready.set()
             await stopping.wait()
@@ -268,7 +304,9 @@ class Wire:
     """Calls over one connection. Answers are the generated messages."""
 
     def __init__(self, address: str, headers: Mapping[str, str] | None = None) -> None:
-        self.channel = grpc.insecure_channel(address)
+        self.channel = grpc.insecure_channel(
+            address, options=[("grpc.max_receive_message_length", -1)]
+        )
         self.headers = signed() if headers is None else headers
 
     def close(self) -> None:

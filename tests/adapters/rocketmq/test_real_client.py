@@ -42,11 +42,16 @@ def start(scenario: str, address: str, home: Path, **environment: str) -> subpro
 def run(scenario: str, address: str, home: Path, **environment: str):
     """What a scenario returned."""
     with start(scenario, address, home, **environment) as process:
-        try:
-            out, err = process.communicate(timeout=60)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            raise
+        return ended(process)
+
+
+def ended(process: subprocess.Popen[str], said: str | None = None):
+    """What a scenario returned, which is told something first."""
+    try:
+        out, err = process.communicate(said, timeout=60)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        raise
     assert process.returncode == 0, err
     return json.loads(out.splitlines()[-1])
 
@@ -54,11 +59,12 @@ def run(scenario: str, address: str, home: Path, **environment: str):
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     with broker_in_thread(tmp_path_factory.mktemp("data"), SETTINGS) as running:
-        for name in ("empty", "simple", "push", "tags"):
+        for name in ("empty", "simple", "big", "many", "push", "tags"):
             running.topic(name, queues=8)
         running.topic("fifo", "fifo", queues=4)
-        running.topic("push-fifo", "fifo", queues=4)
+        running.topic("push-fifo", "fifo", queues=1)
         running.topic("delay", "delay", queues=2)
+        running.topic("transaction", "transaction", queues=2)
         yield running
 
 
@@ -109,6 +115,21 @@ def test_refusals_reach_the_application(broker: Broker, tmp_path: Path) -> None:
     assert "the signature does not fit the secret of access key 'weir'" in log
 
 
+def test_the_largest_body_goes_there_and_back(broker: Broker, tmp_path: Path) -> None:
+    assert run("big", broker.address, tmp_path) == {"same": True, "corrupted": False}
+
+
+def test_a_transaction_is_refused_with_its_own_error(broker: Broker, tmp_path: Path) -> None:
+    kind, text = run("transaction", broker.address, tmp_path)
+    assert kind == "UnsupportedException"
+    assert "transactions are not served: this version keeps no half messages" in text
+
+
+def test_many_sends_at_once_are_all_stored(broker: Broker, tmp_path: Path) -> None:
+    found = run("many", broker.address, tmp_path)
+    assert found == {"sent": 200, "received": 200, "same": True}
+
+
 def test_a_push_consumer_gets_a_failed_message_again(broker: Broker, tmp_path: Path) -> None:
     found = run("push", broker.address, tmp_path)
     assert found["seen"] == [["!c", 1], ["!c", 2], ["a", 1], ["b", 1], ["d", 1]]
@@ -144,9 +165,8 @@ def test_a_client_goes_on_after_a_restart(tmp_path: Path) -> None:
         assert process.stdout.readline().strip() == "half"
         first.run(first.adapter.drain)
     with broker_in_thread(tmp_path / "data", SETTINGS, listeners), process:
-        out, err = process.communicate("\n", timeout=60)
-    assert process.returncode == 0, err
-    assert json.loads(out.splitlines()[-1]) == {"first": ["before"], "second": ["after"]}
+        found = ended(process, "\n")
+    assert found == {"first": ["before"], "second": ["after"]}
 
 
 def test_a_client_over_tls(tmp_path: Path) -> None:

@@ -40,6 +40,8 @@ KEY_ID, SECRET = "weir", "weir-secret"
 READER_KEY_ID, READER_SECRET = "reader", "reader-secret"
 """Of a user who may receive and inspect, but neither send nor configure."""
 
+HTTP = (ListenerAddress("http", "127.0.0.1", 0),)
+
 ResultT = TypeVar("ResultT")
 
 
@@ -83,17 +85,18 @@ def directory() -> Directory:
 
 
 class Meter:
-    """`adapters.base.DeliveryMeter` that keeps what it is told."""
+    """`adapters.base.TrafficMeter` that keeps the calls it is told of."""
 
     def __init__(self) -> None:
-        self.counted: dict[tuple[str, str, str], list[tuple[int, int, int]]] = {}
+        self.calls: list[tuple[str, str, str, str, int, int]] = []
+        """(tenant, action, name, outcome, octets in, octets out)"""
 
-    def delivery_counter(self, tenant: str, topic: str, group: str):
-        counts = self.counted.setdefault((tenant, topic, group), [])
+    def call_counter(self, tenant: str, action: str, name: str, outcome: str = "ok"):
+        calls = self.calls
 
         class Counter:
-            def count(self, messages: int, size_bytes: int, units_4k: int, /) -> None:
-                counts.append((messages, size_bytes, units_4k))
+            def call(self, bytes_in: int, bytes_out: int, /) -> None:
+                calls.append((tenant, action, name, outcome, bytes_in, bytes_out))
 
         return Counter()
 
@@ -141,7 +144,7 @@ def _fatal(sentence: str, error: BaseException) -> None:
 async def running_service(
     path: Path,
     settings: SqsSettings | None = None,
-    listeners: Sequence[ListenerAddress] = (ListenerAddress("http", "127.0.0.1", 0),),
+    listeners: Sequence[ListenerAddress] = HTTP,
 ) -> AsyncIterator[Service]:
     """A service on a free loopback port, over the data in `path`."""
     clock, random, meter = Clock(), SystemRandom(), Meter()
@@ -172,14 +175,19 @@ async def running_service(
     )
     try:
         await adapter.start()
-        yield Service(adapter, store, clock, meter, loop, adapter.addresses()["http"][1])
+        port = adapter.addresses()[listeners[0].name][1]
+        yield Service(adapter, store, clock, meter, loop, port)
     finally:
         await adapter.stop()
         await store.stop()
 
 
 @contextlib.contextmanager
-def service_in_thread(path: Path, settings: SqsSettings | None = None) -> Iterator[Service]:
+def service_in_thread(
+    path: Path,
+    settings: SqsSettings | None = None,
+    listeners: Sequence[ListenerAddress] = HTTP,
+) -> Iterator[Service]:
     """The same on an event loop of its own, for clients that block."""
     started: list[Service] = []
     failed: list[BaseException] = []
@@ -188,7 +196,7 @@ def service_in_thread(path: Path, settings: SqsSettings | None = None) -> Iterat
     stopping = asyncio.Event()
 
     async def main() -> None:
-        async with running_service(path, settings) as service:
+        async with running_service(path, settings, listeners) as service:
             started.append(service)
             ready.set()
             await stopping.wait()

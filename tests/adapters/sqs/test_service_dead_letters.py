@@ -114,6 +114,20 @@ def test_a_dead_letter_queue_must_be_there_and_of_the_same_kind(sqs, make_queue)
         assert caught.value.response["Error"]["Code"] == "InvalidParameterValue"
 
 
+def test_queues_whose_dead_letters_would_go_round_are_refused(sqs, make_queue) -> None:
+    third = make_queue()
+    second = make_queue(RedrivePolicy=redrive_policy(name_of(third), 3))
+    first = make_queue(RedrivePolicy=redrive_policy(name_of(second), 3))
+    for url, target in ((first, first), (second, first), (third, first)):
+        changes = {"RedrivePolicy": redrive_policy(name_of(target), 3)}
+        with pytest.raises(ClientError, match="come back to this queue") as caught:
+            sqs.set_queue_attributes(QueueUrl=url, Attributes=changes)
+        assert caught.value.response["Error"]["Code"] == "InvalidParameterValue"
+    fourth = make_queue()
+    changes = {"RedrivePolicy": redrive_policy(name_of(fourth), 3)}
+    sqs.set_queue_attributes(QueueUrl=third, Attributes=changes)
+
+
 def test_a_dead_letter_queue_says_who_may_send_to_it(sqs, make_queue) -> None:
     allow = json.dumps(
         {"redrivePermission": "byQueue", "sourceQueueArns": [ARN.replace("central", "x") + "ok"]}

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import socket
 import threading
 import time
 import urllib.request
+from datetime import UTC, datetime
 from urllib.error import HTTPError
 from urllib.parse import urlencode
 
@@ -20,11 +22,12 @@ from botocore.credentials import Credentials
 from botocore.exceptions import ClientError
 
 from adapters.base import ListenerAddress
-from adapters.sqs import connection, http
+from adapters.sqs import http, server
 from adapters.sqs.actions import PERFORM
 from adapters.sqs.settings import HEAD_BYTES_MAX, SqsSettings
 from adapters.sqs.shapes import ACTIONS
 from auth.principal import SignInMode
+from auth.tls import open_loopback_certificate, server_context
 from tests.adapters.sqs.query_model import write_data_path
 from tests.adapters.sqs.service import (
     KEY_ID,
@@ -253,36 +256,98 @@ def test_the_trace_header_of_the_request_is_kept(service: Service, sqs, make_que
     assert message["Attributes"] == {"AWSTraceHeader": trace}
 
 
-def test_a_body_over_the_limit_is_refused_and_the_connection_closed(service: Service) -> None:
+@pytest.mark.parametrize("is_chunked", [False, True])
+def test_a_body_over_the_limit_is_refused_in_the_protocol_it_came_in(
+    service: Service, is_chunked: bool
+) -> None:
+    size = http.REQUEST_BYTES_MAX + 1024
+    length = b"Transfer-Encoding: chunked" if is_chunked else b"Content-Length: %d" % size
+    chunk = b"%x\r\n" % size if is_chunked else b""
+    head = b"POST / HTTP/1.1\r\nHost: h\r\nX-Amz-Target: AmazonSQS.SendMessage\r\n%b\r\n\r\n%b"
     with socket.create_connection(("127.0.0.1", service.port)) as peer:
-        size = http.REQUEST_BYTES_MAX + 1024
-        peer.sendall(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % size)
-        try:
-            peer.sendall(b"x" * size)
-        except OSError:
-            pass  # refused before it was all sent
-        answer = b""
-        try:
-            while chunk := peer.recv(65_536):
-                answer += chunk
-        except ConnectionResetError:
-            pass
-    assert answer.startswith(b"HTTP/1.1 413 ")
+        peer.sendall(head % (length, chunk))
+        # The whole body is sent before the answer is looked at, as some clients do.
+        peer.sendall(b"x" * size)
+        answer = read_all(peer)
+    head_lines, _, body = answer.partition(b"\r\n\r\n")
+    assert head_lines.startswith(b"HTTP/1.1 413 ")
+    assert b"connection: close" in head_lines
+    assert json.loads(body)["__type"] == "com.amazon.coral.service#RequestEntityTooLargeException"
 
 
-def test_headers_without_end_close_the_connection(service: Service) -> None:
+def read_all(peer: socket.socket) -> bytes:
+    """What comes until the server has nothing more to say."""
+    peer.settimeout(10)
+    answer = b""
+    while chunk := peer.recv(65_536):
+        answer += chunk
+    return answer
+
+
+def test_headers_without_end_are_refused(service: Service) -> None:
+    with socket.create_connection(("127.0.0.1", service.port)) as peer:
+        peer.sendall(b"GET / HTTP/1.1\r\n" + b"a: bbbbbbbb\r\n" * (HEAD_BYTES_MAX // 4))
+        assert read_all(peer).startswith(b"HTTP/1.1 431 ")
+
+
+GET = b"GET / HTTP/1.1\r\nHost: h\r\n\r\n"
+ASKS_FIRST = b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\nExpect: 100-continue\r\n\r\n"
+
+
+def test_no_more_is_read_while_requests_wait(service: Service) -> None:
+    """A pipeline of any length costs what one read of the socket holds."""
+    pipeline = GET * 40_000
+    with socket.create_connection(("127.0.0.1", service.port)) as peer:
+        peer.setblocking(False)
+        sent = 0
+        with contextlib.suppress(BlockingIOError):
+            while sent < len(pipeline):
+                sent += peer.send(pipeline[sent:])
+        peer.setblocking(True)
+        complete, half = divmod(sent, len(GET))
+        rest = GET[half:] if half else b""
+        sender = threading.Thread(
+            target=peer.sendall,
+            args=(rest + GET.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"),),
+        )
+        sender.start()
+        answers = read_all(peer).count(b"HTTP/1.1 403 ")
+        sender.join()
+    assert answers == complete + bool(half) + 1
+
+
+def test_a_request_before_a_fault_is_answered_first(service: Service) -> None:
+    with socket.create_connection(("127.0.0.1", service.port)) as peer:
+        peer.sendall(GET + b"nonsense\r\n\r\n" + GET)
+        answer = read_all(peer)
+    assert answer.count(b"HTTP/1.1 ") == 2
+    assert answer.index(b"HTTP/1.1 403 ") < answer.index(b"HTTP/1.1 400 ")
+
+
+def test_leave_to_send_waits_for_the_answer_before(service: Service) -> None:
     with socket.create_connection(("127.0.0.1", service.port)) as peer:
         peer.settimeout(10)
-        with pytest.raises(OSError, match=r"reset|[Bb]roken pipe"):  # noqa: PT012 - the n-th send
-            peer.sendall(b"GET / HTTP/1.1\r\n")
-            for _ in range(HEAD_BYTES_MAX):
-                peer.sendall(b"a: " + b"b" * 1000 + b"\r\n")
+        peer.sendall(GET + ASKS_FIRST)
+        answer = b""
+        while b" 100 Continue" not in answer:
+            answer += peer.recv(65_536)
+        assert answer.index(b" 403 ") < answer.index(b" 100 ")
+        peer.sendall(b"{}")
+        assert peer.recv(65_536).startswith(b"HTTP/1.1 403 ")
 
 
 def test_what_is_no_http_is_answered_so(service: Service) -> None:
     with socket.create_connection(("127.0.0.1", service.port)) as peer:
         peer.sendall(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03")
-        assert peer.recv(65_536).startswith(b"HTTP/1.1 400 ")
+        assert read_all(peer).startswith(b"HTTP/1.1 400 ")
+
+
+def test_a_client_that_asks_first_is_told_to_continue(service: Service) -> None:
+    with socket.create_connection(("127.0.0.1", service.port)) as peer:
+        peer.sendall(ASKS_FIRST)
+        assert peer.recv(65_536) == b"HTTP/1.1 100 Continue\r\n\r\n"
+        peer.sendall(b"{}")
+        assert peer.recv(65_536).startswith(b"HTTP/1.1 403 ")
 
 
 def test_requests_in_a_pipeline_are_answered_in_order(service: Service, make_queue) -> None:
@@ -298,9 +363,13 @@ def test_requests_in_a_pipeline_are_answered_in_order(service: Service, make_que
 
 
 async def test_a_client_that_stalls_is_closed(tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(connection, "_STALL_S", 0.1)
+    monkeypatch.setattr(server, "REQUEST_S_MAX", 0)
     async with running_service(tmp_path) as service:
-        for beginning in (b"", b"POST / HTTP/1.1\r\nContent-Length: 10\r\n\r\nhalf"):
+        for beginning in (
+            b"",
+            b"GET / HT",
+            b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 10\r\n\r\nhalf",
+        ):
             reader, writer = await asyncio.open_connection("127.0.0.1", service.port)
             writer.write(beginning)
             async with asyncio.timeout(5):
@@ -309,7 +378,20 @@ async def test_a_client_that_stalls_is_closed(tmp_path, monkeypatch) -> None:
                 except ConnectionResetError:
                     pass
             writer.close()
-        assert service.adapter.statistics().counters["connections_refused"] == 2
+        assert service.adapter.statistics().counters["connections_refused"] == 3
+
+
+async def test_an_idle_connection_is_closed(tmp_path) -> None:
+    async with running_service(tmp_path, SqsSettings(idle_timeout_s=0)) as service:
+        reader, writer = await asyncio.open_connection("127.0.0.1", service.port)
+        writer.write(GET)
+        async with asyncio.timeout(5):
+            try:
+                assert (await reader.read()).startswith(b"HTTP/1.1 403 ")
+            except ConnectionResetError:
+                pass
+        writer.close()
+        assert service.adapter.statistics().counters["connections_refused"] == 0
 
 
 async def test_connections_over_the_limit_are_closed(tmp_path) -> None:
@@ -331,8 +413,29 @@ async def test_connections_over_the_limit_are_closed(tmp_path) -> None:
 
 async def _until(holds) -> None:
     async with asyncio.timeout(5):
-        while not holds():  # noqa: ASYNC110 - any condition of the test
+        while not holds():
             await asyncio.sleep(0.01)
+
+
+def test_https(tmp_path) -> None:
+    files = open_loopback_certificate(tmp_path / "tls", datetime.now(UTC))
+    listeners = [ListenerAddress("https", "127.0.0.1", 0, server_context(files))]
+    with service_in_thread(tmp_path / "data", listeners=listeners) as service:
+        url = f"https://127.0.0.1:{service.port}"
+        client = boto3.client(
+            "sqs",
+            endpoint_url=url,
+            region_name=REGION,
+            aws_access_key_id=KEY_ID,
+            aws_secret_access_key=SECRET,
+            verify=str(files.certificate),
+        )
+        queue = client.create_queue(QueueName="q")["QueueUrl"]
+        assert queue == f"{url}/000000000000/q"
+        client.send_message(QueueUrl=queue, MessageBody="x" * 1_000_000)
+        (message,) = client.receive_message(QueueUrl=queue)["Messages"]
+        assert len(message["Body"]) == 1_000_000
+        client.close()
 
 
 async def test_a_port_that_is_taken_is_an_error_of_the_start(tmp_path) -> None:

@@ -9,7 +9,9 @@ import time
 import pytest
 from botocore.exceptions import ClientError
 
+from adapters.base import Origin
 from adapters.sqs import receipt_handle
+from kernel.broker.usage import Verb, counts
 from tests.adapters.sqs.service import Service
 
 BODY = 'héllo\r\n\t"wörld" <&> 😀'
@@ -153,14 +155,55 @@ def test_receive_message_checks_its_ranges(sqs, make_queue) -> None:
         assert code_of(caught) == "InvalidParameterValue"
 
 
-def test_deliveries_are_metered(service: Service, sqs, make_queue) -> None:
+def test_a_receive_attempt_id_is_taken_and_repeats_nothing(sqs, make_queue) -> None:
+    url = make_queue(fifo=True)
+    for group in "ab":
+        sqs.send_message(
+            QueueUrl=url, MessageBody=group, MessageGroupId=group, MessageDeduplicationId=group
+        )
+    got = [
+        sqs.receive_message(QueueUrl=url, ReceiveRequestAttemptId="one")["Messages"][0]["Body"]
+        for _ in range(2)
+    ]
+    assert got == ["a", "b"]
+
+
+def test_calls_are_metered_by_how_they_ended(service: Service, sqs, make_queue) -> None:
     url = make_queue(name="metered")
+    sqs.send_message(QueueUrl=url, MessageBody="x" * 5000)
+    receive(sqs, url)
+    sqs.receive_message(QueueUrl=url)
+    with pytest.raises(ClientError):
+        sqs.receive_message(QueueUrl=url, MaxNumberOfMessages=11)
+    _, send, full, empty, refused = service.meter.calls[-5:]
+    assert send[:4] == ("default", "publish", "SendMessage", "ok")
+    assert send[4] > 5000 > send[5] > 0
+    assert full[:4] == ("default", "receive", "ReceiveMessage", "ok")
+    assert full[5] > 5000
+    assert empty[:4] == ("default", "receive", "ReceiveMessage", "empty")
+    assert refused[:4] == ("default", "receive", "ReceiveMessage", "client_error")
+
+
+def test_messages_are_counted_by_the_store_under_their_protocol(
+    service: Service, sqs, make_queue
+) -> None:
+    url = make_queue(name="counted")
     for size in (10, 5000):
         sqs.send_message(QueueUrl=url, MessageBody="x" * size)
-    receive(sqs, url)
-    ((messages, size_bytes, units),) = service.meter.counted["default", "metered", "default"]
-    assert (messages, units) == (2, 3)
-    assert size_bytes > 5010
+    for message in receive(sqs, url):
+        sqs.delete_message(QueueUrl=url, ReceiptHandle=message["ReceiptHandle"])
+    found = {
+        each.verb: (each.origin, each.messages, each.units_4k)
+        for replica in service.store.store.replicas()
+        for each in counts(replica.state)
+        if each.topic == "counted"
+    }
+    assert found == {
+        Verb.PUBLISHED: (Origin.SQS, 2, 3),
+        Verb.ROUTED: (Origin.SQS, 2, 3),
+        Verb.DELIVERED: (Origin.SQS, 2, 3),
+        Verb.ACKED: (Origin.SQS, 2, 0),
+    }
 
 
 # --- batches -----------------------------------------------------------------------------------

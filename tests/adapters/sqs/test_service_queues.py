@@ -32,7 +32,11 @@ def attributes_of(sqs, url: str, *names: str) -> dict[str, str]:
 def put_topic(service: Service, name: str, options=None, groups=None, tenant="default"):
     """A topic that another protocol makes."""
     change = PutTopic(
-        tenant, name, options or TopicOptions(), groups or {"default": GroupOptions()}
+        tenant,
+        name,
+        options or TopicOptions(),
+        groups or {"default": GroupOptions()},
+        reserved_name=name.startswith("__"),
     )
     return service.run(lambda: service.store.client.administer(change))
 

@@ -1,0 +1,150 @@
+"""Between gRPC and the actions: the objects that grpc.aio asks for handlers, and handlers.
+
+They have the attributes of grpc.GenericRpcHandler and grpc.RpcMethodHandler and stand for grpc's
+usual table of handlers, because gRPC has converted the headers of a call when it asks for its
+handler; asking the context for them later would convert them again, for each call. Without
+(de)serialisers it passes messages as bytes. One object a call is its handler and what the action
+sees of it.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable, Mapping
+
+    from .environment import Call
+    from .service import Streaming, Unary
+
+    Metadata = Iterable[tuple[str, str | bytes]]
+    Telemetry = Callable[[Call], Awaitable[None]]
+
+
+class _CallDetails(Protocol):
+    """grpc.HandlerCallDetails."""
+
+    method: str
+    invocation_metadata: Metadata
+
+
+class _Context(Protocol):
+    """What is used of grpc.aio.ServicerContext."""
+
+    def time_remaining(self) -> float | None:
+        """Seconds until the deadline."""
+
+    async def write(self, message: bytes, /) -> None:
+        """Send a message of a stream."""
+
+    async def read(self) -> object:
+        """The next message of the client's stream as bytes, or grpc.aio.EOF."""
+
+
+class _Calls:
+    """grpc.GenericRpcHandler: makes the object of each call."""
+
+    def __init__(self, makers: Mapping[str, Callable[[Metadata], object]]) -> None:
+        self._makers = makers
+
+    def service(self, details: _CallDetails, /) -> object:
+        """The handler of a call; None: there is no such method."""
+        make = self._makers.get(details.method)
+        return make(details.invocation_metadata) if make is not None else None
+
+
+class _GrpcCall:
+    """`environment.Call`, and grpc.RpcMethodHandler of one call."""
+
+    request_streaming = False
+    response_streaming = False
+    request_deserializer = None
+    response_serializer = None
+
+    __slots__ = ("_context", "metadata")
+
+    def __init__(self, metadata: Metadata) -> None:
+        self.metadata = metadata
+        self._context: _Context | None = None
+
+    def time_remaining(self) -> float | None:
+        """See `environment.Call`."""
+        return self._context.time_remaining() if self._context is not None else None
+
+    async def write(self, message: bytes) -> None:
+        """See `environment.Call`."""
+        assert self._context is not None
+        await self._context.write(message)
+
+    async def read(self) -> bytes | None:
+        """See `environment.Call`."""
+        assert self._context is not None
+        data = await self._context.read()
+        return data if isinstance(data, bytes) else None
+
+
+class _UnaryCall(_GrpcCall):
+    """A call with one answer."""
+
+    __slots__ = ("_action",)
+
+    def __init__(self, action: Unary, metadata: Metadata) -> None:
+        super().__init__(metadata)
+        self._action = action
+
+    async def unary_unary(self, data: bytes, _context: _Context, /) -> bytes:
+        """Called by gRPC."""
+        return await self._action(data, self)
+
+
+class _StreamingCall(_GrpcCall):
+    """A call whose answer is a stream."""
+
+    response_streaming = True
+
+    __slots__ = ("_action",)
+
+    def __init__(self, action: Streaming, metadata: Metadata) -> None:
+        super().__init__(metadata)
+        self._action = action
+
+    async def unary_stream(self, data: bytes, context: _Context, /) -> None:
+        """Called by gRPC."""
+        self._context = context
+        await self._action(data, self)
+
+
+class _TelemetryCall(_GrpcCall):
+    """A call with streams both ways."""
+
+    request_streaming = True
+    response_streaming = True
+
+    __slots__ = ("_serve",)
+
+    def __init__(self, serve: Telemetry, metadata: Metadata) -> None:
+        super().__init__(metadata)
+        self._serve = serve
+
+    async def stream_stream(self, _requests: object, context: _Context, /) -> None:
+        """Called by gRPC."""
+        self._context = context
+        await self._serve(self)
+
+
+def grpc_calls(
+    service: str,
+    unary: Mapping[str, Unary],
+    streaming: Mapping[str, Streaming],
+    telemetry: Mapping[str, Telemetry],
+) -> object:
+    """The grpc.GenericRpcHandler of a service: actions by the names of their calls."""
+    makers: dict[str, Callable[[Metadata], object]] = {}
+    for name, action in unary.items():
+        makers[f"/{service}/{name}"] = partial(_UnaryCall, action)
+    for name, stream in streaming.items():
+        makers[f"/{service}/{name}"] = partial(_StreamingCall, stream)
+    for name, serve in telemetry.items():
+        makers[f"/{service}/{name}"] = partial(_TelemetryCall, serve)
+    return _Calls(makers)

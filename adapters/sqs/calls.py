@@ -1,0 +1,57 @@
+"""Every call is counted, with the octets of its bodies and how it ended: for the bill.
+
+The messages themselves are counted by the store, which holds them; an empty receive is a call and
+nothing else.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from metering.schema import Action, Outcome
+
+from . import errors, kernel_errors
+from .errors import SqsError
+from .shapes import ReceiveMessageResult
+
+if TYPE_CHECKING:
+    from kernel.errors import KernelError
+
+    from .environment import Context
+    from .shape_base import Shape
+
+_ACTIONS: Final = {
+    "ChangeMessageVisibility": Action.EXTEND,
+    "ChangeMessageVisibilityBatch": Action.EXTEND,
+    "DeleteMessage": Action.ACK,
+    "DeleteMessageBatch": Action.ACK,
+    "ReceiveMessage": Action.RECEIVE,
+    "SendMessage": Action.PUBLISH,
+    "SendMessageBatch": Action.PUBLISH,
+}
+"""All others administer."""
+
+
+def answered(context: Context, result: Shape | None, request_bytes: int, answer_bytes: int) -> None:
+    """A call was carried out."""
+    empty = isinstance(result, ReceiveMessageResult) and not result.messages
+    _count(context, Outcome.EMPTY if empty else Outcome.OK, request_bytes, answer_bytes)
+
+
+def failed(context: Context, error: SqsError | KernelError, request_bytes: int) -> None:
+    """A call got an error; how long that was is not counted."""
+    told = error if isinstance(error, SqsError) else kernel_errors.from_kernel(error)
+    if told.kind in (errors.OVER_LIMIT, errors.REQUEST_THROTTLED):
+        outcome = Outcome.THROTTLED
+    else:
+        outcome = Outcome.CLIENT_ERROR if told.kind.sender else Outcome.SERVER_ERROR
+    _count(context, outcome, request_bytes, 0)
+
+
+def _count(context: Context, outcome: Outcome, request_bytes: int, answer_bytes: int) -> None:
+    meter = context.environment.meter
+    if meter is not None:
+        name = context.action
+        action = _ACTIONS.get(name, Action.ADMIN)
+        counter = meter.call_counter(context.caller.tenant, action, name, outcome)
+        counter.call(request_bytes, answer_bytes)

@@ -1,0 +1,254 @@
+"""The metering of one node: the meters of its adapters, flushes to `__metering`, the archive.
+
+    adapters' counters ─┐
+    volatile topics ────┼─> windows ─> one flush an interval ─> __metering ─> DATA/metering
+    durable topics ─────┘   (metering.driver)               (metering.exporter, on a schedule)
+
+What a crash may lose is what the adapters and volatile topics have counted since the last flush,
+in the customer's favour; what the log holds is counted there and told again after the crash.
+
+A defect of the metering never ends the node: it is logged, shown by /api/v1/health and the
+metrics, and the node goes on unbilled for what no log holds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Final
+
+import structlog
+
+from adapters.base import Origin
+from gateway.config_schema import Metering
+from gateway.data_lock import lock_data_directory
+from kernel.errors import Code, KernelError
+from kernel.log.meta import read_meta
+from kernel.origins import INTERNAL
+from kernel.store.disk import DirectoryDisk
+from kernel.store.opening import open_store
+from kernel.store.system import SystemClock, SystemRandom
+from kernel.store.worker import Worker
+from metering.collector import Collector
+from metering.counters import Meter
+from metering.driver import MeteringDriver, Ports
+from metering.exporter import Archive, ExportError, export_queue
+from metering.store_source import StoreSource, protocol_names
+from metering.topic import MeteringTopic
+from metering.traffic import Traffic
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterable
+    from pathlib import Path
+
+    from kernel.ports import Clock
+    from kernel.store.opening import LocalStore
+    from metering.collector import CollectorStatistics
+    from metering.schema import ManifestEntry
+    from metering.window import Window
+
+ARCHIVE_DIRECTORY: Final = "metering"
+"""Below the data directory: Parquet files and their manifest."""
+
+DRAIN_S: Final = 5.0
+"""A flush is one commit; longer only if the disk stalls, and then what is left is lost."""
+
+FLUSH_NOW_S: Final = 10.0
+"""For an export that somebody asked for."""
+
+QUEUE: Final = 0
+"""`__metering` has one queue."""
+
+TIMED_LEASES: Final = frozenset({"sqs", "rocketmq"})
+"""Protocols whose deliveries are timed leases, and so counted by the store."""
+
+NO_PYARROW: Final = "pyarrow is not installed (pip install 'weir-mq[spark]')"
+
+_log = structlog.get_logger("weir.metering")
+
+
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """What an export has added to the archive."""
+
+    directory: str
+    files: int
+    rows: int
+    flushed: bool
+    """Whether everything counted before was in `__metering` in time."""
+
+
+class NodeMetering:
+    """See the module. Belongs to one event loop."""
+
+    def __init__(self, local: LocalStore, data: Path, clock: Clock, settings: Metering) -> None:
+        self._clock = clock
+        self._settings = settings
+        self._directory = data / ARCHIVE_DIRECTORY
+        meta = read_meta(DirectoryDisk(data))
+        assert meta is not None, "an opened store has its identity"
+        node = meta.node.hex()
+        self._meter = Meter(self._now_us(), window_us=settings.flush_interval_s * 1_000_000)
+        self._collector = Collector(node)
+        names = protocol_names({int(each): each.name.lower() for each in Origin}, INTERNAL)
+        self._source = StoreSource(local.store, self._meter, names)
+        self._topic = MeteringTopic(local.client, local.store, clock, node)
+        self._driver = MeteringDriver(
+            self._meter,
+            self._collector,
+            Ports(
+                clock_us=self._now_us,
+                sleep=asyncio.sleep,
+                register=self._topic.register,
+                flush=self._topic.flush,
+                gather=self._source.gather,
+                more=self._windows,
+            ),
+        )
+        self._exporting = asyncio.Lock()
+        self._running: list[asyncio.Task[None]] = []
+        self.failure = ""
+        """Why the metering does not work; empty if it does."""
+
+    # --- Life -------------------------------------------------------------------------------
+
+    async def open(self) -> None:
+        """Make `__metering`, unless it is there. Raises KernelError."""
+        await self._topic.open()
+
+    def start(self, tasks: asyncio.TaskGroup) -> None:
+        """Flush and export from now on."""
+        self._running.append(tasks.create_task(self._run()))
+        if self._settings.export_interval_s and can_export():
+            self._running.append(tasks.create_task(self._export_regularly()))
+        elif self._settings.export_interval_s:
+            _log.info("no archive of the metering", reason=NO_PYARROW)
+
+    async def stop(self) -> None:
+        """Flush what was counted; bounded in time. After the adapters, before the store."""
+        for task in self._running:
+            task.cancel()
+        await asyncio.gather(*self._running, return_exceptions=True)
+        if not await self._driver.drain(DRAIN_S):
+            _log.warning("counts are lost", rows=self.statistics().rows_waiting)
+        else:
+            self._source.reported()
+
+    async def _run(self) -> None:
+        try:
+            await self._driver.run()
+        except Exception as error:  # noqa: BLE001 - a defect must not end the node
+            self.failure = f"the metering has ended: {error!r}"
+            _log.exception("the metering has ended: traffic goes unbilled")
+
+    async def _export_regularly(self) -> None:
+        while True:
+            await asyncio.sleep(self._settings.export_interval_s)
+            try:
+                await self.export_log(final=False)
+                self.failure = "" if self.failure.startswith("export: ") else self.failure
+            except (ExportError, OSError, KernelError) as error:
+                self.failure = f"export: {error}"
+                _log.warning("the export of the metering failed", reason=str(error))
+
+    # --- Counting ---------------------------------------------------------------------------
+
+    def traffic(self, protocol: str) -> Traffic:
+        """The meter of a protocol's adapter."""
+        timed = protocol in TIMED_LEASES
+        return Traffic(self._meter, protocol, self._now_us, leases_are_timed=timed)
+
+    def statistics(self) -> CollectorStatistics:
+        """Flushes made and waiting."""
+        return self._collector.statistics(self._now_us())
+
+    def forgotten(self) -> int:
+        """Messages of deleted topics that went unbilled (`kernel.broker.usage.RETIRED_MAX`)."""
+        return self._source.forgotten()
+
+    def _windows(self, start_us: int, end_us: int) -> Iterable[Window]:
+        if self._collector.drained():
+            self._source.reported()
+        return self._source.windows(start_us, end_us)
+
+    def _now_us(self) -> int:
+        return self._clock.wall_ms() * 1_000
+
+    # --- The archive ------------------------------------------------------------------------
+
+    async def export(self) -> Exported:
+        """Flush now and export everything there is: for a bill before the hour is over.
+
+        Raises KernelError UNAVAILABLE if that cannot be done here.
+        """
+        if not can_export():
+            raise KernelError(Code.UNAVAILABLE, NO_PYARROW)
+        flushed = await self._driver.flush_now(FLUSH_NOW_S)
+        try:
+            entries = await self.export_log(final=True)
+        except (ExportError, OSError) as error:
+            raise KernelError(Code.UNAVAILABLE, f"the export failed: {error}") from error
+        rows = sum(entry.rows for entry in entries)
+        return Exported(str(self._directory), len(entries), rows, flushed)
+
+    async def export_log(self, *, final: bool) -> list[ManifestEntry]:
+        """Export what can be cut; with `final` also the hour that is not over. Raises ExportError,
+        OSError, KernelError.
+        """
+        async with self._exporting, _opened(Archive(self._directory)) as archive:
+            return await export_queue(
+                archive, self._topic, QUEUE, now_us=self._now_us(), final=final
+            )
+
+
+@asynccontextmanager
+async def _opened(archive: Archive) -> AsyncIterator[Archive]:
+    """Hold an archive; reading its manifest takes a thread."""
+    await asyncio.to_thread(archive.__enter__)
+    try:
+        yield archive
+    finally:
+        archive.__exit__(None, None, None)
+
+
+def export_offline(data: Path) -> None:
+    """Flush and export everything that a data directory holds, while no server runs on it.
+
+    Opens the store and ends it in order. Blocking. Raises DataDirectoryInUse, JournalError,
+    KernelError, ExportError, OSError.
+    """
+    if not can_export():
+        raise KernelError(Code.UNAVAILABLE, NO_PYARROW)
+    if read_meta(DirectoryDisk(data)) is None:
+        raise KernelError(Code.NOT_FOUND, "no server has ever run on it")
+    lock = lock_data_directory(data)
+    try:
+        asyncio.run(_export_offline(data))
+    finally:
+        lock.release()
+
+
+async def _export_offline(data: Path) -> None:
+    from gateway.node import fatal
+
+    loop = asyncio.get_running_loop()
+    clock = SystemClock()
+    local = open_store(
+        DirectoryDisk(data), clock, SystemRandom(), lambda name: Worker(loop, name), fatal
+    )
+    await local.start()
+    try:
+        settings = Metering(enabled=True, flush_interval_s=60, export_interval_s=0)
+        metering = NodeMetering(local, data, clock, settings)
+        await metering.open()
+        await metering.stop()
+        await metering.export_log(final=True)
+    finally:
+        await local.stop()
+
+
+def can_export() -> bool:
+    """Whether this installation can write Parquet."""
+    return find_spec("pyarrow") is not None

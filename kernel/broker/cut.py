@@ -1,0 +1,286 @@
+"""A group's state at one applied index, written down while the state goes on changing.
+
+A cut takes the keys of everything there is, which costs little, and then makes the records one
+after the other, whenever it is asked. What is about to change before its turn has come is kept as
+it was: `GroupState.changing` says so before each change (DESIGN.md 4: snapshots in slices).
+
+    a queue      its pages are listed; a page of progress that changes later is copied first
+                 (`Progress.cut`), a full page of runs never changes
+    the rest     its record is made at once: small, and changed seldom
+
+    state.cut = cut = Cut(state)
+    for record in cut: ...            in slices; a record takes about a millisecond at most
+    state.cut = None
+"""
+
+from __future__ import annotations
+
+from collections import ChainMap
+from collections.abc import Callable, Iterator, Mapping
+from typing import cast
+
+from ..ids import TopicId
+from .halves import HalfMessage
+from .progress import ProgressPage
+from .runs import RunPage
+from .snapshot_records import (
+    FORMAT,
+    ClientRecord,
+    HalfRecord,
+    Header,
+    MetadataRecord,
+    OutboxRecord,
+    OutcomesRecord,
+    PageRow,
+    PagesRecord,
+    ProgressRecord,
+    QueueRecord,
+    RecentRecord,
+    Record,
+    RouterRecord,
+    RunsRecord,
+    TopicRecord,
+    encode,
+    pack_leases,
+)
+from .state import ClientResults, GroupState, OutboxItem, QueueState, RouterState, Section
+from .tree_snapshot import retained_record, subscriber_record, will_record
+from .usage import LedgerRecord, living_usage, usage_record
+
+PAGES_PER_RECORD = 8
+"""Pages of a queue in one record: with 256 leases a page, half a millisecond."""
+
+
+class Cut:
+    """See the module's head. Made between two applies. `state.Saver`."""
+
+    def __init__(self, state: GroupState) -> None:
+        self._saved: dict[tuple[Section, object], QueueCut | bytes | None] = {}
+        self._done: set[tuple[Section, object]] = set()
+        """What is written, or saved."""
+        containers = {
+            Section.TOPICS: state.topics,
+            Section.QUEUES: state.queues,
+            Section.ROUTERS: state.routers,
+            Section.OUTBOX: state.outbox,
+            Section.RECORDS: state.records,
+            Section.CLIENTS: ChainMap(state.clients, state.outbox_clients),
+            Section.HALVES: state.halves.waiting,
+            Section.SUBSCRIBERS: state.subscribers,
+            Section.ENDED_SUBSCRIBERS: state.ended_subscribers,
+            Section.WILLS: state.wills,
+            Section.RETAINED: state.retained.messages,
+            Section.USAGE: state.topics,
+        }
+        self._containers = cast("dict[Section, Mapping[object, object]]", containers)
+        self._records = _records(state)
+        self._keys = [(section, list(self._containers[section])) for section in Section]
+        counted = [ident for ident, topic in state.topics.items() if topic.usage.last]
+        self._keys[-1] = (Section.USAGE, cast("list[object]", counted))
+        self._header = encode(
+            Header(
+                FORMAT,
+                state.group,
+                state.applied,
+                state.term,
+                state.time_ms,
+                state.next_topic,
+                state.next_outbox,
+                state.halves.next,
+                state.next_index,
+                state.next_subscriber,
+            )
+        )
+        self._outcomes: list[tuple[int, int, int]] = [
+            (each, *outcome) for each, outcome in state.halves.outcomes.items()
+        ]
+        self._ledger = LedgerRecord(state.ledger.metered, state.ledger.forgotten)
+        self._retired = list(state.ledger.retired.items())
+
+    def save(self, section: Section, key: object) -> None:
+        """The element is about to change: keep it as it is."""
+        place = (section, key)
+        if place not in self._done:
+            self._done.add(place)
+            element = self._containers[section].get(key)
+            if element is None:  # made after the cut, or about to be
+                self._saved[place] = None
+            elif section is Section.QUEUES:
+                queue = cast("QueueState", element)
+                self._saved[place] = QueueCut(queue)
+                self.save(Section.USAGE, queue.topic.id)
+            else:
+                self._saved[place] = encode(self._records[section](key))
+                if section is Section.TOPICS:
+                    self.save(Section.USAGE, key)
+
+    def __iter__(self) -> Iterator[bytes]:
+        """The records, in the order of `Section`, each section by key."""
+        yield self._header
+        yield encode(self._ledger)
+        while self._keys:
+            section, keys = self._keys.pop(0)
+            if section is not Section.RETAINED:
+                keys.sort(key=cast("Callable[[object], int]", _itself))  # all of one kind
+            for key in keys:
+                self.save(section, key)
+                saved = self._saved.pop((section, key))
+                if isinstance(saved, QueueCut):
+                    yield from saved
+                elif saved is not None:
+                    yield saved
+        if self._outcomes:
+            yield encode(OutcomesRecord(self._outcomes))
+        for ident, retired in self._retired:
+            yield encode(usage_record(ident, retired))
+
+
+def _itself(key: object) -> object:
+    return key
+
+
+class QueueCut:
+    """One queue as it was: the lists of its pages, the last page of runs as bytes."""
+
+    __slots__ = ("_groups", "_pages", "_queue", "_recent", "_tail", "_trimmed")
+
+    def __init__(self, queue: QueueState) -> None:
+        self._queue = queue
+        self._tail = queue.index.tail
+        self._trimmed = queue.trimmed
+        self._pages: list[RunPage | bytes] = [*queue.index.pages()]
+        if self._pages:
+            self._pages[-1] = _dumped(self._pages[-1])
+        self._groups = [
+            (name, progress.floor, progress.marks, progress.cut())
+            for name, progress in sorted(queue.groups.items())
+        ]
+        self._recent = queue.recent.cut() if queue.recent is not None else []
+
+    def __iter__(self) -> Iterator[bytes]:
+        """Its records. What is small stands in the first one."""
+        ident = self._queue.id
+        step = PAGES_PER_RECORD
+        inline = [_dumped(page) for page in self._pages[:step]]
+        recent = [row for chunk, first, end in self._recent[:1] for row in chunk[first:end]]
+        groups: dict[str, ProgressRecord] = {}
+        rows_left = step
+        later: list[tuple[str, list[tuple[int, ProgressPage]]]] = []
+        for name, floor, marks, pages in self._groups:
+            if len(pages) <= rows_left:
+                rows_left -= len(pages)
+                groups[name] = ProgressRecord(floor, marks, _rows(pages))
+            else:
+                groups[name] = ProgressRecord(floor, marks, [])
+                later.append((name, pages))
+        topic = self._queue.topic.id
+        yield encode(QueueRecord(ident, topic, self._tail, inline, groups, recent, self._trimmed))
+        for at in range(step, len(self._pages), step):
+            yield encode(RunsRecord(ident, [_dumped(page) for page in self._pages[at : at + step]]))
+        for name, pages in later:
+            for at in range(0, len(pages), step):
+                yield encode(PagesRecord(ident, name, _rows(pages[at : at + step])))
+        for chunk, first, end in self._recent[1:]:
+            yield encode(RecentRecord(ident, chunk[first:end]))
+
+
+def _dumped(page: RunPage | bytes) -> bytes:
+    return page.dump() if isinstance(page, RunPage) else page
+
+
+def _rows(pages: list[tuple[int, ProgressPage]]) -> list[PageRow]:
+    return [
+        (
+            number,
+            page.acked.to_bytes(32, "little"),
+            page.attempts or {},
+            page.leased.to_bytes(32, "little"),
+            pack_leases(page.leases or {}),
+        )
+        for number, page in pages
+        if page.acked or page.attempts or page.leases
+    ]
+
+
+def _records(state: GroupState) -> dict[Section, Callable[[object], Record]]:
+    """How the record of an element is made, but for queues."""
+    makers: dict[Section, object] = {
+        Section.TOPICS: lambda ident: _topic(state, ident),
+        Section.ROUTERS: lambda key: _router(state.routers[key]),
+        Section.OUTBOX: lambda number: _outbox(state.outbox[number]),
+        Section.RECORDS: lambda key: MetadataRecord(key, *state.records[key]),
+        Section.CLIENTS: lambda key: _client(
+            key, (state.clients.get(key) or state.outbox_clients[key])
+        ),
+        Section.HALVES: lambda number: _half(state.halves.waiting[number]),
+        Section.SUBSCRIBERS: lambda number: subscriber_record(
+            state.subscribers[number], ended=False
+        ),
+        Section.ENDED_SUBSCRIBERS: lambda number: subscriber_record(
+            state.ended_subscribers[number], ended=True
+        ),
+        Section.WILLS: lambda number: will_record(state.wills[number]),
+        Section.RETAINED: lambda key: retained_record(key, state.retained.messages[key]),
+        Section.USAGE: lambda ident: living_usage(state.topics[ident]),
+    }
+    return cast("dict[Section, Callable[[object], Record]]", makers)
+
+
+def _topic(state: GroupState, ident: TopicId) -> TopicRecord:
+    topic = state.topics[ident]
+    return TopicRecord(
+        topic.id,
+        topic.tenant,
+        topic.name,
+        topic.version,
+        topic.options,
+        topic.refs,
+        topic.groups,
+        state.topic_names.get((topic.tenant, topic.name)) == ident,
+    )
+
+
+def _router(router: RouterState) -> RouterRecord:
+    return RouterRecord(
+        router.tenant, router.name, router.version, router.options, list(router.routes)
+    )
+
+
+def _outbox(item: OutboxItem) -> OutboxRecord:
+    return OutboxRecord(
+        item.number,
+        item.tenant,
+        item.topic,
+        item.target,
+        item.queue,
+        item.offset,
+        item.index,
+        item.slot,
+        item.reason,
+        item.attempts,
+    )
+
+
+def _client(key: tuple[int, int], known: ClientResults) -> ClientRecord:
+    results = {
+        sequence: [each if isinstance(each, list) else None for each in result]
+        for sequence, result in known.results.items()
+        if isinstance(result, tuple)
+    }
+    return ClientRecord(*key, known.floor, results, known.used_ms)
+
+
+def _half(half: HalfMessage) -> HalfRecord:
+    return HalfRecord(
+        half.number,
+        half.queue,
+        half.index,
+        half.slot,
+        half.size_bytes,
+        half.producers,
+        half.values,
+        half.prepared_ms,
+        half.due_ms,
+        half.checks,
+        half.origin,
+    )

@@ -1,0 +1,80 @@
+"""The outbox of a Raft group: dead letters that have left their queue and not reached their target.
+
+Each keeps one reference to its log entry. Items are sent by `store.dead_letters`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ..ids import LogIndex, Offset
+from ..model import DeadLetter, Reason, TopicKind
+from . import commands
+from .observer import Observer, Retention
+from .progress import Progress
+from .state import GroupState, OutboxItem, QueueState, Section
+
+
+def has_own_reference(queue: QueueState) -> bool:
+    """Whether others may hold a dead letter's message too; else its one reference goes over to the
+    outbox.
+    """
+    return len(queue.groups) > 1 or queue.topic.options.kind is TopicKind.STREAM
+
+
+class Outbox:
+    """Applies what puts dead letters into the outbox and takes them out."""
+
+    def __init__(self, state: GroupState, retention: Retention, observer: Observer) -> None:
+        self._state = state
+        self._retention = retention
+        self._observer = observer
+
+    def put(
+        self,
+        queue: QueueState,
+        target: DeadLetter,
+        progress: Progress,
+        start: int,
+        stop: int,
+        reason: Reason,
+    ) -> None:
+        """Keep the messages of [start, stop) for the outbox; their references live on there."""
+        state = self._state
+        for index, slot, count in queue.index.stretches(start, stop):
+            for each in range(count):
+                number = state.next_outbox
+                state.next_outbox = number + 1
+                state.outbox[number] = OutboxItem(
+                    number,
+                    queue.topic.tenant,
+                    queue.topic.name,
+                    target,
+                    queue.id,
+                    Offset(start),
+                    LogIndex(index),
+                    slot + each,
+                    reason,
+                    progress.failures(start),
+                )
+                start += 1
+            if has_own_reference(queue):
+                self._retention.retain(state.group, index, count)
+        self._observer.outbox_grew()
+
+    def done(self, command: commands.OutboxDone) -> None:
+        """OUTBOX_DONE: the item has reached its target."""
+        self._state.changing(Section.OUTBOX, command.number)
+        item = self._state.outbox.pop(command.number, None)
+        if item is not None:
+            self._retention.release(self._state.group, item.index, 1)
+
+    def again(self, command: commands.OutboxAgain) -> None:
+        """OUTBOX_AGAIN: send the item under a new number, behind the others."""
+        state = self._state
+        state.changing(Section.OUTBOX, command.number)
+        item = state.outbox.pop(command.number, None)
+        if item is not None:
+            number = state.next_outbox
+            state.next_outbox = number + 1
+            state.outbox[number] = replace(item, number=number)

@@ -1,0 +1,208 @@
+"""The records of a snapshot: what `cut` writes and `snapshot` reads.
+
+A queue with many pages is spread over several records, each small enough to be made in a
+millisecond: its QUEUE record, then RUNS, PAGES and RECENT records of the same queue.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from ..model import DeadLetter, GroupOptions, QueueRef, Reason, Route, RouterOptions, TopicOptions
+from .tree_records import RetainedRecord, SubscriberRecord, WillItemRecord
+from .usage import LedgerRecord, UsageRecord
+
+FORMAT = 1
+
+
+class Header(msgspec.Struct, frozen=True, array_like=True, tag="header"):
+    """First record."""
+
+    format: int
+    group: int
+    applied: int
+    term: int
+    time_ms: int
+    next_topic: int
+    next_outbox: int
+    next_half: int
+    next_index: int
+    next_subscriber: int
+
+
+class TopicRecord(msgspec.Struct, frozen=True, array_like=True, tag="topic"):
+    """One topic."""
+
+    id: int
+    tenant: str
+    name: str
+    version: int
+    options: TopicOptions
+    refs: tuple[QueueRef, ...]
+    groups: dict[str, GroupOptions]
+    home: bool
+
+
+LEASE_BYTES = 17
+Leases = bytes | list[tuple[int, int, int]]
+"""Leases of a page, ascending: a byte each of `offset & 255`, then 16 bytes each of `deadline << 64
+| lease`. The first snapshots had lists of (offset, lease, deadline)."""
+
+PageRow = tuple[int, bytes, dict[int, int], bytes, Leases]
+"""(number, acked bits, attempts, leased bits, leases) of a page."""
+
+
+class ProgressRecord(msgspec.Struct, frozen=True, array_like=True):
+    """One group's progress."""
+
+    floor: int
+    marks: list[int]
+    pages: list[PageRow]
+
+
+class QueueRecord(msgspec.Struct, frozen=True, array_like=True, tag="queue"):
+    """One queue: its run pages and the progress of its groups."""
+
+    id: int
+    topic: int
+    tail: int
+    pages: list[bytes]
+    groups: dict[str, ProgressRecord]
+    recent: list[tuple[bytes, int, bytes, int]]
+    trimmed: int
+
+
+class RunsRecord(msgspec.Struct, frozen=True, array_like=True, tag="runs"):
+    """Further run pages of a queue."""
+
+    queue: int
+    pages: list[bytes]
+
+
+class PagesRecord(msgspec.Struct, frozen=True, array_like=True, tag="pages"):
+    """Further pages of a group's progress in a queue."""
+
+    queue: int
+    group: str
+    pages: list[PageRow]
+
+
+class RecentRecord(msgspec.Struct, frozen=True, array_like=True, tag="recent"):
+    """Further deduplication ids of a queue."""
+
+    queue: int
+    rows: list[tuple[bytes, int, bytes, int]]
+
+
+class RouterRecord(msgspec.Struct, frozen=True, array_like=True, tag="router"):
+    """One router with its routes."""
+
+    tenant: str
+    name: str
+    version: int
+    options: RouterOptions
+    routes: list[Route]
+
+
+class OutboxRecord(msgspec.Struct, frozen=True, array_like=True, tag="outbox"):
+    """One outbox item."""
+
+    number: int
+    tenant: str
+    topic: str
+    target: DeadLetter
+    queue: int
+    offset: int
+    index: int
+    slot: int
+    reason: Reason
+    attempts: int
+
+
+class MetadataRecord(msgspec.Struct, frozen=True, array_like=True, tag="record"):
+    """One metadata record."""
+
+    key: str
+    version: int
+    value: bytes
+
+
+class ClientRecord(msgspec.Struct, frozen=True, array_like=True, tag="client"):
+    """Batches remembered of one gateway. Results themselves are kept as their first offsets;
+    other results of a repeated batch come back as UNKNOWN_OUTCOME after a restart.
+    """
+
+    session: int
+    epoch: int
+    floor: int
+    results: dict[int, list[list[int | list[tuple[int, bytes]]] | None]]
+    used_ms: int
+
+
+class HalfRecord(msgspec.Struct, frozen=True, array_like=True, tag="half"):
+    """One half message."""
+
+    number: int
+    queue: int
+    index: int
+    slot: int
+    size_bytes: int
+    producers: str
+    values: tuple[tuple[int, int], ...]
+    prepared_ms: int
+    due_ms: int
+    checks: int
+    origin: int
+
+
+class OutcomesRecord(msgspec.Struct, frozen=True, array_like=True, tag="outcomes"):
+    """Outcomes of half messages: (number, queue, offset), oldest first."""
+
+    outcomes: list[tuple[int, int, int]]
+
+
+Record = (
+    Header
+    | TopicRecord
+    | QueueRecord
+    | RunsRecord
+    | PagesRecord
+    | RecentRecord
+    | RouterRecord
+    | OutboxRecord
+    | MetadataRecord
+    | ClientRecord
+    | HalfRecord
+    | OutcomesRecord
+    | SubscriberRecord
+    | WillItemRecord
+    | RetainedRecord
+    | LedgerRecord
+    | UsageRecord
+)
+
+
+def pack_leases(leases: Mapping[int, int]) -> bytes:
+    """The leases of a page, as they stand in a row."""
+    offsets = sorted(leases)
+    lows = bytes([offset & 255 for offset in offsets])
+    return lows + b"".join([leases[offset].to_bytes(16, "little") for offset in offsets])
+
+
+def unpack_leases(number: int, leases: Leases) -> dict[int, int]:
+    """Offset to `deadline << 64 | lease` of the leases of page `number`."""
+    if isinstance(leases, list):
+        return {offset: deadline_ms << 64 | lease for offset, lease, deadline_ms in leases}
+    count = len(leases) // LEASE_BYTES
+    return {
+        number << 8 | leases[at]: int.from_bytes(
+            leases[(start := count + 16 * at) : start + 16], "little"
+        )
+        for at in range(count)
+    }
+
+
+encode = msgspec.msgpack.Encoder().encode
+decode = msgspec.msgpack.Decoder(Record).decode

@@ -1,0 +1,349 @@
+"""What was served of each topic, counted by the state machine: cumulative, for the bill.
+
+Part of the state: in snapshots, in the state hash, the same after a replay. A counter never falls.
+What is counted, each message once, by the origin (`kernel.origins`) of the batch that asked:
+
+    PUBLISHED   accepted: stored in the first of its destinations
+    ROUTED      stored in a queue; every queue counts. Of a topic all origins together are the
+                growth of its end offsets, message by message: the reconciliation of the bill
+    DELIVERED   leased until a deadline (deliveries without a timed lease are not in the log)
+    ACKED       a consumer is done with it, for its group
+
+What the server moves itself (dead letters) has the origin INTERNAL and counts as ROUTED only. A
+message's size is that of its slot without the fixed header: properties and body.
+
+Counting costs one look-up and three additions a run of messages. What has been reported is said
+by the command METERED; a deleted topic's counts stay until then, RETIRED_MAX of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from itertools import islice
+from operator import sub
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from ..ids import LogIndex, TopicId
+from ..message import HEADER_BYTES
+from .runs import COPY, Feature
+
+if TYPE_CHECKING:
+    from .state import GroupState, QueueState, TopicState
+
+UNIT_BYTES = 4_096
+
+RETIRED_MAX = 10_000
+"""Deleted topics of a Raft group whose counts nobody has reported yet: some 500 bytes each. At a
+report a minute this is 160 deletions a second; beyond it the oldest go unbilled, and counted."""
+
+GROUPS_COUNTED_MAX = 64
+"""Counters of consumer groups of one topic; those that come later are counted as OTHER_GROUP."""
+
+OTHER_GROUP = "__other"
+
+_GRADED = int(Feature.KEY | Feature.DELAY) | COPY
+_ORIGIN_BITS = 8
+_ACKED_BIT = 1 << _ORIGIN_BITS
+_ORDERED_BIT = 2 << _ORIGIN_BITS
+
+Tally = list[int]
+"""[messages, bytes, 4 KiB units]"""
+
+
+class Verb(IntEnum):
+    """What is counted."""
+
+    PUBLISHED = 1
+    ROUTED = 2
+    DELIVERED = 3
+    ACKED = 4
+
+
+class Grade(IntEnum):
+    """What a price may depend on."""
+
+    PLAIN = 0
+    ORDERED = 1
+    """With an ordering key; of deliveries and acks: of a group that keeps the order of keys."""
+    DELAYED = 2
+
+
+class TopicUsage:
+    """Counts of one topic in one Raft group."""
+
+    __slots__ = ("last", "sent", "since", "taken")
+
+    def __init__(self) -> None:
+        self.since = 0
+        """Log index of the first entry counted; 0: none yet."""
+        self.last = 0
+        """Log index of the last one."""
+        self.sent: dict[int, Tally] = {}
+        """By `origin | features << 8`, with the features in _GRADED."""
+        self.taken: dict[tuple[str, int], Tally] = {}
+        """By group and origin with _ACKED_BIT and _ORDERED_BIT."""
+
+    def count_sent(self, origin: int, features: int, count: int, size: int, units: int) -> None:
+        """A run of messages was stored (hot)."""
+        key = origin | (features & _GRADED) << _ORIGIN_BITS
+        tally = self.sent.get(key)
+        if tally is None:
+            tally = self.sent[key] = [0, 0, 0]
+        tally[0] += count
+        tally[1] += size
+        tally[2] += units
+
+    def count_leased(
+        self, origin: int, group: str, count: int, size: int, units: int, *, ordered: bool
+    ) -> None:
+        """Messages were leased until a deadline."""
+        self._count_taken(origin | _ORDERED_BIT * ordered, group, count, size, units)
+
+    def count_acked(self, origin: int, group: str, count: int, *, ordered: bool) -> None:
+        """A consumer is done with messages; how large they were the log does not say."""
+        self._count_taken(origin | _ACKED_BIT | _ORDERED_BIT * ordered, group, count, 0, 0)
+
+    def _count_taken(self, kind: int, group: str, count: int, size: int, units: int) -> None:
+        tally = self.taken.get((group, kind))
+        if tally is None:
+            if len(self.taken) >= GROUPS_COUNTED_MAX:
+                group = OTHER_GROUP
+            tally = self.taken.setdefault((group, kind), [0, 0, 0])
+        tally[0] += count
+        tally[1] += size
+        tally[2] += units
+
+
+@dataclass(slots=True)
+class RetiredUsage:
+    """Counts of a topic that was deleted."""
+
+    tenant: str
+    name: str
+    usage: TopicUsage
+    end: int
+    """Its end offset, all queues of this Raft group together."""
+
+
+class Ledger:
+    """The counts of one Raft group that somebody has to report."""
+
+    __slots__ = ("counted", "forgotten", "metered", "retired")
+
+    def __init__(self) -> None:
+        self.metered = 0
+        """Everything counted up to this log index was reported."""
+        self.counted: dict[TopicId, None] = {}
+        """Topics counted since then, deleted ones included."""
+        self.retired: dict[TopicId, RetiredUsage] = {}
+        self.forgotten = 0
+        """Messages stored in deleted topics that went unreported, above RETIRED_MAX."""
+
+    def note(self, topic: TopicState, index: int) -> None:
+        """Something of a topic was counted by a log entry."""
+        usage = topic.usage
+        if usage.last != index:
+            usage.since = usage.since or index
+            usage.last = index
+            self.counted[topic.id] = None
+
+    def retire(self, topic: TopicState, queues: Sequence[QueueState]) -> None:
+        """A topic was deleted, with these queues."""
+        usage = topic.usage
+        if usage.last <= self.metered:
+            return
+        end = sum(queue.index.tail for queue in queues)
+        self.retired[topic.id] = RetiredUsage(topic.tenant, topic.name, usage, end)
+        if len(self.retired) > RETIRED_MAX:
+            oldest = next(iter(self.retired))
+            self.forgotten += sum(each[0] for each in self.retired.pop(oldest).usage.sent.values())
+            self.counted.pop(oldest, None)
+
+    def reported(self, index: int, topics: dict[TopicId, TopicState]) -> None:
+        """Everything counted up to a log index was reported: METERED."""
+        self.metered = max(self.metered, index)
+        for ident in list(self.counted):
+            retired = self.retired.get(ident)
+            item = retired or topics.get(ident)
+            if item is None or item.usage.last <= self.metered:
+                del self.counted[ident]
+                self.retired.pop(ident, None)
+
+
+def measure(ends: Sequence[int], slot: int, count: int) -> tuple[int, int]:
+    """(bytes, 4 KiB units) of a run: `ends` are those of the entry's slots (hot)."""
+    start = ends[slot - 1] if slot else 0
+    stop = slot + count
+    size = ends[stop - 1] - start - HEADER_BYTES * count
+    if size <= UNIT_BYTES:
+        return size, count
+    # One at a time: a message takes whole units. 40 ns each.
+    behind = list(ends[slot:stop])
+    sizes = list(map(sub, behind, (start, *islice(behind, count - 1))))
+    return size, units_of(sizes)
+
+
+def units_of(slot_sizes: Sequence[int]) -> int:
+    """4 KiB units of messages by the sizes of their slots; an empty one is one unit."""
+    if max(slot_sizes, default=0) <= UNIT_BYTES + HEADER_BYTES:
+        return len(slot_sizes)
+    fixed = HEADER_BYTES - UNIT_BYTES + 1
+    return sum([(size - fixed) // UNIT_BYTES or 1 for size in slot_sizes])
+
+
+# --- Reading ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class UsageCount:
+    """One cumulative counter, as of the state it was read from."""
+
+    topic_id: TopicId
+    tenant: str
+    topic: str
+    group: str
+    """Consumer group; empty for PUBLISHED and ROUTED."""
+    origin: int
+    verb: Verb
+    grade: Grade
+    since: int
+    """A counter of the same names with another `since` is another counter, from zero."""
+    messages: int
+    size_bytes: int
+    units_4k: int
+    end_offset: int
+    """Of the topic's queues in this Raft group together; ROUTED of all origins is equal to it."""
+
+
+def counts(state: GroupState) -> Iterator[UsageCount]:
+    """Every counter of the topics that were counted since the last METERED; those of one topic
+    stand together, ROUTED first.
+    """
+    for ident in state.ledger.counted:
+        retired = state.ledger.retired.get(ident)
+        if retired is not None:
+            yield from _counts(ident, retired)
+            continue
+        topic = state.topics.get(ident)
+        if topic is None:
+            continue
+        queues = (state.queues.get(ref.id) for ref in topic.refs)
+        end = sum(queue.index.tail for queue in queues if queue is not None)
+        yield from _counts(ident, RetiredUsage(topic.tenant, topic.name, topic.usage, end))
+
+
+def _counts(ident: TopicId, item: RetiredUsage) -> Iterator[UsageCount]:
+    found: dict[tuple[Verb, str, int, Grade], Tally] = {}
+    for verb in (Verb.ROUTED, Verb.PUBLISHED):
+        for key, tally in item.usage.sent.items():
+            features = key >> _ORIGIN_BITS
+            if verb is Verb.ROUTED or not features & COPY:
+                _add(found, (verb, "", key & 255, _grade(features)), tally)
+    for (group, kind), tally in item.usage.taken.items():
+        verb = Verb.ACKED if kind & _ACKED_BIT else Verb.DELIVERED
+        grade = Grade.ORDERED if kind & _ORDERED_BIT else Grade.PLAIN
+        _add(found, (verb, group, kind & 255, grade), tally)
+    for (verb, group, origin, grade), (messages, size, units) in found.items():
+        yield UsageCount(
+            ident,
+            item.tenant,
+            item.name,
+            group,
+            origin,
+            verb,
+            grade,
+            item.usage.since,
+            messages,
+            size,
+            units,
+            item.end,
+        )
+
+
+def _grade(features: int) -> Grade:
+    if features & Feature.KEY:
+        return Grade.ORDERED
+    return Grade.DELAYED if features & Feature.DELAY else Grade.PLAIN
+
+
+def _add(
+    found: dict[tuple[Verb, str, int, Grade], Tally],
+    key: tuple[Verb, str, int, Grade],
+    tally: Tally,
+) -> None:
+    known = found.setdefault(key, [0, 0, 0])
+    for position, value in enumerate(tally):
+        known[position] += value
+
+
+# --- Snapshots --------------------------------------------------------------------------------
+
+
+class LedgerRecord(msgspec.Struct, frozen=True, array_like=True, tag="ledger"):
+    """How far the counts of this Raft group were reported."""
+
+    metered: int
+    forgotten: int
+
+
+class UsageRecord(msgspec.Struct, frozen=True, array_like=True, tag="usage"):
+    """Counts of one topic; `end` is -1 if it lives, else its end offset."""
+
+    topic: int
+    tenant: str
+    name: str
+    since: int
+    last: int
+    sent: list[tuple[int, int, int, int]]
+    taken: list[tuple[str, int, int, int, int]]
+    end: int
+
+
+def living_usage(topic: TopicState) -> UsageRecord:
+    """The record of a topic's counts."""
+    return usage_record(topic.id, RetiredUsage(topic.tenant, topic.name, topic.usage, -1))
+
+
+def usage_record(ident: TopicId, item: RetiredUsage) -> UsageRecord:
+    """The record of counts; `end` -1: of a topic that lives."""
+    usage = item.usage
+    return UsageRecord(
+        ident,
+        item.tenant,
+        item.name,
+        usage.since,
+        usage.last,
+        [(key, *_three(tally)) for key, tally in sorted(usage.sent.items())],
+        [(*key, *_three(tally)) for key, tally in sorted(usage.taken.items())],
+        item.end,
+    )
+
+
+def _three(tally: Tally) -> tuple[int, int, int]:
+    return tally[0], tally[1], tally[2]
+
+
+def restore_ledger(state: GroupState, record: LedgerRecord) -> None:
+    """Take over a record of a snapshot."""
+    state.ledger.metered = record.metered
+    state.ledger.forgotten = record.forgotten
+
+
+def restore_usage(state: GroupState, record: UsageRecord) -> None:
+    """Take over a record of a snapshot."""
+    ident = TopicId(record.topic)
+    usage = TopicUsage()
+    usage.since = record.since
+    usage.last = LogIndex(record.last)
+    usage.sent = {key: [*tally] for key, *tally in record.sent}
+    usage.taken = {(group, kind): [*tally] for group, kind, *tally in record.taken}
+    if record.end < 0:
+        state.topics[ident].usage = usage
+    else:
+        state.ledger.retired[ident] = RetiredUsage(record.tenant, record.name, usage, record.end)
+    if usage.last > state.ledger.metered:
+        state.ledger.counted[ident] = None

@@ -1,0 +1,168 @@
+"""What the state machines of this process have counted, on its way to the meters.
+
+Durable Raft groups: cumulative rows (`store_meter`), one observation a window, of the topics that
+were counted since the last report. Once everything observed is in `__metering`, the group hears so
+(METERED) and forgets the deleted topics among it; until then, and so after every crash, it tells
+them again. The values are cumulative: what is told twice is billed once.
+
+The volatile group lives and dies with this process: what it has counted since the last time goes
+into the gateway's meter, like any traffic that no log holds.
+
+The tenant of `__metering` itself is not metered.
+"""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+from typing import TYPE_CHECKING
+
+from kernel.broker.commands import Metered
+from kernel.broker.usage import Grade, UsageCount, Verb, counts
+from kernel.ids import VOLATILE_GROUP
+from metering.schema import INTERNAL, Action, Kind, QueueClass
+from metering.schema.record import TEXT_BYTES_MAX
+from metering.store_meter import StoreCounter, StoreMeter
+from metering.window import RowKey
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from kernel.store.node import Store
+    from kernel.store.replica import Replica
+    from metering.counters import Meter
+    from metering.window import Window
+
+SYSTEM_TENANT = "__system"
+
+_ACTIONS = {
+    Verb.PUBLISHED: Action.PUBLISH,
+    Verb.ROUTED: Action.ROUTE,
+    Verb.DELIVERED: Action.DELIVER,
+    Verb.ACKED: Action.ACK,
+}
+_CLASSES = {
+    Grade.PLAIN: QueueClass.STANDARD,
+    Grade.ORDERED: QueueClass.FIFO,
+    Grade.DELAYED: QueueClass.DELAY,
+}
+# What a bill asks of volatile traffic: references in memory are not `routed`, and acks are free.
+_OF_VOLATILE = (Verb.PUBLISHED, Verb.DELIVERED)
+
+_HASH_DIGITS = 16
+
+
+class StoreSource:
+    """Reads the counters of one store's Raft groups. Belongs to its event loop."""
+
+    def __init__(
+        self, store: Store, meter: Meter, origins: Mapping[int, str], *, region: str = ""
+    ) -> None:
+        """`origins`: the protocol's name of each origin byte; one without is named by number."""
+        self._store = store
+        self._meter = meter
+        self._origins = origins
+        self._region = region
+        self._meters: dict[int, StoreMeter] = {}
+        self._observed: dict[int, int] = {}
+        """Raft group to the log index up to which it was observed, if that told anything."""
+        self._counted: dict[tuple[object, ...], tuple[int, int, int]] = {}
+        """Values of the volatile group's counters that the gateway's meter has."""
+
+    def windows(self, start_us: int, end_us: int) -> list[Window]:
+        """The rows of the durable groups that grew, for the span [start, end) within an hour."""
+        found: list[Window] = []
+        for replica in self._durable():
+            group = int(replica.group)
+            meter = self._meters.get(group)
+            if meter is None:
+                meter = self._meters[group] = StoreMeter(group, region=self._region)
+            applied = replica.state.applied
+            told = [self._counter(each) for each in _of_tenants(replica)]
+            window = meter.observe(start_us, end_us, applied, told)
+            if window is not None:
+                found.append(window)
+                self._observed[group] = applied
+        return found
+
+    def reported(self) -> None:
+        """Everything that `windows` gave is in `__metering`."""
+        observed, self._observed = self._observed, {}
+        for replica in self._durable():
+            index = observed.get(int(replica.group))
+            if index is not None:
+                replica.propose(Metered(index), (0, 0, 0), None)
+
+    def gather(self) -> None:
+        """Count what the volatile group has counted since the last time."""
+        volatile = self._store.replica(VOLATILE_GROUP)
+        state = volatile.state
+        if not state.ledger.counted:
+            return
+        for each in _of_tenants(volatile):
+            if each.verb not in _OF_VOLATILE:
+                continue
+            key = (each.topic_id, each.verb, each.origin, each.grade, each.group)
+            before = self._counted.get(key, (0, 0, 0))
+            now = (each.messages, each.size_bytes, each.units_4k)
+            if now != before:
+                self._counted[key] = now
+                handle = self._meter.counter(self._volatile_key(each))
+                handle.count(*(b - a for a, b in zip(before, now, strict=True)))
+        alive = state.topics.keys() | state.ledger.counted.keys()
+        self._counted = {key: value for key, value in self._counted.items() if key[0] in alive}
+        volatile.propose(Metered(state.applied), (0, 0, 0), None)
+
+    def forgotten(self) -> int:
+        """Messages that deleted topics held and no report told, because there were too many."""
+        return sum(each.state.ledger.forgotten for each in self._store.replicas())
+
+    def _durable(self) -> Iterator[Replica]:
+        return (each for each in self._store.replicas() if each.group != VOLATILE_GROUP)
+
+    def _counter(self, count: UsageCount) -> StoreCounter:
+        return StoreCounter(
+            tenant=count.tenant,
+            topic=short(count.topic),
+            group=count.group,
+            protocol=self._protocol(count.origin),
+            action=_ACTIONS[count.verb],
+            queue_class=_CLASSES[count.grade],
+            messages=count.messages,
+            size_bytes=count.size_bytes,
+            units_4k=count.units_4k,
+            cum_since=count.since,
+            end_offset=count.end_offset,
+        )
+
+    def _volatile_key(self, count: UsageCount) -> RowKey:
+        return RowKey(
+            kind=Kind.API,
+            tenant=count.tenant,
+            protocol=self._protocol(count.origin),
+            action=_ACTIONS[count.verb],
+            topic=short(count.topic),
+            group=count.group,
+            queue_class=_CLASSES[count.grade],
+            region=self._region,
+        )
+
+    def _protocol(self, origin: int) -> str:
+        return self._origins.get(origin) or f"origin-{origin}"
+
+
+def _of_tenants(replica: Replica) -> Iterator[UsageCount]:
+    return (each for each in counts(replica.state) if each.tenant != SYSTEM_TENANT)
+
+
+def short(name: str) -> str:
+    """A name that fits a record's text: a longer one ends in the hash of all of it."""
+    raw = name.encode()
+    if len(raw) <= TEXT_BYTES_MAX:
+        return name
+    digest = blake2b(raw, digest_size=_HASH_DIGITS // 2).hexdigest()
+    return raw[: TEXT_BYTES_MAX - _HASH_DIGITS - 1].decode(errors="ignore") + "~" + digest
+
+
+def protocol_names(names: Mapping[int, str], internal: int) -> dict[int, str]:
+    """Origin byte to protocol, with the server's own moves under the name that is never billed."""
+    return {**names, internal: INTERNAL}

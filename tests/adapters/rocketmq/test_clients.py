@@ -1,0 +1,231 @@
+"""Heartbeat, Telemetry, NotifyClientTermination, signatures; leases that are renewed."""
+
+from __future__ import annotations
+
+import queue
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from adapters.rocketmq.errors import Code
+from adapters.rocketmq.service import SERVICE
+from adapters.rocketmq.settings import RocketmqSettings
+from auth.principal import SignInMode
+from tests.adapters.rocketmq.support import (
+    Broker,
+    Wire,
+    broker_in_thread,
+    definition_pb2,
+    message,
+    resource,
+    service_pb2,
+    signed,
+)
+
+PRODUCER, PUSH = 1, 2
+
+
+def heartbeat(wire: Wire, client_type: int = PUSH, headers=None):
+    return wire.call("Heartbeat", service_pb2.HeartbeatRequest(client_type=client_type), headers)
+
+
+class Telemetry:
+    """A telemetry stream that a test writes to and reads from."""
+
+    def __init__(self, wire: Wire, headers=None) -> None:
+        self._out: queue.SimpleQueue = queue.SimpleQueue()
+        call = wire.channel.stream_stream(
+            f"/{SERVICE}/Telemetry",
+            request_serializer=service_pb2.TelemetryCommand.SerializeToString,
+            response_deserializer=service_pb2.TelemetryCommand.FromString,
+        )
+        metadata = tuple((headers or wire.headers).items())
+        self.answers = call(iter(self._out.get, None), metadata=metadata, timeout=20)
+
+    def show(self, settings) -> object:
+        self._out.put(service_pb2.TelemetryCommand(settings=settings))
+        return next(self.answers)
+
+    def end(self) -> None:
+        self._out.put(None)
+
+
+@pytest.fixture
+def telemetry(wire: Wire) -> Iterator[Telemetry]:
+    stream = Telemetry(wire)
+    yield stream
+    stream.end()
+
+
+def subscriber(group: str, *topics: str, language: int = 6):
+    settings = definition_pb2.Settings(client_type=PUSH)
+    settings.user_agent.language = language
+    settings.subscription.group.CopyFrom(resource(group))
+    for name in topics:
+        settings.subscription.subscriptions.add(topic=resource(name))
+    return settings
+
+
+def test_producers_are_told_the_largest_body_and_how_to_try_again(telemetry: Telemetry) -> None:
+    settings = definition_pb2.Settings(client_type=PRODUCER)
+    settings.publishing.topics.append(resource("t"))
+    answer = telemetry.show(settings)
+    assert answer.status.code == Code.OK, "else clients wait for ever"
+    told = answer.settings
+    assert (told.publishing.max_body_size, told.publishing.validate_message_type) == (
+        4 * 1024 * 1024,
+        True,
+    )
+    assert told.backoff_policy.max_attempts == 3
+    assert told.backoff_policy.HasField("exponential_backoff")
+    assert told.publishing.topics[0].name == "t", "what the client said stays"
+
+
+def test_consumers_are_told_how_to_receive(broker: Broker, telemetry: Telemetry) -> None:
+    broker.topic("plain")
+    broker.topic("in-order", "fifo")
+    told = telemetry.show(subscriber("g", "plain")).settings
+    assert not told.subscription.fifo
+    assert told.subscription.receive_batch_size == 32
+    assert told.subscription.long_polling_timeout.seconds == 20
+    assert told.backoff_policy.max_attempts == 17
+    assert [each.seconds for each in told.backoff_policy.customized_backoff.next][:4] == [
+        *(1, 5, 10, 30)
+    ]
+    assert telemetry.show(subscriber("g", "in-order")).settings.subscription.fifo
+
+
+def test_the_node_client_is_told_what_it_can_read(broker: Broker, telemetry: Telemetry) -> None:
+    broker.topic("for-node")
+    told = telemetry.show(subscriber("g", "for-node", language=8)).settings
+    assert told.backoff_policy.HasField("exponential_backoff")
+    assert told.backoff_policy.exponential_backoff.initial.seconds == 1
+
+
+def test_settings_that_name_what_is_not_there_are_answered(telemetry: Telemetry) -> None:
+    answer = telemetry.show(subscriber("g", "nowhere", "a b"))
+    assert answer.status.code == Code.OK
+
+
+def test_a_stream_that_is_not_signed_is_told_why(wire: Wire) -> None:
+    stream = Telemetry(wire, signed(secret="wrong"))
+    answer = next(stream.answers)
+    assert answer.status.code == Code.UNAUTHORIZED
+    assert list(stream.answers) == []
+    stream.end()
+
+
+def test_streams_end_when_the_broker_drains_and_new_ones_at_once(tmp_path: Path) -> None:
+    with broker_in_thread(tmp_path) as leaving:
+        calls = Wire(leaving.address)
+        stream = Telemetry(calls)
+        stream.show(definition_pb2.Settings(client_type=PRODUCER))
+        began = time.monotonic()
+        leaving.run(leaving.adapter.drain)
+        assert list(stream.answers) == []
+        assert time.monotonic() - began < 5
+        stream.end()
+        calls.close()
+
+
+def test_a_heartbeat_needs_nothing_from_before(wire: Wire) -> None:
+    assert heartbeat(wire).status.code == Code.OK
+    for client_type in (0, 99):
+        assert heartbeat(wire, client_type).status.code == Code.UNRECOGNIZED_CLIENT_TYPE
+
+
+@pytest.mark.parametrize(
+    ("headers", "code", "text"),
+    [
+        (signed(secret="wrong"), Code.UNAUTHORIZED, "does not fit the secret"),
+        (signed(key_id="nobody"), Code.UNAUTHORIZED, "nobody"),
+        (signed(authorization=None), Code.UNAUTHORIZED, ""),
+        (signed(authorization="Basic abc"), Code.UNAUTHORIZED, ""),
+        (signed(x_mq_date_time=None), Code.UNAUTHORIZED, ""),
+        (signed(x_mq_client_id=None), Code.CLIENT_ID_REQUIRED, "x-mq-client-id"),
+        (signed(x_mq_client_id="x" * 256), Code.CLIENT_ID_REQUIRED, "255"),
+    ],
+)
+def test_a_call_that_is_not_signed_as_it_should_be(
+    wire: Wire, headers: dict[str, str], code: Code, text: str
+) -> None:
+    answer = heartbeat(wire, headers=headers)
+    assert answer.status.code == code
+    assert text in answer.status.message
+    assert answer.status.message
+
+
+def test_hexadecimal_digits_may_be_of_either_case(wire: Wire) -> None:
+    headers = signed()
+    head, _, digits = headers["authorization"].rpartition("=")
+    upper = headers | {"authorization": f"{head}={digits.upper()}"}
+    assert heartbeat(wire, headers=upper).status.code == Code.OK
+
+
+def test_signatures_may_be_off(tmp_path: Path) -> None:
+    with broker_in_thread(tmp_path, RocketmqSettings(sign_in=SignInMode.OFF)) as open_to_all:
+        calls = Wire(open_to_all.address, {"x-mq-client-id": "me"})
+        assert heartbeat(calls).status.code == Code.OK
+        calls.close()
+
+
+# --- Leases that the server renews --------------------------------------------------------------
+
+
+def push_receive(wire: Wire, topic: str, group: str, **fields):
+    return wire.receive(topic, group, auto_renew=True, invisible_s=None, **fields)
+
+
+def test_a_push_consumers_messages_stay_with_it_as_long_as_it_lives(tmp_path: Path) -> None:
+    settings = RocketmqSettings(auto_renew_lease_ms=1_500)
+    with broker_in_thread(tmp_path, settings) as patient:
+        patient.topic("held")
+        calls = Wire(patient.address)
+        push_receive(calls, "held", "g", wait_s=0)
+        calls.send(message("held"))
+        assert len(push_receive(calls, "held", "g", wait_s=2).messages) == 1
+        # Three leases long: nobody else gets it, because it is renewed.
+        assert calls.receive("held", "g", wait_s=4.5).code == Code.MESSAGE_NOT_FOUND
+        # It stops when nothing has been heard of the client for so long.
+        patient.do(lambda: setattr(patient.clock, "ahead_ms", 60_000))
+        other = Wire(patient.address, signed(x_mq_client_id="other"))
+        assert other.receive("held", "g", wait_s=6).attempts == [2]
+        other.close()
+        calls.close()
+
+
+def test_a_consumer_that_says_goodbye_gives_its_messages_back(broker: Broker, wire: Wire) -> None:
+    broker.topic("goodbye")
+    going = Wire(broker.address, signed(x_mq_client_id="going"))
+    push_receive(going, "goodbye", "g", wait_s=0)
+    wire.send(message("goodbye"))
+    assert len(push_receive(going, "goodbye", "g", wait_s=2).messages) == 1
+    request = service_pb2.NotifyClientTerminationRequest(group=resource("g"))
+    assert going.call("NotifyClientTermination", request).status.code == Code.OK
+    assert wire.receive("goodbye", "g", wait_s=2).attempts == [2]
+    assert going.call("NotifyClientTermination", request).status.code == Code.OK, "once more"
+    going.close()
+
+
+def test_an_acked_message_is_renewed_no_more(broker: Broker, wire: Wire) -> None:
+    broker.topic("settled")
+    push_receive(wire, "settled", "g", wait_s=0)
+    wire.send(message("settled"))
+    before = broker.do(lambda: broker.adapter.statistics().gauges["leases_renewed"])
+    (handle,) = push_receive(wire, "settled", "g", wait_s=2).handles
+    held = broker.do(lambda: broker.adapter.statistics().gauges["leases_renewed"])
+    assert held == before + 1
+    wire.ack("settled", "g", handle)
+    assert broker.do(lambda: broker.adapter.statistics().gauges["leases_renewed"]) == before
+
+
+def test_what_is_delivered_is_metered(broker: Broker, wire: Wire) -> None:
+    broker.topic("metered")
+    wire.receive("metered", "g")
+    wire.send(message("metered", b"x" * 5_000))
+    wire.receive("metered", "g", wait_s=2)
+    ((messages, size, units),) = broker.meter.counted["default", "metered", "g"]
+    assert (messages, units) == (1, 2)
+    assert size > 5_000

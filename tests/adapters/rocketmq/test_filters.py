@@ -1,0 +1,59 @@
+"""Filter expressions."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from adapters.rocketmq.errors import Code, RocketmqError
+from adapters.rocketmq.filters import filter_of
+
+
+def expression(text: str, kind: int = 1) -> Any:
+    return SimpleNamespace(type=kind, expression=text)
+
+
+@pytest.mark.parametrize("text", ["", "*", " * ", "a || *"])
+def test_everything(text: str) -> None:
+    assert filter_of(expression(text)) is None
+
+
+def test_no_type_means_tags() -> None:
+    found = filter_of(expression("a", 0))
+    assert found is not None
+    assert found.tags == {b"a"}
+
+
+@pytest.mark.parametrize("text", ["a||b", " a || b ", "b||a||a"])
+def test_tags(text: str) -> None:
+    found = filter_of(expression(text))
+    assert found is not None
+    assert found.tags == {b"a", b"b"}
+
+
+@pytest.mark.parametrize("text", ["a||", "||", "a | b", "||".join(str(i) for i in range(257))])
+def test_expressions_that_are_none(text: str) -> None:
+    with pytest.raises(RocketmqError) as caught:
+        filter_of(expression(text))
+    assert caught.value.code is Code.ILLEGAL_FILTER_EXPRESSION
+
+
+def test_sql_is_refused() -> None:
+    with pytest.raises(RocketmqError) as caught:
+        filter_of(expression("a > 1", 2))
+    assert caught.value.code is Code.ILLEGAL_FILTER_EXPRESSION
+    assert "SQL92" in caught.value.message
+
+
+@given(st.text(), st.integers(-1, 5))
+def test_any_expression_is_taken_or_refused(text: str, kind: int) -> None:
+    refused: RocketmqError | None = None
+    try:
+        filter_of(expression(text, kind))
+    except RocketmqError as error:
+        refused = error
+    assert refused is None or refused.code is Code.ILLEGAL_FILTER_EXPRESSION

@@ -1,0 +1,216 @@
+"""One connection without a socket: who is read, who is answered, who is let go."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from adapters.base import ListenerAddress
+from adapters.sqs.connection import HttpConnection
+from adapters.sqs.environment import Counters
+from adapters.sqs.http import HttpResponse
+from adapters.transport import Tasks
+
+GET = b"GET /%d HTTP/1.1\r\nHost: h\r\n\r\n"
+
+
+class Transport:
+    """Keeps what is asked of it."""
+
+    def __init__(self) -> None:
+        self.written = b""
+        self.is_reading = True
+        self.ended: list[str] = []
+
+    def set_write_buffer_limits(self, high: int) -> None: ...
+
+    def write(self, data: bytes) -> None:
+        self.written += data
+
+    def pause_reading(self) -> None:
+        self.is_reading = False
+
+    def resume_reading(self) -> None:
+        self.is_reading = True
+
+    def can_write_eof(self) -> bool:
+        return True
+
+    def write_eof(self) -> None:
+        self.ended.append("eof")
+
+    def close(self) -> None:
+        self.ended.append("close")
+
+    def abort(self) -> None:
+        self.ended.append("abort")
+
+    def is_closing(self) -> bool:
+        return "abort" in self.ended or "close" in self.ended
+
+    def get_extra_info(self, name: str) -> object:
+        return ("::1", 80, 0, 0) if name == "sockname" else None
+
+
+class Application:
+    """Answers each request when the test says so."""
+
+    def __init__(self) -> None:
+        self.asked: list[bytes] = []
+        self.answers: asyncio.Queue[HttpResponse] = asyncio.Queue()
+
+    async def respond(self, request, peer, *, is_whole: bool) -> HttpResponse:
+        self.asked.append(request.raw_path)
+        return await self.answers.get()
+
+
+class Host:
+    def __init__(self) -> None:
+        self.application = Application()
+        self.tasks = Tasks(asyncio.get_running_loop())
+        self.counters = Counters()
+        self.ticks = 0
+        self.date = b"now"
+        self.has_room = True
+        self.lost: list[HttpConnection] = []
+
+    def entered(self, connection: HttpConnection) -> bool:
+        return self.has_room
+
+    def left(self, connection: HttpConnection) -> None:
+        self.lost.append(connection)
+
+    async def answer(self) -> None:
+        self.application.answers.put_nowait(HttpResponse(200, [], b"ok"))
+        for _ in range(4):
+            await asyncio.sleep(0)
+
+
+@pytest.fixture
+async def host() -> Host:
+    return Host()
+
+
+@pytest.fixture
+async def transport() -> Transport:
+    return Transport()
+
+
+@pytest.fixture
+async def connection(host: Host, transport: Transport):
+    connection = HttpConnection(
+        host, ListenerAddress("http", "127.0.0.1", 0), asyncio.get_running_loop()
+    )
+    connection.connection_made(transport)
+    yield connection
+    await host.tasks.stop()
+
+
+async def test_nothing_is_read_while_a_request_waits_behind_another(
+    host: Host, connection: HttpConnection, transport: Transport
+) -> None:
+    connection.data_received(GET % 1)
+    await asyncio.sleep(0)
+    assert transport.is_reading, "so that a client which goes away is seen"
+    connection.data_received(GET % 2 + GET % 3)
+    assert not transport.is_reading
+    await host.answer()
+    assert (host.application.asked, transport.is_reading) == ([b"/1", b"/2"], False)
+    await host.answer()
+    assert (host.application.asked, transport.is_reading) == ([b"/1", b"/2", b"/3"], True)
+    await host.answer()
+    assert transport.written.count(b"HTTP/1.1 200 OK") == 3
+
+
+async def test_a_client_that_does_not_read_is_not_answered_further(
+    host: Host, connection: HttpConnection, transport: Transport
+) -> None:
+    connection.pause_writing()
+    connection.data_received(GET % 1)
+    await asyncio.sleep(0)
+    assert (host.application.asked, transport.is_reading) == ([], False)
+    connection.resume_writing()
+    await host.answer()
+    assert host.application.asked == [b"/1"]
+
+
+async def test_a_client_that_reads_nothing_is_closed(
+    host: Host, connection: HttpConnection, transport: Transport
+) -> None:
+    connection.data_received(GET % 1)
+    connection.pause_writing()
+    await host.answer()
+    connection.data_received(GET % 2)
+    host.ticks = 31
+    connection.sweep(30, 30)
+    assert transport.ended == ["abort"]
+
+
+async def test_a_request_under_way_is_not_swept(
+    host: Host, connection: HttpConnection, transport: Transport
+) -> None:
+    connection.data_received(GET % 1)
+    await asyncio.sleep(0)
+    host.ticks = 1000
+    connection.sweep(30, 75)
+    assert transport.ended == []
+    await host.answer()
+    connection.sweep(30, 75)
+    assert transport.ended == [], "idle since now"
+
+
+@pytest.mark.parametrize(("ticks", "is_kept"), [(30, True), (31, False)])
+async def test_bytes_that_dribble_in_do_not_prolong_a_request(
+    host: Host, connection: HttpConnection, transport: Transport, ticks: int, is_kept: bool
+) -> None:
+    connection.data_received(b"G")
+    host.ticks = ticks
+    for piece in (b"E", b"T", b" ", b"/", b" "):
+        connection.data_received(piece)
+    connection.sweep(30, 75)
+    assert (transport.ended == []) is is_kept
+    assert host.counters.connections_refused == (not is_kept)
+
+
+async def test_a_refused_client_is_listened_to_until_it_goes_or_its_time_is_up(
+    host: Host, connection: HttpConnection, transport: Transport
+) -> None:
+    connection.data_received(b"nonsense")
+    assert transport.written.startswith(b"HTTP/1.1 400 ")
+    assert b"connection: close" in transport.written
+    assert transport.ended == ["eof"]
+    connection.data_received(GET % 1)
+    connection.sweep(30, 75)
+    assert (transport.ended, host.application.asked) == (["eof"], [])
+    host.ticks = 31
+    connection.sweep(30, 75)
+    assert transport.ended == ["eof", "abort"]
+    assert host.counters.connections_refused == 1
+
+
+async def test_who_is_over_the_limit_is_dropped_unread(host: Host, transport: Transport) -> None:
+    host.has_room = False
+    connection = HttpConnection(
+        host, ListenerAddress("http", "127.0.0.1", 0), asyncio.get_running_loop()
+    )
+    connection.connection_made(transport)
+    connection.data_received(GET % 1)
+    assert (transport.ended, host.counters.connections_refused) == (["abort"], 1)
+    assert host.application.asked == []
+
+
+async def test_when_shut_down_an_idle_connection_goes_at_once_and_a_busy_one_after_its_answer(
+    host: Host, connection: HttpConnection, transport: Transport
+) -> None:
+    connection.data_received(GET % 1)
+    await asyncio.sleep(0)
+    connection.shut_down()
+    assert transport.ended == []
+    await host.answer()
+    assert b"connection: close" in transport.written
+    assert transport.ended == ["close"]
+
+
+async def test_the_address_reached_is_one_of_a_url(connection: HttpConnection) -> None:
+    assert connection.local_address == "[::1]:80"

@@ -1,0 +1,190 @@
+"""A topic as anyone would write it who has never heard of logs: a list of messages.
+
+Follows the contract of `kernel.client`, one message at a time. It does not predict which consumer
+gets a message, but says of every delivery whether it was allowed, and what must be left.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from enum import Enum
+
+from kernel.model import GroupOptions, Overflow, TopicOptions
+from tests.simulator.peer import Delivery, Peer, Taker
+
+
+class Where(Enum):
+    READY = "ready"
+    HELD = "held"
+    GONE = "gone"
+
+
+@dataclass
+class Note:
+    """One message."""
+
+    offset: int
+    body: bytes
+    level: int
+    deadline_ms: int | None
+    where: Where = Where.READY
+    failures: int = 0
+    """Deliveries that came to nothing, as far as is certain."""
+    doubtful: int = 0
+    """So many more may count after crashes: it may have been handed out or not."""
+    seen: bool = False
+    """It has been delivered."""
+
+    @property
+    def key(self) -> tuple[int, int]:
+        """Place in the order of delivery."""
+        return -self.level, self.offset
+
+    def has_expired(self, now_ms: int) -> bool:
+        return self.deadline_ms is not None and self.deadline_ms <= now_ms
+
+
+@dataclass
+class Consumer:
+    """A taker, and what the model knows of it."""
+
+    topic: str
+    taker: Taker
+    peer: Peer
+    priority: int
+    exclusive: bool
+    auto_ack: bool
+    credit: int = 0
+    heard: int = 0
+    """Rows of the taker that the model has seen."""
+    cancelled: bool = False
+    rows: dict[int, Delivery] = field(default_factory=dict)
+    """By offset: what it holds."""
+
+
+@dataclass
+class NaiveTopic:
+    """One topic with one group."""
+
+    options: TopicOptions
+    group: GroupOptions
+    notes: list[Note] = field(default_factory=list)
+    dead: Counter[bytes] = field(default_factory=Counter)
+    """Bodies that must have gone to the topic of dead letters."""
+
+    def ready(self) -> list[Note]:
+        """What is ready, in the order in which it is to be handed out."""
+        found = [note for note in self.notes if note.where is Where.READY]
+        return sorted(found, key=lambda note: note.key)
+
+    def count(self, where: Where) -> int:
+        return sum(1 for note in self.notes if note.where is where)
+
+    def room(self) -> int | None:
+        """How many messages more are accepted; None if that is not limited."""
+        options = self.options
+        if options.messages_max is None or options.overflow is Overflow.DROP_OLDEST:
+            return None
+        return max(0, options.messages_max - self.count(Where.READY))
+
+    def append(self, body: bytes, priority: int, ttl_ms: int, now_ms: int) -> None:
+        ttls = [each for each in (ttl_ms, self.options.message_ttl_ms) if each]
+        self.notes.append(
+            Note(
+                len(self.notes),
+                body,
+                min(priority, self.options.priority_max),
+                now_ms + min(ttls) if ttls else None,
+            )
+        )
+
+    def deliver(self, offset: int, body: bytes, attempt: int, *, acked: bool) -> Note:
+        """A consumer got this: it may have been given to nobody else."""
+        note = self.notes[offset]
+        assert note.body == body
+        assert note.where is Where.READY, f"{body!r} was delivered while {note.where.value}"
+        failures = attempt - 1
+        assert note.failures <= failures <= note.failures + note.doubtful, (
+            f"{body!r}: attempt {attempt} after {note.failures} failures"
+        )
+        note.failures, note.doubtful = failures, 0
+        note.where = Where.GONE if acked else Where.HELD
+        return note
+
+    def ack(self, offsets: Iterable[int]) -> None:
+        for offset in offsets:
+            self._held(offset).where = Where.GONE
+
+    def release(self, offsets: Iterable[int]) -> None:
+        for offset in offsets:
+            note = self._held(offset)
+            attempts_max = self.group.attempts_max
+            if attempts_max is not None and note.failures + 1 >= attempts_max:
+                self._die(note)
+            else:
+                note.failures += 1
+                note.where = Where.READY
+
+    def give_back(self, offsets: Iterable[int]) -> None:
+        for offset in offsets:
+            self._held(offset).where = Where.READY
+
+    def reject(self, offsets: Iterable[int]) -> None:
+        for offset in offsets:
+            self._die(self._held(offset))
+
+    def purge(self) -> int:
+        dropped = self.ready()
+        for note in dropped:
+            note.where = Where.GONE
+        return len(dropped)
+
+    def drop_passed_over(self, delivered: Iterable[Note], now_ms: int, *, has_takers: bool) -> None:
+        """Expired messages that dispatch has come upon: those before the last one that it handed
+        out of their level, or all if somebody would still take more.
+        """
+        last: dict[int, int] = {}
+        for note in delivered:
+            last[note.level] = max(note.offset, last.get(note.level, -1))
+        for note in self.ready():
+            if note.has_expired(now_ms) and (has_takers or note.offset < last.get(note.level, -1)):
+                self._die(note)
+
+    def drop_excess(self) -> None:
+        """From the front of the lowest level, down to the limit."""
+        options = self.options
+        if options.messages_max is None or options.overflow is not Overflow.DROP_OLDEST:
+            return
+        ready = sorted(self.ready(), key=lambda note: (note.level, note.offset))
+        for note in ready[: max(0, len(ready) - options.messages_max)]:
+            self._die(note)
+
+    def expire(self, now_ms: int) -> None:
+        """Expired messages at the front of a level go at once, the others when they get there."""
+        for level in range(self.options.priority_max + 1):
+            for note in self.ready():
+                if note.level == level:
+                    if not note.has_expired(now_ms):
+                        break
+                    self._die(note)
+
+    def crash(self) -> None:
+        """Nobody holds anything any more; what may have been seen comes back as redelivered."""
+        for note in self.notes:
+            if note.where is Where.HELD:
+                note.failures += 1
+                note.where = Where.READY
+            elif note.where is Where.READY:
+                note.doubtful += 1
+
+    def _held(self, offset: int) -> Note:
+        note = self.notes[offset]
+        assert note.where is Where.HELD
+        return note
+
+    def _die(self, note: Note) -> None:
+        note.where = Where.GONE
+        if self.group.dead_letter is not None:
+            self.dead[note.body] += 1
