@@ -67,6 +67,7 @@ async def test_a_kept_session_gets_later_what_came_while_it_was_away(
 async def test_a_delivery_has_the_lesser_qos(
     broker: Broker, kept: bool, published: int, granted: int
 ) -> None:
+    """[MQTT-3.8.4-8]; and the name is the one of the message [MQTT-3.3.2-3]."""
     taker = await session_of(broker, "taker", kept=kept)
     assert await taker.subscribe("a", qos=granted) == (granted,)
     giver = await broker.connect("giver")
@@ -76,7 +77,7 @@ async def test_a_delivery_has_the_lesser_qos(
 
 @pytest.mark.parametrize("kept", [False, True])
 async def test_messages_of_a_topic_come_in_their_order(broker: Broker, kept: bool) -> None:
-    """[MQTT-4.6.0-6]: those of one QoS, also when the subscriber takes few at a time."""
+    """[MQTT-4.6.0-6], [MQTT-4.1.0-1]: those of one QoS, also when the subscriber takes few at a time."""
     taker = await broker.connect(
         "taker",
         clean=not kept,
@@ -249,7 +250,9 @@ async def test_a_message_too_large_for_a_client_counts_as_delivered(
 
 @pytest.mark.parametrize("kept", [False, True])
 async def test_unsubscribing_ends_deliveries(broker: Broker, kept: bool) -> None:
-    """[MQTT-3.10.4-2], and [MQTT-3.10.4-3]: what was being delivered may be acknowledged."""
+    """[MQTT-3.10.4-1], [MQTT-3.10.4-2], and [MQTT-3.10.4-3]: what was being delivered may be
+    acknowledged.
+    """
     taker = await session_of(broker, "taker", kept=kept)
     await taker.subscribe("a", "b")
     giver = await broker.connect("giver")

@@ -58,7 +58,7 @@ async def gone(broker: Broker) -> None:
 
 @pytest.mark.parametrize("level", [4, 5])
 async def test_a_session_is_present_exactly_if_it_was_kept(broker: Broker, level: int) -> None:
-    """[MQTT-3.1.2-6], [MQTT-4.1.0-2]."""
+    """[MQTT-3.1.2-6], [MQTT-3.1.3-2], [MQTT-3.1.4-4], [MQTT-4.1.0-2]."""
     first = await kept(broker, level=level)
     assert not present(first)
     await first.subscribe("a")
@@ -479,10 +479,14 @@ async def watcher(broker: Broker) -> WireClient:
 
 @pytest.mark.parametrize("level", [4, 5])
 async def test_the_will_of_one_who_breaks_off_is_published(broker: Broker, level: int) -> None:
+    """[MQTT-3.1.2-14]: it is not retained."""
     watch = await watcher(broker)
     client = await broker.connect("c", level, will=WILL)
     client.drop()
     message = await watch.take()
+    later = await broker.connect("later")
+    await later.subscribe("wills/#")
+    await later.nothing()
     assert (message.topic, message.payload, message.qos) == ("wills/c", b"gone", 1)
     if level == 5:
         assert message.properties.user_properties == (("a", "1"),)
@@ -532,6 +536,7 @@ async def test_a_takeover_ends_a_connection_and_so_publishes_its_will(broker: Br
 
 
 async def test_a_retained_will_is_kept(broker: Broker) -> None:
+    """[MQTT-3.1.2-15], and [MQTT-3.1.2-7]: it outlives the session."""
     client = await broker.connect("c", will=Will("wills/c", b"gone", retain=True))
     client.drop()
     await gone_to(broker, 0)
