@@ -101,6 +101,13 @@ class Broker:
         await client.connect(client_id, **fields)
         return client
 
+    async def until_connections(self, count: int) -> None:
+        """Until no more than so many are left, and what they leave behind is written."""
+        async with asyncio.timeout(WAIT_S):
+            while self.adapter.statistics().connections > count:
+                await asyncio.sleep(0.01)
+        await asyncio.sleep(0.1)
+
     async def dial(self, level: int = 5) -> WireClient:
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
         client = WireClient(reader, writer, level)
@@ -267,7 +274,11 @@ def _fatal(sentence: str, error: BaseException) -> None:
 
 @contextlib.asynccontextmanager
 async def serving(
-    disk: Disk | Path, settings: MqttSettings | None = None, **extra: Any
+    disk: Disk | Path,
+    settings: MqttSettings | None = None,
+    *,
+    reserve_bytes: int = 0,
+    **extra: Any,
 ) -> AsyncIterator[Broker]:
     """An adapter on free loopback ports, over the store on `disk`."""
     clock, random = SystemClock(), SystemRandom()
@@ -277,7 +288,7 @@ async def serving(
         random,
         partial(Worker, asyncio.get_running_loop()),
         _fatal,
-        reserve_bytes=0,
+        reserve_bytes=reserve_bytes,
     )
     await store.start()
     logins = Logins()
