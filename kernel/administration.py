@@ -22,6 +22,7 @@ from .client import (
     PutRouter,
     PutTopic,
 )
+from .courier import Send
 from .errors import Code, KernelError
 from .filters import compile_filter
 from .ids import (
@@ -38,7 +39,6 @@ from .limits import GROUP_NAME_BYTES_MAX, NAME_BYTES_MAX, RESERVED_PREFIXES
 from .message import BODY_BYTES_MAX
 from .model import (
     DEFAULT_GROUP,
-    Overflow,
     QueueRef,
     RouterOptions,
     TopicInfo,
@@ -58,8 +58,10 @@ class Administrator:
         store: Store,
         topology: Topology,
         next_identity: Callable[[], tuple[int, int, int]],
+        send: Send,
     ) -> None:
         self._store = store
+        self._send = send
         self._topology = topology
         self._next_identity = next_identity
         self._locks: dict[tuple[str, str], asyncio.Lock] = {}
@@ -127,7 +129,8 @@ class Administrator:
             if not future.done():
                 future.set_result(result)
 
-        self._store.replica(group).propose(change, self._next_identity(), done)
+        replica, identity = self._store.replica(group), self._next_identity()
+        self._send(group, lambda heard: replica.propose(change, identity, heard), done)
         results = await future
         result = results[0] if isinstance(results, tuple) and results else None
         if isinstance(result, KernelError):
@@ -143,7 +146,7 @@ class Administrator:
         for name, group in change.groups.items():
             _check_name(name, GROUP_NAME_BYTES_MAX, "group")
             compile_filter(group.filter)
-        _check_served(options)
+        _check_limits(options)
         known = self._topology.topics.get((change.tenant, change.name))
         if known is None and not change.reserved_name:
             _check_not_reserved(change.name)
@@ -379,17 +382,23 @@ def _check_not_reserved(name: str) -> None:
             )
 
 
-def _check_served(options: TopicOptions) -> None:
-    """Refuse what is out of bounds, and what this version knows but does not do: never success
-    for something not done.
-    """
+def _check_limits(options: TopicOptions) -> None:
+    """Refuse limits out of bounds, and those that a topic of this kind does not have."""
     if not 1 <= options.message_bytes_max <= BODY_BYTES_MAX:
         raise KernelError(Code.INVALID_ARGUMENT, f"message_bytes_max must be 1 to {BODY_BYTES_MAX}")
-    unserved = {
-        "bytes_max": options.bytes_max is not None,
-        "retention_bytes": options.retention_bytes is not None,
-        "overflow reject_dead_letter": options.overflow is Overflow.REJECT_DEAD_LETTER,
-    }
-    for what, asked in unserved.items():
-        if asked:
-            raise KernelError(Code.INVALID_ARGUMENT, f"{what} is not served by this version")
+    stream = options.kind is TopicKind.STREAM
+    wrong = "bytes_max" if stream and options.bytes_max is not None else None
+    if not stream and options.retention_bytes is not None:
+        wrong = "retention_bytes"
+    if wrong is not None:
+        raise KernelError(
+            Code.INVALID_ARGUMENT,
+            f"a {options.kind.value} topic has no {wrong}: bytes_max is for work topics, "
+            "retention_bytes for streams",
+        )
+    for name, value in (
+        ("bytes_max", options.bytes_max),
+        ("retention_bytes", options.retention_bytes),
+    ):
+        if value is not None and value < 0:
+            raise KernelError(Code.INVALID_ARGUMENT, f"{name} must not be negative")

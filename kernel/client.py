@@ -67,6 +67,7 @@ from .origins import Origins
 from .transactions import HalfMessages
 
 if TYPE_CHECKING:
+    from .atomic import Transaction
     from .tree import Tree
 
 # --- Sessions -------------------------------------------------------------------------------
@@ -374,6 +375,14 @@ class Client(Protocol):
     def submit(self, batch: PublishBatch) -> None:
         """Hand a batch over (hot). Exactly one `sink.published` follows, in a later turn, within
         the publish deadline. An empty batch completes too.
+        """
+
+    async def transact(self, transaction: Transaction) -> None:
+        """Carry out publishes and settlements of one Raft group together, once that is on disk.
+
+        Errors, after each of which nothing was done: NOT_SAME_GROUP; LEASE_LOST (one message is
+        not held any more); INVALID_ARGUMENT (one settled twice); LIMIT_EXCEEDED; what refuses a
+        publish. TIMEOUT: done or not is not known.
         """
 
     def attach(self, spec: ConsumerSpec, sink: ConsumerSink) -> Consumer:

@@ -56,7 +56,10 @@ class Found:
         limits = [each.options.message_bytes_max for each in topics]
         self.small_bytes = min((messages.PROPERTIES_BYTES_MAX, *limits))
         """A message of so many bytes in all is within every limit: the hot path asks no more."""
-        self.limited = any(each.options.messages_max is not None for each in topics)
+        self.limited = any(
+            each.options.messages_max is not None or each.options.bytes_max is not None
+            for each in topics
+        )
         self.single: QueueRef | None = None
         if self.count != 1 or self.limited or name is not None:
             return

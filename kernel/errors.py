@@ -43,6 +43,8 @@ class Code(Enum):
     """A newer epoch of the session exists, or the session has ended."""
     LIMIT_EXCEEDED = ("limit_exceeded", True, Fault.CALLER)
     """A named limit (in flight, names, routes, sessions) is reached; the message names it."""
+    NOT_SAME_GROUP = ("not_same_group", False, Fault.CALLER)
+    """A transaction names queues of several Raft groups: there is no atomicity across them."""
     BUSY = ("busy", True, Fault.SERVER)
     """A bounded queue inside the server is full: back off and try again."""
     NO_SPACE = ("no_space", True, Fault.SERVER)

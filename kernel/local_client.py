@@ -7,12 +7,11 @@ on entries that are fdatasynced; volatile topics answer from memory, in a later 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import cast
 
 from .administration import Administrator
+from .atomic import Transaction
 from .broker.consumers import Credit, DispatchedConsumer, SpreadConsumer
 from .broker.dispatcher import Dispatcher
 from .broker.state import QueueState, RouterState
@@ -34,20 +33,13 @@ from .client import (
     Settlement,
     SettleSink,
 )
+from .courier import Attempt, Done, Send, direct
 from .errors import Code, KernelError
 from .expiry import UnusedTopics
 from .half_desk import HalfDesk
-from .ids import METADATA_GROUP, VOLATILE_GROUP, Offset, RaftGroup, SessionId, TopicId
-from .limits import (
-    PROPOSAL_BYTES_MAX,
-    PUBLISH_DEADLINE_MS,
-    VOLATILE_BYTES_MAX,
-    VOLATILE_ENTRIES_MAX,
-)
+from .ids import METADATA_GROUP, VOLATILE_GROUP, Offset, RaftGroup, SessionId
 from .local_tree import LocalTree
 from .model import (
-    DEFAULT_GROUP,
-    Overflow,
     QueueRef,
     Reason,
     Route,
@@ -57,14 +49,16 @@ from .model import (
 )
 from .origins import Origins
 from .ports import Clock, Random
-from .publish import Batch, Part
+from .publish import Batch
+from .publisher import Publisher
 from .receiving import Receiver, dispatcher_of
+from .room import Room
 from .session import LocalSession
 from .store.dead_letters import DeadLetterSender
 from .store.node import Store
 from .store.replica import Replica
 from .topology import Topology
-from .watches import hand_over
+from .transactor import Transactor
 
 UUID_VERSION_BITS = 0x8000
 UUID_VARIANT = 1 << 63
@@ -87,16 +81,21 @@ class LocalClient:
         self.next_uid = UUID_VARIANT
         self._sequence = 0
         self._next_session = 1
-        self._pending_bytes = 0
-        self._promised: dict[TopicId, int] = {}
-        """Places of limited topics taken by messages on their way."""
-        self._pending: deque[Batch] = deque()
+        self._publisher = Publisher(self, store, clock, self._loop)
         self._second_timer: asyncio.TimerHandle | None = None
-        self._administrator = Administrator(store, self.topology, self.next_identity)
+        self.send: Send = direct
+        """How commands with an identity get to their group."""
+        self._administrator = Administrator(store, self.topology, self.next_identity, self.send_to)
         self.dead_letters = DeadLetterSender(store, self)
+        self.room = Room(self._dispatcher, self.dead_letters.refused)
+        self._transactor = Transactor(
+            store, self.next_identity, self._publisher.refusal, self._dispatcher, self.room
+        )
         self._watchers: list[Callable[[str, bytes | None], None]] = []
-        self._receiver = Receiver(store, clock, self._loop, self.next_identity)
-        self._halves = HalfDesk(store, self._loop, self.next_identity, self._durable_refusal)
+        self._receiver = Receiver(store, clock, self._loop, self.next_identity, self.send_to)
+        self._halves = HalfDesk(
+            store, self._loop, self.next_identity, self._publisher.durable_refusal
+        )
         self._unused = UnusedTopics(self._has_consumers)
         self._owned: dict[SessionId, dict[tuple[str, str], None]] = {}
         self._background: set[asyncio.Task[object]] = set()
@@ -145,6 +144,10 @@ class LocalClient:
     def halves(self) -> HalfDesk:
         """Messages that wait for their producer's commit."""
         return self._halves
+
+    def send_to(self, group: RaftGroup, attempt: Attempt, done: Done) -> None:
+        """Have a command with an identity carried out in a group, once."""
+        (direct if group == VOLATILE_GROUP else self.send)(group, attempt, done)
 
     # --- Sessions ---------------------------------------------------------------------------
 
@@ -223,90 +226,13 @@ class LocalClient:
         """An empty batch."""
         return Batch(self, sink, session.origin)
 
-    def has_room(self, topic: TopicInfo) -> bool:
-        """Whether a topic whose overflow policy refuses takes one more message."""
-        options = topic.options
-        if options.messages_max is None or options.overflow is Overflow.DROP_OLDEST:
-            return True
-        taken = self._promised.get(topic.id, 0)
-        if self.statistics(topic, DEFAULT_GROUP).ready + taken >= options.messages_max:
-            return False
-        self._promised[topic.id] = taken + 1
-        return True
-
-    def _keep_promises(self, batch: Batch) -> None:
-        """The limited topics' places that a batch took are counted by the state now."""
-        for ident, count in batch.promised.items():
-            left = self._promised.get(ident, 0) - count
-            if left > 0:
-                self._promised[ident] = left
-            else:
-                self._promised.pop(ident, None)
+    def publish_letter(self, topics: tuple[TopicInfo, ...], letter: bytes) -> None:
+        """Store a dead letter that no state holds, without an answer."""
+        self._publisher.publish_letter(topics, letter)
 
     def submit(self, batch: PublishBatch) -> None:
         """Hand a batch over (hot)."""
-        work = cast("Batch", batch)
-        parts = work.parts
-        if not parts:
-            self._loop.call_soon(self._nothing_to_store, work)
-            return
-        work.remaining = len(parts)
-        work.submitted_ms = self._clock.monotonic_ms()
-        self._pending_bytes += work.size_bytes
-        self._pending.append(work)
-        for part in parts:
-            refusal = self._refusal(part)
-            if refusal is not None:
-                work.fail_part(part, refusal)
-                self._loop.call_soon(work.part_done, part, self._batch_done, None)
-                continue
-            replica = self._store.replica(part.group)
-            replica.open.add_publish(
-                work.identity or self.next_identity(),
-                part.all_runs(),
-                part.lengths,
-                part.buffers,
-                part.size,
-                partial(work.part_done, part, self._batch_done),
-                work.origin,
-                part.retained,
-            )
-            self._store.dirty(replica, urgent=True)
-
-    def _nothing_to_store(self, batch: Batch) -> None:
-        """A batch for live routes, or for nobody."""
-        if batch.live:
-            hand_over(batch)
-        batch.sink.published(batch)
-
-    def _refusal(self, part: Part) -> KernelError | None:
-        """Why a part cannot be taken now; None if it can."""
-        if part.group == VOLATILE_GROUP:
-            log = self._store.volatile_log
-            if log.bytes + part.size > VOLATILE_BYTES_MAX or log.count >= VOLATILE_ENTRIES_MAX:
-                return KernelError(Code.BUSY, "volatile topics are full (volatile_bytes_max)")
-            return None
-        return self._durable_refusal(0)
-
-    def _durable_refusal(self, size: int) -> KernelError | None:
-        """Why no message of so many further bytes can be taken to disk now; None if it can."""
-        if not self.accepting:
-            return KernelError(Code.NO_SPACE, "free disk is below the mark for new messages")
-        if self._pending_bytes + size > PROPOSAL_BYTES_MAX:
-            return KernelError(Code.BUSY, "too much is waiting for the disk (proposal_bytes_max)")
-        return None
-
-    def _batch_done(self, batch: Batch) -> None:
-        self._pending_bytes -= batch.size_bytes
-        if batch.promised:
-            self._keep_promises(batch)
-        if batch.live:
-            hand_over(batch)
-        if batch.submitted_ms >= 0:
-            batch.submitted_ms = -1
-            batch.sink.published(batch)
-        while self._pending and self._pending[0].remaining == 0:
-            self._pending.popleft()
+        self._publisher.submit(batch)
 
     def _has_consumers(self, topic: TopicInfo) -> bool:
         return any(
@@ -321,23 +247,14 @@ class LocalClient:
         for topic in self._unused.expired(now):
             self._unused.remove(topic)
             self._in_background(DeleteTopic(topic.tenant, topic.name, if_unused=True))
-        self._fail_late_batches(now)
+        self._publisher.fail_late_batches(now)
         self.tree.each_second()
         self._halves.ask()
         self._second_timer = self._loop.call_later(1, self._each_second)
 
-    def _fail_late_batches(self, now: int) -> None:
-        """Fail batches that are older than the publish deadline."""
-        limit = now - PUBLISH_DEADLINE_MS
-        for batch in self._pending:
-            if batch.submitted_ms > limit:
-                break
-            if batch.submitted_ms >= 0:
-                batch.submitted_ms = -1
-                error = KernelError(Code.TIMEOUT, "not on disk within the publish deadline")
-                for position in range(batch.count):
-                    batch.fail(position, error)
-                batch.sink.published(batch)
+    async def transact(self, transaction: Transaction) -> None:
+        """Carry out publishes and settlements of one Raft group together, or none of them."""
+        await self._transactor.transact(transaction)
 
     # --- Consuming --------------------------------------------------------------------------
 

@@ -177,7 +177,8 @@ class LocalTree:
             if not future.done():
                 future.set_result(results)
 
-        self._store.replica(group).propose(change, self._host.next_identity(), done)
+        replica, identity = self._store.replica(group), self._host.next_identity()
+        self._host.send_to(group, lambda heard: replica.propose(change, identity, heard), done)
         results = await future
         result = results[0] if isinstance(results, tuple) and results else None
         if isinstance(result, KernelError):
@@ -315,10 +316,10 @@ class LocalTree:
             if done is not None:
                 done(result if isinstance(result, KernelError) else None)
 
-        self._store.replica(subscriber.home).propose(
-            tree.NoteSubscriber(subscriber.number, subscriber.epoch, tuple(changes)),
-            self._host.next_identity(),
-            noted,
+        change = tree.NoteSubscriber(subscriber.number, subscriber.epoch, tuple(changes))
+        replica, identity = self._store.replica(subscriber.home), self._host.next_identity()
+        self._host.send_to(
+            subscriber.home, lambda heard: replica.propose(change, identity, heard), noted
         )
 
     async def close(

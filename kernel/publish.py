@@ -23,6 +23,7 @@ from .message import (
     PROPERTIES_BYTES_MAX,
 )
 from .model import QueueRef, TopicInfo
+from .room import Room
 
 _PLAIN = bytes(28)
 _KEY_FIELD = 12
@@ -40,8 +41,7 @@ class BatchHost(Protocol):
     uid_high: int
     next_uid: int
 
-    def has_room(self, topic: TopicInfo) -> bool:
-        """Whether a limited topic takes one more message."""
+    room: Room
 
 
 class Part:
@@ -102,8 +102,8 @@ class Batch:
         self._results: list[tuple[Part, list[Placed]]] = []
         self.remaining = 0
         self.submitted_ms = 0
-        self.promised: dict[TopicId, int] = {}
-        """Places taken in limited topics."""
+        self.promised: dict[TopicId, tuple[int, int]] = {}
+        """(messages, bytes) taken in limited topics."""
         self.identity: tuple[int, int, int] | None = None
         """(client, epoch, sequence) by which a repeat is known; None: it has no repeat."""
         self.live: list[tuple[int, Found, Sequence[bytes]]] = []
@@ -202,10 +202,13 @@ class Batch:
                     self.fail(position, KernelError(Code.TOO_LARGE, _too_large_for(topic, body)))
                     continue
             if to.limited:
-                if not self._host.has_room(topic):
+                body_bytes: int = LENGTHS.unpack_from(parts[0], LENGTHS_AT)[0]
+                if not self._host.room.take(topic, body_bytes):
+                    self._host.room.refused(topic, parts)
                     self.fail(position, KernelError(Code.REJECTED, f"topic {topic.name} is full"))
                     continue
-                self.promised[topic.id] = self.promised.get(topic.id, 0) + 1
+                count, promised = self.promised.get(topic.id, (0, 0))
+                self.promised[topic.id] = (count + 1, promised + body_bytes)
             ref = topic.queues[0] if len(topic.queues) == 1 else _pick(to, topic, parts[0])
             part, slot = self._slot_in(ref.group, parts, size, position)
             _refer(part, ref, slot, bits)
@@ -270,13 +273,17 @@ class Batch:
         for position in part.positions:
             self.fail(position, error)
 
+    def part_stored(self, part: Part, placed: object) -> None:
+        """One group has stored its part: where."""
+        self._results.append((part, cast("list[Placed]", placed)))
+
     def part_done(self, part: Part, complete: Callable[[Batch], None], result: object) -> None:
         """One group has applied its part. A queue that was deleted meanwhile counts as done."""
         placed = result[0] if isinstance(result, tuple) and result else None
         if isinstance(placed, KernelError):
             self.fail_part(part, placed)
         elif isinstance(placed, list):
-            self._results.append((part, placed))
+            self.part_stored(part, placed)
         self.remaining -= 1
         if not self.remaining:
             complete(self)

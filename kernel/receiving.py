@@ -13,6 +13,7 @@ from typing import cast
 from .broker.consumers import DispatchedConsumer
 from .broker.dispatcher import Dispatcher
 from .client import ConsumerSpec, LeaseChange, LeaseVerb, Received, ReceiveSpec
+from .courier import Send
 from .errors import Code, KernelError
 from .ids import Offset, QueueId
 from .log import entry as entries
@@ -41,11 +42,13 @@ class Receiver:
         clock: Clock,
         loop: asyncio.AbstractEventLoop,
         next_identity: Callable[[], tuple[int, int, int]],
+        send: Send,
     ) -> None:
         self._store = store
         self._clock = clock
         self._loop = loop
         self._next_identity = next_identity
+        self._send = send
 
     async def receive(self, spec: ReceiveSpec) -> Received:
         """Pull messages (see `client.ReceiveSpec`)."""
@@ -170,7 +173,12 @@ class Receiver:
             )
             for _, change, offset, lease in wanted
         ]
-        replica.change(ref.id, group, packed, self._next_identity(), _setter(future), origin)
+        identity = self._next_identity()
+        self._send(
+            ref.group,
+            lambda done: replica.change(ref.id, group, packed, identity, done, origin),
+            _setter(future),
+        )
         result = await future
         good: object = result[0] if isinstance(result, tuple) and result else None
         if isinstance(good, KernelError):

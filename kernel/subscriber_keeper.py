@@ -17,11 +17,12 @@ from .broker import tree_commands as tree
 from .broker.state import GroupState
 from .broker.tree_state import SubscriberChanged, SubscriberState, WillItem
 from .client import PublishBatch
+from .courier import Attempt, Done
 from .errors import KernelError
 from .ids import RaftGroup
 from .local_subscriber import LocalSubscriber, group_of
-from .model import TopicInfo
 from .publish import Batch
+from .room import Room
 from .store.node import Store
 from .store.replica import Replica
 from .topology import Topology
@@ -44,12 +45,13 @@ class TreeHost(Protocol):
     accepting: bool
     uid_high: int
     next_uid: int
+    room: Room
 
     def next_identity(self) -> tuple[int, int, int]:
         """(client, epoch, sequence) of the next batch of this process."""
 
-    def has_room(self, topic: TopicInfo) -> bool:
-        """See `publish.BatchHost`."""
+    def send_to(self, group: RaftGroup, attempt: Attempt, done: Done) -> None:
+        """Have a command with an identity carried out in a group, once."""
 
     def submit(self, batch: PublishBatch) -> None:
         """Hand a batch over."""

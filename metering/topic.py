@@ -82,7 +82,7 @@ class MeteringTopic:
                 deduplication_ms=DEDUPLICATION_MS,
             )
             made = await self._client.administer(
-                PutTopic(SYSTEM_TENANT, METERING_TOPIC, options, {})
+                PutTopic(SYSTEM_TENANT, METERING_TOPIC, options, {}, reserved_name=True)
             )
             assert isinstance(made, TopicInfo)
             topic = made

@@ -22,6 +22,10 @@ if TYPE_CHECKING:
 CALL_HANDLES_MAX = 20_000
 
 
+# Members of an enum are hashed by Python code: 0.2 us a call.
+_OK = Outcome.OK.value
+
+
 class CountedByTheStore:
     """Counter of deliveries that are timed leases: the store has counted them with the lease."""
 
@@ -62,9 +66,7 @@ class Traffic:
             tenant, Action.DELIVER, topic=short(topic), group=short(group), queue_class=queue_class
         )
 
-    def call_counter(
-        self, tenant: str, action: str, name: str, outcome: str = Outcome.OK
-    ) -> Counter:
+    def call_counter(self, tenant: str, action: str, name: str, outcome: str = _OK) -> Counter:
         """Calls of an API, by their own name; cheap enough to ask for with every call."""
         known = self._calls.get((tenant, name, outcome))
         if known is None:

@@ -45,6 +45,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+    from spark.jobs.bill import Counts
+
 # Everything `run` raises for a reason that its caller can mend.
 BILLING_ERRORS = (ArchiveError, PeriodError, PriceBookError, SparkUnavailableError)
 
@@ -140,7 +142,7 @@ def run(
             price_book_sha256=book.sha256,
             archive_sha256=archive.sha256,
             code_sha256=code,
-            problems=_problems(archive, counts.quarantined, counts.counters_fallen),
+            problems=_problems(archive, counts),
         )
         (partial / _SUMMARY).write_text(summary.to_json(), encoding="utf-8")
         partial.rename(directory)
@@ -192,15 +194,20 @@ def _run_id(period: Period, archive: Archive, book: PriceBook, code: str) -> str
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def _problems(archive: Archive, quarantined: int, counters_fallen: int) -> tuple[str, ...]:
+def _problems(archive: Archive, counts: Counts) -> tuple[str, ...]:
     problems = [
         f"records {gap.first_seq} to {gap.last_seq} of {gap.node} epoch {gap.epoch} are missing"
         for gap in archive.gaps
     ]
-    if quarantined:
-        problems.append(f"{quarantined} records share an identity but not their content")
-    if counters_fallen:
-        problems.append(f"{counters_fallen} cumulative records fell below an earlier one")
+    if counts.quarantined:
+        problems.append(f"{counts.quarantined} records share an identity but not their content")
+    if counts.counters_fallen:
+        problems.append(f"{counts.counters_fallen} cumulative records fell below an earlier one")
+    if counts.routed_apart:
+        problems.append(
+            f"{counts.routed_apart} topics were routed another number of messages than their end"
+            " offsets grew by: see the run's table `routed`"
+        )
     return tuple(problems)
 
 

@@ -5,6 +5,7 @@ is never a matter of degree: one message too many or too few is one.
 
     routed     for each topic: routed by everyone = growth of the end offsets, and what is billed
                of it = that growth less the server's own moves (protocol `internal`)
+    proof      the same from the archive alone, whose rows carry the end offsets with the counts
     archive    for each queue of __metering: the archive reaches from the first to the last offset
     rating     the lines of every invoice are what the rules in plain Python make of the usage
     invoices   lines add up to their invoice, shown and exact
@@ -32,9 +33,13 @@ from spark.usage import DIMENSIONS, SUMS, Usage
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from metering.schema import ManifestEntry
+    from metering.schema import ManifestEntry, Record
     from spark.bill import Summary
     from spark.pricebook import PriceBook
+
+
+# What one end offset belongs to: a topic's queues in one Raft group, since they were made.
+PROOF = ("tenant", "topic", "raft_group", "cum_since")
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +79,27 @@ def check_routed(usage: Iterable[Usage], growth: Iterable[OffsetGrowth]) -> list
         for tenant, topic in sorted(grown.keys() | external.keys() | internal.keys())
         if (expected := grown.get((tenant, topic), 0) - internal[tenant, topic])
         != (found := external[tenant, topic])
+    ]
+
+
+def check_proof(records: Iterable[Record], period: Period) -> list[Break]:
+    """What all origins have routed to each topic until the period's end against the end offset
+    that the rows themselves carry (gauge_max of `route`). Archives without are passed over.
+    """
+    routed: dict[tuple[object, ...], dict[tuple[str, str], int]] = defaultdict(dict)
+    ends: dict[tuple[object, ...], int] = defaultdict(int)
+    for record in records:
+        if record.kind != Kind.STORE or record.action != Action.ROUTE:
+            continue
+        if record.window_start_us < period.end_us:
+            place = tuple(getattr(record, name) for name in PROOF)
+            counters, origin = routed[place], (record.protocol, record.queue_class)
+            counters[origin] = max(counters.get(origin, 0), record.cum_messages)
+            ends[place] = max(ends[place], record.gauge_max)
+    return [
+        Break("proof", " ".join(map(str, place)), end, sum(routed[place].values()))
+        for place, end in ends.items()
+        if end and end != sum(routed[place].values())
     ]
 
 

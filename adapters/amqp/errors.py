@@ -93,6 +93,7 @@ KERNEL_REPLIES: Final[dict[Code, int]] = {
     # The client cannot know what holds now: reconnecting and declaring anew tells it.
     Code.NOT_LEADER: INTERNAL_ERROR,
     Code.UNKNOWN_OUTCOME: INTERNAL_ERROR,
+    Code.NOT_SAME_GROUP: PRECONDITION_FAILED,
     Code.TIMEOUT: INTERNAL_ERROR,
     Code.UNAVAILABLE: CONNECTION_FORCED,
 }

@@ -98,6 +98,7 @@ KERNEL_CODES: Final[Mapping[KernelCode, Code]] = {
     KernelCode.NOT_LEADER: Code.HA_NOT_AVAILABLE,
     # Stored or not is not known: the client sends again, with the same message id.
     KernelCode.UNKNOWN_OUTCOME: Code.MASTER_PERSISTENCE_TIMEOUT,
+    KernelCode.NOT_SAME_GROUP: Code.BAD_REQUEST,
     KernelCode.TIMEOUT: Code.MASTER_PERSISTENCE_TIMEOUT,
     KernelCode.UNAVAILABLE: Code.HA_NOT_AVAILABLE,
 }

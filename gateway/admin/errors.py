@@ -38,6 +38,7 @@ STATUS: Final[Mapping[Code | AuthCode, int]] = {
     Code.NO_SPACE: 507,
     Code.NOT_LEADER: 503,
     Code.UNKNOWN_OUTCOME: 504,
+    Code.NOT_SAME_GROUP: 400,
     Code.TIMEOUT: 504,
     Code.UNAVAILABLE: 503,
     AuthCode.BAD_CREDENTIALS: 401,

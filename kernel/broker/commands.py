@@ -70,6 +70,7 @@ class Command(IntEnum):
     DELETE_GROUP = 28
     RESOLVE_HALF = 29
     CHECK_HALVES = 30
+    GUARD = 31
     # 7 and 32 to 43 are the topic tree's (`tree_commands`); other new ones begin at 64.
     RETAIN = 7
     JOIN_INDEX = 32
@@ -243,6 +244,14 @@ class Metered(msgspec.Struct, frozen=True, array_like=True):
     index: int
 
 
+class Guard(msgspec.Struct, frozen=True, array_like=True):
+    """What stands behind it in its batch is carried out only if every lease named here is good:
+    (queue, group, offset, lease, verb) of each. Result: the positions of those that are not.
+    """
+
+    leases: tuple[tuple[QueueId, str, int, int, int], ...]
+
+
 Control = (
     LeaderStart
     | PutTopic
@@ -262,6 +271,7 @@ Control = (
     | ResolveHalf
     | CheckHalves
     | Metered
+    | Guard
 )
 
 CONTROL_TYPES: dict[Command, type[Control]] = {
@@ -294,6 +304,7 @@ CONTROL_TYPES: dict[Command, type[Control]] = {
     Command.RESOLVE_HALF: ResolveHalf,
     Command.CHECK_HALVES: CheckHalves,
     Command.METERED: Metered,
+    Command.GUARD: Guard,
 }
 _TYPE_OF = {kind: command for command, kind in CONTROL_TYPES.items()}
 _encoder = msgspec.msgpack.Encoder()

@@ -16,7 +16,7 @@ from ..client import ConsumerSink, ConsumerSpec, LeaseVerb, Settlement
 from ..errors import KernelError
 from ..limits import MARK_AHEAD, MARK_RENEW
 from ..log import entry as entries
-from ..model import GroupOptions, Overflow, Reason
+from ..model import GroupOptions, Overflow, Reason, TopicOptions
 from ..origins import INTERNAL
 from .consumers import Credit, DispatchedConsumer, Handed, check_exclusive, takers_of
 from .dispatch_port import Port
@@ -54,10 +54,9 @@ class Dispatcher:
         self._fetching = False
         self._pumping = False
         self._locks = KeyLocks() if self._options.ordered else None
-        self.filtering = Filtering(port.origins)
-        for offset, lease, _deadline_ms in self._progress.kept():
-            if lease:
-                self._lock(offset)
+        self.filtering = Filtering(port.origins, lambda: port.wake(self, 1))
+        for offset in (offset for offset, lease, _ in self._progress.kept() if lease):
+            self._lock(offset)
         self._time = Timekeeper(
             queue,
             self._progress,
@@ -154,8 +153,11 @@ class Dispatcher:
         reason: Reason,
         *,
         urgent: bool,
+        logged: bool = False,
     ) -> list[int]:
-        """Settle what a consumer holds; returns the offsets it does not hold (left alone)."""
+        """Settle what a consumer holds (`logged`: a transaction has done so in the log already, and
+        the caller pumps); returns the offsets it does not hold (left alone).
+        """
         strangers: list[int] = []
         if not consumer.held.issuperset(offsets):
             strangers = [each for each in offsets if each not in consumer.held]
@@ -167,7 +169,10 @@ class Dispatcher:
         self.held_count -= len(offsets)
         if consumer.ended and not consumer.held:
             self._detached.pop(consumer, None)
-        if how is Settlement.RETURN:
+        if logged:
+            if how is not Settlement.RELEASE:
+                self._unlock(offsets)
+        elif how is Settlement.RETURN:
             self._back(offsets)
             self.pump()
         elif how is Settlement.RELEASE:
@@ -317,7 +322,7 @@ class Dispatcher:
         if takers[0].spec.filter is not None or self._options.filter is not None:
             offsets = self._drop_unwanted(takers[0], run, offsets, entry)
             if not offsets:
-                return self._goes_on()
+                return self.filtering.goes_on()
         self._hand_out(takers, run, offsets, entry)
         return True
 
@@ -349,13 +354,6 @@ class Dispatcher:
                     self._propose(Settlement.SKIP, Reason.REJECTED, others, INTERNAL, urgent=False)
                     self._unlock(others)
         return offsets
-
-    def _goes_on(self) -> bool:
-        """Whether this turn may look for further messages; else one soon does."""
-        if self.filtering.is_enough():
-            self._port.wake(self, 1)
-            return False
-        return True
 
     def _takers(self) -> list[DispatchedConsumer]:
         """Consumers that may get the next messages."""
@@ -467,18 +465,21 @@ class Dispatcher:
 
     def appended(self) -> None:
         """Messages were added: hand out, then drop what is too old, then what is too much."""
+        options = self.queue.topic.options
+        if options.bytes_max is not None:
+            self.ready.measure()
         self._time.sift_delayed()
         self.pump()
-        options = self.queue.topic.options
-        if options.messages_max is not None and options.overflow is Overflow.DROP_OLDEST:
-            self._drop_excess(options.messages_max)
-        if self.queue.index.delays:
+        if options.overflow is Overflow.DROP_OLDEST and self.ready.excess(options):
+            self._drop_excess(options)
+        if self.queue.index.delays or self._time.may_expire():
             self._time.schedule()
 
-    def _drop_excess(self, ready_max: int) -> None:
+    def _drop_excess(self, options: TopicOptions) -> None:
+        """Drop from the front, the lowest priority first, what is more than a topic may hold."""
         tail = self.queue.index.tail
         for level in range(self.ready.levels):
-            while (excess := self.ready.count - ready_max) > 0:
+            while (excess := self.ready.excess(options)) > 0:
                 taken = self.ready.take(level, tail, excess)
                 if taken is None:
                     break

@@ -7,7 +7,7 @@ neither delivered nor billed as delivered.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from ..filters import MessageFilter, compile_filter
 from ..log import entry as entries
@@ -23,10 +23,12 @@ goes on with other work in between."""
 class Filtering:
     """Applies filters, and bounds what one turn costs."""
 
-    __slots__ = ("_compiled", "_looked_at", "_setting", "count", "origins")
+    __slots__ = ("_compiled", "_looked_at", "_origins", "_setting", "_soon", "count")
 
-    def __init__(self, origins: Origins) -> None:
-        self.origins = origins
+    def __init__(self, origins: Origins, soon: Callable[[], None]) -> None:
+        """`soon()` has the dispatcher go on in a later turn."""
+        self._origins = origins
+        self._soon = soon
         self._setting: GroupFilter | None = None
         self._compiled: MessageFilter | None = None
         self._looked_at = 0
@@ -45,7 +47,7 @@ class Filtering:
     ) -> tuple[Sequence[int], list[int]]:
         """(to be handed out, filtered out) of some messages of a run."""
         base = run.slot - run.first
-        matches, value, origins = wanted.matches, run.value, self.origins
+        matches, value, origins = wanted.matches, run.value, self._origins
         self._looked_at += len(offsets)
         kept = [
             each
@@ -57,9 +59,10 @@ class Filtering:
         self.count += len(offsets) - len(kept)
         return kept, sorted(set(offsets).difference(kept))
 
-    def is_enough(self) -> bool:
-        """Whether this turn has looked at as many messages as it may; then the next may begin."""
+    def goes_on(self) -> bool:
+        """Whether this turn may look at further messages; else one soon does."""
         if self._looked_at < SCAN_MAX:
-            return False
+            return True
         self._looked_at = 0
-        return True
+        self._soon()
+        return False

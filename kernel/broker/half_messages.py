@@ -21,6 +21,7 @@ from . import commands
 from .halves import HalfMessage
 from .observer import Observer, Retention
 from .runs import COLUMN_KINDS, Feature, columns_of
+from .sizes import is_sized
 from .state import GroupState, Section
 from .usage import units_of
 
@@ -56,7 +57,7 @@ class HalfCommands:
             if queue is None:
                 numbers += [0] * count
                 continue
-            columns = columns_of(features, entry, bounds[first : first + count])
+            columns = columns_of(features | Feature.SIZE, entry, bounds[first : first + count])
             due_ms = state.time_ms + queue.topic.options.half.check_after_ms
             for at in range(count):
                 slot = first + at
@@ -121,6 +122,8 @@ class HalfCommands:
         if Feature.PRIORITY in values:
             highest = queue.topic.options.priority_max
             values[Feature.PRIORITY] = min(values[Feature.PRIORITY], highest)
+        if not is_sized(queue.topic.options):
+            values.pop(Feature.SIZE, None)
         values[Feature.ORIGIN_INDEX] = half.index
         values[Feature.ORIGIN_SLOT] = half.slot
         columns = {

@@ -29,13 +29,17 @@ from .observer import ACKED, ACKED_LATE, Observer, Retention, release
 from .outbox import Outbox, has_own_reference
 from .progress import Progress
 from .recent import Recent
-from .runs import COPY, Feature, columns_of, features_of
+from .runs import COPY, LARGE, Feature, columns_of, features_of
+from .sizes import is_sized
 from .state import GroupState, QueueState, Section
 from .subscribers import Subscribers
 from .usage import measure
 
 _ENQUEUE = int(Command.ENQUEUE)
 _ACK = int(Command.ACK)
+
+_SIZE = int(Feature.SIZE)
+_IN_PAGE = ~(COPY | LARGE)
 
 Placed = int | list[tuple[int, bytes]]
 """Where a run went: its first offset (-1: the queue is gone), or, with deduplication, of each
@@ -64,6 +68,7 @@ class Machine:
             Command.OUTBOX_DONE: self._outbox.done,
             Command.OUTBOX_AGAIN: self._outbox.again,
             Command.METERED: self._metered,
+            Command.GUARD: self._guard,
         }
 
     def apply(self, index: LogIndex, term: int, body: bytes) -> list[object]:
@@ -125,6 +130,8 @@ class Machine:
                 results.append(self._halves.prepare(index, body, entry, origin))
             else:
                 results.append(self._control[kind](commands.decode_control(kind, body)))
+                if kind == Command.GUARD and results[-1]:
+                    break
         return tuple(results)
 
     def _changing(self, ident: QueueId) -> QueueState | None:
@@ -139,12 +146,13 @@ class Machine:
         queues = self.state.queues
         cut = self.state.cut
         time_ms = self.state.time_ms
-        ends = entries.slot_ends(entry)
+        measured = (-1, 0)
+        size = units = 0
         bounds: tuple[int, ...] | None = None
         placed: list[Placed] = []
         touched: dict[QueueState, None] = {}
         references = 0
-        for ident, slot, count, features in commands.decode_enqueue(body):
+        for ident, slot, count, asked in commands.decode_enqueue(body):
             queue = queues.get(ident)
             if queue is None:
                 placed.append(-1)
@@ -152,10 +160,13 @@ class Machine:
             touched[queue] = None
             if cut is not None:
                 cut.save(Section.QUEUES, queue.id)
-            if not features & ~COPY:
+            features = asked | _SIZE if is_sized(queue.topic.options) else asked
+            if measured != (slot, count):  # the copies of a fan-out have it in common
+                measured = (slot, count)
+                size, units = measure(entry, slot, count, features)
+            if not features & _IN_PAGE:
                 placed.append(queue.index.append(index, slot, count, time_ms))
                 references += count
-                size, units = measure(ends, slot, count)
                 queue.topic.usage.count_sent(origin, features, count, size, units)
                 continue
             bounds = bounds or entries.directory(entry)
@@ -163,15 +174,14 @@ class Machine:
                 each = self._enqueue_new(queue, index, slot, entry, bounds[slot : slot + count + 1])
                 for at, (_, original) in enumerate(each, slot):
                     if not original:
-                        size, units = measure(ends, at, 1)
-                        queue.topic.usage.count_sent(origin, features, 1, size, units)
+                        one = measure(entry, at, 1, features)
+                        queue.topic.usage.count_sent(origin, features, 1, *one)
                 references += sum(1 for _, original in each if not original)
                 placed.append(each)
                 continue
             columns = self._columns(queue, features, entry, bounds[slot : slot + count])
             placed.append(queue.index.append(index, slot, count, time_ms, columns))
             references += count
-            size, units = measure(ends, slot, count)
             queue.topic.usage.count_sent(origin, features, count, size, units)
         if references:
             self._retention.retain(self.state.group, index, references)
@@ -213,6 +223,8 @@ class Machine:
                 placed.append((known[1], known[2]))
             else:
                 features = features_of(entry[start : start + messages.HEADER_BYTES])
+                if is_sized(queue.topic.options):
+                    features |= Feature.SIZE
                 columns = self._columns(queue, features, entry, (start,))
                 offset = queue.index.append(index, slot, 1, time_ms, columns)
                 recent.add((ident, offset, message.uid, time_ms))
@@ -253,10 +265,8 @@ class Machine:
         good: list[int] = []
         ended: list[tuple[int, int]] = []
         for offset, lease, verb, reason, until_ms in changes:
-            holder = progress.holder(offset)
-            holds = holder is not None and holder[0] == lease
-            late = holder is not None and not holder[2]
-            if not holds or (late and verb not in (LeaseVerb.ACK, LeaseVerb.DEAD_LETTER)):
+            late = _is_late(progress, offset, lease, verb)
+            if late is None:
                 good.append(0)
                 continue
             good.append(1)
@@ -279,6 +289,16 @@ class Machine:
                 ended.append((offset, 0))
         self._observer.changed(queue, name, ended)
         return good
+
+    def _guard(self, command: commands.Guard) -> list[int]:
+        """Positions of the leases that are not good."""
+        wrong: list[int] = []
+        for position, (ident, name, offset, lease, verb) in enumerate(command.leases):
+            queue = self.state.queues.get(ident)
+            progress = queue.groups.get(name) if queue is not None else None
+            if progress is None or _is_late(progress, offset, lease, LeaseVerb(verb)) is None:
+                wrong.append(position)
+        return wrong
 
     def _acknowledge(self, body: bytes, origin: int) -> None:
         """Acks of any number of queues: a log entry lets go of all of them at once (hot)."""
@@ -436,6 +456,17 @@ class _Releases:
     def release(self, group: int, index: int, references: int) -> None:
         """So many references to the entry are gone."""
         self.by_index[index] = self.by_index.get(index, 0) + references
+
+
+def _is_late(progress: Progress, offset: int, lease: int, verb: LeaseVerb) -> bool | None:
+    """Whether a lease has run out before its change, if the change is still good; None: it is not.
+    Who held a message last may ack it late, or have it dead-lettered.
+    """
+    holder = progress.holder(offset)
+    if holder is None or holder[0] != lease:
+        return None
+    late = not holder[2]
+    return None if late and verb not in (LeaseVerb.ACK, LeaseVerb.DEAD_LETTER) else late
 
 
 def _forgotten(sequence: int) -> KernelError:

@@ -11,8 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from heapq import heapify, heappop, heappush
 
+from ..model import TopicOptions
 from .progress import Progress
 from .runs import Feature, Run, RunIndex
+from .sizes import bytes_between, size_at, size_of
 
 
 class Ready:
@@ -22,10 +24,12 @@ class Ready:
         "_acked_ahead",
         "_cursors",
         "_index",
+        "_measured_to",
         "_progress",
         "_returned",
         "_withheld",
         "_withheld_ahead",
+        "bytes",
         "levels",
         "withheld_count",
     )
@@ -42,6 +46,9 @@ class Ready:
         self.withheld_count = 0
         self._withheld_ahead = 0
         """How many of these the cursor of a topic without priorities has not passed."""
+        self._measured_to: int | None = None
+        self.bytes = 0
+        """Bytes ready, as of the last `measure`; what is taken or given back since is counted."""
 
     @property
     def count(self) -> int:
@@ -55,6 +62,28 @@ class Ready:
             for level in range(self.levels)
         )
 
+    def measure(self) -> None:
+        """Count the bytes of what is ready: all of it the first time, then what has come since."""
+        tail = self._index.tail
+        if self._measured_to is None:
+            self.bytes = sum(
+                size_of(run, offsets)
+                for level in range(self.levels)
+                for run, offsets in self._stretches(level, self._cursors[level], tail)
+            )
+            self.bytes += sum(
+                size_at(self._index, each) for heap in self._returned for each in heap
+            )
+        else:
+            self.bytes += bytes_between(self._index, self._measured_to, tail)
+        self._measured_to = tail
+
+    def excess(self, options: TopicOptions) -> int:
+        """Messages to be dropped, as far as known, because more is ready than a topic may hold."""
+        if options.messages_max is not None and self.count > options.messages_max:
+            return self.count - options.messages_max
+        return int(options.bytes_max is not None and self.bytes > options.bytes_max)
+
     def _ahead(self, level: int, start: int, end: int) -> int:
         """Unacked messages of a level in [start, end); walks the runs."""
         return sum(len(offsets) for _, offsets in self._stretches(level, start, end))
@@ -65,6 +94,8 @@ class Ready:
         self._withheld[page] = self._withheld.get(page, 0) | 1 << (offset & 255)
         self.withheld_count += 1
         self._withheld_ahead += offset >= self._cursors[0]
+        if self._measured_to is not None:
+            self.bytes -= size_at(self._index, offset)
 
     def admit(self, offset: int) -> bool:
         """A message that may have been withheld is due; whether it was."""
@@ -82,6 +113,8 @@ class Ready:
             self.give_back((offset,))
         else:
             self._withheld_ahead -= 1
+            if self._measured_to is not None:
+                self.bytes += size_at(self._index, offset)
         return True
 
     def _level(self, offset: int) -> int:
@@ -93,6 +126,8 @@ class Ready:
         """Messages handed out before are ready again."""
         for offset in offsets:
             heappush(self._returned[self._level(offset)], offset)
+            if self._measured_to is not None:
+                self.bytes += size_at(self._index, offset)
 
     def forget(self, offset: int) -> None:
         """A message that was ready again has been acked after all."""
@@ -101,6 +136,8 @@ class Ready:
             if offset in each:
                 each.remove(offset)
                 heapify(each)
+                if self._measured_to is not None:
+                    self.bytes -= size_at(self._index, offset)
                 return
 
     def purged(self) -> None:
@@ -125,6 +162,9 @@ class Ready:
             else:
                 self._withheld[page] = bits ^ gone
         self._withheld_ahead = self._count_withheld(self._cursors[0], tail)
+        if self._measured_to is not None:
+            self._measured_to = None
+            self.measure()
 
     def beyond(self, level: int) -> int:
         """Offset up to which a level has been handed out: its fresh messages start here."""
@@ -142,8 +182,15 @@ class Ready:
         None if there is none. Fresh ones only below offset `limit`.
         """
         if self._returned[level]:
-            return self._take_returned(self._returned[level], count)
-        return self._take_fresh(level, limit, count)
+            taken = self._take_returned(self._returned[level], count)
+        else:
+            fresh = self._take_fresh(level, limit, count)
+            if fresh is None:
+                return None
+            taken = fresh
+        if self._measured_to is not None:
+            self.bytes -= size_of(*taken)
+        return taken
 
     def next_plain(self) -> tuple[int, int, int, int] | None:
         """(log index, slot, first offset, end) of the next messages, if they are fresh, lie in one
@@ -178,11 +225,7 @@ class Ready:
 
     def skip(self, level: int) -> None:
         """The message that `peek` shows is handed out (to nobody)."""
-        heap = self._returned[level]
-        if heap:
-            heappop(heap)
-        else:
-            self._take_fresh(level, self._index.tail, 1)
+        self.take(level, self._index.tail, 1)
 
     def _take_returned(self, heap: list[int], count: int) -> tuple[Run, Sequence[int]]:
         first = heappop(heap)

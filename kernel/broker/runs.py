@@ -13,9 +13,9 @@ values of such runs stand in further columns of the page, one per feature that a
 message by message; `extra` is where the run's values begin in each:
 
     priority u8 | ttl ms u32 | delay ms u32 | key hash u64 | tag hash u32
-    origin index u64 | origin slot u32
+    origin index u64 | origin slot u32 | size u32
 
-The last two say where a message lies that was committed after the entry that brought it (a half
+The origin says where a message lies that was committed after the entry that brought it (a half
 message): its run stands in the order of the commit, alone, and `late` finds it by its origin.
 
 Full pages never change. Pages are dropped from the front as the queue's messages die.
@@ -48,6 +48,10 @@ COPY = 1 << 15
 they are counted as published (`usage`). Stands in commands only, never in a page."""
 
 
+LARGE = 1 << 14
+"""Another: one of its messages takes more than one unit (`usage`); the leader has looked."""
+
+
 class Feature:
     """What the messages of a run may have beyond the plain: bits, as plain integers, since `&` with
     a member of an IntFlag costs as much as appending the run.
@@ -63,6 +67,8 @@ class Feature:
     ORIGIN_INDEX = 64
     """The message lies in an earlier log entry than the one that gave it its offset."""
     ORIGIN_SLOT = 128
+    SIZE = 256
+    """Bytes of the body, for topics that are limited by them."""
 
 
 _COLUMNS: tuple[tuple[int, str, int], ...] = (
@@ -74,6 +80,7 @@ _COLUMNS: tuple[tuple[int, str, int], ...] = (
     (Feature.TAG, "I", 13),
     (Feature.ORIGIN_INDEX, "Q", -1),
     (Feature.ORIGIN_SLOT, "I", -1),
+    (Feature.SIZE, "I", 4),
 )
 COLUMN_KINDS = {feature: kind for feature, kind, _ in _COLUMNS}
 

@@ -21,20 +21,21 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from itertools import islice
-from operator import sub
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from ..ids import LogIndex, TopicId
+from ..log import entry as entries
 from ..message import HEADER_BYTES
-from .runs import COPY, Feature
+from .runs import COPY, LARGE, Feature
 
 if TYPE_CHECKING:
     from .state import GroupState, QueueState, TopicState
 
 UNIT_BYTES = 4_096
+SLOT_BYTES_SMALL = UNIT_BYTES + HEADER_BYTES
+"""A slot up to so many bytes is one unit."""
 
 RETIRED_MAX = 10_000
 """Deleted topics of a Raft group whose counts nobody has reported yet: some 500 bytes each. At a
@@ -174,22 +175,17 @@ class Ledger:
                 self.retired.pop(ident, None)
 
 
-def measure(ends: Sequence[int], slot: int, count: int) -> tuple[int, int]:
-    """(bytes, 4 KiB units) of a run: `ends` are those of the entry's slots (hot)."""
-    start = ends[slot - 1] if slot else 0
-    stop = slot + count
-    size = ends[stop - 1] - start - HEADER_BYTES * count
-    if size <= UNIT_BYTES:
+def measure(entry: bytes, slot: int, count: int, features: int) -> tuple[int, int]:
+    """(bytes, 4 KiB units) of a run of an entry's slots (hot)."""
+    size = entries.slots_bytes(entry, slot, count) - HEADER_BYTES * count
+    if not features & LARGE or size <= UNIT_BYTES:
         return size, count
-    # One at a time: a message takes whole units. 40 ns each.
-    behind = list(ends[slot:stop])
-    sizes = list(map(sub, behind, (start, *islice(behind, count - 1))))
-    return size, units_of(sizes)
+    return size, units_of(entries.slot_sizes(entry, slot, count))
 
 
 def units_of(slot_sizes: Sequence[int]) -> int:
     """4 KiB units of messages by the sizes of their slots; an empty one is one unit."""
-    if max(slot_sizes, default=0) <= UNIT_BYTES + HEADER_BYTES:
+    if max(slot_sizes, default=0) <= SLOT_BYTES_SMALL:
         return len(slot_sizes)
     fixed = HEADER_BYTES - UNIT_BYTES + 1
     return sum([(size - fixed) // UNIT_BYTES or 1 for size in slot_sizes])

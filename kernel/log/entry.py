@@ -20,6 +20,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Collection, Iterator, Sequence
 from itertools import pairwise
+from operator import sub
 from typing import NamedTuple
 
 HEAD = struct.Struct("<QBBHII")
@@ -30,6 +31,7 @@ _BOUNDS = struct.Struct("<II")
 _DIRECTORY_AT = HEAD.size
 VERSION = 1
 REWRITTEN = 1
+_END = struct.Struct("<I").unpack_from
 
 SLOTS_MAX = 65_536
 """Slots of one entry: bounds the directory (256 KiB) and the work of one apply."""
@@ -104,10 +106,19 @@ def batches(entry: bytes) -> Iterator[Batch]:
         yield Batch(session, epoch, sequence, found, origin)
 
 
-def slot_ends(entry: bytes) -> Sequence[int]:
-    """Where each slot ends, relative to the payload; nothing is copied."""
-    (slots,) = struct.unpack_from("<I", entry, 12)
-    return memoryview(entry)[HEAD.size : HEAD.size + 4 * slots].cast("I")
+def slots_bytes(entry: bytes, first: int, count: int) -> int:
+    """Bytes of `count` consecutive slots together (hot)."""
+    at = HEAD.size + 4 * (first + count - 1)
+    end: int = _END(entry, at)[0]
+    return end - _END(entry, at - 4 * count)[0] if first else end
+
+
+def slot_sizes(entry: bytes, first: int, count: int) -> list[int]:
+    """Bytes of each of `count` consecutive slots."""
+    at = HEAD.size + 4 * first
+    ends = struct.unpack_from(f"<{count}I", entry, at)
+    start = _END(entry, at - 4)[0] if first else 0
+    return list(map(sub, ends, (start, *ends[:-1])))
 
 
 def directory(entry: bytes) -> tuple[int, ...]:

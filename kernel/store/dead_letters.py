@@ -27,11 +27,11 @@ from ..broker.runs import COPY, features_of
 from ..broker.state import OutboxItem
 from ..destinations import Found
 from ..errors import Code, KernelError
-from ..ids import OUTBOX_CLIENT, VOLATILE_GROUP, RaftGroup
+from ..ids import OUTBOX_CLIENT, VOLATILE_GROUP, LogIndex, Offset, RaftGroup
 from ..limits import RESULTS_KEPT_PER_CLIENT
 from ..log import entry as entries
 from ..message import Ext, Flag, Message
-from ..model import Reason, TopicInfo
+from ..model import DEFAULT_GROUP, Reason, TopicInfo
 from ..origins import INTERNAL, Origins
 from ..topology import Topology
 from .node import Store
@@ -61,6 +61,9 @@ class Surroundings(Protocol):
     origins: Origins
     outbox_epoch: int
     """New in every process: volatile outboxes begin at 1 again in each."""
+
+    def publish_letter(self, topics: tuple[TopicInfo, ...], letter: bytes) -> None:
+        """Store a letter that is in no outbox."""
 
 
 class _Outbox:
@@ -141,13 +144,39 @@ class DeadLetterSender:
         outbox.waiting_count += 1
         outbox.waiting.setdefault((item.tenant, name), []).append(item.number)
 
+    def refused(self, topic: TopicInfo, slot: bytes) -> None:
+        """A full topic has refused a message: dead-letter it, at most once (it is in no outbox; its
+        publisher hears of the refusal). A letter that comes back to where it has been is dropped.
+        """
+        target = topic.groups[DEFAULT_GROUP].dead_letter
+        if target is None or self._stopped:
+            return
+        item = OutboxItem(
+            *(0, topic.tenant, topic.name, target, topic.queues[0].id, Offset(0), LogIndex(0), 0),
+            Reason.OVERFLOW,
+            0,
+        )
+        message = messages.decode(slot)
+        key = self._key(item, message)
+        history = _history(message)
+        been = {topic.name, *(each["topic"] for each in history)}
+        targets = self._targets(item, key, message) or ()
+        topics = tuple(each for each in targets if each.name not in been)
+        if topics:
+            time_ms = self._store.replica(topic.queues[0].group).log_time_ms()
+            self._client.publish_letter(topics, _letter(message, item, key, history, time_ms))
+
+    def _key(self, item: OutboxItem, message: Message) -> str:
+        """The key a letter is sent with."""
+        if item.target.key is not None:
+            return item.target.key
+        origins = self._client.origins
+        own_key = origins.topic_name if item.target.router is None else origins.routing_key
+        return own_key(message.origin, message.native)
+
     def _send(self, replica: Replica, item: OutboxItem, slot: bytes) -> None:
         message = messages.decode(slot)
-        key = item.target.key
-        if key is None:
-            origins = self._client.origins
-            own_key = origins.topic_name if item.target.router is None else origins.routing_key
-            key = own_key(message.origin, message.native)
+        key = self._key(item, message)
         history = _history(message)
         letter = _letter(message, item, key, history, replica.state.time_ms)
         targets = self._targets(item, key, message)

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from ..broker import commands
+from ..broker.runs import LARGE
 from ..broker.tree_commands import encode_retain
-from ..broker.usage import units_of
+from ..broker.usage import SLOT_BYTES_SMALL, units_of
 from ..client import LeaseVerb, Settlement
 from ..errors import KernelError
 from ..ids import QueueId
@@ -99,6 +100,8 @@ class OpenEntry:
             or len(self._batches) >= ENTRY_BATCHES_MAX
         ):
             self._close()
+        if max(lengths, default=0) > SLOT_BYTES_SMALL:
+            runs = [(queue, slot, count, bits | LARGE) for queue, slot, count, bits in runs]
         base = len(self._lengths)
         if base:
             runs = [(queue, slot + base, count, bits) for queue, slot, count, bits in runs]
@@ -110,7 +113,9 @@ class OpenEntry:
         body = commands.encode_enqueue(runs)
         own = [(int(commands.Command.ENQUEUE), commands.VERSION, body)]
         if retained:
-            own += _retain_commands(retained, base)
+            own += [
+                (kind, commands.VERSION, each) for kind, each in retain_commands(retained, base)
+            ]
         batch = entries.Batch(*identity, own, origin)
         self._batches.append(entries.encode_batch(batch))
         self._waiting.append(done)
@@ -282,15 +287,13 @@ class OpenEntry:
         ]
 
 
-def _retain_commands(
-    retained: Sequence[tuple[str, int]], base: int
-) -> list[tuple[int, int, bytes]]:
-    """RETAIN commands of a batch whose slots begin at `base`."""
+def retain_commands(retained: Sequence[tuple[str, int]], base: int) -> list[tuple[int, bytes]]:
+    """(type, bytes) of RETAIN commands for (tenant, slot) pairs whose slots begin at `base`."""
     slots: dict[str, list[int]] = {}
     for tenant, slot in retained:
         slots.setdefault(tenant, []).append(base + slot)
     return [
-        (int(commands.Command.RETAIN), commands.VERSION, encode_retain(tenant, each))
+        (int(commands.Command.RETAIN), encode_retain(tenant, each))
         for tenant, each in slots.items()
     ]
 

@@ -13,6 +13,7 @@ from ..broker import commands
 from ..broker.dispatcher import Dispatcher
 from ..broker.machine import Machine
 from ..broker.observer import Observer, Retention
+from ..broker.sizes import SizeWindow
 from ..broker.state import GroupState, QueueState, RouterState, TopicState
 from ..broker.tree_state import TreeEvent
 from ..client import LeaseVerb, Settlement
@@ -92,6 +93,7 @@ class Replica(Observer):
         """Reference lists of the topic tree that have lost a consumer."""
         self._streams: dict[QueueId, None] = {}
         """Queues of stream topics, for retention."""
+        self._windows: dict[QueueId, SizeWindow] = {}
         self._changed: list[tuple[Dispatcher, Sequence[tuple[int, int]]]] = []
         self._leased: list[tuple[Callable[[int, Sequence[int]], None], int, Sequence[int]]] = []
 
@@ -175,10 +177,15 @@ class Replica(Observer):
         now = self._clock.now_ms()
         for ident in self._streams:
             queue = self.state.queues[ident]
-            retention_ms = queue.topic.options.retention_ms
-            if retention_ms is None:
-                continue
-            end = queue.index.first_since(now - retention_ms)
+            options = queue.topic.options
+            end: int = queue.trimmed
+            if options.retention_ms is not None:
+                end = max(end, queue.index.first_since(now - options.retention_ms))
+            if options.retention_bytes is not None:
+                window = self._windows.get(ident)
+                if window is None:
+                    window = self._windows[ident] = SizeWindow(queue.index, end)
+                end = max(end, window.first_within(options.retention_bytes))
             if end > queue.trimmed:
                 self.propose(commands.Trim(ident, Offset(end)), (0, 0, 0), None)
 
@@ -362,6 +369,7 @@ class Replica(Observer):
         """Queues are gone: end their consumers."""
         for queue in queues:
             self._streams.pop(queue.id, None)
+            self._windows.pop(queue.id, None)
             for dispatcher in self._by_queue.pop(queue.id, ()):
                 del self._dispatchers[queue.id, dispatcher.group]
                 name = queue.topic.name
@@ -399,5 +407,5 @@ def _needs_watching(queue: QueueState) -> bool:
     if queue.owed is not None:
         return False
     options = queue.topic.options
-    limited = options.messages_max is not None or options.message_ttl_ms is not None
-    return limited or queue.index.delays or queue.index.ttls
+    limited = options.messages_max is not None or options.bytes_max is not None
+    return limited or options.message_ttl_ms is not None or queue.index.delays or queue.index.ttls

@@ -4,6 +4,7 @@
     quarantine/  Parquet: records that were not billed, with the reason
     lines/       Parquet: rated lines with exact and shown amounts
     invoices/    Parquet: one row a tenant
+    routed/      Parquet: the proof of the store's counters (jobs/routed.py)
     json/        one invoice a tenant, canonical JSON, named after the tenant
 
 Each table is made from the one before it as it was written, so that what is on disk is what was
@@ -28,7 +29,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name every Spark text
 
 from metering.schema import Kind
 from spark.invoice import EXACT, Invoice, Line
-from spark.jobs import rated_lines, usage_hourly
+from spark.jobs import rated_lines, routed, usage_hourly
 from spark.session import apply_settings
 
 if TYPE_CHECKING:
@@ -56,6 +57,7 @@ class Counts:
     duplicates: int
     quarantined: int
     counters_fallen: int
+    routed_apart: int
     usage_rows: int
     invoices: int
     total: Decimal
@@ -88,12 +90,14 @@ def execute(
         }
     )
     invoices = store.write("invoices", totals)
+    proofs = store.write("routed", routed.build(session, archive, period))
     count, total = _write_json(_invoices(book, period, run_id, lines, invoices), directory / "json")
     return Counts(
         records=read["records"],
         duplicates=read["records"] - read["unique"] - read["quarantined"],
         quarantined=read["quarantined"],
         counters_fallen=counted["falls"],
+        routed_apart=routed.apart(proofs),
         usage_rows=counted["rows"],
         invoices=count,
         total=total,

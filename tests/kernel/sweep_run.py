@@ -34,13 +34,13 @@ TO_DEAD = GroupOptions(dead_letter=DeadLetter(None, "dead"), attempts_max=4)
 TOPICS: dict[str, tuple[TopicOptions, GroupOptions]] = {
     "dead": (TopicOptions(), GroupOptions()),
     "orders": (TopicOptions(), TO_DEAD),
-    "bills": (TopicOptions(), GroupOptions()),
+    "bills": (TopicOptions(bytes_max=10**9), GroupOptions()),
     "stock": (TopicOptions(), GroupOptions()),
     "mail": (TopicOptions(), GroupOptions()),
     "ranks": (TopicOptions(priority_max=9), GroupOptions()),
     "spread": (TopicOptions(queues=4), GroupOptions()),
     "fading": (TopicOptions(), TO_DEAD),
-    "deals": (TopicOptions(half=HalfOptions(checks_max=10**9)), GroupOptions()),
+    "deals": (TopicOptions(half=HalfOptions(checks_max=10**9), bytes_max=10**9), GroupOptions()),
 }
 WIRED = ("orders", "bills", "stock", "mail")
 """Topics behind the router `news`."""

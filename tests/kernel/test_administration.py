@@ -28,11 +28,11 @@ from kernel.model import (
     DEFAULT_TENANT,
     GroupOptions,
     Match,
-    Overflow,
     Route,
     RouterOptions,
     Start,
     TopicInfo,
+    TopicKind,
     TopicOptions,
 )
 from tests.simulator.disk import SimulatedDisk
@@ -122,11 +122,11 @@ async def test_what_the_creator_fixed_stays(world: World) -> None:
             Code.INVALID_ARGUMENT,
         ),
         (
-            PutTopic(DEFAULT_TENANT, "t", TopicOptions(bytes_max=1), {}),
+            PutTopic(DEFAULT_TENANT, "t", TopicOptions(bytes_max=1, kind=TopicKind.STREAM), {}),
             Code.INVALID_ARGUMENT,
         ),
         (
-            PutTopic(DEFAULT_TENANT, "t", TopicOptions(overflow=Overflow.REJECT_DEAD_LETTER), {}),
+            PutTopic(DEFAULT_TENANT, "t", TopicOptions(retention_bytes=1), {}),
             Code.INVALID_ARGUMENT,
         ),
         (PurgeTopic(DEFAULT_TENANT, "none", DEFAULT_GROUP), Code.NOT_FOUND),

@@ -300,6 +300,15 @@ class Kernel(RuleBasedStateMachine):
         self.consumers.remove(consumer)
         self.models[consumer.topic].release(sorted(consumer.rows))
 
+    async def _close_all(self) -> None:
+        """Nobody may get what another one leaves, unseen by the model: so first no more credit."""
+        for consumer in self._live:
+            consumer.taker.grant(-consumer.credit)
+        for consumer in list(self.consumers):
+            self._close(consumer)
+        self.peer.close()
+        await self.world.settle_down()
+
     @precondition(lambda self: self.calm_steps > 8)
     @rule(crash=st.booleans())
     def restart(self, crash: bool) -> None:
@@ -310,11 +319,7 @@ class Kernel(RuleBasedStateMachine):
                 self.models["durable"].crash()
                 await self.world.crash()
             else:
-                # Those of a session that shares its connection go with it.
-                for consumer in list(self.consumers):
-                    self._close(consumer)
-                self.peer.close()
-                await self.world.settle_down()
+                await self._close_all()
                 await self.world.restart()
             self.consumers.clear()
             self.dead += self.models["volatile"].dead
@@ -455,10 +460,7 @@ class Kernel(RuleBasedStateMachine):
             self.world.close()
 
     async def _drain(self) -> None:
-        for consumer in list(self.consumers):
-            self._close(consumer)
-        self.peer.close()
-        await self.world.settle_down()
+        await self._close_all()
         now_ms = self.world.clock.wall_ms()
         peer = self.world.peer()
         for name, model in self.models.items():

@@ -192,3 +192,13 @@ async def test_what_is_given_back_too_old_is_dropped_though_nobody_takes(
     taker.settle_now(Settlement.RETURN, 0)
     await asyncio.sleep(0.01)
     assert ready(world, topic) == 0
+
+
+@BOTH
+@simulated()
+async def test_what_an_overflow_brings_to_the_front_expires(world: World, durable: bool) -> None:
+    peer = world.peer()
+    topic = await peer.topic("work", TopicOptions(durable=durable, messages_max=2))
+    await peer.publish(topic, b"plain", Draft(b"brief", ttl_ms=1_000), b"plain")
+    await asyncio.sleep(1.1)
+    assert ready(world, topic) == 1

@@ -181,3 +181,40 @@ async def test_a_defect_ends_the_driver_loudly() -> None:
     with pytest.raises(ExceptionGroup) as caught:
         await asyncio.wait_for(world.driver.run(), 5)
     assert caught.group_contains(ZeroDivisionError)
+
+
+async def test_a_flush_asked_for_waits_until_the_open_window_is_in_the_log() -> None:
+    world = World()
+    gathered: list[int] = []
+
+    def gather() -> None:
+        gathered.append(world.now_us)
+        world.meter.counter(key("volatile")).count_one(1)
+
+    ports = Ports(world.driver._ports.clock_us, world.sleep, world.register, world.flush, gather)
+    world.driver = MeteringDriver(world.meter, world.collector, ports)
+    run = asyncio.ensure_future(world.driver.run())
+    await asyncio.sleep(0)
+    world.meter.counter(key("a")).count_one(1)
+    assert await world.driver.flush_now(timeout_s=5)
+    assert world.counted() == {"a": 1, "volatile": 1}
+    assert len(gathered) == 1
+    run.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await run
+
+
+async def test_a_flush_asked_for_gives_up_in_time_and_says_so() -> None:
+    world = World()
+
+    async def never_answers() -> None:
+        await asyncio.Event().wait()
+
+    world.answers = [never_answers]
+    run = asyncio.ensure_future(world.driver.run())
+    await asyncio.sleep(0)
+    world.meter.counter(key("a")).count_one(1)
+    assert not await world.driver.flush_now(timeout_s=0.02)
+    run.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await run

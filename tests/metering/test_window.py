@@ -84,3 +84,14 @@ def test_rows_become_records_with_dense_seq() -> None:
         ("n1", 4, START_US)
     }
     assert RowKey(*(getattr(records[0], name) for name in RowKey._fields)) == key("a")
+
+
+def test_rows_that_prove_one_another_are_not_parted() -> None:
+    origins = ("amqp", "sqs", "mqtt")
+    rows = {
+        key(topic, kind="store", action="route", protocol=origin, raft_group=1): RowValues()
+        for topic in ("a", "b")
+        for origin in origins
+    }
+    taken = Window(0, 1, rows).take(2)
+    assert [(row.topic, row.protocol) for row in taken] == [("a", origin) for origin in origins]

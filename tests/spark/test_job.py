@@ -21,6 +21,7 @@ from spark.reconcile import check_run, load_usage
 from spark.usage import Usage, aggregate
 from tests.spark.golden import CASES, DAY_US, PRICES, golden_book, golden_records
 from tests.spark.samples import HOUR_US, NOVEMBER, random_records, record, write_archive
+from tests.spark.test_reconcile import proof_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -267,3 +268,13 @@ def test_records_of_a_later_schema_are_refused(spark: SparkSession, tmp_path: Pa
     assert read_archive(spark, [str(tmp_path / entry.name)]).count() == 1
     with pytest.raises(Exception, match="of another version than 1"):
         read_archive(spark, [str(tmp_path / "later.parquet")]).select("tenant").collect()
+
+
+def test_the_proof_of_the_counts_is_part_of_a_run(spark: SparkSession, tmp_path: Path) -> None:
+    for name, end, problems in (("good", 12, 0), ("bad", 13, 1)):
+        rows = proof_rows(("amqp", 5, 7, 9), ("internal", 5, 2, 9), ("amqp", 8, 10, end))
+        write_archive(tmp_path / name, rows)
+        summary = bill.run("2026-11", tmp_path / name, tmp_path / "out", session=spark)
+        assert len(summary.problems) == problems
+        (proof,) = pq.read_table(Path(summary.directory) / "routed").to_pylist()
+        assert (proof["routed"], proof["internal"], proof["end_offset"]) == (12, 2, end)

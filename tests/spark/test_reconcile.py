@@ -3,13 +3,14 @@ from __future__ import annotations
 from dataclasses import replace
 from decimal import Decimal
 
-from metering.schema import ManifestEntry
+from metering.schema import ManifestEntry, Record
 from spark.rating import invoices, rate
 from spark.reconcile import (
     Break,
     OffsetGrowth,
     check_archive,
     check_invoices,
+    check_proof,
     check_rating,
     check_routed,
 )
@@ -82,3 +83,31 @@ def test_a_changed_invoice_is_a_break() -> None:
     assert [item.subject for item in breaks] == ["edge line 1, quantity", "edge line 1, amount"]
     missing = check_rating(book, usage, others, NOVEMBER)
     assert {item.subject.split(",")[0] for item in missing} == {"edge line 0", "edge line 1"}
+
+
+def proof_rows(*rows: tuple[str, int, int, int]) -> list[Record]:
+    """Rows of `route`: (protocol, log index, routed in all, end offset)."""
+    return [
+        record(
+            number,
+            **amqp(
+                "route",
+                routed,
+                protocol=protocol,
+                raft_group=1,
+                cum_since=3,
+                log_index=index,
+                gauge_max=end,
+            ),
+        )
+        for number, (protocol, index, routed, end) in enumerate(rows)
+    ]
+
+
+def test_the_archive_proves_its_own_counts() -> None:
+    rows = proof_rows(("amqp", 5, 7, 9), ("internal", 5, 2, 9), ("amqp", 8, 10, 12))
+    assert check_proof(rows, NOVEMBER) == []
+    wrong = proof_rows(("amqp", 5, 7, 9), ("internal", 5, 2, 9), ("amqp", 8, 10, 13))
+    assert [str(item) for item in check_proof(wrong, NOVEMBER)] == [
+        "proof: acme q 1 3: expected 13, found 12"
+    ]

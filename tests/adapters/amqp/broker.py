@@ -22,6 +22,7 @@ from kernel.store.disk import DirectoryDisk
 from kernel.store.opening import LocalStore, open_store
 from kernel.store.system import SystemClock, SystemRandom
 from kernel.store.worker import Worker
+from tests.simulator.hostile import hostile_client
 
 
 class EveryRight:
@@ -77,9 +78,11 @@ def _fatal(sentence: str, error: BaseException) -> None:
 
 @contextlib.asynccontextmanager
 async def running_broker(
-    directory: Path, settings: AmqpSettings | None = None
+    directory: Path, settings: AmqpSettings | None = None, hostile: int | None = None
 ) -> AsyncIterator[Broker]:
-    """A broker on a free loopback port, over the data in `directory`."""
+    """A broker on a free loopback port, over the data in `directory`. `hostile`: seed of a network
+    between it and its store (default: none, or WEIR_HOSTILE of the environment).
+    """
     clock, random = SystemClock(), SystemRandom()
     store = open_store(
         DirectoryDisk(directory),
@@ -91,8 +94,9 @@ async def running_broker(
     )
     await store.start()
     logins = Logins()
+    client = hostile_client(store.client, clock, hostile)
     adapter = AmqpAdapter(
-        store.client,
+        client,
         store.client.origins,
         logins,
         [ListenerAddress("tcp", "127.0.0.1", 0)],
@@ -117,7 +121,9 @@ def _new_loop() -> asyncio.AbstractEventLoop:
 
 
 @contextlib.contextmanager
-def broker_in_thread(directory: Path, settings: AmqpSettings | None = None) -> Iterator[Broker]:
+def broker_in_thread(
+    directory: Path, settings: AmqpSettings | None = None, hostile: int | None = None
+) -> Iterator[Broker]:
     """The same on an event loop of its own, for clients that block."""
     started: list[Broker] = []
     failed: list[BaseException] = []
@@ -127,7 +133,7 @@ def broker_in_thread(directory: Path, settings: AmqpSettings | None = None) -> I
     stopping = asyncio.Event()
 
     async def main() -> None:
-        async with running_broker(directory, settings) as broker:
+        async with running_broker(directory, settings, hostile) as broker:
             started.append(broker)
             ready.set()
             await stopping.wait()

@@ -34,6 +34,7 @@ from kernel.store.disk import DirectoryDisk
 from kernel.store.opening import LocalStore, open_store
 from kernel.store.system import SystemClock, SystemRandom
 from kernel.store.worker import Worker
+from tests.simulator.hostile import hostile_client
 
 REGION = "eu-central-1"
 KEY_ID, SECRET = "weir", "weir-secret"
@@ -145,8 +146,11 @@ async def running_service(
     path: Path,
     settings: SqsSettings | None = None,
     listeners: Sequence[ListenerAddress] = HTTP,
+    hostile: int | None = None,
 ) -> AsyncIterator[Service]:
-    """A service on a free loopback port, over the data in `path`."""
+    """A service on a free loopback port, over the data in `path`. `hostile`: seed of a network
+    between it and its store (default: none, or WEIR_HOSTILE of the environment).
+    """
     clock, random, meter = Clock(), SystemRandom(), Meter()
     settings = settings or SqsSettings()
     loop = asyncio.get_running_loop()
@@ -162,8 +166,9 @@ async def running_service(
         principal = known.principal_of(key)
         return None if principal is None else policies.access(principal)
 
+    client = hostile_client(store.client, clock, hostile)
     adapter = SqsAdapter(
-        store.client,
+        client,
         LocalCatalogue(store.client),
         verifier,
         rights_of,
@@ -187,6 +192,7 @@ def service_in_thread(
     path: Path,
     settings: SqsSettings | None = None,
     listeners: Sequence[ListenerAddress] = HTTP,
+    hostile: int | None = None,
 ) -> Iterator[Service]:
     """The same on an event loop of its own, for clients that block."""
     started: list[Service] = []
@@ -196,7 +202,7 @@ def service_in_thread(
     stopping = asyncio.Event()
 
     async def main() -> None:
-        async with running_service(path, settings, listeners) as service:
+        async with running_service(path, settings, listeners, hostile) as service:
             started.append(service)
             ready.set()
             await stopping.wait()

@@ -1,0 +1,54 @@
+"""Several commands of one Raft group that are carried out together or not at all.
+
+    publishes       a batch of `Client.batch`, filled and not submitted
+    settlements     of messages that consumers' sessions hold
+    changes         of timed leases, by token
+
+All queues concerned, those published to and those settled in, must live in one Raft group
+(`Found`: `Client.queue_of(...).group`); AMQP's `tx` and the like live with that, as RabbitMQ
+promises no more. Across groups there is no atomicity (DESIGN.md 3).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from .client import Consumer, LeaseChange, PublishBatch, Settlement
+from .model import Reason, TopicInfo
+
+TRANSACTION_MESSAGES_MAX = 8_192
+TRANSACTION_BYTES_MAX = 64 * 1024 * 1024
+"""Of the messages published: they make one entry, which nothing overtakes."""
+
+TRANSACTION_SETTLEMENTS_MAX = 100_000
+"""Messages settled: bounds the time of one apply to some 50 ms."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settle:
+    """What a consumer's session holds and is to be settled: ACK, RELEASE or DEAD_LETTER."""
+
+    consumer: Consumer
+    how: Settlement
+    offsets: Sequence[int]
+    reason: Reason = Reason.REJECTED
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeLeases:
+    """Timed leases of one topic and group, and what is to happen to each."""
+
+    topic: TopicInfo
+    group: str
+    changes: Sequence[LeaseChange]
+
+
+@dataclass(frozen=True, slots=True)
+class Transaction:
+    """What `Client.transact` carries out."""
+
+    publishes: PublishBatch | None = None
+    """After success its `place` and `duplicates` answer; its sink hears nothing."""
+    settlements: Sequence[Settle] = ()
+    changes: Sequence[ChangeLeases] = ()

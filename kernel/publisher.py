@@ -1,0 +1,166 @@
+"""How batches of this process get to the Raft groups that store them, and how they are answered.
+
+Durability: `published` is called once every part of a batch is applied, which happens only to
+entries that are fdatasynced; what is volatile or for live routes only is answered from memory, in
+a later turn of the loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from functools import partial
+from typing import Protocol, cast
+
+from .client import PublishBatch
+from .courier import Done, Send, direct
+from .destinations import Found
+from .errors import Code, KernelError
+from .ids import VOLATILE_GROUP
+from .limits import (
+    PROPOSAL_BYTES_MAX,
+    PUBLISH_DEADLINE_MS,
+    VOLATILE_BYTES_MAX,
+    VOLATILE_ENTRIES_MAX,
+)
+from .model import TopicInfo
+from .origins import INTERNAL
+from .ports import Clock
+from .publish import Batch, Part
+from .room import Room
+from .store.node import Store
+from .watches import hand_over
+
+
+class PublishHost(Protocol):
+    """What the publisher asks of the client in this process."""
+
+    accepting: bool
+    room: Room
+    send: Send
+    uid_high: int
+    next_uid: int
+
+    def next_identity(self) -> tuple[int, int, int]:
+        """(client, epoch, sequence) of the next batch of this process."""
+
+
+class _Nobody:
+    """Sink of batches that nobody waits for."""
+
+    def published(self, batch: PublishBatch) -> None:
+        """Nothing."""
+
+
+class Publisher:
+    """The publishing half of the local client."""
+
+    def __init__(
+        self, host: PublishHost, store: Store, clock: Clock, loop: asyncio.AbstractEventLoop
+    ) -> None:
+        self._host = host
+        self._store = store
+        self._clock = clock
+        self._loop = loop
+        self._pending_bytes = 0
+        self._pending: deque[Batch] = deque()
+
+    def publish_letter(self, topics: tuple[TopicInfo, ...], letter: bytes) -> None:
+        """Store a dead letter that no state holds, without an answer."""
+        batch = Batch(self._host, _Nobody(), INTERNAL)
+        batch.add(Found(topics), [letter], len(letter))
+        self.submit(batch)
+
+    def submit(self, batch: PublishBatch) -> None:
+        """Hand a batch over (hot)."""
+        work = cast("Batch", batch)
+        parts = work.parts
+        if not parts:
+            self._loop.call_soon(self._nothing_to_store, work)
+            return
+        work.remaining = len(parts)
+        work.submitted_ms = self._clock.monotonic_ms()
+        self._pending_bytes += work.size_bytes
+        self._pending.append(work)
+        for part in parts:
+            refusal = self.refusal(part)
+            if refusal is not None:
+                work.fail_part(part, refusal)
+                self._loop.call_soon(work.part_done, part, self._batch_done, None)
+                continue
+            identity = work.identity or self._host.next_identity()
+            done = partial(work.part_done, part, self._batch_done)
+            if self._host.send is direct or part.group == VOLATILE_GROUP:
+                self._add_part(work, part, part.lengths, part.buffers, identity, done)
+            else:
+                self._host.send(part.group, partial(self._try_part, work, part, identity), done)
+
+    def _add_part(
+        self,
+        work: Batch,
+        part: Part,
+        lengths: list[int],
+        buffers: list[bytes],
+        identity: tuple[int, int, int],
+        done: Done,
+    ) -> None:
+        """Put messages into the open entry of their group, which takes the lists over (hot)."""
+        replica = self._store.replica(part.group)
+        runs, size = part.all_runs(), part.size
+        replica.open.add_publish(
+            identity, runs, lengths, buffers, size, done, work.origin, part.retained
+        )
+        self._store.dirty(replica, urgent=True)
+
+    def _try_part(
+        self, work: Batch, part: Part, identity: tuple[int, int, int], done: Done
+    ) -> None:
+        """The same with lists of its own, since there may be another try."""
+        self._add_part(work, part, list(part.lengths), list(part.buffers), identity, done)
+
+    def _nothing_to_store(self, batch: Batch) -> None:
+        """A batch for live routes, or for nobody."""
+        if batch.live:
+            hand_over(batch)
+        batch.sink.published(batch)
+
+    def refusal(self, part: Part) -> KernelError | None:
+        """Why a part cannot be taken now; None if it can."""
+        if part.group == VOLATILE_GROUP:
+            log = self._store.volatile_log
+            if log.bytes + part.size > VOLATILE_BYTES_MAX or log.count >= VOLATILE_ENTRIES_MAX:
+                return KernelError(Code.BUSY, "volatile topics are full (volatile_bytes_max)")
+            return None
+        return self.durable_refusal(0)
+
+    def durable_refusal(self, size: int) -> KernelError | None:
+        """Why no message of so many further bytes can be taken to disk now; None if it can."""
+        if not self._host.accepting:
+            return KernelError(Code.NO_SPACE, "free disk is below the mark for new messages")
+        if self._pending_bytes + size > PROPOSAL_BYTES_MAX:
+            return KernelError(Code.BUSY, "too much is waiting for the disk (proposal_bytes_max)")
+        return None
+
+    def _batch_done(self, batch: Batch) -> None:
+        self._pending_bytes -= batch.size_bytes
+        self._host.room.arrived(batch.promised)
+        if batch.live:
+            hand_over(batch)
+        if batch.submitted_ms >= 0:
+            batch.submitted_ms = -1
+            batch.sink.published(batch)
+        while self._pending and self._pending[0].remaining == 0:
+            self._pending.popleft()
+
+    def fail_late_batches(self, now: int) -> None:
+        """Fail batches that are older than the publish deadline."""
+        limit = now - PUBLISH_DEADLINE_MS
+        for batch in self._pending:
+            if batch.submitted_ms > limit:
+                break
+            if batch.submitted_ms >= 0:
+                batch.submitted_ms = -1
+                error = KernelError(Code.TIMEOUT, "not on disk within the publish deadline")
+                for position in range(batch.count):
+                    batch.fail(position, error)
+                batch.sink.published(batch)

@@ -1,0 +1,256 @@
+"""Carries out transactions of a gateway that has the store in its own process (see `atomic`).
+
+A transaction is one batch of one entry: a GUARD that names every timed lease it counts on, then its
+publishes, settlements and changes. Apply carries out what stands behind a GUARD only if all of it
+holds, so that a replay, and a repeat of the batch, come to the same result.
+
+Durability: `transact` returns once the entry is fdatasynced and applied; a crash before leaves all
+of it or nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import cast
+
+from .atomic import (
+    TRANSACTION_BYTES_MAX,
+    TRANSACTION_MESSAGES_MAX,
+    TRANSACTION_SETTLEMENTS_MAX,
+    ChangeLeases,
+    Settle,
+    Transaction,
+)
+from .broker import commands
+from .broker.commands import Command
+from .broker.consumers import DispatchedConsumer
+from .broker.dispatcher import Dispatcher
+from .broker.runs import LARGE
+from .broker.usage import SLOT_BYTES_SMALL
+from .client import LeaseVerb, Settlement
+from .errors import Code, KernelError
+from .ids import QueueId, RaftGroup
+from .limits import PUBLISH_DEADLINE_MS
+from .model import QueueRef, Reason, TopicInfo
+from .origins import INTERNAL
+from .publish import Batch, Part
+from .pull import decode_token
+from .room import Room
+from .store.node import Store
+from .store.open_entry import ranges_of, retain_commands
+from .watches import hand_over
+
+Packed = tuple[int, int, LeaseVerb, Reason, int]
+
+
+class _Plan:
+    """A transaction as commands of one group, and whose leases it settles."""
+
+    def __init__(self) -> None:
+        self.groups: set[RaftGroup] = set()
+        self.origin = INTERNAL
+        self.part: Part | None = None
+        self.settled: list[tuple[DispatchedConsumer, Settlement, Reason, list[int]]] = []
+        self.changes: dict[tuple[QueueId, str], dict[int, Packed]] = {}
+        """By queue and group, then by offset."""
+
+    def commands(self, first_slot: int) -> list[tuple[int, bytes]]:
+        """(type, bytes) of each command."""
+        leases = tuple(
+            (queue, group, offset, lease, verb.value)
+            for (queue, group), packed in self.changes.items()
+            for offset, lease, verb, _reason, _until in packed.values()
+        )
+        found: list[tuple[int, bytes]] = []
+        if leases:
+            kind, _version, body = commands.encode_control(commands.Guard(leases))
+            found.append((kind, body))
+        if self.part is not None:
+            large = LARGE * (max(self.part.lengths) > SLOT_BYTES_SMALL)
+            runs = [
+                (queue, slot + first_slot, count, bits | large)
+                for queue, slot, count, bits in self.part.all_runs()
+            ]
+            found.append((Command.ENQUEUE, commands.encode_enqueue(runs)))
+            found += retain_commands(self.part.retained, first_slot)
+        for consumer, how, reason, offsets in self.settled:
+            dispatcher = consumer.dispatcher
+            ranges = ranges_of(list(offsets))
+            body = commands.encode_settle(
+                dispatcher.queue.id, dispatcher.group, how, reason, ranges
+            )
+            found.append((Command.SETTLE, body))
+        for (queue, group), packed in self.changes.items():
+            found.append((Command.CHANGE, commands.encode_change(queue, group, [*packed.values()])))
+        return found
+
+
+class Transactor:
+    """`client.Client.transact`."""
+
+    def __init__(
+        self,
+        store: Store,
+        next_identity: Callable[[], tuple[int, int, int]],
+        refusal: Callable[[Part], KernelError | None],
+        dispatcher: Callable[[TopicInfo, str, int], Dispatcher],
+        room: Room,
+    ) -> None:
+        self._store = store
+        self._next_identity = next_identity
+        self._refusal = refusal
+        self._dispatcher = dispatcher
+        self._room = room
+
+    async def transact(self, transaction: Transaction) -> None:
+        """Carry out a transaction (see `client.Client.transact`)."""
+        batch = cast("Batch | None", transaction.publishes)
+        try:
+            plan = self._plan(transaction, batch)
+            if plan.groups:
+                await self._carry_out(plan, batch)
+        finally:
+            if batch is not None:
+                self._room.arrived(batch.promised)
+        for dispatcher in {each[0].dispatcher for each in plan.settled}:
+            dispatcher.pump()
+
+    def _plan(self, transaction: Transaction, batch: Batch | None) -> _Plan:
+        plan = _Plan()
+        if batch is not None:
+            self._add_publishes(plan, batch)
+        for settle in transaction.settlements:
+            self._add_settlement(plan, settle)
+        for change in transaction.changes:
+            self._add_changes(plan, change)
+        if len(plan.groups) > 1:
+            raise KernelError(
+                Code.NOT_SAME_GROUP, "a transaction's queues must live in one Raft group"
+            )
+        settled = sum(len(each[3]) for each in plan.settled)
+        if settled + sum(map(len, plan.changes.values())) > TRANSACTION_SETTLEMENTS_MAX:
+            raise _limit("transaction_settlements_max", TRANSACTION_SETTLEMENTS_MAX)
+        return plan
+
+    def _add_publishes(self, plan: _Plan, batch: Batch) -> None:
+        if batch.failures:
+            raise next(iter(batch.failures.values()))
+        if batch.count > TRANSACTION_MESSAGES_MAX:
+            raise _limit("transaction_messages_max", TRANSACTION_MESSAGES_MAX)
+        if batch.size_bytes > TRANSACTION_BYTES_MAX:
+            raise _limit("transaction_bytes_max", TRANSACTION_BYTES_MAX)
+        for part in batch.parts:
+            refusal = self._refusal(part)
+            if refusal is not None:
+                raise refusal
+            plan.groups.add(part.group)
+            plan.part = part
+        plan.origin = batch.origin
+
+    def _add_settlement(self, plan: _Plan, settle: Settle) -> None:
+        if settle.how not in {Settlement.ACK, Settlement.RELEASE, Settlement.DEAD_LETTER}:
+            raise KernelError(Code.INVALID_ARGUMENT, f"no transaction settles by {settle.how.name}")
+        consumer = cast("DispatchedConsumer", settle.consumer)
+        offsets = list(dict.fromkeys(settle.offsets))
+        dispatcher = consumer.dispatcher
+        known = [each[3] for each in plan.settled if each[0] is consumer]
+        if any(not set(offsets).isdisjoint(each) for each in known):
+            raise KernelError(Code.INVALID_ARGUMENT, "a message is settled twice in a transaction")
+        if not consumer.held.issuperset(offsets):
+            raise KernelError(Code.LEASE_LOST, "a message is not held by the consumer any more")
+        if not offsets:
+            return
+        topic = dispatcher.queue.topic
+        ref = next(each for each in topic.refs if each.id == dispatcher.queue.id)
+        plan.groups.add(ref.group)
+        plan.origin = consumer.origin
+        if settle.how is Settlement.RELEASE:
+            spent = [each for each in offsets if dispatcher.is_last_attempt(each)]
+            if spent:
+                plan.settled.append((consumer, Settlement.DEAD_LETTER, Reason.ATTEMPTS, spent))
+                offsets = [each for each in offsets if not dispatcher.is_last_attempt(each)]
+        if offsets:
+            plan.settled.append((consumer, settle.how, settle.reason, offsets))
+
+    def _add_changes(self, plan: _Plan, wanted: ChangeLeases) -> None:
+        refs: dict[int, tuple[int, QueueRef]] = {
+            ref.id: (number, ref) for number, ref in enumerate(wanted.topic.queues)
+        }
+        for change in wanted.changes:
+            token = decode_token(change.token)
+            if token is None or token[0] not in refs:
+                raise KernelError(Code.LEASE_LOST, "not a lease of this topic")
+            number, ref = refs[token[0]]
+            offset, lease = token[1:]
+            plan.groups.add(ref.group)
+            packed = plan.changes.setdefault((ref.id, wanted.group), {})
+            if offset in packed:
+                raise KernelError(
+                    Code.INVALID_ARGUMENT, "a message is settled twice in a transaction"
+                )
+            verb, reason, until_ms = change.verb, change.reason, 0
+            if change.delay_ms:
+                until_ms = self._store.replica(ref.group).log_time_ms() + change.delay_ms
+            dispatcher = self._dispatcher(wanted.topic, wanted.group, number)
+            if verb is LeaseVerb.RELEASE and dispatcher.is_last_attempt(offset):
+                verb, reason, until_ms = LeaseVerb.DEAD_LETTER, Reason.ATTEMPTS, 0
+            packed[offset] = (offset, lease, verb, reason, until_ms)
+
+    async def _carry_out(self, plan: _Plan, batch: Batch | None) -> None:
+        (group,) = plan.groups
+        replica = self._store.replica(group)
+        future: asyncio.Future[object] = asyncio.get_running_loop().create_future()
+
+        def applied(result: object) -> None:
+            error = _error_of(result, guarded=bool(plan.changes))
+            if error is None:
+                self._applied(plan, batch, cast("tuple[object, ...]", result))
+            if not future.done():
+                future.set_result(error)
+
+        part = plan.part
+        replica.open.add_slots(
+            self._next_identity(),
+            plan.commands,
+            part.lengths if part is not None else [],
+            part.buffers if part is not None else [],
+            applied,
+            plan.origin,
+        )
+        self._store.dirty(replica, urgent=True)
+        try:
+            async with asyncio.timeout(PUBLISH_DEADLINE_MS / 1000):
+                error = await future
+        except TimeoutError:
+            message = "not on disk within the publish deadline"
+            raise KernelError(Code.TIMEOUT, message) from None
+        if isinstance(error, KernelError):
+            raise error
+
+    @staticmethod
+    def _applied(plan: _Plan, batch: Batch | None, result: tuple[object, ...]) -> None:
+        """The log has carried it out: tell the batch and the holders of the leases."""
+        for consumer, how, reason, offsets in plan.settled:
+            consumer.dispatcher.settle(consumer, how, offsets, reason, urgent=False, logged=True)
+        if batch is not None and plan.part is not None:
+            batch.part_stored(plan.part, result[1 if plan.changes else 0])
+        if batch is not None and batch.live:
+            hand_over(batch)
+
+
+def _error_of(result: object, *, guarded: bool) -> KernelError | None:
+    """Why nothing was carried out; None if all was."""
+    results: Sequence[object] = result if isinstance(result, tuple) else ()
+    first = results[0] if results else None
+    if isinstance(first, KernelError):
+        return first
+    if guarded and first:
+        return KernelError(
+            Code.LEASE_LOST, "a lease of the transaction has ended, or its message was settled"
+        )
+    return None
+
+
+def _limit(name: str, most: int) -> KernelError:
+    return KernelError(Code.LIMIT_EXCEEDED, f"the transaction is too large: {name} is {most}")

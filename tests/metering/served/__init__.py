@@ -1,0 +1,1 @@
+"""Traffic of real clients through a real node, and what it must be counted as."""

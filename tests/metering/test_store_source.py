@@ -1,0 +1,139 @@
+"""What the state machines have counted, on its way into windows and the gateway's meter."""
+
+from __future__ import annotations
+
+from kernel.client import DeleteTopic, PutTopic
+from kernel.ids import VOLATILE_GROUP, RaftGroup
+from kernel.model import DEFAULT_TENANT, TopicOptions
+from kernel.origins import INTERNAL
+from metering.counters import Meter
+from metering.schema.record import TEXT_BYTES_MAX
+from metering.store_source import SYSTEM_TENANT, StoreSource, protocol_names, short
+from metering.window import Window
+from tests.metering.samples import START_US
+from tests.simulator.peer import Peer
+from tests.simulator.world import World, simulated
+
+NAMES = protocol_names({7: "amqp"}, INTERNAL)
+VOLATILE = TopicOptions(durable=False)
+
+
+def source_of(world: World, meter: Meter | None = None) -> StoreSource:
+    return StoreSource(world.opened.store, meter or Meter(START_US), NAMES)
+
+
+def peer_of(world: World, origin: int = 7) -> Peer:
+    peer = world.peer()
+    peer.session = world.client.open_session("metered", origin)
+    return peer
+
+
+def told(source: StoreSource) -> dict[tuple[str, str, str], int]:
+    """Cumulative messages by (protocol, action, topic) of one observation."""
+    windows = source.windows(START_US, START_US + 10)
+    return {
+        (key.protocol, key.action, key.topic): values.cum_messages
+        for window in windows
+        for key, values in window.rows.items()
+    }
+
+
+def counted(meter: Meter) -> dict[tuple[str, str, str], int]:
+    """Messages by (protocol, action, topic) in the meter's open window."""
+    window = meter.close(START_US + 1) or Window(0, 1, {})
+    return {
+        (key.protocol, key.action, key.topic): values.messages
+        for key, values in window.rows.items()
+    }
+
+
+@simulated()
+async def test_cumulative_rows_are_told_until_they_are_reported(world: World) -> None:
+    peer, source = peer_of(world), source_of(world)
+    topic = await peer.topic("orders")
+    await peer.publish(topic, b"1", b"2")
+    both = {("amqp", "route", "orders"): 2, ("amqp", "publish", "orders"): 2}
+    assert told(source) == both
+    assert told(source) == {}, "nothing has grown"
+    assert told(source_of(world)) == both, "as after a crash: nobody has said that it is reported"
+    source.reported()
+    await world.settle_down()
+    assert told(source_of(world)) == {}
+    await peer.publish(topic, b"3")
+    assert told(source)["amqp", "publish", "orders"] == 3
+
+
+@simulated()
+async def test_the_end_offset_goes_with_the_rows_of_route(world: World) -> None:
+    peer, other = peer_of(world), peer_of(world, 9)
+    topic = await peer.topic("orders")
+    await peer.publish(topic, b"1", b"2")
+    await other.publish(topic, b"3")
+    (window,) = source_of(world).windows(START_US, START_US + 10)
+    proofs = [
+        (key.protocol, values.cum_messages, values.gauge_max)
+        for key, values in window.rows.items()
+        if key.action == "route"
+    ]
+    assert sorted(proofs) == [("amqp", 2, 3), ("origin-9", 1, 3)]
+
+
+@simulated()
+async def test_a_deleted_topic_is_told_and_then_forgotten(world: World) -> None:
+    peer, source = peer_of(world), source_of(world)
+    await peer.publish(await peer.topic("brief"), b"1")
+    await peer.client.administer(DeleteTopic(DEFAULT_TENANT, "brief"))
+    assert told(source)["amqp", "publish", "brief"] == 1
+    source.reported()
+    await world.settle_down()
+    assert not any(each.state.ledger.retired for each in world.opened.store.replicas())
+    assert source.forgotten() == 0
+
+
+@simulated()
+async def test_volatile_counts_go_into_the_meter_by_what_they_grew(world: World) -> None:
+    meter = Meter(START_US)
+    peer, source = peer_of(world), source_of(world, meter)
+    topic = await peer.topic("memory", VOLATILE)
+    await peer.publish(topic, b"1", b"2")
+    source.gather()
+    source.gather()
+    assert counted(meter) == {("amqp", "publish", "memory"): 2}
+    await world.settle_down()
+    await peer.publish(topic, b"3")
+    await peer.client.administer(DeleteTopic(DEFAULT_TENANT, "memory"))
+    source.gather()
+    assert counted(meter) == {("amqp", "publish", "memory"): 1}
+    await world.settle_down()
+    source.gather()
+    assert counted(meter) == {}
+    assert not world.opened.store.replica(VOLATILE_GROUP).state.ledger.retired
+    assert told(source) == {}
+
+
+@simulated()
+async def test_the_system_is_not_metered(world: World) -> None:
+    peer, source = peer_of(world), source_of(world)
+    await peer.client.administer(PutTopic(SYSTEM_TENANT, "own", TopicOptions(), {}))
+    topic = peer.client.topic(SYSTEM_TENANT, "own")
+    assert topic is not None
+    await peer.publish(topic, b"1")
+    assert told(source) == {}
+
+
+@simulated()
+async def test_windows_name_their_raft_group(world: World) -> None:
+    peer = peer_of(world)
+    for number in range(8):
+        await peer.publish(await peer.topic(f"q{number}"), b"1")
+    windows = source_of(world).windows(START_US, START_US + 10)
+    groups = {key.raft_group for window in windows for key in window.rows}
+    assert len(groups) == len(windows) > 1
+    assert all(RaftGroup(each) != VOLATILE_GROUP for each in groups)
+
+
+def test_a_name_too_long_for_a_record_stays_one_of_its_own() -> None:
+    name = "é" * 300
+    assert len(short(name).encode()) <= TEXT_BYTES_MAX
+    assert short(name) != short(name + "é")
+    assert short("orders") == "orders"
