@@ -150,6 +150,7 @@ def build_mqtt(protocol: Protocol, services: Services) -> Adapter:
         clock=services.clock,
         random=services.random,
         settings=msgspec.convert({**values, "session": values}, MqttSettings),
+        meter=services.meter("mqtt"),
     )
 
 

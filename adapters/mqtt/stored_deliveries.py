@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from adapters.mqtt.events import DeliveriesCompleted, DeliveriesReceived
     from adapters.mqtt.inbox import Inbox
     from adapters.mqtt.session import Session
+    from adapters.mqtt.traffic import Deliveries as DeliveryCounters
     from adapters.mqtt.views import FrameKind
     from kernel.client import Consumer, Deliveries
     from kernel.client import Session as KernelSession
@@ -53,6 +54,7 @@ class _Part(NamedTuple):
     queue: int
     origin: Consumer | None
     """Whose credit its deliveries use: its own, or (None) that of all subscriptions together."""
+    counters: DeliveryCounters | None
 
 
 class _Waiting(NamedTuple):
@@ -179,7 +181,11 @@ class StoredDeliveries:
         part = self._numbers.get(consumer)
         if part is None:
             part = self._numbers[consumer] = len(self._parts)
-            self._parts.append(_Part(consumer, deliveries.queue, subscribed.consumer))
+            self._parts.append(
+                _Part(
+                    consumer, deliveries.queue, subscribed.consumer, self._counters_of(subscribed)
+                )
+            )
         base = part + 1 << _PART_SHIFT
         attempts = deliveries.attempts
         ended: list[int] = []
@@ -198,6 +204,14 @@ class StoredDeliveries:
             else:
                 self._send(item, ended, fresh)
         self._finish(ended, fresh)
+
+    def _counters_of(self, subscribed: Subscribed) -> DeliveryCounters | None:
+        traffic = self._inbox.traffic
+        if traffic is None:
+            return None
+        if subscribed.consumer is None:
+            return traffic.deliveries
+        return traffic.of_group(subscribed.filter.pattern, subscribed.filter.share_name)
 
     def consumer_ended(self, consumer: Consumer, error: KernelError) -> None:
         """See `ConsumerSink`: the topic of a membership is gone, and with it what was leased."""
@@ -242,6 +256,9 @@ class StoredDeliveries:
         if view.ttl_ms:
             waited_ms = max(0, self._env.clock.wall_ms() - view.published_ms)
         self._env.counters.delivered += 1
+        counters = self._parts[(token >> _PART_SHIFT) - 1].counters
+        if counters is not None:
+            counters.count(view.qos_for(kind.qos), len(view.body))
         if self._kept and (kept := self._kept.pop(self._place(token), None)) is not None:
             self._send_again(kept, view, kind, token, waited_ms)
             return

@@ -23,6 +23,7 @@ from adapters.mqtt.topic_filter import parse_filter
 from adapters.mqtt.wheel import TimingWheel
 from auth.errors import AuthCode, AuthError
 from kernel.errors import Code
+from tests.adapters.mqtt.broker import serving
 
 ANSWERS = (PacketType.PUBACK, PacketType.PUBREC, PacketType.SUBACK, PacketType.UNSUBACK)
 
@@ -164,6 +165,67 @@ def test_only_so_many_uids_are_remembered() -> None:
     assert not recent.is_new((0, RECENT_UIDS_MAX))
     assert not recent.is_new((0, 1))
     assert recent.is_new((0, 0))
+
+
+# --- Metering ---------------------------------------------------------------------------------
+
+
+class Meter:
+    """`TrafficMeter` that writes down what it is told."""
+
+    def __init__(self) -> None:
+        self.said: list[tuple] = []
+
+    def delivery_counter(self, tenant, topic, group, queue_class="standard"):
+        return Counter(self.said, "deliver", tenant, topic, group, queue_class)
+
+    def unroutable_counter(self, tenant):
+        return Counter(self.said, "nobody", tenant)
+
+    def octet_counter(self, tenant):
+        return Counter(self.said, "octets", tenant)
+
+    def connection_opened(self, tenant):
+        self.said.append(("opened", tenant))
+
+    def connection_closed(self, tenant):
+        self.said.append(("closed", tenant))
+
+
+class Counter:
+    def __init__(self, said, *what) -> None:
+        self.said = said
+        self.what = what
+
+    def count(self, *figures) -> None:
+        self.said.append((*self.what, *figures))
+
+    count_one = octets = count
+
+
+async def test_what_is_delivered_and_what_is_not_is_metered(tmp_path) -> None:
+    meter = Meter()
+    async with serving(tmp_path, meter=meter) as broker:
+        taker = await broker.connect("taker")
+        await taker.subscribe("live", qos=1)
+        kept = await broker.connect("kept", clean=False, expiry=60)
+        await kept.subscribe("stored", qos=2)
+        giver = await broker.connect("giver")
+        await giver.publish("live", bytes(4_097))
+        await taker.take()
+        await giver.publish("stored", b"123", 2)
+        await kept.take()
+        await giver.publish("nobody", b"12345")
+    said = meter.said
+    assert said.count(("opened", "default")) == said.count(("closed", "default")) == 3
+    assert [each for each in said if each[0] == "deliver"] == [
+        ("deliver", "default", "", "", "qos1", 1, 4_097, 2),
+        ("deliver", "default", "", "", "qos2", 1, 3, 1),
+    ]
+    assert [each for each in said if each[0] == "nobody"] == [("nobody", "default", 5)]
+    octets = [each for each in said if each[0] == "octets"]
+    assert len(octets) == 3
+    assert all(min(each[2:]) > 4 for each in octets)
 
 
 # --- Signing in -----------------------------------------------------------------------------
