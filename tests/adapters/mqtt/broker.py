@@ -27,7 +27,7 @@ from adapters.mqtt.codec.packets import (
     Unsubscribe,
 )
 from adapters.mqtt.codec.properties import NO_PROPERTIES, Properties
-from adapters.mqtt.environment import Login, MqttSettings
+from adapters.mqtt.environment import Login, MqttSettings, MqttSignIn
 from adapters.mqtt.server import MqttAdapter
 from auth.errors import AuthCode, AuthError
 from auth.principal import Principal, split_login
@@ -278,6 +278,7 @@ async def serving(
     settings: MqttSettings | None = None,
     *,
     reserve_bytes: int = 0,
+    sign_in: MqttSignIn | None = None,
     **extra: Any,
 ) -> AsyncIterator[Broker]:
     """An adapter on free loopback ports, over the store on `disk`."""
@@ -294,7 +295,7 @@ async def serving(
     logins = Logins()
     adapter = MqttAdapter(
         store.client,
-        logins,
+        sign_in or logins,
         [
             ListenerAddress("tcp", "127.0.0.1", 0),
             ListenerAddress("websocket", "127.0.0.1", 0),
