@@ -32,6 +32,9 @@ TLS_HANDSHAKE_TIMEOUT_S = 10
 """A peer that does not finish its handshake costs a socket."""
 
 
+_NO_HOLDS: frozenset[str] = frozenset()
+
+
 class StreamProtocol(asyncio.Protocol):
     """One connection: collects output and writes it once per turn of the event loop."""
 
@@ -45,7 +48,8 @@ class StreamProtocol(asyncio.Protocol):
         self.is_writing_paused = False
         self._write_scheduled = False
         self._closing = False
-        self._holds: set[str] = set()
+        # Made for the first reason: an idle connection has none.
+        self._holds: frozenset[str] = _NO_HOLDS
 
     # --- To be overridden -------------------------------------------------------------------
 
@@ -120,13 +124,13 @@ class StreamProtocol(asyncio.Protocol):
         """Stop reading until `release_reading` is called with the same reason."""
         if not self._holds and self.transport is not None and not self.transport.is_closing():
             self.transport.pause_reading()
-        self._holds.add(reason)
+        self._holds |= {reason}
 
     def release_reading(self, reason: str) -> None:
         """The reason is gone; read again if it was the last one."""
         if reason not in self._holds:
             return
-        self._holds.discard(reason)
+        self._holds -= {reason}
         if not self._holds and self.transport is not None and not self.transport.is_closing():
             self.transport.resume_reading()
 

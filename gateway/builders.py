@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -13,6 +14,7 @@ from adapters.amqp.handshake import AmqpSettings
 from adapters.amqp.server import AmqpAdapter
 from adapters.base import ListenerAddress
 from adapters.mqtt.environment import MqttSettings
+from adapters.mqtt.plugins import load_plugins
 from adapters.mqtt.server import MqttAdapter
 from adapters.mqtt.sign_in import StoreSignIn
 from adapters.sqs.server import SqsAdapter
@@ -143,13 +145,15 @@ def build_rocketmq(protocol: Protocol, services: Services) -> Adapter:
 def build_mqtt(protocol: Protocol, services: Services) -> Adapter:
     """The MQTT adapter."""
     values = protocol.values()
+    plugins = protocol.text("amqtt_plugins")
     return MqttAdapter(
         services.client,
-        StoreSignIn(services.identity),
+        load_plugins(Path(plugins)) if plugins else StoreSignIn(services.identity),
         addresses_of(protocol, services),
         clock=services.clock,
         random=services.random,
         settings=msgspec.convert({**values, "session": values}, MqttSettings),
+        meter=services.meter("mqtt"),
     )
 
 

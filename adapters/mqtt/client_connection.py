@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
+from adapters.base import Origin
 from adapters.mqtt import notes
 from adapters.mqtt.codec.errors import LocalProtocolError
 from adapters.mqtt.codec.packet_types import MQTT_3_1_1, MQTT_5
@@ -155,6 +156,7 @@ class ClientConnection:
 
     def check_deadline(self, now_ms: int) -> int | None:
         """Ends a connection that was silent for too long; else the time to look again."""
+        self._host.count_octets()
         if self._rights is not None and not self._rights.is_alive():
             closed = self.session.disconnect(
                 ReasonCode.ADMINISTRATIVE_ACTION, "the user was removed or disabled"
@@ -255,6 +257,7 @@ class ClientConnection:
             await subscriber.close(will=False)
             return
         self._subscriber = subscriber
+        self._host.signed_in(rights.principal.tenant)
         await self._accept(assigned)
 
     def _is_over(self) -> bool:
@@ -312,7 +315,9 @@ class ClientConnection:
 
     def _kernel(self) -> KernelSession:
         if self._kernel_session is None:
-            self._kernel_session = self._env.client.open_session(f"mqtt {self._host.peer}")
+            self._kernel_session = self._env.client.open_session(
+                f"mqtt {self._host.peer}", Origin.MQTT
+            )
         return self._kernel_session
 
     def _publishing(self) -> Publisher:
@@ -344,8 +349,14 @@ class ClientConnection:
     def _receiving(self) -> Inbox:
         if self._inbox is None:
             assert self._subscriber is not None
-            publisher = publisher_hash(self._subscriber.name)
-            self._inbox = Inbox(self._env, self._host, self.session, publisher)
+            assert self._rights is not None
+            self._inbox = Inbox(
+                self._env,
+                self._host,
+                self.session,
+                publisher_hash(self._subscriber.name),
+                self._env.traffic.of(self._rights.principal.tenant),
+            )
         return self._inbox
 
     def _storing(self) -> StoredDeliveries:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from adapters.mqtt.codec.topic_names import TopicNames
     from adapters.mqtt.live import LiveRouter
     from adapters.mqtt.stored import NamesKnown
+    from adapters.mqtt.traffic import TrafficBook
     from kernel.client import Client
     from kernel.ports import Clock, Random
     from kernel.tree import Tree
@@ -115,6 +116,7 @@ class Environment:
     known: NamesKnown
     live: LiveRouter
     counters: Counters
+    traffic: TrafficBook
     run: Callable[[Coroutine[object, object, None]], object]
     """Runs a coroutine that deals with its own errors."""
     soon: Callable[[Callable[[], None]], object]
@@ -146,6 +148,12 @@ class Host(Protocol):
 
     def deadline_moved(self) -> None:
         """The session's deadline is another one now, and may be nearer."""
+
+    def signed_in(self, tenant: str) -> None:
+        """The connection is a tenant's: its octets are counted."""
+
+    def count_octets(self) -> None:
+        """Count what came and went since the last time."""
 
     def close(self) -> None:
         """Write what is there and close the transport."""

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from adapters.mqtt.codec.encoder import PublishFrame
     from adapters.mqtt.environment import Environment, Host
     from adapters.mqtt.session import Session
+    from adapters.mqtt.traffic import TenantTraffic
     from adapters.mqtt.views import FrameKind, View
 
 LIVE_TOKEN: Final = 0
@@ -64,13 +65,23 @@ class Inbox:
         "overlapping",
         "publisher",
         "subscriptions",
+        "traffic",
     )
 
-    def __init__(self, env: Environment, host: Host, session: Session, publisher: int) -> None:
+    def __init__(
+        self,
+        env: Environment,
+        host: Host,
+        session: Session,
+        publisher: int,
+        traffic: TenantTraffic | None,
+    ) -> None:
         self._env = env
         self._host = host
         self._session = session
         self.publisher = publisher
+        self.traffic = traffic
+        """Counters of its tenant; None if nothing is metered."""
         self.subscriptions: dict[str, Subscribed] = {}
         """By the text of the filter, as the client spells it."""
         self.overlapping = False
@@ -98,6 +109,8 @@ class Inbox:
             if sent is not _GONE:
                 counters.too_large += 1
         counters.delivered += 1
+        if self.traffic is not None:
+            self.traffic.deliveries.count(view.qos_for(kind.qos), len(view.body))
         host.write_soon()
 
     def live_single(self, view: View, subscription: Subscribed) -> None:
@@ -216,6 +229,8 @@ class Inbox:
                 if sent is not _GONE:
                     counters.too_large += 1
                 counters.delivered += 1
+                if self.traffic is not None:
+                    self.traffic.deliveries.count(view.qos_for(kind.qos), len(view.body))
             backlog.popleft()
             self._backlog_bytes -= len(view.body)
         if not backlog:

@@ -60,6 +60,7 @@ class Sent(IntEnum):
     """To the client it counts as delivered."""
 
 
+_NO_IDS: Final[frozenset[int]] = frozenset()
 _GONE: Final = Sent.GONE
 _NO_CREDIT: Final = Sent.NO_CREDIT
 _TOO_LARGE: Final = Sent.TOO_LARGE
@@ -105,7 +106,7 @@ class Outbound:
         self._last_id = 0
         # Identifiers of an earlier connection whose messages may be delivered again, and then must
         # be sent with them.
-        self._kept: set[int] = set()
+        self._kept: set[int] | frozenset[int] = _NO_IDS
 
     def open(self, window: int, aliases_max: int) -> None:
         """What the client takes: so many unacknowledged deliveries, so many topic aliases."""
@@ -208,7 +209,7 @@ class Outbound:
 
     def keep_ids(self, packet_ids: Iterable[int]) -> None:
         """Gives these identifiers to no new delivery: see `send_kept`."""
-        self._kept.update(packet_ids)
+        self._kept = {*self._kept, *packet_ids}
 
     def send_kept(self, packet_id: int, token: int, frame: PublishFrame) -> None:
         """Sends again, marked as a duplicate, what an earlier connection of this session sent by
@@ -217,7 +218,7 @@ class Outbound:
         """
         if packet_id not in self._kept or len(self._in_flight) >= self._window:
             raise LocalProtocolError(f"delivery {packet_id} is not to be sent again now")
-        self._kept.remove(packet_id)
+        self.drop_kept(packet_id)
         head, tail = marked_duplicate(frame)
         self._in_flight[packet_id] = token
         if head[0] & 0x04:
@@ -226,7 +227,7 @@ class Outbound:
 
     def drop_kept(self, packet_id: int) -> None:
         """What was sent by a kept identifier will not be sent again: it is free."""
-        self._kept.discard(packet_id)
+        self._kept = self._kept - {packet_id}
 
     def _take_id(self, token: int, first: int) -> int:
         """The next free packet identifier, now of `token` ([MQTT-2.2.1-4])."""

@@ -74,6 +74,7 @@ class Publisher:
         "_session",
         "_subscriber",
         "_tenant",
+        "_traffic",
     )
 
     def __init__(
@@ -95,6 +96,7 @@ class Publisher:
         self._session = session
         self._rights = rights
         self._tenant = rights.principal.tenant
+        self._traffic = env.traffic.of(self._tenant)
         self._subscriber = subscriber
         self._kernel_session = kernel_session
         self._publisher = publisher
@@ -131,6 +133,8 @@ class Publisher:
                 continue
             if not to.count:
                 refused.setdefault(_NOBODY, []).append(token)
+                if self._traffic is not None:
+                    self._traffic.nobody.count_one(len(body))
                 continue
             head = head_of(
                 known[name],

@@ -31,6 +31,8 @@ KERNEL_REASONS: Final[dict[Code, ReasonCode]] = {
     # Another connection has the session by now.
     Code.SESSION_FENCED: _R.SESSION_TAKEN_OVER,
     Code.LIMIT_EXCEEDED: _R.QUOTA_EXCEEDED,
+    # Of transactions, which MQTT does not have.
+    Code.NOT_SAME_GROUP: _R.IMPLEMENTATION_SPECIFIC_ERROR,
     Code.BUSY: _R.SERVER_BUSY,
     Code.NO_SPACE: _R.QUOTA_EXCEEDED,
     # Whether it was done is not known; "unspecified" promises neither.

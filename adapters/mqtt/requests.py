@@ -143,6 +143,8 @@ class Requests:
             self._fail(ReasonCode.UNSPECIFIED_ERROR, "internal error")
         finally:
             self._is_working = False
+            # An empty deque is the largest thing that an idle connection would keep.
+            self._waiting = None
 
     # --- Resuming ---------------------------------------------------------------------------
 

@@ -17,6 +17,7 @@ from adapters.mqtt.environment import Counters, Environment, MqttSettings
 from adapters.mqtt.limits import WHEEL_TICK_MS
 from adapters.mqtt.live import LiveRouter
 from adapters.mqtt.stored import MQTT_ORIGIN, NamesKnown
+from adapters.mqtt.traffic import ConnectionTraffic, TrafficBook
 from adapters.mqtt.websocket import WebSocket
 from adapters.mqtt.wheel import TimingWheel
 from adapters.transport import Listeners, StreamProtocol, Tasks
@@ -24,7 +25,7 @@ from adapters.transport import Listeners, StreamProtocol, Tasks
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable, Mapping
 
-    from adapters.base import ListenerAddress
+    from adapters.base import ListenerAddress, TrafficMeter
     from adapters.mqtt.environment import MqttSignIn
     from kernel.client import Client
     from kernel.ports import Clock, Random
@@ -47,7 +48,7 @@ class MqttProtocol(StreamProtocol):
     def __init__(self, adapter: MqttAdapter) -> None:
         super().__init__(adapter.loop)
         self._adapter = adapter
-        self._address: str | None = None
+        self._traffic: ConnectionTraffic | None = None
         self.client = ClientConnection(adapter.environment, self)
 
     # --- StreamProtocol ---------------------------------------------------------------------
@@ -74,7 +75,21 @@ class MqttProtocol(StreamProtocol):
     def writing_resumed(self) -> None:
         self.client.writing_resumed()
 
+    def signed_in(self, tenant: str) -> None:
+        """See `Host`."""
+        meter = self._adapter.environment.traffic.meter
+        if meter is not None and self._traffic is None:
+            self._traffic = ConnectionTraffic(meter, tenant)
+
+    def count_octets(self) -> None:
+        """See `Host`; called about every ten seconds."""
+        if self._traffic is not None:
+            self._traffic.count(self.bytes_in, self.bytes_out)
+
     def closed(self, error: Exception | None) -> None:
+        self.count_octets()
+        if self._traffic is not None:
+            self._traffic.close()
         self._adapter.left(self)
         self.client.lost()
 
@@ -129,6 +144,7 @@ class MqttAdapter:
         clock: Clock,
         random: Random,
         settings: MqttSettings | None = None,
+        meter: TrafficMeter | None = None,
     ) -> None:
         """Made on the event loop that will serve it; nothing is bound before `start`."""
         self.loop = asyncio.get_running_loop()
@@ -148,6 +164,7 @@ class MqttAdapter:
             known=NamesKnown(),
             live=LiveRouter(client.tree, client.origins, clock),
             counters=Counters(),
+            traffic=TrafficBook(meter),
             run=self._run,
             soon=self._soon,
         )

@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from adapters.mqtt.handshake import Agreement
 
 # Looked up once, like those of `connection.py`.
+_NO_IDS: Final[frozenset[int]] = frozenset()
 _CONNECTED: Final = ConnectionState.CONNECTED
 _CLOSED: Final = ConnectionState.CLOSED
 PUBACK_BYTES: Final = 4
@@ -68,7 +69,8 @@ class Session(Connection):
         self._inbound = Inbound(config, self._outbox)
         self._outbound = Outbound(self._outbox)
         # Packet identifiers of SUBSCRIBE and UNSUBSCRIBE that wait for the driver.
-        self._requests: set[int] = set()
+        # Made for the first, because most connections have none most of the time.
+        self._requests: set[int] | frozenset[int] = _NO_IDS
 
     @property
     def _traffic_paused(self) -> bool:
@@ -156,7 +158,7 @@ class Session(Connection):
             events.append(subscribe_received(packet, self._config))
         else:
             events.append(unsubscribe_received(packet))
-        self._requests.add(packet_id)
+        self._requests = {*self._requests, packet_id}
 
     def receive_puback(self, data: bytes, now_ms: int) -> int | None:
         """The token of the delivery that a chunk which is one plain PUBACK ends (hot).
@@ -226,7 +228,7 @@ class Session(Connection):
             return False
         if packet_id not in self._requests:
             raise LocalProtocolError(f"request {packet_id} was never made or is answered already")
-        self._requests.remove(packet_id)
+        self._requests = self._requests - {packet_id} or _NO_IDS
         return True
 
     # -----------------------------------------------------------------------------------------

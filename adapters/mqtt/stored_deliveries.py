@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from adapters.mqtt.events import DeliveriesCompleted, DeliveriesReceived
     from adapters.mqtt.inbox import Inbox
     from adapters.mqtt.session import Session
+    from adapters.mqtt.traffic import Deliveries as DeliveryCounters
     from adapters.mqtt.views import FrameKind
     from kernel.client import Consumer, Deliveries
     from kernel.client import Session as KernelSession
@@ -53,6 +54,7 @@ class _Part(NamedTuple):
     queue: int
     origin: Consumer | None
     """Whose credit its deliveries use: its own, or (None) that of all subscriptions together."""
+    counters: DeliveryCounters | None
 
 
 class _Waiting(NamedTuple):
@@ -116,12 +118,12 @@ class StoredDeliveries:
         self._numbers: dict[Consumer, int] = {}
         # (queue, offset) → what an earlier connection sent, not yet delivered to this one.
         self._kept: dict[tuple[int, int], notes.Delivery] = {}
-        self._released: set[tuple[int, int]] = set()
+        self._released: set[tuple[int, int]] | None = None
         # Identifiers of QoS 1 deliveries that were sent again here: their notes are out of date.
-        self._resent: list[int] = []
+        self._resent: list[int] | None = None
         # Token → packet identifier, of QoS 2 deliveries that have a note.
         self._exchanges: dict[int, int] = {}
-        self._waiting: deque[_Waiting] = deque()
+        self._waiting: deque[_Waiting] | None = None
         # Credit to be given back at the end of the turn: of all subscriptions, and of memberships.
         self._owed: dict[Consumer | None, int] = {}
         self._granted_soon = False
@@ -133,6 +135,8 @@ class StoredDeliveries:
         for each in sent:
             place = (each.queue, each.offset)
             if each.progress is Progress.RELEASED:
+                if self._released is None:
+                    self._released = set()
                 self._released.add(place)
                 self._exchanges[-each.packet_id] = each.packet_id
             else:
@@ -177,7 +181,11 @@ class StoredDeliveries:
         part = self._numbers.get(consumer)
         if part is None:
             part = self._numbers[consumer] = len(self._parts)
-            self._parts.append(_Part(consumer, deliveries.queue, subscribed.consumer))
+            self._parts.append(
+                _Part(
+                    consumer, deliveries.queue, subscribed.consumer, self._counters_of(subscribed)
+                )
+            )
         base = part + 1 << _PART_SHIFT
         attempts = deliveries.attempts
         ended: list[int] = []
@@ -191,11 +199,19 @@ class StoredDeliveries:
                 continue
             repeat = attempts is not None and attempts[position] > 1
             item = _Waiting(view, kind, base | offset, repeat)
-            if self._waiting or self._must_wait(item):
-                self._waiting.append(item)
+            if self._waiting is not None or self._must_wait(item):
+                self._wait(item)
             else:
                 self._send(item, ended, fresh)
         self._finish(ended, fresh)
+
+    def _counters_of(self, subscribed: Subscribed) -> DeliveryCounters | None:
+        traffic = self._inbox.traffic
+        if traffic is None:
+            return None
+        if subscribed.consumer is None:
+            return traffic.deliveries
+        return traffic.of_group(subscribed.filter.pattern, subscribed.filter.share_name)
 
     def consumer_ended(self, consumer: Consumer, error: KernelError) -> None:
         """See `ConsumerSink`: the topic of a membership is gone, and with it what was leased."""
@@ -220,6 +236,11 @@ class StoredDeliveries:
             return inbox.kind_for(view, subscribed)
         return kind
 
+    def _wait(self, item: _Waiting) -> None:
+        if self._waiting is None:
+            self._waiting = deque()
+        self._waiting.append(item)
+
     def _must_wait(self, item: _Waiting) -> bool:
         if self._host.is_writing_paused:
             return True
@@ -235,6 +256,9 @@ class StoredDeliveries:
         if view.ttl_ms:
             waited_ms = max(0, self._env.clock.wall_ms() - view.published_ms)
         self._env.counters.delivered += 1
+        counters = self._parts[(token >> _PART_SHIFT) - 1].counters
+        if counters is not None:
+            counters.count(view.qos_for(kind.qos), len(view.body))
         if self._kept and (kept := self._kept.pop(self._place(token), None)) is not None:
             self._send_again(kept, view, kind, token, waited_ms)
             return
@@ -267,6 +291,8 @@ class StoredDeliveries:
         if qos == 2:
             self._exchanges[token] = kept.packet_id
         else:
+            if self._resent is None:
+                self._resent = []
             self._resent.append(kept.packet_id)
         self._session.send_kept(kept.packet_id, token, frame)
 
@@ -363,8 +389,11 @@ class StoredDeliveries:
         waiting = self._waiting
         ended: list[int] = []
         fresh: list[tuple[int, PublishFrame, int]] = []
-        while waiting and not self._must_wait(waiting[0]):
-            self._send(waiting.popleft(), ended, fresh)
+        if waiting is not None:
+            while waiting and not self._must_wait(waiting[0]):
+                self._send(waiting.popleft(), ended, fresh)
+            if not waiting:
+                self._waiting = None
         if ended or fresh:
             self._finish(ended, fresh)
         if self._owed:
@@ -417,10 +446,10 @@ class StoredDeliveries:
         """The connection is over: the notes that change with it."""
         if self._consumer is not None:
             self._consumer.cancel()
-        self._waiting.clear()
+        self._waiting = None
         if not self._persistent:
             return []
-        changes = dict(notes.delivered(packet_id) for packet_id in self._resent)
+        changes = dict(notes.delivered(packet_id) for packet_id in self._resent or ())
         for each in self._session.in_flight():
             if each.qos == 1 and each.token > 0:
                 key, value = notes.delivery(

@@ -47,7 +47,6 @@ if TYPE_CHECKING:
     from adapters.mqtt.codec.packets import ReceivedPacket
 
 HEAD = Struct(">QQ")
-SIZE_MIN = HEAD.size
 SESSION_S = 600  # a kept session that a run leaves behind ends by itself
 ANSWER_TIMEOUT_S = 30.0
 RECEIVE_MAXIMUM = 1_000  # of a subscriber: what brokers grant by default, or more

@@ -13,14 +13,13 @@ import asyncio
 import contextlib
 import resource
 import time
-from dataclasses import dataclass, field
-from enum import StrEnum
 
 import msgspec
 
 from gateway.bench import procfs
 from gateway.bench.amqp_wire import BenchError
 from gateway.bench.mqtt_client import Address, BenchClient, Login, parse_url
+from gateway.bench.mqtt_plan import Load, MqttOptions
 from gateway.bench.stats import Histogram
 from gateway.bench.verify import Verdict, arrivals, judge
 
@@ -28,34 +27,6 @@ CONNECTING_AT_ONCE = 64  # a fleet comes at once, but no faster than backlogs ho
 POLL_S = 0.005
 DRAIN_S = 30.0
 SPARE_FILES = 64
-
-
-class Load(StrEnum):
-    """The shape of the load."""
-
-    PAIRS = "pairs"
-    FANOUT = "fanout"
-    IDLE = "idle"
-
-
-@dataclass(frozen=True, slots=True)
-class MqttOptions:
-    """One run. Times in seconds; see `weir bench mqtt --help` for each."""
-
-    url: str
-    load: Load = Load.PAIRS
-    version: int = 5
-    qos: int = 1
-    kept: bool = False
-    size_bytes: int = 256
-    producers: int = 4
-    subscribers: int = 4
-    connections: int = 10_000
-    window: int = 100
-    duration_s: float = 10.0
-    warmup_s: float = 2.0
-    prefix: str = "weir-bench"
-    pids: list[int] = field(default_factory=list)
 
 
 class MqttReport(msgspec.Struct, frozen=True):

@@ -11,8 +11,8 @@ import typer
 from gateway.bench.amqp_deliveries import AckMode
 from gateway.bench.amqp_plan import QUEUES_MAX, LoadOptions, Mode
 from gateway.bench.amqp_wire import SIZE_MAX, SIZE_MIN, BenchError
-from gateway.bench.mqtt_client import SIZE_MIN as MQTT_SIZE_MIN
-from gateway.bench.mqtt_load import Load
+from gateway.bench.mqtt_plan import SIZE_MIN as MQTT_SIZE_MIN
+from gateway.bench.mqtt_plan import Load, MqttOptions
 from gateway.bench.verify import PRODUCERS_MAX
 from gateway.commands import bench_sqs
 from gateway.commands.output import CommandError, Format, FormatOption, Table, put, say
@@ -227,7 +227,7 @@ def mqtt(
 
     Exit code 1 when a message is lost or out of order, or when the broker refuses.
     """
-    from gateway.bench.mqtt_load import MqttOptions, rows_of, run_load
+    from gateway.bench.mqtt_load import rows_of, run_load
     from gateway.bench.worker import new_loop
 
     options = MqttOptions(

@@ -27,7 +27,7 @@ from adapters.mqtt.codec.packets import (
     Unsubscribe,
 )
 from adapters.mqtt.codec.properties import NO_PROPERTIES, Properties
-from adapters.mqtt.environment import Login, MqttSettings
+from adapters.mqtt.environment import Login, MqttSettings, MqttSignIn
 from adapters.mqtt.server import MqttAdapter
 from auth.errors import AuthCode, AuthError
 from auth.principal import Principal, split_login
@@ -100,6 +100,13 @@ class Broker:
         client = await self.dial(level)
         await client.connect(client_id, **fields)
         return client
+
+    async def until_connections(self, count: int) -> None:
+        """Until no more than so many are left, and what they leave behind is written."""
+        async with asyncio.timeout(WAIT_S):
+            while self.adapter.statistics().connections > count:
+                await asyncio.sleep(0.01)
+        await asyncio.sleep(0.1)
 
     async def dial(self, level: int = 5) -> WireClient:
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
@@ -267,7 +274,12 @@ def _fatal(sentence: str, error: BaseException) -> None:
 
 @contextlib.asynccontextmanager
 async def serving(
-    disk: Disk | Path, settings: MqttSettings | None = None, **extra: Any
+    disk: Disk | Path,
+    settings: MqttSettings | None = None,
+    *,
+    reserve_bytes: int = 0,
+    sign_in: MqttSignIn | None = None,
+    **extra: Any,
 ) -> AsyncIterator[Broker]:
     """An adapter on free loopback ports, over the store on `disk`."""
     clock, random = SystemClock(), SystemRandom()
@@ -277,13 +289,13 @@ async def serving(
         random,
         partial(Worker, asyncio.get_running_loop()),
         _fatal,
-        reserve_bytes=0,
+        reserve_bytes=reserve_bytes,
     )
     await store.start()
     logins = Logins()
     adapter = MqttAdapter(
         store.client,
-        logins,
+        sign_in or logins,
         [
             ListenerAddress("tcp", "127.0.0.1", 0),
             ListenerAddress("websocket", "127.0.0.1", 0),
