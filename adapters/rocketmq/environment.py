@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
+from .plain_sends import Splitter
+
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Iterable, Sequence
 
@@ -106,6 +108,7 @@ class Environment:
     clients: Clients
     meter: DeliveryMeter | None = None
     counters: Counters = field(default_factory=Counters)
+    splitter: Splitter = field(default_factory=Splitter)
 
     def admit(self, call: Call) -> Caller:
         """Who makes a call. Raises RocketmqError."""

@@ -26,15 +26,34 @@ if TYPE_CHECKING:
 
     from .callers import Caller
     from .environment import Call, Environment
-    from .stubs import Message
     from .topics import Topic
 
 
 async def send_message(environment: Environment, data: bytes, call: Call) -> bytes:
     """SendMessage (hot). Raises RocketmqError."""
     caller = environment.admit(call)
+    plain = environment.splitter.split(data)
+    if plain is None or len(plain.idents) > SEND_MESSAGES_MAX:
+        return await _send_any(environment, caller, data)
+    topic = await _topic_of(environment, caller, caller.tenant, plain.topic)
+    target = topic.target
+    if not target.takes_plain or plain.body_bytes_max > target.body_bytes_max:
+        return await _send_any(environment, caller, data)
+    batch = environment.publisher.batch()
+    first = batch.count
+    plain.add(batch, topic.in_turn(environment.client), environment.clock.wall_ms())
+    await environment.publisher.stored(batch)
+    return _answer(environment, batch, first, plain.idents, has_window=False)
+
+
+async def _send_any(environment: Environment, caller: Caller, data: bytes) -> bytes:
+    """Messages with tag, keys, properties, a message group, a time, or a fault."""
     messages = parse_send_message(data).messages
-    topic = await _topic_of(environment, caller, messages)
+    if not messages or len(messages) > SEND_MESSAGES_MAX:
+        text = f"a request holds 1 to {SEND_MESSAGES_MAX} messages"
+        raise RocketmqError(Code.MESSAGE_CORRUPTED, text)
+    tenant, name = caller.tenant_of(messages[0].topic)
+    topic = await _topic_of(environment, caller, tenant, name.name)
     drafts = Drafts(
         messages[0].topic, topic.target, environment.settings, environment.clock.wall_ms()
     )
@@ -51,14 +70,10 @@ async def send_message(environment: Environment, data: bytes, call: Call) -> byt
     return _answer(environment, batch, first, idents, has_window=topic.target.has_window)
 
 
-async def _topic_of(environment: Environment, caller: Caller, messages: Sequence[Message]) -> Topic:
-    """The topic of the first message, to which the caller may publish."""
-    if not messages or len(messages) > SEND_MESSAGES_MAX:
-        text = f"a request holds 1 to {SEND_MESSAGES_MAX} messages"
-        raise RocketmqError(Code.MESSAGE_CORRUPTED, text)
-    tenant, name = caller.tenant_of(messages[0].topic)
-    kernel_name = topic_name(name.name, environment.settings)
-    caller.check(caller.rights.allows(PUBLISH, kernel_name), f"publish to topic {name.name}")
+async def _topic_of(environment: Environment, caller: Caller, tenant: str, name: str) -> Topic:
+    """A topic to which the caller may publish. Raises RocketmqError."""
+    kernel_name = topic_name(name, environment.settings)
+    caller.check(caller.rights.allows(PUBLISH, kernel_name), f"publish to topic {name}")
     topics = environment.topics
     return topics.known(tenant, kernel_name) or await topics.find(tenant, kernel_name)
 

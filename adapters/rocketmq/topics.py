@@ -55,12 +55,15 @@ class Topic:
 
     def __init__(self, info: TopicInfo, settings: RocketmqSettings) -> None:
         options = info.options
+        types = accepted(options)
+        has_window = options.deduplication_ms is not None
         self.info = info
         self.target = Target(
             name=shown_topic(info.name),
-            accepted=accepted(options),
+            accepted=types,
             body_bytes_max=min(options.message_bytes_max, settings.body_bytes_max),
-            has_window=options.deduplication_ms is not None,
+            has_window=has_window,
+            takes_plain=MessageType.NORMAL in types and not has_window,
         )
         self._by_queue: list[Destinations | None] = [None] * (len(info.queues) + 1)
         self._turn = 0
