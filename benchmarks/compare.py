@@ -19,12 +19,15 @@ import sys
 import tempfile
 from pathlib import Path
 
-from benchmarks.amqp_rows import ROWS, WEIR, Row
+from benchmarks.amqp_rows import ROWS as AMQP_ROWS
+from benchmarks.amqp_rows import WEIR, Row
 from benchmarks.disk import MEMORY_FILESYSTEMS, filesystem_of
 from benchmarks.peers import Broker, BrokerFailed, RabbitMQ, Weir
 from benchmarks.results import Circumstances, Outcome, section, write
+from benchmarks.rocketmq_rows import ROWS as ROCKETMQ_ROWS
 from benchmarks.session import ROOT, Session, load_average, machine
 
+ROWS = (*AMQP_ROWS, *ROCKETMQ_ROWS)
 ROUNDS = 5
 PAGE = ROOT / "benchmarks" / "RESULTS.md"
 FOLDER = ROOT / ".bench"

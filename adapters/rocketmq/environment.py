@@ -57,6 +57,9 @@ class Counters:
 class Publisher(Protocol):
     """Kernel batches that the calls of one turn of the event loop share (`waiting`)."""
 
+    number: int
+    """Of the batch that is open now; each has its own."""
+
     def batch(self) -> PublishBatch:
         """The batch that is open now: add to it at once, without awaiting in between."""
 

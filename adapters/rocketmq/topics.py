@@ -51,7 +51,7 @@ class Locks(Protocol):
 class Topic:
     """One topic, as long as the kernel's definitions stay as they are."""
 
-    __slots__ = ("_by_queue", "_counters", "_turn", "info", "target")
+    __slots__ = ("_by_queue", "_counters", "_turn", "_turn_of", "info", "target")
 
     def __init__(self, info: TopicInfo, settings: RocketmqSettings) -> None:
         options = info.options
@@ -67,6 +67,7 @@ class Topic:
         )
         self._by_queue: list[Destinations | None] = [None] * (len(info.queues) + 1)
         self._turn = 0
+        self._turn_of = -1
         self._counters: dict[str, DeliveryCounter] = {}
 
     @property
@@ -81,12 +82,16 @@ class Topic:
             found = self._by_queue[-1] = client.to_topic(self.info)
         return found
 
-    def in_turn(self, client: Client) -> Destinations:
-        """Destinations of messages without a key: one queue, the next one with every call.
+    def in_turn(self, client: Client, batch: int) -> Destinations:
+        """Destinations of messages without a key: one queue, the next one with every batch.
 
-        Messages sent together go to one queue, as in RocketMQ; it also makes one append of them.
+        `batch`: the number of the kernel batch that they go in. Messages sent together go to one
+        queue, as in RocketMQ; it also makes one append of them.
         """
-        number = self._turn = (self._turn + 1) % len(self.info.queues)
+        if batch != self._turn_of:
+            self._turn_of = batch
+            self._turn = (self._turn + 1) % len(self.info.queues)
+        number = self._turn
         found = self._by_queue[number]
         if found is None:
             alone = msgspec.structs.replace(self.info, queues=(self.info.queues[number],))

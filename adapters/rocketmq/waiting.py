@@ -43,6 +43,7 @@ class SharedBatches:
         self._client = client
         self._session = session
         self._loop = loop
+        self.number = 0
         self._open: PublishBatch | None = None
         self._full: list[PublishBatch] = []
         self._gathered = 0
@@ -62,6 +63,7 @@ class SharedBatches:
         if batch is None:
             batch = self._open = self._client.batch(self._session, self)
             batch.tag = []
+            self.number += 1
         return batch
 
     def stored(self, batch: PublishBatch) -> asyncio.Future[None]:
