@@ -16,6 +16,7 @@ from gateway.commands.output import CommandError, Format, FormatOption, Table, p
 
 if TYPE_CHECKING:
     from gateway.bench.report import LoadReport
+    from gateway.bench.rocketmq_load import LoadOptions as RocketmqOptions
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -236,11 +237,7 @@ def rocketmq(
     The topic must exist: `weir topic create weir-bench`. Exit code 1 when a message is lost, or
     when the server refuses.
     """
-    import asyncio
-
     from gateway.bench.rocketmq_load import LoadOptions as RocketmqOptions
-    from gateway.bench.rocketmq_load import run_load
-    from gateway.bench.rocketmq_report import report_of, rows_of
 
     options = RocketmqOptions(
         url=url,
@@ -262,6 +259,16 @@ def rocketmq(
         metrics_url=metrics_url,
         drain_timeout_s=drain_timeout,
     )
+    _load_rocketmq(options, output)
+
+
+def _load_rocketmq(options: RocketmqOptions, output: Format) -> None:
+    """Run it, print the report, and fail when messages were lost."""
+    import asyncio
+
+    from gateway.bench.rocketmq_load import run_load
+    from gateway.bench.rocketmq_report import report_of, rows_of
+
     try:
         report = report_of(asyncio.run(run_load(options)))
     except BenchError as error:
