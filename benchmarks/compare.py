@@ -20,7 +20,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from benchmarks import amqp_rows, sqs_rows
+from benchmarks import amqp_rows, rocketmq_rows, sqs_rows
 from benchmarks.amqp_rows import WEIR, Row
 from benchmarks.disk import MEMORY_FILESYSTEMS, filesystem_of
 from benchmarks.peers import Broker, BrokerFailed, RabbitMQ, Weir
@@ -28,7 +28,7 @@ from benchmarks.results import Circumstances, Outcome, section, write
 from benchmarks.session import ROOT, Session, load_average, machine
 from benchmarks.sqs_peers import Fauxqs, Moto, SqsWeir
 
-ROWS = [*amqp_rows.ROWS, *sqs_rows.ROWS]
+ROWS = [*amqp_rows.ROWS, *sqs_rows.ROWS, *rocketmq_rows.ROWS]
 ROUNDS = 5
 PAGE = ROOT / "benchmarks" / "RESULTS.md"
 FOLDER = ROOT / ".bench"

@@ -127,21 +127,38 @@ class Broker(ABC):
 
 
 class Weir(Broker):
-    """`weir serve` with one protocol alone."""
+    """`weir serve` with one protocol, and RocketMQ, which costs nothing while nobody uses it."""
 
     name = "Weir"
 
     def __init__(self, folder: Path, command: Path, extra: list[str]) -> None:
         super().__init__(folder)
         self._weir = command
-        self._set = [f"{self.protocol}.port={self.port}"]
-        self._set += [f"{other}.enabled=false" for other in PROTOCOLS if other != self.protocol]
+        self.rocketmq_port = free_port()
+        self._set = [f"{self.protocol}.port={self.port}", f"rocketmq.port={self.rocketmq_port}"]
+        self._set += [
+            f"{other}.enabled=false"
+            for other in PROTOCOLS
+            if other not in (self.protocol, "rocketmq")
+        ]
         self._set += extra
         admin = free_port()
         metrics = ["node.admin.enabled=true", f"node.admin.port={admin}"]
         if self._accepts(metrics):
             self._set += metrics
             self.metrics_url = f"http://127.0.0.1:{admin}/metrics"
+
+    @property
+    def data(self) -> Path:
+        """The data directory."""
+        return self.folder / "data"
+
+    def run(self, *arguments: str) -> None:
+        """Run a `weir` command on this broker. Raises BrokerFailed."""
+        command = [str(self._weir), *arguments, "--data", str(self.data)]
+        done = subprocess.run(command, capture_output=True, check=False, text=True)
+        if done.returncode:
+            raise BrokerFailed(f"{' '.join(arguments)}: {done.stderr.strip()}")
 
     def _assignments(self, settings: list[str]) -> list[str]:
         return [word for setting in settings for word in ("--set", setting)]
@@ -152,8 +169,8 @@ class Weir(Broker):
         return subprocess.run(command, capture_output=True, check=False).returncode == 0
 
     def _command(self) -> tuple[list[str], dict[str, str]]:
-        data = str(self.folder / "data")
-        command = [str(self._weir), "serve", "--data", data, *self._assignments(self._set)]
+        command = [str(self._weir), "serve", "--data", str(self.data)]
+        command += self._assignments(self._set)
         return command, dict(os.environ)
 
     def settings(self) -> str:
