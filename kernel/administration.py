@@ -37,6 +37,7 @@ from .ids import (
 from .limits import GROUP_NAME_BYTES_MAX, NAME_BYTES_MAX
 from .model import (
     DEFAULT_GROUP,
+    TOPICS_ROUTER,
     QueueRef,
     RouterOptions,
     TopicInfo,
@@ -270,6 +271,7 @@ class Administrator:
         return home_group(self._store.data_groups, tenant, name)
 
     async def _put_router(self, change: PutRouter) -> object:
+        _check_not_built_in(change.name)
         known = self._topology.router_options(change.tenant, change.name)
         if known is not None and known.durable != change.options.durable:
             raise KernelError(
@@ -290,6 +292,7 @@ class Administrator:
         return options
 
     async def _delete_router(self, change: DeleteRouter) -> None:
+        _check_not_built_in(change.name)
         options = self._router(change.tenant, change.name)
         if change.if_unused and self._topology.route_count(change.tenant, change.name):
             raise KernelError(Code.IN_USE, f"router {change.name} has routes")
@@ -328,6 +331,8 @@ class Administrator:
         route = change.route
         if (route.topic is None) == (route.router is None):
             raise KernelError(Code.INVALID_ARGUMENT, "a route leads to one topic or one router")
+        if route.router is not None and TOPICS_ROUTER in {route.router, change.router}:
+            raise KernelError(Code.NOT_ALLOWED, f"{TOPICS_ROUTER} copies to topics only")
         if route.topic is not None:
             self._topic(change.tenant, route.topic)
         if route.router is not None:
@@ -363,6 +368,11 @@ class Administrator:
 def _check_name(name: str, bytes_max: int, what: str) -> None:
     if not name or len(name.encode()) > bytes_max:
         raise KernelError(Code.INVALID_ARGUMENT, f"{what} must have 1 to {bytes_max} bytes")
+
+
+def _check_not_built_in(name: str) -> None:
+    if name == TOPICS_ROUTER:
+        raise KernelError(Code.NOT_ALLOWED, f"router {name} is built in")
 
 
 def _check_limits(options: TopicOptions) -> None:

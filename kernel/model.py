@@ -17,6 +17,11 @@ DEFAULT_GROUP = "default"
 """The built-in consumer group of a work topic (DESIGN.md 3)."""
 
 
+TOPICS_ROUTER = "weir.topics"
+"""The router that every tenant has: a key is the name of a topic. What is published to it with key
+T is appended to topic T; a route from it with key T copies what anybody writes to topic T."""
+
+
 class TopicKind(Enum):
     """`WORK`: a message goes when every group has acked it. `STREAM`: kept by time or size."""
 
