@@ -34,7 +34,7 @@ from .ids import (
     home_of,
     queue_id,
 )
-from .limits import GROUP_NAME_BYTES_MAX, NAME_BYTES_MAX
+from .limits import GROUP_NAME_BYTES_MAX, NAME_BYTES_MAX, UNUSED_MS_MIN
 from .model import (
     DEFAULT_GROUP,
     TOPICS_ROUTER,
@@ -142,6 +142,10 @@ class Administrator:
         for name, group in change.groups.items():
             _check_name(name, GROUP_NAME_BYTES_MAX, "group")
             compile_filter(group.filter)
+            if group.unused_ms is not None and group.unused_ms < UNUSED_MS_MIN:
+                raise KernelError(
+                    Code.INVALID_ARGUMENT, f"unused_ms must be at least {UNUSED_MS_MIN}"
+                )
         _check_limits(options)
         known = self._topology.topics.get((change.tenant, change.name))
         if known is not None:

@@ -63,6 +63,7 @@ from .store.node import Store
 from .store.replica import Replica
 from .topology import Found, Topology
 from .transactor import Transactor
+from .unused_groups import UnusedGroups
 
 UUID_VERSION_BITS = 0x8000
 UUID_VARIANT = 1 << 63
@@ -105,6 +106,7 @@ class LocalClient:
         self._receiver = Receiver(store, clock, self._loop, self._next_identity)
         self._halves = HalfDesk(store, self._loop, self._next_identity, self._durable_refusal)
         self._unused = UnusedTopics(self._has_consumers)
+        self.unused_groups = UnusedGroups(store, clock.monotonic_ms())
         self._owned: dict[SessionId, dict[tuple[str, str], None]] = {}
         self._background: set[asyncio.Task[object]] = set()
         for replica in store.replicas():
@@ -300,6 +302,7 @@ class LocalClient:
             self._in_background(DeleteTopic(topic.tenant, topic.name, if_unused=True))
         self._fail_late_batches(now)
         self._halves.ask()
+        self.unused_groups.look(now)
         self._second_timer = self._loop.call_later(1, self._each_second)
 
     def _fail_late_batches(self, now: int) -> None:
@@ -329,6 +332,7 @@ class LocalClient:
         session = cast("LocalSession", spec.session)
         if len(session.consumers) >= session.prune_at:
             session.prune()
+        self.unused_groups.used(spec.topic.id, spec.group)
         pool = Credit()
         parts: list[DispatchedConsumer] = []
         for number in range(len(spec.topic.queues)):
@@ -375,6 +379,7 @@ class LocalClient:
     async def receive(self, spec: ReceiveSpec) -> Received:
         """Pull messages (see `client.ReceiveSpec`)."""
         self._unused.used(spec.topic.id, self._clock.monotonic_ms())
+        self.unused_groups.used(spec.topic.id, spec.group)
         return await self._receiver.receive(spec)
 
     async def settle_leases(

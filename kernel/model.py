@@ -160,6 +160,9 @@ class GroupOptions(msgspec.Struct, frozen=True, kw_only=True):
     single_active_consumer: bool = False
     """One consumer at a time gets deliveries; the next takes over when it goes."""
     filter: GroupFilter | None = None
+    unused_ms: int | None = 30 * 24 * 3_600_000
+    """After so long without a consumer or a receive, a group that was added to a work topic lets go
+    of what it holds; None: never. The built-in group holds its messages in any case."""
 
 
 class Match(Enum):

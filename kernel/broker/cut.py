@@ -125,7 +125,7 @@ class QueueCut:
         if self._pages:
             self._pages[-1] = _dumped(self._pages[-1])
         self._groups = [
-            (name, progress.floor, progress.marks, progress.cut())
+            (name, progress.floor, progress.marks, progress.used_ms, progress.cut())
             for name, progress in sorted(queue.groups.items())
         ]
         self._recent = queue.recent.cut() if queue.recent is not None else []
@@ -139,12 +139,12 @@ class QueueCut:
         groups: dict[str, ProgressRecord] = {}
         rows_left = step
         later: list[tuple[str, list[tuple[int, ProgressPage]]]] = []
-        for name, floor, marks, pages in self._groups:
+        for name, floor, marks, used_ms, pages in self._groups:
             if len(pages) <= rows_left:
                 rows_left -= len(pages)
-                groups[name] = ProgressRecord(floor, marks, _rows(pages))
+                groups[name] = ProgressRecord(floor, marks, _rows(pages), used_ms)
             else:
-                groups[name] = ProgressRecord(floor, marks, [])
+                groups[name] = ProgressRecord(floor, marks, [], used_ms)
                 later.append((name, pages))
         topic = self._queue.topic.id
         yield encode(QueueRecord(ident, topic, self._tail, inline, groups, recent, self._trimmed))

@@ -51,7 +51,7 @@ class ProgressPage:
 class Progress:
     """Ack state of a group in a queue. `end` arguments are exclusive."""
 
-    __slots__ = ("_cuts", "_marks", "acked_above", "floor", "hidden", "leased", "pages")
+    __slots__ = ("_cuts", "_marks", "acked_above", "floor", "hidden", "leased", "pages", "used_ms")
 
     def __init__(self, floor: int = 0) -> None:
         self.floor = floor
@@ -63,6 +63,8 @@ class Progress:
         """Messages under a timed lease."""
         self.hidden = 0
         """Messages given back with a delay that has not passed."""
+        self.used_ms = 0
+        """Log time of the last lease, mark or settlement; 0: there was none yet."""
 
     def mark(self, level: int = 0) -> int:
         """Dispatch mark of a priority level."""

@@ -152,6 +152,7 @@ def _restore_queue(
 def _progress(record: ProgressRecord) -> Progress:
     progress = Progress(record.floor)
     progress.restore_marks(record.marks)
+    progress.used_ms = record.used_ms
     _restore_pages(progress, record.pages)
     return progress
 

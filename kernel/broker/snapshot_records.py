@@ -56,6 +56,7 @@ class ProgressRecord(msgspec.Struct, frozen=True, array_like=True):
     floor: int
     marks: list[int]
     pages: list[PageRow]
+    used_ms: int = 0
 
 
 class QueueRecord(msgspec.Struct, frozen=True, array_like=True, tag="queue"):
