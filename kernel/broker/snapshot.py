@@ -19,6 +19,7 @@ from .runs import RunPage
 from .snapshot_records import (
     FORMAT,
     ClientRecord,
+    GroupsRecord,
     HalfRecord,
     Header,
     MetadataRecord,
@@ -79,7 +80,7 @@ def _restore(state: GroupState, record: Record) -> None:
         )
         if record.home:
             state.topic_names[record.tenant, record.name] = ident
-    elif isinstance(record, QueueRecord | RunsRecord | PagesRecord | RecentRecord):
+    elif isinstance(record, QueueRecord | GroupsRecord | RunsRecord | PagesRecord | RecentRecord):
         _restore_queue(state, record)
     elif isinstance(record, RouterRecord):
         router = RouterState(record.tenant, record.name, record.version, record.options)
@@ -126,7 +127,8 @@ def _restore(state: GroupState, record: Record) -> None:
 
 
 def _restore_queue(
-    state: GroupState, record: QueueRecord | RunsRecord | PagesRecord | RecentRecord
+    state: GroupState,
+    record: QueueRecord | GroupsRecord | RunsRecord | PagesRecord | RecentRecord,
 ) -> None:
     if isinstance(record, QueueRecord):
         queue = QueueState(QueueId(record.id), state.topics[TopicId(record.topic)])
@@ -138,7 +140,9 @@ def _restore_queue(
         state.queues[queue.id] = queue
         return
     queue = state.queues[QueueId(record.queue)]
-    if isinstance(record, RunsRecord):
+    if isinstance(record, GroupsRecord):
+        queue.groups.update((name, _progress(each)) for name, each in record.groups.items())
+    elif isinstance(record, RunsRecord):
         queue.index.restore_more([RunPage.load(page) for page in record.pages])
     elif isinstance(record, PagesRecord):
         _restore_pages(queue.groups[record.group], record.pages)
