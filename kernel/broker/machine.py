@@ -239,6 +239,7 @@ class Machine:
         progress = queue.groups.get(name) if queue is not None else None
         if queue is None or progress is None:
             return []
+        progress.used_ms = self.state.time_ms
         leased: list[int] = []
         for first, count in ranges:
             for low, high in list(progress.free(first, min(first + count, queue.index.tail))):
@@ -262,6 +263,7 @@ class Machine:
         progress = queue.groups.get(name) if queue is not None else None
         if queue is None or progress is None:
             return [0] * len(changes)
+        progress.used_ms = self.state.time_ms
         good: list[int] = []
         ended: list[tuple[int, int]] = []
         for offset, lease, verb, reason, until_ms in changes:
@@ -331,6 +333,7 @@ class Machine:
         progress = queue.groups.get(name) if queue is not None else None
         if queue is None or progress is None:
             return
+        progress.used_ms = self.state.time_ms
         if how is Settlement.RELEASE:
             for first, count in ranges:
                 for offset in range(first, first + count):
@@ -377,8 +380,10 @@ class Machine:
         ident, name, level, offset = commands.decode_mark(body)
         queue = self._changing(ident)
         progress = queue.groups.get(name) if queue is not None else None
-        if queue is not None and progress is not None and progress.set_mark(level, offset):
-            self._observer.marked(queue, name)
+        if queue is not None and progress is not None:
+            progress.used_ms = self.state.time_ms
+            if progress.set_mark(level, offset):
+                self._observer.marked(queue, name)
 
     def _leader_start(self, command: commands.LeaderStart) -> None:
         self._subscribers.leader_started()
