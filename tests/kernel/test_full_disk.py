@@ -193,6 +193,7 @@ async def test_space_that_acks_set_free_is_given_back_while_no_segment_can_be_ma
     world.disk.capacity = world.disk.used + 10_000
     for _ in range(60):
         await peer.publish(topic, b"x" * 1_000)
+        await asyncio.sleep(0.05)  # the housekeeping looks now and then
     assert not world.opened.store.journal.can_accept
     await world.client.administer(PurgeTopic(DEFAULT_TENANT, "work", DEFAULT_GROUP))
     await asyncio.sleep(30)
