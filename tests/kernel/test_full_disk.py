@@ -191,9 +191,11 @@ async def test_space_that_acks_set_free_is_given_back_while_no_segment_can_be_ma
     await world.settle_down()
     await asyncio.sleep(1)
     world.disk.capacity = world.disk.used + 10_000
-    for _ in range(60):
+    for _ in range(300):
+        if not world.opened.store.journal.can_accept:
+            break
         await peer.publish(topic, b"x" * 1_000)
-        await asyncio.sleep(0.05)  # the housekeeping looks now and then
+        await asyncio.sleep(0.02)  # the housekeeping looks now and then
     assert not world.opened.store.journal.can_accept
     await world.client.administer(PurgeTopic(DEFAULT_TENANT, "work", DEFAULT_GROUP))
     await asyncio.sleep(30)
