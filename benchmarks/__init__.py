@@ -7,4 +7,5 @@ peers       brokers as child processes: Weir, RabbitMQ
 disk        what the disk itself can do; counting fdatasyncs from outside
 results     RESULTS.md, a section a row
 amqp_rows   the rows of AMQP
+sqs_rows    the rows of SQS                sqs_peers   the SQS services they are held against
 """

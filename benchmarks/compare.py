@@ -14,20 +14,25 @@ from __future__ import annotations
 import argparse
 import datetime
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
-from benchmarks.amqp_rows import ROWS, WEIR, Row
+from benchmarks import amqp_rows, rocketmq_rows, sqs_rows
+from benchmarks.amqp_rows import WEIR, Row
 from benchmarks.disk import MEMORY_FILESYSTEMS, filesystem_of
 from benchmarks.peers import Broker, BrokerFailed, RabbitMQ, Weir
 from benchmarks.results import Circumstances, Outcome, section, write
 from benchmarks.session import ROOT, Session, load_average, machine
+from benchmarks.sqs_peers import Fauxqs, Moto, SqsWeir
 
+ROWS = [*amqp_rows.ROWS, *sqs_rows.ROWS, *rocketmq_rows.ROWS]
 ROUNDS = 5
 PAGE = ROOT / "benchmarks" / "RESULTS.md"
 FOLDER = ROOT / ".bench"
+PEERS = ["weir", "rabbitmq", "fauxqs", "moto"]
 
 
 def shown_argument(argument: str) -> str:
@@ -42,25 +47,35 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=ROUNDS, help="alternations (default 5)")
     parser.add_argument("--duration", type=float, default=10.0, help="seconds of a run")
     parser.add_argument("--cold-messages", type=int, default=1_000_000, help="of row amqp-cold")
-    parser.add_argument("--peers", nargs="*", default=["weir", "rabbitmq"], help="sides to run")
+    parser.add_argument("--peers", nargs="*", default=PEERS, help="sides to run")
     parser.add_argument("--weir-command", default="", help="default: weir beside this Python")
     parser.add_argument("--weir-set", action="append", default=[], metavar="PATH=VALUE")
     parser.add_argument("--dry", action="store_true", help="print the sections, write nothing")
     return parser.parse_args()
 
 
-def brokers(options: argparse.Namespace, folder: Path) -> dict[str, Broker]:
-    """The brokers that are there, not started."""
+def brokers(row: Row, options: argparse.Namespace, folder: Path) -> dict[str, Broker]:
+    """The brokers of the row's protocol that are there, not started."""
     found: dict[str, Broker] = {}
+    speaks_sqs = row.name.startswith("sqs-")
     if "weir" in options.peers:
         command = Path(options.weir_command or Path(sys.executable).parent / "weir")
         if command.exists():
-            found[WEIR] = Weir(folder / "weir", command.absolute(), options.weir_set)
-    if "rabbitmq" in options.peers:
-        server = RabbitMQ.find()
+            kind = SqsWeir if speaks_sqs else Weir
+            found[WEIR] = kind(folder / "weir", command.absolute(), options.weir_set)
+    peers = (Fauxqs, Moto) if speaks_sqs else (RabbitMQ,)
+    for peer in peers:
+        server = peer.find() if peer.name.lower() in options.peers else None
         if server is not None:
-            found["RabbitMQ"] = RabbitMQ(folder / "rabbitmq", server)
+            found[peer.name] = peer(folder / peer.name.lower(), server)
     return found
+
+
+def wanted(row: Row) -> tuple[str, ...]:
+    """The sides of the row's protocol, there or not."""
+    if row.name.startswith("sqs-"):
+        return (WEIR, Fauxqs.name, Moto.name)
+    return (WEIR, RabbitMQ.name)
 
 
 def measure(row: Row, options: argparse.Namespace, how: Circumstances) -> tuple[str, bool]:
@@ -70,14 +85,14 @@ def measure(row: Row, options: argparse.Namespace, how: Circumstances) -> tuple[
     folder = Path(tempfile.mkdtemp(prefix="run-", dir=FOLDER))
     session = Session(
         folder=folder,
-        brokers=brokers(options, folder),
+        brokers=brokers(row, options, folder),
         rounds=options.rounds,
         duration_s=options.duration,
         cold_messages=options.cold_messages,
     )
     session.say(f"{row.name}: {row.title}")
     try:
-        _start(session)
+        _start(session, wanted(row))
         for name, broker in session.brokers.items():
             how.versions[name] = broker.version()
             how.settings[name] = broker.settings()
@@ -95,7 +110,7 @@ def measure(row: Row, options: argparse.Namespace, how: Circumstances) -> tuple[
     return section(row.title, outcome, how), measured
 
 
-def _start(session: Session) -> None:
+def _start(session: Session, wanted: tuple[str, ...]) -> None:
     """Start what was found; one that does not start is left out, with a note."""
     for name, broker in list(session.brokers.items()):
         try:
@@ -104,7 +119,7 @@ def _start(session: Session) -> None:
             session.note(str(error))
             broker.close()
             del session.brokers[name]
-    for name in (WEIR, "RabbitMQ"):
+    for name in wanted:
         if name not in session.brokers:
             session.note(f"{name} was not measured.")
 
@@ -125,6 +140,8 @@ def circumstances(options: argparse.Namespace) -> Circumstances:
 
 
 def main() -> int:
+    # `timeout` ends us so: brokers that were started must go with us.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     options = arguments()
     rows = {row.name: row for row in ROWS}
     if options.list:

@@ -25,7 +25,7 @@ listeners.tcp.default = 127.0.0.1:{port}
 log.console = false
 log.file.level = warning
 """
-WEIR_OTHERS_OFF = ("sqs", "mqtt", "rocketmq")
+PROTOCOLS = ("amqp", "sqs", "mqtt", "rocketmq")
 
 
 class BrokerFailed(Exception):
@@ -44,6 +44,7 @@ class Broker(ABC):
     """One broker with one data folder; start, stop and start again keep the data."""
 
     name: str
+    protocol = "amqp"
     metrics_url = ""
 
     def __init__(self, folder: Path) -> None:
@@ -74,7 +75,7 @@ class Broker(ABC):
         """The product and its version."""
 
     def start(self) -> None:
-        """Start it and wait until an AMQP client gets in. Raises BrokerFailed."""
+        """Start it and wait until a client gets in. Raises BrokerFailed."""
         command, environment = self._command()
         with (self.folder / "output.log").open("ab") as log:
             self._process = subprocess.Popen(
@@ -89,7 +90,7 @@ class Broker(ABC):
         deadline = time.monotonic() + READY_TIMEOUT_S
         while not self._answers():
             if self._process.poll() is not None or time.monotonic() > deadline:
-                reason = f"{self.name} does not serve AMQP:\n{self._log_tail()}"
+                reason = f"{self.name} does not serve {self.protocol.upper()}:\n{self._log_tail()}"
                 self.stop()
                 raise BrokerFailed(reason)
             time.sleep(0.1)
@@ -126,21 +127,38 @@ class Broker(ABC):
 
 
 class Weir(Broker):
-    """`weir serve` with AMQP alone."""
+    """`weir serve` with one protocol, and RocketMQ, which costs nothing while nobody uses it."""
 
     name = "Weir"
 
     def __init__(self, folder: Path, command: Path, extra: list[str]) -> None:
         super().__init__(folder)
         self._weir = command
-        self._set = [f"amqp.port={self.port}"]
-        self._set += [f"{other}.enabled=false" for other in WEIR_OTHERS_OFF]
+        self.rocketmq_port = free_port()
+        self._set = [f"{self.protocol}.port={self.port}", f"rocketmq.port={self.rocketmq_port}"]
+        self._set += [
+            f"{other}.enabled=false"
+            for other in PROTOCOLS
+            if other not in (self.protocol, "rocketmq")
+        ]
         self._set += extra
         admin = free_port()
         metrics = ["node.admin.enabled=true", f"node.admin.port={admin}"]
         if self._accepts(metrics):
             self._set += metrics
             self.metrics_url = f"http://127.0.0.1:{admin}/metrics"
+
+    @property
+    def data(self) -> Path:
+        """The data directory."""
+        return self.folder / "data"
+
+    def run(self, *arguments: str) -> None:
+        """Run a `weir` command on this broker. Raises BrokerFailed."""
+        command = [str(self._weir), *arguments, "--data", str(self.data)]
+        done = subprocess.run(command, capture_output=True, check=False, text=True)
+        if done.returncode:
+            raise BrokerFailed(f"{' '.join(arguments)}: {done.stderr.strip()}")
 
     def _assignments(self, settings: list[str]) -> list[str]:
         return [word for setting in settings for word in ("--set", setting)]
@@ -151,8 +169,8 @@ class Weir(Broker):
         return subprocess.run(command, capture_output=True, check=False).returncode == 0
 
     def _command(self) -> tuple[list[str], dict[str, str]]:
-        data = str(self.folder / "data")
-        command = [str(self._weir), "serve", "--data", data, *self._assignments(self._set)]
+        command = [str(self._weir), "serve", "--data", str(self.data)]
+        command += self._assignments(self._set)
         return command, dict(os.environ)
 
     def settings(self) -> str:

@@ -20,7 +20,8 @@ import msgspec
 from benchmarks.disk import fdatasync_us
 from benchmarks.peers import Broker
 from benchmarks.samples import Sample
-from gateway.bench.report import LoadReport
+from gateway.bench.report import Generator, LoadReport, Server
+from gateway.bench.sqs_report import SqsReport
 
 ROOT = Path(__file__).parents[1]
 RUN_TIMEOUT_S = 1800.0  # a million messages through a slow peer, and no more
@@ -56,10 +57,29 @@ class Session:
 
     def load(self, broker: Broker, *arguments: str) -> LoadReport | None:
         """One run of `weir bench amqp`; None when it did not count, with a note."""
-        command = [sys.executable, "-m", "gateway", "bench", "amqp", "-o", "json"]
-        command += ["--url", broker.url, "--pid", str(broker.pid)]
         if broker.metrics_url:
-            command += ["--metrics-url", broker.metrics_url]
+            arguments = ("--metrics-url", broker.metrics_url, *arguments)
+        output = self._bench("amqp", broker, arguments)
+        if output is None:
+            return None
+        report = msgspec.json.decode(output, type=LoadReport)
+        worst = max(report.generators, key=lambda part: part.cpu_share)
+        saturated = report.generator_saturated and not report.settings["rate"]
+        return report if self._counts(broker, report.server, worst, saturated) else None
+
+    def load_sqs(self, broker: Broker, *arguments: str) -> SqsReport | None:
+        """One run of `weir bench sqs`; None when it did not count, with a note."""
+        output = self._bench("sqs", broker, arguments)
+        if output is None:
+            return None
+        report = msgspec.json.decode(output, type=SqsReport)
+        saturated = report.generator_saturated
+        return report if self._counts(broker, report.server, report.generator, saturated) else None
+
+    def _bench(self, protocol: str, broker: Broker, arguments: tuple[str, ...]) -> bytes | None:
+        """The report of one run of the load tester, as JSON."""
+        command = [sys.executable, "-m", "gateway", "bench", protocol, "-o", "json"]
+        command += ["--url", broker.url, "--pid", str(broker.pid)]
         done = subprocess.run(
             [*command, *arguments],
             capture_output=True,
@@ -70,8 +90,7 @@ class Session:
         if done.returncode:
             self.note(f"{broker.name}: run refused: {done.stderr.decode().strip()}")
             return None
-        report = msgspec.json.decode(done.stdout, type=LoadReport)
-        return report if self._counts(broker, report) else None
+        return done.stdout
 
     def note_others(self) -> None:
         """Say so when something else was busy during the runs."""
@@ -79,11 +98,12 @@ class Session:
             share = f"{self.others_share_max:.0%}"
             self.note(f"The machine was not quiet: others used up to {share} of a core.")
 
-    def _counts(self, broker: Broker, report: LoadReport) -> bool:
-        if report.server is not None:
-            self.others_share_max = max(self.others_share_max, report.server.others_cpu_share)
-        if report.generator_saturated and not report.settings["rate"]:
-            worst = max(report.generators, key=lambda part: part.cpu_share)
+    def _counts(
+        self, broker: Broker, server: Server | None, worst: Generator, saturated: bool
+    ) -> bool:
+        if server is not None:
+            self.others_share_max = max(self.others_share_max, server.others_cpu_share)
+        if saturated:
             self.note(
                 f"{broker.name}: run refused: generator {worst.role} used "
                 f"{worst.cpu_share:.0%} of a core"

@@ -6,7 +6,7 @@ thousands of messages in flight are all the time, and then at all objects as the
 tens of milliseconds in the middle of traffic (DESIGN.md 4: no automatic full collections).
 
     start      what is loaded stays: it is never looked at again
-    serving    young objects after 5,000, never all of them
+    serving    young objects after 10,000, never all of them
     calm       all of them, a minute after the last time at the earliest
     busy       all of them all the same once ten minutes have passed: what the pause costs is memory
                that would otherwise be lost for good
@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     import asyncio
 
-YOUNG_OBJECTS: Final = 5_000
-"""Half a millisecond to look at, and more than a busy node's messages in flight come and go."""
+YOUNG_OBJECTS: Final = 10_000
+"""A millisecond to look at, and more than a busy node's messages in flight come and go."""
 YOUNG_ROUNDS: Final = 10
 NEVER: Final = 2**31 - 1
 LOOK_S: Final = 5.0

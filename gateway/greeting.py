@@ -22,7 +22,10 @@ if TYPE_CHECKING:
     from kernel.store.opening import LocalStore
 
 TRY = {
-    "rocketmq": "weir topic create hello --type normal",
+    "rocketmq": (
+        "weir topic create weir-bench && weir bench rocketmq "
+        "--url rocketmq://weir:weir-secret@{address} --duration 5"
+    ),
     "amqp": "weir bench amqp --url amqp://guest:guest@{address}/%2f --duration 5",
     "mqtt": "mosquitto_pub -L mqtt://guest:guest@{address}/hello -q 1 -m world",
     "sqs": (

@@ -35,10 +35,11 @@ from .ids import (
     home_of,
     queue_id,
 )
-from .limits import GROUP_NAME_BYTES_MAX, NAME_BYTES_MAX, RESERVED_PREFIXES
+from .limits import GROUP_NAME_BYTES_MAX, NAME_BYTES_MAX, RESERVED_PREFIXES, UNUSED_MS_MIN
 from .message import BODY_BYTES_MAX
 from .model import (
     DEFAULT_GROUP,
+    TOPICS_ROUTER,
     QueueRef,
     RouterOptions,
     TopicInfo,
@@ -146,6 +147,10 @@ class Administrator:
         for name, group in change.groups.items():
             _check_name(name, GROUP_NAME_BYTES_MAX, "group")
             compile_filter(group.filter)
+            if group.unused_ms is not None and group.unused_ms < UNUSED_MS_MIN:
+                raise KernelError(
+                    Code.INVALID_ARGUMENT, f"unused_ms must be at least {UNUSED_MS_MIN}"
+                )
         _check_limits(options)
         known = self._topology.topics.get((change.tenant, change.name))
         if known is None and not change.reserved_name:
@@ -277,6 +282,7 @@ class Administrator:
         return home_group(self._store.data_groups, tenant, name)
 
     async def _put_router(self, change: PutRouter) -> object:
+        _check_not_built_in(change.name)
         known = self._topology.router_options(change.tenant, change.name)
         if known is not None and known.durable != change.options.durable:
             raise KernelError(
@@ -299,6 +305,7 @@ class Administrator:
         return options
 
     async def _delete_router(self, change: DeleteRouter) -> None:
+        _check_not_built_in(change.name)
         options = self._router(change.tenant, change.name)
         if change.if_unused and self._topology.route_count(change.tenant, change.name):
             raise KernelError(Code.IN_USE, f"router {change.name} has routes")
@@ -337,6 +344,8 @@ class Administrator:
         route = change.route
         if (route.topic is None) == (route.router is None):
             raise KernelError(Code.INVALID_ARGUMENT, "a route leads to one topic or one router")
+        if route.router is not None and TOPICS_ROUTER in {route.router, change.router}:
+            raise KernelError(Code.NOT_ALLOWED, f"{TOPICS_ROUTER} copies to topics only")
         if route.topic is not None:
             self._topic(change.tenant, route.topic)
         if route.router is not None:
@@ -380,6 +389,11 @@ def _check_not_reserved(name: str) -> None:
             raise KernelError(
                 Code.INVALID_ARGUMENT, f"a name may not begin with {prefix}: that is reserved"
             )
+
+
+def _check_not_built_in(name: str) -> None:
+    if name == TOPICS_ROUTER:
+        raise KernelError(Code.NOT_ALLOWED, f"router {name} is built in")
 
 
 def _check_limits(options: TopicOptions) -> None:

@@ -101,3 +101,7 @@ client repeats within seconds, and this is minutes of a busy producer."""
 HALF_CHECKS_PER_TURN = 1_000
 """Half messages of one Raft group whose producers are asked in one second: a crowd that is due at
 once must not become a burst that no producer can answer."""
+
+UNUSED_MS_MIN = 3_600_000
+"""Shortest time after which a group counts as unused: consumers get as long to come back after a
+restart, and what a group holds is not to be lost in a lunch break."""

@@ -59,6 +59,7 @@ from .store.node import Store
 from .store.replica import Replica
 from .topology import Topology
 from .transactor import Transactor
+from .unused_groups import UnusedGroups
 
 UUID_VERSION_BITS = 0x8000
 UUID_VARIANT = 1 << 63
@@ -97,6 +98,7 @@ class LocalClient:
             store, self._loop, self.next_identity, self._publisher.durable_refusal
         )
         self._unused = UnusedTopics(self._has_consumers)
+        self.unused_groups = UnusedGroups(store, clock.monotonic_ms())
         self._owned: dict[SessionId, dict[tuple[str, str], None]] = {}
         self._background: set[asyncio.Task[object]] = set()
         self.tree = LocalTree(store, self, self._loop)
@@ -250,6 +252,7 @@ class LocalClient:
         self._publisher.fail_late_batches(now)
         self.tree.each_second()
         self._halves.ask()
+        self.unused_groups.look(now)
         self._second_timer = self._loop.call_later(1, self._each_second)
 
     async def transact(self, transaction: Transaction) -> None:
@@ -266,6 +269,7 @@ class LocalClient:
         session = cast("LocalSession", spec.session)
         if len(session.consumers) >= session.prune_at:
             session.prune()
+        self.unused_groups.used(spec.topic.id, spec.group)
         pool = Credit()
         parts: list[DispatchedConsumer] = []
         for number in range(len(spec.topic.queues)):
@@ -312,6 +316,7 @@ class LocalClient:
     async def receive(self, spec: ReceiveSpec) -> Received:
         """Pull messages (see `client.ReceiveSpec`)."""
         self._unused.used(spec.topic.id, self._clock.monotonic_ms())
+        self.unused_groups.used(spec.topic.id, spec.group)
         return await self._receiver.receive(spec)
 
     async def settle_leases(

@@ -17,6 +17,11 @@ DEFAULT_GROUP = "default"
 """The built-in consumer group of a work topic (DESIGN.md 3)."""
 
 
+TOPICS_ROUTER = "weir.topics"
+"""The router that every tenant has: a key is the name of a topic. What is published to it with key
+T is appended to topic T; a route from it with key T copies what anybody writes to topic T."""
+
+
 class TopicKind(Enum):
     """`WORK`: a message goes when every group has acked it. `STREAM`: kept by time or size."""
 
@@ -159,6 +164,9 @@ class GroupOptions(msgspec.Struct, frozen=True, kw_only=True):
     single_active_consumer: bool = False
     """One consumer at a time gets deliveries; the next takes over when it goes."""
     filter: GroupFilter | None = None
+    unused_ms: int | None = 30 * 24 * 3_600_000
+    """After so long without a consumer or a receive, a group that was added to a work topic lets go
+    of what it holds; None: never. The built-in group holds its messages in any case."""
 
 
 class Match(Enum):

@@ -23,9 +23,6 @@ from .pull import Pull, decode_token
 from .session import LocalSession
 from .store.node import Store
 
-PULL_CHECK_MS = 20
-"""How often a pull that found something ready looks whether somebody else has taken it."""
-
 
 def dispatcher_of(store: Store, topic: TopicInfo, group: str, number: int) -> Dispatcher:
     """Dispatcher of queue `number` of a topic. Raises KernelError NOT_FOUND."""
@@ -65,7 +62,7 @@ class Receiver:
         pull = Pull(self._loop)
         consumers = self._pull_from(spec, pull)
         try:
-            await self._wait_for_pull(pull, [each.dispatcher for each in consumers], spec.wait_ms)
+            await self._wait_for_pull(pull, consumers, spec.wait_ms)
         except asyncio.CancelledError:
             pull.abandoned = True
             raise
@@ -112,21 +109,19 @@ class Receiver:
         return consumers
 
     async def _wait_for_pull(
-        self, pull: Pull, dispatchers: Sequence[Dispatcher], wait_ms: int
+        self, pull: Pull, consumers: Sequence[DispatchedConsumer], wait_ms: int
     ) -> None:
-        """Until the pull has messages, or its time is up and nothing is ready (messages that are
-        ready may still have to be read from disk).
+        """Until the pull has messages, or its time is up and none are on their way to it: being
+        leased, read from disk, or waiting for the dispatch mark. Never polls.
         """
-        deadline = self._clock.monotonic_ms() + wait_ms
+        if not pull.done.done() and wait_ms:
+            await asyncio.wait((pull.done,), timeout=wait_ms / 1000)
         while not pull.done.done():
-            left = deadline - self._clock.monotonic_ms()
-            if (
-                left <= 0
-                and not pull.expecting
-                and not any(each.ready.count for each in dispatchers)
-            ):
+            news: asyncio.Future[None] = self._loop.create_future()
+            tell = partial(_set_once, news)
+            if not any(each.dispatcher.tell_when_moved(each, tell) for each in consumers):
                 return
-            await asyncio.wait((pull.done,), timeout=max(left, PULL_CHECK_MS) / 1000)
+            await asyncio.wait((pull.done, news), return_when=asyncio.FIRST_COMPLETED)
 
     async def settle_leases(
         self, topic: TopicInfo, group: str, changes: Sequence[LeaseChange], origin: int

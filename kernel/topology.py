@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from .destinations import Found
 from .errors import Code, KernelError
 from .ids import RaftGroup
-from .model import Route, RouterInfo, RouterOptions, TopicInfo
+from .model import TOPICS_ROUTER, Route, RouterInfo, RouterOptions, TopicInfo
 from .routing import RouteTable, resolve
 from .tree_routes import TreeRoutes
 
@@ -21,7 +21,7 @@ class Topology:
     def __init__(self, groups: Sequence[RaftGroup] = (RaftGroup(1),)) -> None:
         """`groups` are the store's data groups."""
         self._version = 1
-        self.tree = TreeRoutes(groups, self._changed)
+        self.tree = TreeRoutes(groups, self._changed, self._with_copies)
         self.topics: dict[tuple[str, str], TopicInfo] = {}
         self._tables: dict[tuple[str, str], RouteTable] = {}
         self._to: dict[tuple[str, str, str], dict[tuple[str, Route], None]] = {}
@@ -117,13 +117,16 @@ class Topology:
     def router_options(self, tenant: str, name: str) -> RouterOptions | None:
         """Options of a router; None if there is none."""
         table = self._tables.get((tenant, name))
-        return table.options if table is not None else None
+        if table is None:
+            return RouterOptions() if name == TOPICS_ROUTER else None
+        return table.options
 
     def router_info(self, tenant: str, name: str) -> RouterInfo | None:
         """A router as adapters see it."""
         table = self._tables.get((tenant, name))
         if table is None:
-            return None
+            built_in = RouterInfo(tenant, name, self.version, RouterOptions(), ())
+            return built_in if name == TOPICS_ROUTER else None
         return RouterInfo(tenant, name, self.version, table.options, tuple(table.routes))
 
     def has_route(self, tenant: str, router: str, route: Route) -> bool:
@@ -138,14 +141,18 @@ class Topology:
 
     def to_topic(self, topic: TopicInfo) -> Found:
         """Destinations of a publish straight to one topic."""
+        topics = self._with_copies((topic,))
         if topic.options.tree:
-            return self.tree.at_door(topic.tenant, topic.name, (topic,), but=topic.name)
-        return Found((topic,))
+            return self.tree.at_door(topic.tenant, topic.name, topics, but=topic.name)
+        return Found(topics)
 
     def find(
         self, tenant: str, router: str, key: str, attributes: Mapping[str, object] | None
     ) -> Found:
         """Destinations of a publish. Raises KernelError NOT_FOUND if there is no such router."""
+        if router == TOPICS_ROUTER:
+            topic = self.topics.get((tenant, key))
+            return self.to_topic(topic) if topic is not None else Found(())
         if (tenant, router) not in self._tables:
             raise KernelError(Code.NOT_FOUND, f"no router {router}")
         topics, in_tree = self._reached(tenant, router, key, attributes)
@@ -162,7 +169,26 @@ class Topology:
         topics = (self.topics.get((tenant, name)) for name in names)
         tables = (table_of((tenant, name)) for name in visited)
         in_tree = any(table is not None and table.options.tree for table in tables)
-        return tuple(topic for topic in topics if topic is not None), in_tree
+        found = tuple(topic for topic in topics if topic is not None)
+        return self._with_copies(found), in_tree
+
+    def _with_copies(self, topics: tuple[TopicInfo, ...]) -> tuple[TopicInfo, ...]:
+        """The topics, and those to which routes of TOPICS_ROUTER copy what is written to them, or
+        to a copy; each once.
+        """
+        table = self._tables.get((topics[0].tenant, TOPICS_ROUTER)) if topics else None
+        if table is None or not table.routes:
+            return topics
+        found = {topic.name: topic for topic in topics}
+        ahead = list(topics)
+        while ahead:
+            written = ahead.pop()
+            for route in table.match(written.name, None):
+                copy = self.topics.get((written.tenant, route.topic or ""))
+                if copy is not None and copy.name not in found:
+                    found[copy.name] = copy
+                    ahead.append(copy)
+        return tuple(found.values())
 
 
 def _target(tenant: str, route: Route) -> tuple[str, str, str]:

@@ -19,8 +19,16 @@ from .tree_table import TreeTable, check_name, is_pattern
 class TreeRoutes:
     """Who wants a tree name, of every tenant."""
 
-    def __init__(self, groups: Sequence[RaftGroup], changed: Callable[[], None]) -> None:
-        """`changed` is called when destinations handed out by `at_door` are stale."""
+    def __init__(
+        self,
+        groups: Sequence[RaftGroup],
+        changed: Callable[[], None],
+        with_copies: Callable[[tuple[TopicInfo, ...]], tuple[TopicInfo, ...]],
+    ) -> None:
+        """`changed` is called when destinations handed out by `at_door` are stale; `with_copies`
+        adds the topics that get copies of what is written to others.
+        """
+        self._with_copies = with_copies
         self._groups = list(groups)
         self._changed = changed
         self._tables: dict[str, TreeTable] = {}
@@ -122,7 +130,7 @@ class TreeRoutes:
             topics = {each.id: each for each in self._tree_topics(tenant, name)}
             for each in self._through_doors(tenant, name):
                 topics[each.id] = each
-            everything = tuple(topics.values())
+            everything = self._with_copies(tuple(topics.values()))
             found = self._known[key] = self._found(tenant, name, everything, retain=retain)
         return found
 

@@ -30,7 +30,7 @@ from adapters.amqp.fields import (
     text_of,
 )
 from adapters.amqp.limits import DECLARATION_BYTES_MAX
-from adapters.amqp.names import kernel_key, resource
+from adapters.amqp.names import resource, router_key
 from kernel.model import DeadLetter, GroupOptions, Overflow, TopicOptions
 
 if TYPE_CHECKING:
@@ -264,7 +264,7 @@ def group_options(declaration: QueueDeclaration, base: GroupOptions) -> GroupOpt
     if router is not None:
         key = text_of(arguments.get("x-dead-letter-routing-key"))
         if key is not None and router:
-            key = kernel_key(key)
+            key = router_key(router, key)
         given["dead_letter"] = DeadLetter(router=router or None, key=key)
     limit = _numbers(arguments)("x-delivery-limit")
     if limit is None and router is not None and _queue_type(arguments) == "quorum":

@@ -23,7 +23,7 @@ from adapters.amqp.arguments import ADAPTER_NAME, compare_argument, inequivalent
 from adapters.amqp.errors import PRECONDITION_FAILED, AmqpError
 from adapters.amqp.fields import EMPTY_TABLE, Table, decode_table, encode_table, text_of
 from adapters.amqp.limits import DECLARATION_BYTES_MAX
-from adapters.amqp.names import PREDECLARED, TREE, kernel_key, resource
+from adapters.amqp.names import PREDECLARED, TREE, resource, router_key
 from adapters.amqp.stored import plain_value
 from kernel.model import AttributesMatch, Match, Route, RouterOptions
 
@@ -174,9 +174,14 @@ def check_equivalence(
 
 
 def route(
-    match: Match, key: str, arguments: Table, *, topic: str | None = None, router: str | None = None
+    source: RouterInfo,
+    key: str,
+    arguments: Table,
+    *,
+    topic: str | None = None,
+    router: str | None = None,
 ) -> Route:
-    """The route that a binding is. Exactly one of `topic` and `router` is given.
+    """The route that a binding from an exchange is. Exactly one of `topic` and `router` is given.
 
     Raises AmqpError 406 for an `x-match` that does not exist, or arguments that are too long.
     """
@@ -187,10 +192,10 @@ def route(
         )
     attributes: tuple[tuple[str, bytes], ...] = ()
     combine = AttributesMatch.ALL_OF
-    if match is Match.ATTRIBUTES:
+    if source.options.match is Match.ATTRIBUTES:
         combine, attributes = _attributes(arguments)
     return Route(
-        key=kernel_key(key),
+        key=router_key(source.name, key),
         attributes=attributes,
         combine=combine,
         topic=topic,

@@ -7,7 +7,8 @@ Rules:
 2. Every routing and binding key is given to routers in the kernel's spelling, whatever the type of
    the exchange: `.` and `/` change places, and so do `*` and `+`; `#` stays. One rule for all types
    keeps dead-letter keys right, since the type of a dead-letter exchange may change after the
-   queue was declared. The exchange of characters undoes itself, so no key is lost by it.
+   queue was declared. The exchange of characters undoes itself, so no key is lost by it. The one
+   exception is the exchange `weir.topics`, whose keys are names of topics (`router_key`).
 3. The virtual host `/` is the tenant `default`; every other one is the tenant of its name.
 """
 
@@ -19,7 +20,7 @@ from typing import Final
 from adapters.amqp.errors import ACCESS_REFUSED, PRECONDITION_FAILED, AmqpError
 from adapters.amqp.limits import SHORT_STRING_BYTES_MAX
 from kernel.limits import RESERVED_PREFIXES
-from kernel.model import DEFAULT_TENANT
+from kernel.model import DEFAULT_TENANT, TOPICS_ROUTER
 
 DEFAULT_VIRTUAL_HOST: Final = "/"
 
@@ -46,6 +47,13 @@ def kernel_key(key: str) -> str:
     if not swapped.isascii():
         swapped = swapped.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
     return swapped
+
+
+def router_key(exchange: str, key: str) -> str:
+    """The key given to an exchange's router: for `weir.topics`, whose keys are names of topics, as
+    it is.
+    """
+    return amqp_key(kernel_key(key)) if exchange == TOPICS_ROUTER else kernel_key(key)
 
 
 def amqp_key(key: str) -> str:

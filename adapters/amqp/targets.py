@@ -19,10 +19,11 @@ from adapters.amqp.errors import (
     AmqpError,
 )
 from adapters.amqp.limits import ROUTES_MAX, ROUTES_RECHECK_MAX
-from adapters.amqp.names import PREDECLARED, kernel_key, resource
+from adapters.amqp.names import PREDECLARED, resource, router_key
 from adapters.amqp.stored import attributes_of, native_prefix
 from adapters.amqp.topology import PUBLISH_ROUTER, PUBLISH_TOPIC, Caller, needs_attributes
 from kernel.errors import Code, KernelError, NotLoaded
+from kernel.model import TOPICS_ROUTER
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -145,6 +146,8 @@ class Targets:
         if by_attributes is None:
             by_attributes = self._check_exchange(tenant, name)
         target.is_by_attributes = by_attributes
+        if name == TOPICS_ROUTER:
+            self._caller.require(PUBLISH_TOPIC, "queue", router_key(name, target.key))
         if not by_attributes:
             target.to = self._to_router(name, target.key, None)
 
@@ -177,7 +180,9 @@ class Targets:
         self, name: str, key: str, attributes: Mapping[str, object] | None
     ) -> Destinations | None:
         try:
-            to = self._client.to_router(self._caller.tenant, name, kernel_key(key), attributes)
+            to = self._client.to_router(
+                self._caller.tenant, name, router_key(name, key), attributes
+            )
         except KernelError as error:
             if error.code is not Code.NOT_FOUND:
                 raise

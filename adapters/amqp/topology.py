@@ -28,6 +28,7 @@ from adapters.amqp.names import (
     check_new_name,
     generated_queue_name,
     resource,
+    router_key,
 )
 from auth.rules import Action, Kind, permission
 from kernel.client import (
@@ -42,6 +43,7 @@ from kernel.client import (
 from kernel.errors import Code, KernelError, NotLoaded
 from kernel.model import (
     DEFAULT_GROUP,
+    TOPICS_ROUTER,
     GroupOptions,
     Match,
     Route,
@@ -219,9 +221,7 @@ class Declarations:
         caller.require(CONSUME_ROUTER, "exchange", source)
         await self.exchange(caller, target)
         router = await self.exchange(caller, source)
-        route = exchanges.route(
-            router.options.match, method.routing_key, method.arguments, router=target
-        )
+        route = exchanges.route(router, method.routing_key, method.arguments, router=target)
         if isinstance(method, spec.ExchangeBind):
             await self._client.administer(PutRoute(caller.tenant, source, route))
             return spec.ExchangeBindOk()
@@ -352,7 +352,9 @@ class Declarations:
         caller.require(CONSUME_ROUTER, "exchange", source)
         await self.queue(caller, target)
         router = await self.exchange(caller, source)
-        route = exchanges.route(router.options.match, key, method.arguments, topic=target)
+        if source == TOPICS_ROUTER:  # a binding of it reads the topic that its key names
+            caller.require(CONSUME_TOPIC, "queue", router_key(source, key))
+        route = exchanges.route(router, key, method.arguments, topic=target)
         if isinstance(method, spec.QueueBind):
             await self._client.administer(PutRoute(caller.tenant, source, route))
             return spec.QueueBindOk()

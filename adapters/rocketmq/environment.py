@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
+from .plain_sends import Splitter
+
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Iterable, Sequence
 
@@ -54,6 +56,9 @@ class Counters:
 
 class Publisher(Protocol):
     """Kernel batches that the calls of one turn of the event loop share (`waiting`)."""
+
+    number: int
+    """Of the batch that is open now; each has its own."""
 
     def batch(self) -> PublishBatch:
         """The batch that is open now: add to it at once, without awaiting in between."""
@@ -106,6 +111,7 @@ class Environment:
     clients: Clients
     meter: DeliveryMeter | None = None
     counters: Counters = field(default_factory=Counters)
+    splitter: Splitter = field(default_factory=Splitter)
 
     def admit(self, call: Call) -> Caller:
         """Who makes a call. Raises RocketmqError."""

@@ -90,7 +90,9 @@ class _UnaryCall(_GrpcCall):
     __slots__ = ("_action",)
 
     def __init__(self, action: Unary, metadata: Metadata) -> None:
-        super().__init__(metadata)
+        # One call, not two: this is made for every SendMessage and AckMessage.
+        self.metadata = metadata
+        self._context = None
         self._action = action
 
     async def unary_unary(self, data: bytes, _context: _Context, /) -> bytes:

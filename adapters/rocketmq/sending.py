@@ -26,41 +26,59 @@ if TYPE_CHECKING:
 
     from .callers import Caller
     from .environment import Call, Environment
-    from .stubs import Message
-    from .topics import Topic
 
 
 async def send_message(environment: Environment, data: bytes, call: Call) -> bytes:
     """SendMessage (hot). Raises RocketmqError."""
     caller = environment.admit(call)
-    messages = parse_send_message(data).messages
-    topic = await _topic_of(environment, caller, messages)
-    drafts = Drafts(
-        messages[0].topic, topic.target, environment.settings, environment.clock.wall_ms()
-    )
-    batch = environment.publisher.batch()
-    draft, uid = drafts.of, batch.uid
-    ready = [draft(message, uid()) for message in messages]
-    client = environment.client
-    in_turn = topic.in_turn(client)
+    plain = environment.splitter.split(data)
+    if plain is None or len(plain.idents) > SEND_MESSAGES_MAX:
+        return await _send_any(environment, caller, data)
+    name = _name_to_publish(environment, caller, plain.topic)
+    tenant, topics, publisher = caller.tenant, environment.topics, environment.publisher
+    topic = topics.known(tenant, name) or await topics.find(tenant, name)
+    target = topic.target
+    if not target.takes_plain or plain.body_bytes_max > target.body_bytes_max:
+        return await _send_any(environment, caller, data)
+    batch = publisher.batch()
     first = batch.count
-    for parts, size, _, key in ready:
-        batch.add(topic.by_key(client) if key else in_turn, parts, size)
-    await environment.publisher.stored(batch)
-    idents = [ident for _, _, ident, _ in ready]
-    return _answer(environment, batch, first, idents, has_window=topic.target.has_window)
+    to = topic.in_turn(environment.client, publisher.number)
+    plain.add(batch, to, environment.clock.wall_ms())
+    await publisher.stored(batch)
+    return _answer(environment, batch, first, plain.idents, is_one_run=True)
 
 
-async def _topic_of(environment: Environment, caller: Caller, messages: Sequence[Message]) -> Topic:
-    """The topic of the first message, to which the caller may publish."""
+async def _send_any(environment: Environment, caller: Caller, data: bytes) -> bytes:
+    """Messages with tag, keys, properties, a message group, a time, or a fault."""
+    messages = parse_send_message(data).messages
     if not messages or len(messages) > SEND_MESSAGES_MAX:
         text = f"a request holds 1 to {SEND_MESSAGES_MAX} messages"
         raise RocketmqError(Code.MESSAGE_CORRUPTED, text)
-    tenant, name = caller.tenant_of(messages[0].topic)
-    kernel_name = topic_name(name.name, environment.settings)
-    caller.check(caller.rights.allows(PUBLISH, kernel_name), f"publish to topic {name.name}")
-    topics = environment.topics
-    return topics.known(tenant, kernel_name) or await topics.find(tenant, kernel_name)
+    tenant, shown = caller.tenant_of(messages[0].topic)
+    name = _name_to_publish(environment, caller, shown.name)
+    topic = await environment.topics.find(tenant, name)
+    drafts = Drafts(
+        messages[0].topic, topic.target, environment.settings, environment.clock.wall_ms()
+    )
+    publisher = environment.publisher
+    batch = publisher.batch()
+    draft, uid = drafts.of, batch.uid
+    ready = [draft(message, uid()) for message in messages]
+    client = environment.client
+    in_turn = topic.in_turn(client, publisher.number)
+    first = batch.count
+    for parts, size, _, key in ready:
+        batch.add(topic.by_key(client) if key else in_turn, parts, size)
+    await publisher.stored(batch)
+    idents = [ident for _, _, ident, _ in ready]
+    return _answer(environment, batch, first, idents, is_one_run=False)
+
+
+def _name_to_publish(environment: Environment, caller: Caller, name: str) -> str:
+    """The kernel's name of a topic to which the caller may publish. Raises RocketmqError."""
+    kernel_name = topic_name(name, environment.settings)
+    caller.check(caller.rights.allows(PUBLISH, kernel_name), f"publish to topic {name}")
+    return kernel_name
 
 
 def _answer(
@@ -69,13 +87,19 @@ def _answer(
     first: int,
     idents: Sequence[bytes],
     *,
-    has_window: bool,
+    is_one_run: bool,
 ) -> bytes:
+    """`is_one_run`: all messages went to one queue, and none can be a duplicate: then they lie side
+    by side, because they were added so.
+    """
     count = len(idents)
     failures = batch.failures
     if failures is None:
         environment.counters.sent += count
-        offsets = _offsets(batch, first, count, may_skip=not has_window)
+        start = _offset(batch, first)
+        offsets: Sequence[int] = range(start, start + count)
+        if count > 1 and (start < 0 or not is_one_run):
+            offsets = [_offset(batch, first + at) for at in range(count)]
         return wire.OK + wire.sent(idents, offsets)
     errors = [
         from_kernel(failure) if (failure := failures.get(first + at)) is not None else None
@@ -91,26 +115,7 @@ def _answer(
     return wire.common_status(errors) + b"".join(entries)
 
 
-def _offsets(batch: PublishBatch, first: int, count: int, *, may_skip: bool) -> Sequence[int]:
-    """Offsets of messages that all were stored.
-
-    `may_skip`: none was dropped as a duplicate. Then those in one queue lie side by side, because
-    they were added so, and the first and the last tell the rest.
-    """
-    if count == 1:
-        return (_offset(batch, first),)
-    start, end = batch.place(first), batch.place(first + count - 1)
-    if (
-        may_skip
-        and start is not None
-        and end is not None
-        and start[0] == end[0]
-        and end[1] - start[1] == count - 1
-    ):
-        return range(start[1], end[1] + 1)
-    return [_offset(batch, first + at) for at in range(count)]
-
-
 def _offset(batch: PublishBatch, position: int) -> int:
+    """-1: it is not known, because the queue was deleted, or is not durable."""
     place = batch.place(position)
     return place[1] if place is not None else -1

@@ -15,6 +15,7 @@ answer too. No call needs to know its client from before (rocketmq.md 4.9).
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import structlog
@@ -88,26 +89,14 @@ class Service:
         async def query_assignment(data: bytes, call: Call) -> bytes:
             return await self._query_assignment(data, call, listener)
 
-        async def send(data: bytes, call: Call) -> bytes:
-            return await send_message(environment, data, call)
-
-        async def ack(data: bytes, call: Call) -> bytes:
-            return await ack_message(environment, data, call)
-
-        async def change(data: bytes, call: Call) -> bytes:
-            return await change_invisible_duration(environment, data, call)
-
-        async def forward(data: bytes, call: Call) -> bytes:
-            return await forward_to_dead_letters(environment, data, call)
-
         served: dict[str, Unary] = {
             "QueryRoute": query_route,
             "QueryAssignment": query_assignment,
             "Heartbeat": self._heartbeat,
-            "SendMessage": send,
-            "AckMessage": ack,
-            "ChangeInvisibleDuration": change,
-            "ForwardMessageToDeadLetterQueue": forward,
+            "SendMessage": partial(send_message, environment),
+            "AckMessage": partial(ack_message, environment),
+            "ChangeInvisibleDuration": partial(change_invisible_duration, environment),
+            "ForwardMessageToDeadLetterQueue": partial(forward_to_dead_letters, environment),
             "NotifyClientTermination": self._notify_client_termination,
         }
         served |= {name: self._refuse(name) for name in REFUSED if name not in _STREAMING_REFUSED}

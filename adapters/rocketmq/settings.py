@@ -71,16 +71,21 @@ CALLERS_MAX: Final = 4_096
 TOPICS_KEPT_MAX: Final = 10_000
 """Topics kept in the form that requests need them in."""
 
-PUBLISH_BYTES_MAX: Final = 128 * 1024
-PUBLISH_MESSAGES_MAX: Final = 256
-"""Sends of one turn of the event loop share a kernel batch up to this size and number: enough to
-share its cost, and few enough that finding a message's offset in it stays cheap."""
+TAILS_KEPT_MAX: Final = 4_096
+"""Ends of system properties known to be good, about 150 bytes each: a client has a new one each
+second, or (with nanoseconds) with every message."""
 
-TURNS_MAX: Final = 16
-"""Turns of a busy event loop in which sends gather: with a call or two each, some milliseconds."""
+PUBLISH_BYTES_MAX: Final = 512 * 1024
+PUBLISH_MESSAGES_MAX: Final = 512
+"""Sends that come together share a kernel batch up to this size and number: enough to share its
+cost, and few enough that finding a message's offset in it stays cheap."""
 
-HOLD_S: Final = 0.02
-"""For so long, at most, sends wait for those before them: several syncs of a usual disk."""
+GATHER_S: Final = 0.002
+"""Sends gather as long as another one comes within this time. Pauses of a busy machine are shorter,
+most syncs of a disk not."""
+
+GATHERINGS_MAX: Final = 8
+"""So many times, at most: no send waits longer than some milliseconds for others."""
 
 TELEMETRY_QUEUE_MAX: Final = 16
 """Commands that wait for a client which does not read. Clients are sent one per five minutes."""

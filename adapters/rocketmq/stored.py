@@ -13,7 +13,7 @@
 
     native = u32 length of the first part, little-endian | first part | second part
 
-so that a delivery is made of slices (`delivered`).
+so that a delivery is made of slices (`delivered`). Plain messages are stored by `plain_sends`.
 """
 
 from __future__ import annotations
@@ -25,9 +25,8 @@ from adapters.base import Origin
 from kernel import message as messages
 from kernel.message import HEADER, VERSION, Ext, Flag
 
-from . import checks, wire
+from . import checks
 from .errors import Code, RocketmqError
-from .settings import MESSAGE_ID_CHARACTERS_MAX
 from .stubs import parse_message, parse_system_properties
 from .topic_types import MessageType
 
@@ -56,6 +55,8 @@ class Target(NamedTuple):
     body_bytes_max: int
     has_window: bool
     """Whether the topic deduplicates."""
+    takes_plain: bool
+    """Whether what `plain_sends` reads may be stored as it is."""
 
 
 Draft = tuple[tuple[bytes, bytes], int, bytes, int]
@@ -63,13 +64,10 @@ Draft = tuple[tuple[bytes, bytes], int, bytes, int]
 their size, the client's message id, the hash of its ordering key (0: it has none)."""
 
 
-_NO_PROPERTIES: Final = LENGTH.pack(0)
-
-
 class Drafts:
     """Makes drafts of the messages of one request."""
 
-    __slots__ = ("_is_simple", "_now_ms", "_settings", "_target", "_topic", "_topic_field")
+    __slots__ = ("_now_ms", "_settings", "_target", "_topic")
 
     def __init__(
         self, topic: Resource, target: Target, settings: RocketmqSettings, now_ms: int
@@ -79,60 +77,15 @@ class Drafts:
         self._target = target
         self._settings = settings
         self._now_ms = now_ms
-        self._topic_field = wire.block(1, topic.SerializeToString())
-        self._is_simple = MessageType.NORMAL in target.accepted and not target.has_window
 
     def of(self, message: Message, uid: tuple[int, int]) -> Draft:
-        """A message checked and encoded (hot). `message` is changed. Raises RocketmqError.
-
-        Most messages are plain: for them the encoded form of all but the body tells what asking
-        for each field would tell, in a third of the time.
-        """
-        body = message.body
-        message.ClearField("body")
-        rest = message.SerializeToString()
-        at = len(self._topic_field)
-        size = len(body)
-        if (
-            self._is_simple
-            and rest.startswith(self._topic_field)
-            and 0 < size <= self._target.body_bytes_max
-            and _is_plain(rest, at)
-        ):
-            ident = rest[at + 4 : at + 4 + rest[at + 3]]
-            ext = _IDENT_HEADS[len(ident)] + ident
-            native = _NO_PROPERTIES + rest[at + 2 :]
-            head = (
-                HEADER.pack(
-                    VERSION,
-                    _ORIGIN,
-                    0,
-                    _PERSISTENT,
-                    size,
-                    len(native),
-                    len(ext),
-                    uid[0],
-                    uid[1],
-                    self._now_ms,
-                    0,
-                    0,
-                    0,
-                    0,
-                    0,
-                )
-                + ext
-                + native
-            )
-            return (head, body), len(head) + size, ident, 0
-        return self._careful(message, body, uid)
-
-    def _careful(self, message: Message, body: bytes, uid: tuple[int, int]) -> Draft:
-        """A message with tag, keys, properties, a message group, a time, or a fault."""
+        """A message checked and encoded. `message` is taken apart. Raises RocketmqError."""
         if message.topic != self._topic:
             text = "the messages of a request must be of one topic"
             raise RocketmqError(Code.MESSAGE_CORRUPTED, text)
         system = message.system_properties
         target, settings = self._target, self._settings
+        body = message.body
         checks.check_body(len(body), target.body_bytes_max)
         text = system.message_id
         checks.check_message_id(text)
@@ -173,42 +126,10 @@ class Drafts:
         return (head, body), len(head) + len(body), ident, key
 
 
-def _is_plain(rest: bytes, at: int) -> bool:
-    """Whether behind a message's topic there are only system properties, of them only a printable
-    message id, IDENTITY, NORMAL, and time and host of birth, and all in the shortest form.
-
-        1a len  1a len id  28 01  30 01  [3a len time]  [42 len host]
-    """
-    end = len(rest)
-    if end < at + 4 or rest[at] != 0x1A or rest[at + 1] != end - at - 2 or rest[at + 2] != 0x1A:
-        return False
-    length = rest[at + 3]
-    at += 4
-    ident = rest[at : at + length]
-    if not ident.isalnum() or length > MESSAGE_ID_CHARACTERS_MAX:
-        return False
-    at += length
-    if rest[at : at + 4] != _IDENTITY_NORMAL:
-        return False
-    at += 4
-    for tag in _BIRTH:
-        if at + 1 < end and rest[at] == tag and rest[at + 1] < 0x80:
-            at += 2 + rest[at + 1]
-    return at == end
-
-
-_IDENTITY_NORMAL: Final = b"\x28\x01\x30\x01"
-_BIRTH: Final = (0x3A, 0x42)
-_IDENT_HEADS: Final = tuple(
-    _EXT.pack(Ext.MESSAGE_ID, length) for length in range(MESSAGE_ID_CHARACTERS_MAX + 1)
-)
-"""Heads of an ext field by the length of the message id in it."""
-
-
 def _native(message: Message, second: bytes) -> bytes:
     """The native block; takes the message apart."""
-    message.ClearField("topic")
-    message.ClearField("system_properties")
+    for name in ("topic", "system_properties", "body"):
+        message.ClearField(name)
     first = message.SerializeToString()
     return LENGTH.pack(len(first)) + first + second
 

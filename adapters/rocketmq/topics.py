@@ -51,19 +51,23 @@ class Locks(Protocol):
 class Topic:
     """One topic, as long as the kernel's definitions stay as they are."""
 
-    __slots__ = ("_by_queue", "_counters", "_turn", "info", "target")
+    __slots__ = ("_by_queue", "_counters", "_turn", "_turn_of", "info", "target")
 
     def __init__(self, info: TopicInfo, settings: RocketmqSettings) -> None:
         options = info.options
+        types = accepted(options)
+        has_window = options.deduplication_ms is not None
         self.info = info
         self.target = Target(
             name=shown_topic(info.name),
-            accepted=accepted(options),
+            accepted=types,
             body_bytes_max=min(options.message_bytes_max, settings.body_bytes_max),
-            has_window=options.deduplication_ms is not None,
+            has_window=has_window,
+            takes_plain=MessageType.NORMAL in types and not has_window,
         )
         self._by_queue: list[Destinations | None] = [None] * (len(info.queues) + 1)
         self._turn = 0
+        self._turn_of = -1
         self._counters: dict[str, DeliveryCounter] = {}
 
     @property
@@ -78,12 +82,16 @@ class Topic:
             found = self._by_queue[-1] = client.to_topic(self.info)
         return found
 
-    def in_turn(self, client: Client) -> Destinations:
-        """Destinations of messages without a key: one queue, the next one with every call.
+    def in_turn(self, client: Client, batch: int) -> Destinations:
+        """Destinations of messages without a key: one queue, the next one with every batch.
 
-        Messages sent together go to one queue, as in RocketMQ; it also makes one append of them.
+        `batch`: the number of the kernel batch that they go in. Messages sent together go to one
+        queue, as in RocketMQ; it also makes one append of them.
         """
-        number = self._turn = (self._turn + 1) % len(self.info.queues)
+        if batch != self._turn_of:
+            self._turn_of = batch
+            self._turn = (self._turn + 1) % len(self.info.queues)
+        number = self._turn
         found = self._by_queue[number]
         if found is None:
             alone = msgspec.structs.replace(self.info, queues=(self.info.queues[number],))

@@ -17,7 +17,7 @@ from kernel.client import LeaseChange, LeaseVerb, Received
 from kernel.errors import KernelError
 
 from .errors import Code, RocketmqError
-from .settings import HOLD_S, PUBLISH_BYTES_MAX, PUBLISH_MESSAGES_MAX, TURNS_MAX
+from .settings import GATHER_S, GATHERINGS_MAX, PUBLISH_BYTES_MAX, PUBLISH_MESSAGES_MAX
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
@@ -32,25 +32,30 @@ class SharedBatches:
     """Open batches, and the sink of them (`kernel.client.PublishSink`).
 
     A commit costs as much as several sends, so a busy gateway makes few of many sends, and an idle
-    one delays nothing:
-
-    * a batch is handed over at the end of the first turn of the loop that brings no further send
-      (an idle loop: the next one), at the latest after TURNS_MAX of them;
-    * while one is on its way to the disk, the sends that come meanwhile gather, and follow when it
-      is there, behind its answers. A batch that takes longer than HOLD_S holds nobody up: it may
-      wait for another Raft group than theirs.
+    one delays nothing. A batch is handed over, at the end of the turn of the event loop, once as
+    many sends have gathered as wait for an answer when it is busiest (less an eighth, so that a
+    client that has left is not waited for long). If they do not come, it goes as soon as GATHER_S
+    brings no further send, and after GATHERINGS_MAX of these in any case. Who sends one by one is
+    the only one that waits, and waits for nobody.
     """
 
     def __init__(self, client: Client, session: Session, loop: asyncio.AbstractEventLoop) -> None:
         self._client = client
         self._session = session
         self._loop = loop
+        self.number = 0
         self._open: PublishBatch | None = None
         self._full: list[PublishBatch] = []
-        self._in_flight = 0
-        self._hold: asyncio.TimerHandle | None = None
-        self._turns = 0
+        self._gathered = 0
+        """Sends that are not handed over."""
+        self._unanswered = 0
+        """These, and those on their way to the disk."""
+        self._busiest = 0
+        """The most that were unanswered of late."""
+        self._timer: asyncio.TimerHandle | None = None
+        self._is_submitting = False
         self._seen = 0
+        self._gatherings = 0
 
     def batch(self) -> PublishBatch:
         """The batch that is open now: add to it at once, without awaiting in between."""
@@ -58,59 +63,64 @@ class SharedBatches:
         if batch is None:
             batch = self._open = self._client.batch(self._session, self)
             batch.tag = []
-            if not self._in_flight:
-                self._turns, self._seen = 0, 0
-                self._loop.call_soon(self._turn)
-            elif self._hold is None:
-                self._hold = self._loop.call_later(HOLD_S, self._submit)
+            self.number += 1
         return batch
 
     def stored(self, batch: PublishBatch) -> asyncio.Future[None]:
         """Done once the batch has completed; call it right after the last `add`."""
         done: asyncio.Future[None] = self._loop.create_future()
         cast("list[asyncio.Future[None]]", batch.tag).append(done)
+        self._gathered += 1
+        self._unanswered += 1
+        self._busiest = max(self._busiest, self._unanswered)
         if batch.size_bytes >= PUBLISH_BYTES_MAX or batch.count >= PUBLISH_MESSAGES_MAX:
             self._open = None
             self._full.append(batch)
+            self._submit_soon()
+        elif self._gathered >= self._busiest - (self._busiest >> 3):
+            self._submit_soon()
+        elif self._timer is None:
+            self._seen, self._gatherings = self._gathered, 0
+            self._timer = self._loop.call_later(GATHER_S, self._look)
         return done
 
-    def _turn(self) -> None:
-        """A turn of the loop has passed: hand over, unless it has brought more."""
-        batch = self._open
-        count = batch.count if batch is not None else 0
-        self._turns += 1
-        if count > self._seen and self._turns < TURNS_MAX and not self._full:
-            self._seen = count
-            self._loop.call_soon(self._turn)
+    def _look(self) -> None:
+        """Time has passed: hand over, unless it has brought more."""
+        self._gatherings += 1
+        if self._gathered > self._seen and self._gatherings < GATHERINGS_MAX:
+            self._seen = self._gathered
+            self._timer = self._loop.call_later(GATHER_S, self._look)
         else:
-            self._submit()
+            # Fewer came than had been; one pause does not mean that they are gone.
+            self._busiest = max(self._unanswered, self._busiest * 3 // 4)
+            self.flush()
 
-    def _submit(self) -> None:
-        """Hand over what has gathered."""
-        if self._hold is not None:
-            self._hold.cancel()
-            self._hold = None
+    def _submit_soon(self) -> None:
+        if not self._is_submitting:
+            self._is_submitting = True
+            self._loop.call_soon(self.flush)
+
+    def flush(self) -> None:
+        """Hand over what has gathered, without waiting for more."""
+        self._is_submitting = False
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
         batches, self._full = self._full, []
         if self._open is not None:
             batches.append(self._open)
             self._open = None
-        self._in_flight += len(batches)
+        self._gathered = 0
         for batch in batches:
             self._client.submit(batch)
 
-    def flush(self) -> None:
-        """Hand over what has gathered, without waiting for more: nobody sends any more."""
-        self._submit()
-
     def published(self, batch: PublishBatch) -> None:
         """The kernel has stored, or refused, every message."""
-        self._in_flight -= 1
-        for done in cast("list[asyncio.Future[None]]", batch.tag):
+        waiting = cast("list[asyncio.Future[None]]", batch.tag)
+        self._unanswered -= len(waiting)
+        for done in waiting:
             if not done.done():
                 done.set_result(None)
-        if not self._in_flight and (self._open is not None or self._full):
-            self._turns, self._seen = 0, 0
-            self._loop.call_soon(self._turn)
 
 
 class Polls:

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 _SHORT: Final = tuple(bytes((value,)) for value in range(0x80))
 """Varints of one byte."""
+_LOW: Final = tuple(bytes((value | 0x80,)) for value in range(0x80))
+"""First bytes of longer ones."""
 
 
 def varint(value: int) -> bytes:
@@ -148,13 +150,18 @@ def assignment_answer(queues: Sequence[bytes]) -> bytes:
 def sent(message_ids: Sequence[bytes], offsets: Sequence[int]) -> bytes:
     """Entries of SendMessageResponse (hot): stored, at offsets of their queues (-1: not known)."""
     out: list[bytes] = []
-    length, head = -1, b""
+    # All but id and offset stays the same while ids are of one length, offsets of one high part.
+    length, shown, high, head, rest = -1, -1, -2, b"", b""
     for ident, offset in zip(message_ids, offsets, strict=True):
-        if len(ident) != length:
-            length = len(ident)
-            head = OK + _MESSAGE_ID + varint(length)
-        entry = head + ident + (_OFFSET + varint(offset) if offset >= 0 else b"")
-        out += (_ENTRY, varint(len(entry)), entry)
+        if len(ident) != length or offset >> 7 != high:
+            length, high = len(ident), offset >> 7
+            rest = varint(high) if high > 0 else b""
+            shown = (len(rest) + 2) if offset >= 0 else 0
+            start = OK + _MESSAGE_ID + varint(length)
+            head = _ENTRY + varint(len(start) + length + shown) + start
+        out.append(head + ident)
+        if shown:
+            out.append(_OFFSET + (_LOW if high else _SHORT)[offset & 0x7F] + rest)
     return b"".join(out)
 
 

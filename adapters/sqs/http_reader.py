@@ -12,8 +12,8 @@ chunks, bare line feeds, folded headers and blanks before a colon are faults (RF
 * A body over REQUEST_BYTES_MAX ends its request at once, with what was read thrown away: the
   request is given out with `is_whole` false, so that it can be answered in its own protocol, and
   nothing after it is read.
-* Nothing is read after a request that says it is the last (RFC 9112, 9.6), or that asks to change
-  the protocol, which we do not do: it is answered as if it had not asked.
+* Nothing is read after a request that says it is the last (RFC 9112, 9.6), that is of HTTP/1.0, or
+  that asks to change the protocol, which we do not do: it is answered as if it had not asked.
 """
 
 from __future__ import annotations
@@ -60,6 +60,7 @@ class HttpReader:
         "_has_ended",
         "_headers",
         "_is_in_head",
+        "_is_last",
         "_parser",
         "_url",
         "_wire_bytes",
@@ -78,6 +79,7 @@ class HttpReader:
         self._feed_bytes = 0
         self._wire_bytes = 0
         self._is_in_head = False
+        self._is_last = False
         self._has_ended = False
         self.fault: HttpFault | None = None
         """Set once: nothing is read after it."""
@@ -152,6 +154,7 @@ class HttpReader:
             elif name == b"expect":
                 self.awaits_continue = value.lower() == _CONTINUE
         version = self._parser.get_http_version()
+        self._is_last = version != "1.1"
         if version == "1.1":
             if hosts != 1:
                 self._refuse(400, "A request has one Host header.")
@@ -172,7 +175,10 @@ class HttpReader:
     def on_message_complete(self) -> None:
         if self._has_ended:
             return
-        keeps_alive = self._parser.should_keep_alive() and not self._parser.should_upgrade()
+        parser = self._parser
+        keeps_alive = (
+            parser.should_keep_alive() and not parser.should_upgrade() and not self._is_last
+        )
         body = self._body[0] if len(self._body) == 1 else b"".join(self._body)
         self._arrived.append(Arrived(self._request(body), keeps_alive, is_whole=True))
         self.is_midway = False

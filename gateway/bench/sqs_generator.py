@@ -70,11 +70,6 @@ class Seen:
             return []
         return [Arrivals(coverage.intervals(), self._duplicated[producer], 0, 0)]
 
-    @property
-    def count(self) -> int:
-        """Messages received, each time counted."""
-        return sum(each.size() for each in self._coverage.values()) + sum(self._duplicated.values())
-
 
 class Usage(msgspec.Struct, frozen=True):
     """What was used up to one moment."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from gateway.bench import rocketmq_spec
 from gateway.bench.amqp_deliveries import AckMode
 from gateway.bench.amqp_plan import QUEUES_MAX, LoadOptions, Mode
 from gateway.bench.amqp_wire import SIZE_MAX, SIZE_MIN, BenchError
@@ -19,6 +20,7 @@ from gateway.commands.output import CommandError, Format, FormatOption, Table, p
 
 if TYPE_CHECKING:
     from gateway.bench.report import LoadReport
+    from gateway.bench.rocketmq_load import LoadOptions as RocketmqOptions
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -29,6 +31,12 @@ PROCESSES_MAX = 64  # generators of one kind; more than that many cores are no t
 WINDOW_MAX = 100_000  # open publishes of a producer: 100 MB in sockets at 1 KB
 CONNECTIONS_MAX = 60_000  # from one address to one port
 PREFETCH_MAX = 65_535  # AMQP 0-9-1 1.8.3.1: a short
+
+
+_SATURATED = (
+    "weir: a generator process used over 80 % of a core, so these figures describe it "
+    "and not the broker; use more --producer-processes or --consumer-processes"
+)
 
 
 class Pattern(StrEnum):
@@ -52,6 +60,12 @@ ModeOption = Annotated[
     typer.Option(help="produce alone, consume an existing backlog until it is empty, or both."),
 ]
 Size = Annotated[int, typer.Option(min=SIZE_MIN, max=SIZE_MAX, help="Bytes of a body.")]
+RocketmqSize = Annotated[
+    int,
+    typer.Option(
+        "--size", min=rocketmq_spec.SIZE_MIN, max=rocketmq_spec.SIZE_MAX, help="Bytes of a body."
+    ),
+]
 Producers = Annotated[
     int, typer.Option("--producers", "-P", min=1, max=PRODUCERS_MAX, help="Connections.")
 ]
@@ -258,16 +272,105 @@ def mqtt(
         )
 
 
+@app.command()
+def rocketmq(
+    url: Url = "rocketmq://weir:weir-secret@127.0.0.1:8081",
+    topic: Annotated[str, typer.Option(help="A topic that is there and takes NORMAL.")] = (
+        "weir-bench"
+    ),
+    group: Annotated[str, typer.Option(help="Consumer group.")] = "weir-bench",
+    size: RocketmqSize = 1024,
+    batch: Annotated[
+        int, typer.Option(min=1, max=rocketmq_spec.BATCH_MAX, help="Messages of one SendMessage.")
+    ] = 1,
+    producers: Producers = 1,
+    consumers: Consumers = 1,
+    producer_processes: Processes = 1,
+    consumer_processes: Processes = 1,
+    window: Annotated[
+        int, typer.Option(min=1, max=WINDOW_MAX, help="Requests of a producer under way at most.")
+    ] = 32,
+    receive_batch: Annotated[
+        int,
+        typer.Option(
+            min=1, max=rocketmq_spec.BATCH_MAX, help="Messages of one ReceiveMessage at most."
+        ),
+    ] = 32,
+    ack_batch: Annotated[
+        int,
+        typer.Option(
+            min=1, max=rocketmq_spec.BATCH_MAX, help="Acks of one AckMessage; clients send 1."
+        ),
+    ] = 32,
+    duration: Duration = 10.0,
+    messages: Annotated[
+        int, typer.Option(min=0, help="Messages of the run instead of --duration.")
+    ] = 0,
+    warmup: Warmup = 2.0,
+    pid: Pids = None,
+    metrics_url: MetricsUrl = "",
+    drain_timeout: DrainTimeout = 30.0,
+    output: FormatOption = Format.TABLE,
+) -> None:
+    """Load a RocketMQ 5 endpoint (a closed loop of --window requests a producer) and verify it.
+
+    The topic must exist: `weir topic create weir-bench`. Exit code 1 when a message is lost, or
+    when the server refuses.
+    """
+    from gateway.bench.rocketmq_load import LoadOptions as RocketmqOptions
+
+    options = RocketmqOptions(
+        url=url,
+        topic=topic,
+        group=group,
+        size_bytes=size,
+        batch=batch,
+        producers=producers,
+        consumers=consumers,
+        producer_processes=producer_processes,
+        consumer_processes=consumer_processes,
+        window=window,
+        receive_batch=receive_batch,
+        ack_batch=ack_batch,
+        duration_s=duration,
+        messages=messages,
+        warmup_s=warmup,
+        pids=pid or [],
+        metrics_url=metrics_url,
+        drain_timeout_s=drain_timeout,
+    )
+    _load_rocketmq(options, output)
+
+
+def _load_rocketmq(options: RocketmqOptions, output: Format) -> None:
+    """Run it, print the report, and fail when messages were lost."""
+    import asyncio
+
+    from gateway.bench.rocketmq_load import run_load
+    from gateway.bench.rocketmq_report import report_of, rows_of
+
+    try:
+        report = report_of(asyncio.run(run_load(options)))
+    except BenchError as error:
+        raise CommandError(str(error)) from None
+    put(report, Table(("figure", "value"), rows_of(report)), output)
+    if report.generator_saturated:
+        say(_SATURATED)
+    check = report.verification
+    if not check.ok:
+        raise CommandError(
+            f"not verified: {check.lost:,} lost, {check.unanswered:,} unanswered "
+            f"of {check.published:,}"
+        )
+
+
 def _put(report: LoadReport, output: Format) -> None:
     """Print the report; say what spoils it, and fail when messages were lost or out of order."""
     from gateway.bench.report import rows_of
 
     put(report, Table(("figure", "value"), rows_of(report)), output)
     if report.generator_saturated and not report.settings["rate"]:
-        say(
-            "weir: a generator process used over 80 % of a core, so these figures describe it "
-            "and not the broker; use more --producer-processes or --consumer-processes"
-        )
+        say(_SATURATED)
     check = report.verification
     if not check.ok:
         raise CommandError(

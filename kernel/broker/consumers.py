@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from ..client import ConsumerSink, ConsumerSpec
 from ..errors import Code, KernelError
 from ..ids import QueueId
+from .progress import Progress
 
 if TYPE_CHECKING:
     from .dispatcher import Dispatcher
@@ -134,6 +135,13 @@ def check_exclusive(
         raise KernelError(Code.LOCKED, f"topic {name} has an exclusive consumer")
     if spec.exclusive:
         raise KernelError(Code.LOCKED, f"topic {name} has consumers: none can be exclusive")
+
+
+def offsets_held(consumers: Sequence[DispatchedConsumer], progress: Progress) -> list[int]:
+    """Offsets that these consumers, or timed leases, hold."""
+    held = {each for consumer in consumers for each in consumer.held}
+    held.update(offset for offset, lease, _ in progress.kept() if lease)
+    return sorted(held)
 
 
 class SpreadConsumer:

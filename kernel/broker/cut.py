@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections import ChainMap
 from collections.abc import Callable, Iterator, Mapping
+from operator import itemgetter
 from typing import cast
 
 from ..ids import TopicId
@@ -26,6 +27,7 @@ from .runs import RunPage
 from .snapshot_records import (
     FORMAT,
     ClientRecord,
+    GroupsRecord,
     HalfRecord,
     Header,
     MetadataRecord,
@@ -49,6 +51,12 @@ from .usage import LedgerRecord, living_usage, usage_record
 
 PAGES_PER_RECORD = 8
 """Pages of a queue in one record: with 256 leases a page, half a millisecond."""
+
+GROUPS_PER_RECORD = 200
+"""Groups of a queue in one record, at some 2 us each."""
+
+_name_of = itemgetter(0)
+_number_of = itemgetter(0)
 
 
 class Cut:
@@ -151,10 +159,7 @@ class QueueCut:
         self._pages: list[RunPage | bytes] = [*queue.index.pages()]
         if self._pages:
             self._pages[-1] = _dumped(self._pages[-1])
-        self._groups = [
-            (name, progress.floor, progress.marks, progress.cut())
-            for name, progress in sorted(queue.groups.items())
-        ]
+        self._groups = [(name, progress.cut()) for name, progress in queue.groups.items()]
         self._recent = queue.recent.cut() if queue.recent is not None else []
 
     def __iter__(self) -> Iterator[bytes]:
@@ -163,18 +168,14 @@ class QueueCut:
         step = PAGES_PER_RECORD
         inline = [_dumped(page) for page in self._pages[:step]]
         recent = [row for chunk, first, end in self._recent[:1] for row in chunk[first:end]]
-        groups: dict[str, ProgressRecord] = {}
-        rows_left = step
         later: list[tuple[str, list[tuple[int, ProgressPage]]]] = []
-        for name, floor, marks, pages in self._groups:
-            if len(pages) <= rows_left:
-                rows_left -= len(pages)
-                groups[name] = ProgressRecord(floor, marks, _rows(pages))
-            else:
-                groups[name] = ProgressRecord(floor, marks, [])
-                later.append((name, pages))
+        groups = self._group_records(later)
         topic = self._queue.topic.id
-        yield encode(QueueRecord(ident, topic, self._tail, inline, groups, recent, self._trimmed))
+        yield encode(
+            QueueRecord(ident, topic, self._tail, inline, next(groups, {}), recent, self._trimmed)
+        )
+        for some in groups:
+            yield encode(GroupsRecord(ident, some))
         for at in range(step, len(self._pages), step):
             yield encode(RunsRecord(ident, [_dumped(page) for page in self._pages[at : at + step]]))
         for name, pages in later:
@@ -182,6 +183,26 @@ class QueueCut:
                 yield encode(PagesRecord(ident, name, _rows(pages[at : at + step])))
         for chunk, first, end in self._recent[1:]:
             yield encode(RecentRecord(ident, chunk[first:end]))
+
+    def _group_records(
+        self, later: list[tuple[str, list[tuple[int, ProgressPage]]]]
+    ) -> Iterator[dict[str, ProgressRecord]]:
+        """The groups by name, some at a time; into `later` goes who has too many pages for that."""
+        some: dict[str, ProgressRecord] = {}
+        rows_left = PAGES_PER_RECORD
+        for name, (floor, marks, used_ms, pages) in sorted(self._groups, key=_name_of):
+            pages.sort(key=_number_of)
+            if len(pages) <= rows_left:
+                rows_left -= len(pages)
+                some[name] = ProgressRecord(floor, marks, _rows(pages), used_ms)
+            else:
+                some[name] = ProgressRecord(floor, marks, [], used_ms)
+                later.append((name, pages))
+            if len(some) == GROUPS_PER_RECORD:
+                yield some
+                some, rows_left = {}, PAGES_PER_RECORD
+        if some:
+            yield some
 
 
 def _dumped(page: RunPage | bytes) -> bytes:

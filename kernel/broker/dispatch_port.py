@@ -41,6 +41,11 @@ class Port(Protocol):
     ) -> None:
         """Put a settlement into the log: at the next commit if urgent, else within 5 ms or 500."""
 
+    def propose_acks(
+        self, queue: QueueId, group: str, offsets: Sequence[int], origin: int, *, urgent: bool
+    ) -> None:
+        """The same for acks in a group without ordering (hot)."""
+
     def propose_mark(self, queue: QueueId, group: str, level: int, offset: int) -> None:
         """Put a dispatch mark into the log at the next commit."""
 
@@ -63,6 +68,9 @@ class Port(Protocol):
 
     def log_time_ms(self) -> int:
         """Log time now."""
+
+    def tell_when_moved(self, tell: Callable[[], None]) -> None:
+        """Call `tell` once after the next turn of the dispatchers."""
 
     def wake(self, dispatcher: Dispatcher, delay_ms: int) -> None:
         """Call `woken` after so long."""

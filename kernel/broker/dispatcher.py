@@ -10,26 +10,33 @@ for a timed lease are handed out when the log holds the lease.
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 
 from ..client import ConsumerSink, ConsumerSpec, LeaseVerb, Settlement
 from ..errors import KernelError
-from ..limits import MARK_AHEAD, MARK_RENEW
+from ..limits import MARK_RENEW
 from ..log import entry as entries
-from ..model import GroupOptions, Overflow, Reason, TopicOptions
+from ..model import GroupOptions, Overflow, Reason
 from ..origins import INTERNAL
-from .consumers import Credit, DispatchedConsumer, Handed, check_exclusive, takers_of
+from .consumers import (
+    Credit,
+    DispatchedConsumer,
+    Handed,
+    check_exclusive,
+    offsets_held,
+    takers_of,
+)
 from .dispatch_port import Port
 from .filtering import Filtering
+from .marks import Marks
 from .observer import ACKED_LATE
 from .ordering import KeyLocks
 from .ready import Ready
 from .runs import Feature, Run
-from .short_way import ShortWay
+from .short_way import ACK, ShortWay
 from .state import QueueState
 from .timekeeper import Timekeeper
-
-_ACK = Settlement.ACK
 
 
 class Dispatcher:
@@ -50,7 +57,7 @@ class Dispatcher:
         self._leasing = 0
         """Messages whose timed lease is on its way into the log."""
         self._turn = 0
-        self._mark_asked = [0] * self.ready.levels
+        self._marks = Marks(self._progress, self.ready, partial(port.propose_mark, queue.id, group))
         self._fetching = False
         self._pumping = False
         self._locks = KeyLocks() if self._options.ordered else None
@@ -63,12 +70,10 @@ class Dispatcher:
             self.ready,
             port.log_time_ms,
             lambda delay_ms: port.wake(self, delay_ms),
-            self._drop_expired,
+            partial(self._propose, Settlement.DEAD_LETTER, Reason.EXPIRED, urgent=True),
         )
         self._time.schedule()
-        self._short_way = ShortWay(
-            self, queue, self._progress, self.ready, port.entry, self._ask_mark
-        )
+        self._short_way = ShortWay(self, self._progress, self.ready, port, self._marks.ask)
 
     @property
     def _options(self) -> GroupOptions:
@@ -113,7 +118,7 @@ class Dispatcher:
         self._short_way.consumers_changed(self.consumers)
         if spec.lease_ms is None:
             for level in range(self.ready.levels):
-                self._ask_mark(level)
+                self._marks.ask(level)
         return consumer
 
     def detach(self, consumer: DispatchedConsumer) -> None:
@@ -158,6 +163,13 @@ class Dispatcher:
         """Settle what a consumer holds (`logged`: a transaction has done so in the log already, and
         the caller pumps); returns the offsets it does not hold (left alone).
         """
+        if (
+            how is ACK
+            and not logged
+            and len(offsets) == 1
+            and self._short_way.ack(consumer, offsets, urgent=urgent)
+        ):
+            return []
         strangers: list[int] = []
         if not consumer.held.issuperset(offsets):
             strangers = [each for each in offsets if each not in consumer.held]
@@ -178,7 +190,7 @@ class Dispatcher:
         elif how is Settlement.RELEASE:
             self._release(offsets)
         elif offsets:
-            urgent = urgent or how is not _ACK
+            urgent = urgent or how is not ACK
             self._propose(how, reason, offsets, consumer.origin, urgent=urgent)
         return strangers
 
@@ -206,7 +218,13 @@ class Dispatcher:
         return attempts_max is not None and self._progress.failures(offset) + 1 >= attempts_max
 
     def _propose(
-        self, how: Settlement, reason: Reason, offsets: Sequence[int], origin: int, *, urgent: bool
+        self,
+        how: Settlement,
+        reason: Reason,
+        offsets: Sequence[int],
+        origin: int = INTERNAL,
+        *,
+        urgent: bool,
     ) -> None:
         propose = self._port.propose_settle
         propose(self.queue.id, self.group, how, reason, offsets, origin, urgent=urgent)
@@ -254,10 +272,7 @@ class Dispatcher:
 
     def holds(self) -> list[int]:
         """Offsets that somebody holds, for a purge to keep."""
-        holders = (*self.consumers, *self._detached)
-        held = {each for consumer in holders for each in consumer.held}
-        held.update(offset for offset, lease, _ in self._progress.kept() if lease)
-        return sorted(held)
+        return offsets_held((*self.consumers, *self._detached), self._progress)
 
     # --- Ordering keys ----------------------------------------------------------------------
 
@@ -278,7 +293,7 @@ class Dispatcher:
         """Hand out what can be handed out (hot); then drop what has come to the front too old."""
         if self._pumping or self._fetching:
             return
-        if self.consumers and self.ready.may_have() and not self._short_way.pump():
+        if self.consumers and not self._short_way.pump() and self.ready.may_have():
             self._pump()
         if self._time.may_expire():
             self._time.schedule()
@@ -335,7 +350,7 @@ class Dispatcher:
             mark = tail if timed else self._progress.mark(level)
             taken = self.ready.take(level, mark, count)
             if not timed and mark - self.ready.beyond(level) < MARK_RENEW:
-                self._ask_mark(level)
+                self._marks.ask(level)
             if taken is not None:
                 return taken
             if self.ready.beyond(level) < tail:
@@ -449,17 +464,20 @@ class Dispatcher:
             self.queue.id, self.group, deadline_ms, handed.offsets, sizes, leased, consumer.origin
         )
 
+    def tell_when_moved(self, consumer: DispatchedConsumer, tell: Callable[[], None]) -> bool:
+        """Have `tell` called after the next turn if something may be on its way to the consumer:
+        being leased, read from disk, or waiting for a dispatch mark. Whether so.
+        """
+        waits_for_mark = consumer.spec.lease_ms is None and self._marks.are_on_their_way
+        if not (consumer.expecting or self._fetching or waits_for_mark):
+            return False
+        self._port.tell_when_moved(tell)
+        return True
+
     def fetched(self) -> None:
         """The entry asked for by `Port.fetch` is in memory."""
         self._fetching = False
         self.pump()
-
-    def _ask_mark(self, level: int) -> None:
-        """Have the dispatch mark of a level moved ahead, unless that is under way."""
-        wanted = self.ready.beyond(level) + MARK_AHEAD
-        if wanted >= self._mark_asked[level] + MARK_AHEAD - MARK_RENEW:
-            self._mark_asked[level] = wanted
-            self._port.propose_mark(self.queue.id, self.group, level, wanted)
 
     # --- Time and overflow ------------------------------------------------------------------
 
@@ -471,21 +489,10 @@ class Dispatcher:
         self._time.sift_delayed()
         self.pump()
         if options.overflow is Overflow.DROP_OLDEST and self.ready.excess(options):
-            self._drop_excess(options)
+            for offsets in self.ready.take_excess(options):
+                self._propose(Settlement.DEAD_LETTER, Reason.OVERFLOW, offsets, urgent=True)
         if self.queue.index.delays or self._time.may_expire():
             self._time.schedule()
-
-    def _drop_excess(self, options: TopicOptions) -> None:
-        """Drop from the front, the lowest priority first, what is more than a topic may hold."""
-        tail = self.queue.index.tail
-        for level in range(self.ready.levels):
-            while (excess := self.ready.excess(options)) > 0:
-                taken = self.ready.take(level, tail, excess)
-                if taken is None:
-                    break
-                self._propose(
-                    Settlement.DEAD_LETTER, Reason.OVERFLOW, taken[1], INTERNAL, urgent=True
-                )
 
     def woken(self) -> None:
         """The time asked for by `Port.wake` has come."""
@@ -495,6 +502,3 @@ class Dispatcher:
             self._port.propose_change(self.queue.id, self.group, changes)
         self.pump()
         self._time.schedule()
-
-    def _drop_expired(self, offsets: Sequence[int]) -> None:
-        self._propose(Settlement.DEAD_LETTER, Reason.EXPIRED, offsets, INTERNAL, urgent=True)

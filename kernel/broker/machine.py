@@ -25,7 +25,7 @@ from .clients import Clients
 from .commands import Command
 from .definitions import Definitions
 from .half_messages import HalfCommands
-from .observer import ACKED, ACKED_LATE, Observer, Retention, release
+from .observer import ACKED, ACKED_LATE, Observer, Retention, release, release_plain
 from .outbox import Outbox, has_own_reference
 from .progress import Progress
 from .recent import Recent
@@ -239,6 +239,7 @@ class Machine:
         progress = queue.groups.get(name) if queue is not None else None
         if queue is None or progress is None:
             return []
+        progress.used_ms = self.state.time_ms
         leased: list[int] = []
         for first, count in ranges:
             for low, high in list(progress.free(first, min(first + count, queue.index.tail))):
@@ -262,6 +263,7 @@ class Machine:
         progress = queue.groups.get(name) if queue is not None else None
         if queue is None or progress is None:
             return [0] * len(changes)
+        progress.used_ms = self.state.time_ms
         good: list[int] = []
         ended: list[tuple[int, int]] = []
         for offset, lease, verb, reason, until_ms in changes:
@@ -305,13 +307,15 @@ class Machine:
         name, ranges = commands.decode_ack(body)
         state = self.state
         released = _Releases()
+        by_index = released.by_index
         for ident, first, count in ranges:
             queue = self._changing(ident)
             progress = queue.groups.get(name) if queue is not None else None
             if queue is None or progress is None:
                 continue
             fresh = progress.ack(first, min(first + count, queue.index.tail))
-            release(released, state.group, queue, progress, fresh)
+            if len(fresh) != 1 or not release_plain(by_index, queue, *fresh[0]):
+                release(released, state.group, queue, progress, fresh)
             ordered = queue.topic.groups[name].ordered
             acked = sum([stop - start for start, stop in fresh])
             if acked and origin != INTERNAL:
@@ -320,7 +324,7 @@ class Machine:
             queue.forget()
             if ordered:
                 self._observer.settled(queue, name, [(first, count)])
-        for index, references in released.by_index.items():
+        for index, references in by_index.items():
             self._retention.release(state.group, index, references)
 
     def _settle(self, body: bytes, origin: int) -> None:
@@ -329,6 +333,7 @@ class Machine:
         progress = queue.groups.get(name) if queue is not None else None
         if queue is None or progress is None:
             return
+        progress.used_ms = self.state.time_ms
         if how is Settlement.RELEASE:
             for first, count in ranges:
                 for offset in range(first, first + count):
@@ -375,8 +380,10 @@ class Machine:
         ident, name, level, offset = commands.decode_mark(body)
         queue = self._changing(ident)
         progress = queue.groups.get(name) if queue is not None else None
-        if queue is not None and progress is not None and progress.set_mark(level, offset):
-            self._observer.marked(queue, name)
+        if queue is not None and progress is not None:
+            progress.used_ms = self.state.time_ms
+            if progress.set_mark(level, offset):
+                self._observer.marked(queue, name)
 
     def _leader_start(self, command: commands.LeaderStart) -> None:
         self._subscribers.leader_started()

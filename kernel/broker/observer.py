@@ -77,6 +77,20 @@ class Observer(Protocol):
         """Something of the topic tree changed."""
 
 
+def release_plain(released: dict[int, int], queue: QueueState, start: int, end: int) -> bool:
+    """The short way of `release` for the queue's only group: [start, end) lies in one run without
+    features. Adds to the references that `released` counts by log index; False, and nothing done,
+    if it is another case (hot).
+    """
+    if len(queue.groups) > 1 or queue.owed is not None or queue.topic.options.kind is _STREAM:
+        return False
+    found = queue.index.plain_from(start)
+    if found is None or found[2] < end:
+        return False
+    released[found[0]] = released.get(found[0], 0) + end - start
+    return True
+
+
 def release(
     retention: Retention,
     group: int,
@@ -88,11 +102,6 @@ def release(
     acked. A stream keeps them until retention comes.
     """
     if queue.topic.options.kind is _STREAM:
-        return
-    if len(queue.groups) == 1:
-        for start, end in ranges:
-            for index, _slot, count in queue.index.stretches(start, end):
-                retention.release(group, index, count)
         return
     if queue.owed is not None:
         for start, end in ranges:

@@ -51,7 +51,7 @@ class ProgressPage:
 class Progress:
     """Ack state of a group in a queue. `end` arguments are exclusive."""
 
-    __slots__ = ("_cuts", "_marks", "acked_above", "floor", "hidden", "leased", "pages")
+    __slots__ = ("_cuts", "_marks", "acked_above", "floor", "hidden", "leased", "pages", "used_ms")
 
     def __init__(self, floor: int = 0) -> None:
         self.floor = floor
@@ -63,6 +63,8 @@ class Progress:
         """Messages under a timed lease."""
         self.hidden = 0
         """Messages given back with a delay that has not passed."""
+        self.used_ms = 0
+        """Log time of the last lease, mark or settlement; 0: there was none yet."""
 
     def mark(self, level: int = 0) -> int:
         """Dispatch mark of a priority level."""
@@ -70,11 +72,12 @@ class Progress:
 
     def set_mark(self, level: int, offset: int) -> bool:
         """Move the mark of a level ahead; whether it moved."""
-        while len(self._marks) <= level:
-            self._marks.append(0)
-        moved = offset > self._marks[level]
-        self._marks[level] = max(offset, self._marks[level])
-        return moved
+        if offset <= self.mark(level):
+            return False
+        marks = self._marks + [0] * (level + 1 - len(self._marks))
+        marks[level] = offset
+        self._marks = marks  # a new list: a cut may hold the old one
+        return True
 
     def restore_marks(self, marks: Sequence[int]) -> None:
         """Become what a snapshot says."""
@@ -85,12 +88,12 @@ class Progress:
         """The marks of the levels that have one."""
         return list(self._marks)
 
-    def cut(self) -> list[tuple[int, ProgressPage]]:
-        """(number, page) of every page as it is now, ascending; none of these is changed from now
-        on.
+    def cut(self) -> tuple[int, list[int], int, list[tuple[int, ProgressPage]]]:
+        """(floor, marks, time of last use, (number, page) of every page) as they are now; nothing
+        of this is changed from now on.
         """
         self._cuts += 1
-        return sorted(self.pages.items())
+        return self.floor, self._marks, self.used_ms, list(self.pages.items())
 
     def _writable(self, number: int) -> ProgressPage:
         """A page to be changed: made if there is none, copied if a cut holds it."""

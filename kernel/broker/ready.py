@@ -8,7 +8,7 @@ from the ack floor.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from heapq import heapify, heappop, heappush
 
 from ..model import TopicOptions
@@ -192,9 +192,10 @@ class Ready:
             self.bytes -= size_of(*taken)
         return taken
 
-    def next_plain(self) -> tuple[int, int, int, int] | None:
-        """(log index, slot, first offset, end) of the next messages, if they are fresh, lie in one
-        run, and nothing about them or before them needs a closer look; `pass_plain` takes them.
+    def take_plain(self, limit: int, count: int) -> tuple[int, int, int, int] | None:
+        """Take (log index, slot, first offset, end) of the next messages, up to `count` of them and
+        below offset `limit`, if they are fresh, lie in one run, and nothing about them or before
+        them needs a closer look; None, and nothing taken, otherwise (hot).
         """
         progress = self._progress
         index = self._index
@@ -202,17 +203,30 @@ class Ready:
         if self.levels > 1 or self._returned[0] or self._withheld or progress.pages:
             return None
         start = max(start, progress.floor)
-        if not index.head <= start < index.tail:
+        if start >= limit or not index.head <= start < index.tail:
             return None
         found = index.plain_from(start)
-        return (found[0], found[1], start, found[2]) if found is not None else None
-
-    def pass_plain(self, end: int) -> None:
-        """What `next_plain` showed is handed out up to offset `end`."""
+        if found is None:
+            return None
+        end = min(found[2], start + count, limit)
         if self._acked_ahead:
             self._move_cursor(0, end)
         else:
             self._cursors[0] = end
+        return found[0], found[1], start, end
+
+    def put_back_plain(self, first: int) -> None:
+        """What `take_plain` took last, from offset `first` on, is fresh again."""
+        self._cursors[0] = first
+
+    def take_excess(self, options: TopicOptions) -> Iterator[Sequence[int]]:
+        """Take from the front, the lowest priority first, what is more than a topic may hold."""
+        for level in range(self.levels):
+            while (excess := self.excess(options)) > 0:
+                taken = self.take(level, self._index.tail, excess)
+                if taken is None:
+                    break
+                yield taken[1]
 
     def peek(self, level: int) -> tuple[Run, int] | None:
         """The message of a level that is next, left where it is; None if there is none."""

@@ -306,14 +306,16 @@ class RunIndex:
         """(log index, slot, end of the run) of an offset in [head, tail), if its run has no
         features; None if it has (hot: `find` without its object).
         """
-        at = len(self._firsts) - 1
-        if offset < self._firsts[at]:
-            at = bisect_right(self._firsts, offset) - 1
+        page = self._pages[-1]
+        last = page.first[-1]
+        if offset >= last:
+            if page.features[-1]:
+                return None
+            return page.index[-1], page.slot[-1] + offset - last, self.tail
+        at = bisect_right(self._firsts, offset) - 1
         page = self._pages[at]
         firsts = page.first
-        run = len(firsts) - 1
-        if offset < firsts[run]:
-            run = bisect_right(firsts, offset) - 1
+        run = bisect_right(firsts, offset) - 1
         if page.features[run]:
             return None
         end = firsts[run + 1] if run + 1 < len(firsts) else self._end(at, run)

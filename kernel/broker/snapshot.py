@@ -20,6 +20,7 @@ from .runs import RunPage
 from .snapshot_records import (
     FORMAT,
     ClientRecord,
+    GroupsRecord,
     HalfRecord,
     Header,
     MetadataRecord,
@@ -90,7 +91,7 @@ def _restore(state: GroupState, record: Record) -> None:
             state.indexes[record.tenant, record.name] = ident
         if record.home:
             state.topic_names[record.tenant, record.name] = ident
-    elif isinstance(record, QueueRecord | RunsRecord | PagesRecord | RecentRecord):
+    elif isinstance(record, QueueRecord | GroupsRecord | RunsRecord | PagesRecord | RecentRecord):
         _restore_queue(state, record)
     elif isinstance(record, RouterRecord):
         router = RouterState(record.tenant, record.name, record.version, record.options)
@@ -153,7 +154,8 @@ def _restore_more(state: GroupState, record: Record) -> None:
 
 
 def _restore_queue(
-    state: GroupState, record: QueueRecord | RunsRecord | PagesRecord | RecentRecord
+    state: GroupState,
+    record: QueueRecord | GroupsRecord | RunsRecord | PagesRecord | RecentRecord,
 ) -> None:
     if isinstance(record, QueueRecord):
         queue = QueueState(QueueId(record.id), state.topics[TopicId(record.topic)])
@@ -165,7 +167,9 @@ def _restore_queue(
         state.queues[queue.id] = queue
         return
     queue = state.queues[QueueId(record.queue)]
-    if isinstance(record, RunsRecord):
+    if isinstance(record, GroupsRecord):
+        queue.groups.update((name, _progress(each)) for name, each in record.groups.items())
+    elif isinstance(record, RunsRecord):
         queue.index.restore_more([RunPage.load(page) for page in record.pages])
     elif isinstance(record, PagesRecord):
         _restore_pages(queue.groups[record.group], record.pages)
@@ -186,6 +190,7 @@ def _restore_owed(queue: QueueState) -> None:
 def _progress(record: ProgressRecord) -> Progress:
     progress = Progress(record.floor)
     progress.restore_marks(record.marks)
+    progress.used_ms = record.used_ms
     _restore_pages(progress, record.pages)
     return progress
 

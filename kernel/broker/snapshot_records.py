@@ -1,7 +1,7 @@
 """The records of a snapshot: what `cut` writes and `snapshot` reads.
 
 A queue with many pages is spread over several records, each small enough to be made in a
-millisecond: its QUEUE record, then RUNS, PAGES and RECENT records of the same queue.
+millisecond: its QUEUE record, then GROUPS, RUNS, PAGES and RECENT records of the same queue.
 """
 
 from __future__ import annotations
@@ -60,6 +60,7 @@ class ProgressRecord(msgspec.Struct, frozen=True, array_like=True):
     floor: int
     marks: list[int]
     pages: list[PageRow]
+    used_ms: int = 0
 
 
 class QueueRecord(msgspec.Struct, frozen=True, array_like=True, tag="queue"):
@@ -72,6 +73,13 @@ class QueueRecord(msgspec.Struct, frozen=True, array_like=True, tag="queue"):
     groups: dict[str, ProgressRecord]
     recent: list[tuple[bytes, int, bytes, int]]
     trimmed: int
+
+
+class GroupsRecord(msgspec.Struct, frozen=True, array_like=True, tag="groups"):
+    """Further groups of a queue."""
+
+    queue: int
+    groups: dict[str, ProgressRecord]
 
 
 class RunsRecord(msgspec.Struct, frozen=True, array_like=True, tag="runs"):
@@ -167,6 +175,7 @@ Record = (
     Header
     | TopicRecord
     | QueueRecord
+    | GroupsRecord
     | RunsRecord
     | PagesRecord
     | RecentRecord

@@ -79,6 +79,9 @@ class QueueState:
             self.index.drop_below(self.trimmed)
         elif self.owed is not None:
             self.index.drop_below(self.owed.floor)
+        elif len(self.groups) == 1:
+            (progress,) = self.groups.values()
+            self.index.drop_below(progress.floor)
         elif self.groups:
             self.index.drop_below(min([each.floor for each in self.groups.values()]))
 

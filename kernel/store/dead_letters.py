@@ -31,7 +31,7 @@ from ..ids import OUTBOX_CLIENT, VOLATILE_GROUP, LogIndex, Offset, RaftGroup
 from ..limits import RESULTS_KEPT_PER_CLIENT
 from ..log import entry as entries
 from ..message import Ext, Flag, Message
-from ..model import DEFAULT_GROUP, Reason, TopicInfo
+from ..model import DEFAULT_GROUP, TOPICS_ROUTER, Reason, TopicInfo
 from ..origins import INTERNAL, Origins
 from ..topology import Topology
 from .node import Store
@@ -171,7 +171,8 @@ class DeadLetterSender:
         if item.target.key is not None:
             return item.target.key
         origins = self._client.origins
-        own_key = origins.topic_name if item.target.router is None else origins.routing_key
+        names_topic = item.target.router in {None, TOPICS_ROUTER}
+        own_key = origins.topic_name if names_topic else origins.routing_key
         return own_key(message.origin, message.native)
 
     def _send(self, replica: Replica, item: OutboxItem, slot: bytes) -> None:
@@ -214,7 +215,7 @@ class DeadLetterSender:
         topology = self._client.topology
         if item.target.router is None:
             topic = topology.topics.get((item.tenant, key))
-            return (topic,) if topic is not None else None
+            return topology.to_topic(topic).topics if topic is not None else None
         attributes = self._client.origins.attributes(message.origin, message.native)
         try:
             found: Found = topology.find(item.tenant, item.target.router, key, attributes)

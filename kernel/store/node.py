@@ -110,7 +110,7 @@ class Store:
         self._writing: WriteBatch | None = None
         self._gathered: list[tuple[_Durable, Filled]] = []
         """Closed entries that wait for room in the journal."""
-        self.room = Room(loop, journal, self._writer, self._start_write, fatal)
+        self.room = Room(journal, self._writer, self.call_later, self._start_write, fatal)
         self._flush_scheduled = False
         self._lazy_timer: asyncio.TimerHandle | None = None
         self._idle_waiters: list[asyncio.Future[None]] = []
@@ -162,7 +162,9 @@ class Store:
         self._reader.stop()
 
     async def wait_idle(self) -> None:
-        """Return once nothing is pending and no write is in flight."""
+        """Return once nothing is pending and no write is in flight, or what is pending waits for
+        room on a full disk: that may be for ever, and nobody has been told that it is done.
+        """
         while not self._idle:
             self._schedule_flush()
             future = self._loop.create_future()
@@ -171,6 +173,8 @@ class Store:
 
     @property
     def _idle(self) -> bool:
+        if self.room.starved:
+            return True
         busy = self._writing is not None or self.room.waiting
         return not (busy or self._dirty or self._volatile_dirty)
 
@@ -237,6 +241,7 @@ class Store:
             self._gathered += [(durable, filled) for filled in replica.close()]
         self._dirty.clear()
         if not self.room.fits([filled for _, filled in self._gathered]):
+            self._wake_idle()
             return
         gathered, self._gathered = self._gathered, []
         touched: dict[RaftCore, None] = {}

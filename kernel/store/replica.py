@@ -25,8 +25,6 @@ from ..origins import INTERNAL, Origins
 from .log_clock import LogClock
 from .open_entry import Completion, Filled, OpenEntry
 
-_ACK = Settlement.ACK
-
 
 class Host(Protocol):
     """What a replica asks of the store it lives in."""
@@ -82,6 +80,7 @@ class Replica(Observer):
         self._entry_index = 0
         """The log entry asked for last in this turn, or 0."""
         self._entry: bytes | None = None
+        self._waiting_for_move: list[Callable[[], None]] = []
         self._dispatchers: dict[tuple[QueueId, str], Dispatcher] = {}
         self._by_queue: dict[QueueId, list[Dispatcher]] = {}
         self._waiting: dict[int, list[Completion | None]] = {}
@@ -138,6 +137,18 @@ class Replica(Observer):
         for dispatcher in pump:
             dispatcher.pump()
         self._entry_index, self._entry = 0, None
+        self._moved()
+
+    def _moved(self) -> None:
+        """Dispatchers have had their turn: tell those who wait for one that was under way."""
+        if self._waiting_for_move:
+            waiting, self._waiting_for_move = self._waiting_for_move, []
+            for tell in waiting:
+                tell()
+
+    def tell_when_moved(self, tell: Callable[[], None]) -> None:
+        """Call `tell` once after the next turn of this group's dispatchers."""
+        self._waiting_for_move.append(tell)
 
     # --- Dispatchers ------------------------------------------------------------------------
 
@@ -222,7 +233,12 @@ class Replica(Observer):
 
     def fetch(self, index: int, dispatcher: Dispatcher) -> None:
         """Read a log entry, then pump."""
-        self._host.fetch(self.group, index, dispatcher.fetched)
+
+        def fetched() -> None:
+            dispatcher.fetched()
+            self._moved()
+
+        self._host.fetch(self.group, index, fetched)
 
     def propose_settle(
         self,
@@ -236,10 +252,14 @@ class Replica(Observer):
         urgent: bool,
     ) -> None:
         """Put a settlement into the open entry (hot)."""
-        if how is _ACK:
-            self.open.add_acked(queue, group, offsets, origin)
-        else:
-            self.open.add_settled(queue, group, how, reason, offsets, origin)
+        self.open.add_settled(queue, group, how, reason, offsets, origin)
+        self._host.dirty(self, urgent=urgent or self.open.settled_count >= SETTLE_COUNT)
+
+    def propose_acks(
+        self, queue: QueueId, group: str, offsets: Sequence[int], origin: int, *, urgent: bool
+    ) -> None:
+        """Put acks into the open entry (hot)."""
+        self.open.add_acked(queue, group, offsets, origin)
         self._host.dirty(self, urgent=urgent or self.open.settled_count >= SETTLE_COUNT)
 
     def propose_lease(

@@ -9,7 +9,6 @@ allocated space, never meets a full disk, and what has been acknowledged stays.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Sequence
 
 from ..errors import Code, KernelError
@@ -17,7 +16,7 @@ from ..log.journal import Journal
 from .open_entry import Filled
 from .worker import Runner
 
-RETRY_SECONDS = 1.0
+RETRY_MS = 1_000
 """Between two tries to get a segment for what cannot be withdrawn."""
 
 _HARD_STATE_BYTES = 8
@@ -29,19 +28,21 @@ class Room:
 
     def __init__(
         self,
-        loop: asyncio.AbstractEventLoop,
         journal: Journal,
         runner: Runner,
+        call_later: Callable[[int, Callable[[], None]], None],
         ready: Callable[[], None],
         fatal: Callable[[str, BaseException], None],
     ) -> None:
-        self._loop = loop
+        self._call_later = call_later
         self._journal = journal
         self._runner = runner
         self._ready = ready
         self._fatal = fatal
         self.waiting = False
         """A segment is being made, or there was no space for one: `ready` will be called."""
+        self.starved = False
+        """The last try found no space even for what cannot be withdrawn."""
         self.withdrawn = 0
         """Batches of messages refused because the disk was full."""
 
@@ -49,6 +50,7 @@ class Room:
         """Whether all of it can be written now. False: not yet. Takes the messages out of it if
         the disk is full, and tells their publishers.
         """
+        self.starved = False
         left = self._left(filled)
         if left > 0 or (left == 0 and not any(each.has_messages for each in filled)):
             return True
@@ -60,8 +62,8 @@ class Room:
             self.withdrawn += each.withdraw(refusal)
         if self._left(filled) >= 0:
             return True
-        self.waiting = True
-        self._loop.call_later(RETRY_SECONDS, self._make, filled)
+        self.waiting = self.starved = True
+        self._call_later(RETRY_MS, lambda: self._make(filled))
         return False
 
     def _left(self, filled: Sequence[Filled]) -> int:

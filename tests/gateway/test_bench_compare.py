@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, cast
 import msgspec
 import pytest
 
-from benchmarks import amqp_rows, disk, results
+from benchmarks import amqp_rows, compare, disk, results
 from benchmarks.peers import Broker, BrokerFailed, Weir
 from benchmarks.results import Circumstances, Line, Outcome, replace_section, section
 from benchmarks.samples import Sample, number
@@ -242,7 +242,7 @@ def test_a_weir_that_does_not_serve_is_told_with_its_words(tmp_path: Path) -> No
 async def test_the_command_lists_its_rows_and_refuses_unknown_ones() -> None:
     listed = await run("--list")
     assert listed[0] == 0
-    assert [line.split()[0] for line in listed[1].splitlines()] == [r.name for r in amqp_rows.ROWS]
+    assert [line.split()[0] for line in listed[1].splitlines()] == [r.name for r in compare.ROWS]
     code, _, err = await run("--rows", "amqp-nothing")
     assert code == 2
     assert "no such row: amqp-nothing" in err

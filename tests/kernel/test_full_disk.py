@@ -254,3 +254,27 @@ async def test_a_volume_that_does_not_answer_stalls_no_client(
     world.workers.release(HOUSEKEEPING)
     await asyncio.sleep(0.1)
     assert len(asked) == 1
+
+
+@simulated(reserve_bytes=0)
+async def test_a_store_that_waits_for_room_can_be_stopped(world: World) -> None:
+    """What waits was never answered, so that nothing is broken by leaving it out."""
+    scene = Scene(world.peer())
+    await scene.prepare()
+    await world.settle_down()
+    assert await fill(world, scene) > 30
+    client = world.client
+    writing = [
+        asyncio.ensure_future(client.administer(PutRecord(f"r/{number}", b"x" * 1_000)))
+        for number in range(40)
+    ]
+    await asyncio.sleep(5)
+    done = sum(each.done() for each in writing)
+    world.disk.capacity += 4_096  # for the mark of an orderly end
+    async with asyncio.timeout(10):
+        await world.stop()
+    for each in writing:
+        each.cancel()
+    world.disk.capacity += 1_000_000
+    await world.start()
+    assert len(world.client.records("r/")) == done < 40

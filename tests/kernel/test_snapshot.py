@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from kernel.broker.cut import Cut
+from kernel.broker.cut import GROUPS_PER_RECORD, Cut
 from kernel.broker.progress import Progress
 from kernel.broker.recent import CHUNK, Recent
 from kernel.broker.snapshot import dump, load, state_hash
@@ -64,6 +64,7 @@ def test_a_cut_holds_the_state_at_its_beginning_whatever_clients_do_meanwhile(
 ) -> None:
     monkeypatch.setattr(Housekeeper, "_checkpoint", lambda self: None)
     monkeypatch.setattr("kernel.broker.cut.PAGES_PER_RECORD", 1)
+    monkeypatch.setattr("kernel.broker.cut.GROUPS_PER_RECORD", 1)
     chance = random.Random(seed)
     with World(seed) as world:
         run = Run(world, Ledger(), seed)
@@ -129,13 +130,33 @@ async def test_a_snapshot_in_slices_is_one_that_a_start_accepts(world: World) ->
     assert ready == [10] * 20
 
 
+@simulated()
+async def test_a_queue_with_very_many_groups_is_spread_over_records(world: World) -> None:
+    peer = world.peer()
+    count = 3 * GROUPS_PER_RECORD + 5
+    groups = {f"g{number}": GroupOptions() for number in range(count)}
+    topic = await peer.topic("work", groups=groups)
+    await peer.publish(topic, b"1", b"2")
+    for number in range(0, count, 7):
+        taker = peer.attach(topic, credit=2, group=f"g{number}")
+        await taker.wait_for(2)
+        await taker.ack(number % 2)
+    state = world.opened.store.replica(topic.queues[0].group).state
+    records = list(dump(state))
+    assert max(map(len, records[2:])) < 20_000
+    assert list(dump(load(records))) == records
+    await world.crash()
+    found = [world.client.statistics(topic, name).ready for name in groups]
+    assert sum(found) == 2 * count - len(range(0, count, 7))
+
+
 def test_a_page_is_copied_once_after_a_cut_and_not_before() -> None:
     progress = Progress()
     progress.ack(5, 6)
     page = progress.pages[0]
     progress.failed(7)
     assert progress.pages[0] is page
-    ((number, held),) = progress.cut()
+    floor, marks, _used, ((number, held),) = progress.cut()
     assert (number, held) == (0, page)
     progress.lease(9, 1, 100)
     copy = progress.pages[0]
@@ -145,6 +166,8 @@ def test_a_page_is_copied_once_after_a_cut_and_not_before() -> None:
     assert progress.pages[0] is copy
     assert (page.acked, page.leased, page.leases, page.attempts) == (1 << 5, 0, None, {7: 1})
     assert progress.is_acked(7)
+    progress.set_mark(2, 50)
+    assert (floor, marks, progress.marks) == (0, [0], [0, 0, 50])
 
 
 def test_recent_ids_are_found_until_their_time_has_passed() -> None:

@@ -18,6 +18,7 @@ from adapters.base import ListenerAddress, Rights
 from auth.errors import AuthCode, AuthError
 from auth.principal import Principal, split_login
 from auth.rules import Permission
+from kernel.client import Client
 from kernel.store.disk import DirectoryDisk
 from kernel.store.opening import LocalStore, open_store
 from kernel.store.system import SystemClock, SystemRandom
@@ -67,6 +68,8 @@ class Broker:
     store: LocalStore
     logins: Logins
     port: int
+    client: Client
+    """What the adapter talks to: the store's own client, or a hostile one before it."""
 
     def url(self, login: str = "guest:guest", virtual_host: str = "%2F") -> str:
         return f"amqp://{login}@127.0.0.1:{self.port}/{virtual_host}"
@@ -106,7 +109,7 @@ async def running_broker(
     )
     await adapter.start()
     try:
-        yield Broker(adapter, store, logins, adapter.addresses()["tcp"][1])
+        yield Broker(adapter, store, logins, adapter.addresses()["tcp"][1], client)
     finally:
         await adapter.stop()
         await store.stop()

@@ -288,6 +288,17 @@ def test_what_a_user_may_not_do_is_access_refused(denied: tuple[int, str], metho
     assert text.endswith("refused for user 'guest'")
 
 
+def test_a_binding_of_weir_topics_asks_for_the_right_to_read_the_topic() -> None:
+    wire = Wire().open()
+    wire.declare("q")
+    wire.declare("secret.one")
+    bind = spec.QueueBind(0, "q", "weir.topics", "secret.one")
+    wire.logins.denied.add((CONSUME_TOPIC, "secret.one"))
+    code, text = _refusal(wire, bind)
+    assert code == ACCESS_REFUSED
+    assert "'secret.one'" in text
+
+
 def test_an_exchange_that_no_amqp_client_declared_has_the_type_of_its_match() -> None:
     wire = Wire().open()
     wire.client.topology.put_router("default", "made", RouterOptions(match=Match.PATTERN), ())

@@ -251,6 +251,18 @@ def test_a_right_to_an_exchange_is_withdrawn_within_a_tick() -> None:
     assert len(stored_in(wire)) == 3
 
 
+def test_weir_topics_asks_for_the_right_to_the_queue_that_its_key_names() -> None:
+    wire = Wire().open()
+    wire.declare("a.b")
+    wire.publish(1, "weir.topics", "a.b", b"allowed")
+    assert _bodies(wire, "a.b") == [b"allowed"]
+    wire.logins.denied.add((PUBLISH_TOPIC, "a.b"))
+    wire.connection.tick(wire.host.now_ms)
+    wire.publish(1, "weir.topics", "a.b", b"refused")
+    assert close_of(wire.take_one())[0] == ACCESS_REFUSED
+    assert _bodies(wire, "a.b") == [b"allowed"]
+
+
 def test_the_own_login_as_user_id_is_fine() -> None:
     wire = Wire().open()
     wire.declare("q")

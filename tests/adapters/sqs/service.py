@@ -28,6 +28,7 @@ from auth.records import AccessKey, Create, Policy, User
 from auth.rules import parse_rule
 from auth.sigv4 import SigV4Verifier
 from auth.store import AuthStore
+from kernel.client import Client
 from kernel.local_client import LocalClient
 from kernel.model import TopicInfo
 from kernel.store.disk import DirectoryDisk
@@ -112,6 +113,8 @@ class Service:
     meter: Meter
     loop: asyncio.AbstractEventLoop
     port: int
+    kernel: Client
+    """What the adapter talks to: the store's own client, or a hostile one before it."""
 
     @property
     def url(self) -> str:
@@ -181,7 +184,7 @@ async def running_service(
     try:
         await adapter.start()
         port = adapter.addresses()[listeners[0].name][1]
-        yield Service(adapter, store, clock, meter, loop, port)
+        yield Service(adapter, store, clock, meter, loop, port, client)
     finally:
         await adapter.stop()
         await store.stop()

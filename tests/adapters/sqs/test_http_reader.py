@@ -65,7 +65,8 @@ def test_what_follows_the_last_request_is_not_read() -> None:
     ("head", "keeps_alive"),
     [
         (b"GET / HTTP/1.0\r\n\r\n", False),
-        (b"GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n", True),
+        (b"GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n", False),
+        (b"GET / HTTP/1.1\r\nHost: h\r\n\r\n", True),
         (b"GET / HTTP/1.1\r\nHost: h\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n", False),
         (b"CONNECT h:1 HTTP/1.1\r\nHost: h\r\n\r\nmore", False),
     ],

@@ -18,7 +18,7 @@ from tests.adapters.sqs.service import KEY_ID, SECRET, Service
 FOLDER = Path(__file__).parent / "node"
 
 
-def _why_not() -> str | None:
+def why_no_sdk() -> str | None:
     node = shutil.which("node")
     if node is None:
         return "node is not installed"
@@ -35,7 +35,7 @@ def _why_not() -> str | None:
 
 
 def test_the_sdk_for_javascript(service: Service) -> None:
-    why_not = _why_not()
+    why_not = why_no_sdk()
     if why_not is not None:
         pytest.skip(why_not)
     ran = subprocess.run(

@@ -1,0 +1,99 @@
+"""Consumer groups that nobody uses stop holding data (DESIGN.md 3).
+
+A group that was added to a work topic holds what it has not acked, for itself alone, for ever. If
+nobody has used it for `GroupOptions.unused_ms` (30 days), what it holds is let go, again every
+minute until somebody uses it. The group and its settings stay. The built-in group of a work topic
+never counts as unused: its messages wait for as long as it takes; streams keep by time and size.
+
+Use is a consumer or a receive. When a group was last used stands in the state (`Progress.used_ms`):
+every lease, mark and settlement says so, and this module once a day for consumers that find
+nothing. After a start nobody is held to be gone before it had an hour to come back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from .broker import commands
+from .broker.state import QueueState
+from .ids import Offset, TopicId
+from .model import DEFAULT_GROUP, TopicKind
+from .store.node import Store
+from .store.replica import Replica
+
+CHECK_MS = 60_000
+"""How often groups are looked at."""
+
+NOTE_MS = 24 * 3_600_000
+"""Use by consumers that find nothing is written to the log so often."""
+
+GRACE_MS = 3_600_000
+"""Time for consumers to come back after a start."""
+
+
+class UnusedGroups:
+    """Looks after the groups of a store in this process."""
+
+    def __init__(self, store: Store, now_ms: int) -> None:
+        """`now_ms` here and below: the monotonic clock."""
+        self._store = store
+        self._started_ms = now_ms
+        self._looked_ms = now_ms
+        self._used: set[tuple[TopicId, str]] = set()
+        self.messages_let_go = 0
+        """Messages that unused groups have let go since this process began."""
+
+    def used(self, topic: TopicId, group: str) -> None:
+        """Somebody consumes, or tries to."""
+        if group != DEFAULT_GROUP:
+            self._used.add((topic, group))
+
+    def look(self, now_ms: int) -> None:
+        """Note use, let go of what unused groups hold; called each second."""
+        if now_ms - self._looked_ms < CHECK_MS:
+            return
+        self._looked_ms = now_ms
+        used, self._used = self._used, set()
+        for replica in self._store.replicas():
+            time_ms = replica.log_time_ms()
+            for queue, group in _named_groups(replica):
+                self._look_at(replica, queue, group, time_ms, now_ms - self._started_ms, used)
+
+    def _look_at(
+        self,
+        replica: Replica,
+        queue: QueueState,
+        group: str,
+        time_ms: int,
+        running_ms: int,
+        used: set[tuple[TopicId, str]],
+    ) -> None:
+        progress = queue.groups[group]
+        unused_max_ms = queue.topic.groups[group].unused_ms
+        if unused_max_ms is None:
+            return
+        in_use = (queue.topic.id, group) in used or any(
+            each.consumer_count for each in replica.dispatchers_of(queue.id) if each.group == group
+        )
+        unused_ms = time_ms - progress.used_ms
+        if not progress.used_ms or (in_use and unused_ms >= min(NOTE_MS, unused_max_ms // 2)):
+            replica.propose_mark(queue.id, group, 0, 0)
+        elif in_use or unused_ms < unused_max_ms or running_ms < min(GRACE_MS, unused_max_ms):
+            return
+        elif progress.floor < queue.index.tail:
+            tail = Offset(queue.index.tail)
+            purge = commands.Purge(queue.id, group, tail, (), forget=False)
+            replica.propose(purge, (0, 0, 0), self._let_go)
+
+    def _let_go(self, result: object) -> None:
+        count = result[0] if isinstance(result, tuple) and result else 0
+        self.messages_let_go += count if isinstance(count, int) else 0
+
+
+def _named_groups(replica: Replica) -> Iterator[tuple[QueueState, str]]:
+    """(queue, group) of every group that was added to a work topic."""
+    for queue in replica.state.queues.values():
+        if len(queue.groups) > 1 and queue.topic.options.kind is TopicKind.WORK:
+            for group in queue.groups:
+                if group != DEFAULT_GROUP:
+                    yield queue, group

@@ -1,0 +1,199 @@
+"""`RunIndex` against a plain list of messages."""
+
+from __future__ import annotations
+
+from array import array
+from dataclasses import dataclass
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import given, settings
+
+from kernel.broker.runs import (
+    RUNS_PER_PAGE,
+    U32_MAX,
+    Feature,
+    RunIndex,
+    RunPage,
+    columns_of,
+    features_of,
+)
+from kernel.log import entry as entries
+from tests.simulator.peer import Draft
+
+KINDS = {Feature.PRIORITY: "B", Feature.TTL: "I", Feature.DELAY: "I", Feature.KEY: "Q"}
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where one message lies, and its values."""
+
+    index: int
+    slot: int
+    time_ms: int
+    values: tuple[tuple[int, int], ...] = ()
+
+
+@st.composite
+def batches(draw: st.DrawFn) -> list[list[Place]]:
+    """Runs as batches bring them: entries and times rise, slots rise within an entry."""
+    made: list[list[Place]] = []
+    index, slot, time_ms = 1, 0, 1_000
+    for _ in range(draw(st.integers(1, 30))):
+        if draw(st.booleans()):
+            index, slot = index + draw(st.integers(1, 3)), 0
+            time_ms += draw(st.integers(0, 5))
+        slot += draw(st.sampled_from((0, 0, 2)))
+        count = draw(st.integers(1, 5))
+        features = (
+            draw(st.sets(st.sampled_from(sorted(KINDS)), max_size=2))
+            if draw(st.booleans())
+            else set()
+        )
+        run = []
+        for at in range(count):
+            values = tuple((int(each), draw(st.integers(0, 255))) for each in sorted(features))
+            run.append(Place(index, slot + at, time_ms, values))
+        slot += count
+        made.append(run)
+    return made
+
+
+def build(runs: list[list[Place]]) -> tuple[RunIndex, list[Place]]:
+    index, places = RunIndex(), []
+    for run in runs:
+        columns = {
+            feature: array(KINDS[Feature(feature)], [dict(each.values)[feature] for each in run])
+            for feature, _ in run[0].values
+        }
+        first = index.append(run[0].index, run[0].slot, len(run), run[0].time_ms, columns or None)
+        assert first == len(places)
+        places += run
+    return index, places
+
+
+def check(index: RunIndex, places: list[Place], head: int = 0) -> None:
+    assert index.tail == len(places)
+    assert index.head <= head or index.head == index.tail
+    for at in range(index.head, index.tail):
+        run = index.find(at)
+        here = places[at]
+        assert (run.first, run.index, run.slot, run.time_ms) == (
+            at,
+            here.index,
+            here.slot,
+            here.time_ms,
+        )
+        for behind in range(run.end - at):
+            there = places[at + behind]
+            assert (there.index, there.slot) == (run.index, run.slot + behind)
+            for feature in KINDS:
+                assert run.value(feature, at + behind) == dict(there.values).get(feature, 0)
+
+
+@settings(max_examples=80, deadline=None)
+@given(batches())
+def test_every_message_is_found_where_it_was_put(runs: list[list[Place]]) -> None:
+    index, places = build(runs)
+    check(index, places)
+    pages = [RunPage.load(page.dump()) for page in index.pages()]
+    restored = RunIndex()
+    restored.restore(pages, index.tail)
+    check(restored, places)
+    assert (restored.delays, restored.ttls) == (index.delays, index.ttls)
+    # A restored page goes on as the old one would have.
+    for each in (index, restored):
+        each.append(10_000, 0, 2, 10_000, {Feature.KEY: array("Q", [7, 8])})
+    more = [Place(10_000, at, 10_000, ((8, 7 + at),)) for at in range(2)]
+    check(index, places + more)
+    check(restored, places + more)
+
+
+@settings(max_examples=60, deadline=None)
+@given(batches(), st.integers(0, 160), st.integers(0, 160))
+def test_stretches_cover_a_range(runs: list[list[Place]], start: int, end: int) -> None:
+    index, places = build(runs)
+    found = [
+        (entry, slot + at)
+        for entry, slot, count in index.stretches(start, end)
+        for at in range(count)
+    ]
+    assert found == [(each.index, each.slot) for each in places[start:end]]
+
+
+@settings(max_examples=60, deadline=None)
+@given(batches())
+def test_look_ups_by_entry_and_by_time(runs: list[list[Place]]) -> None:
+    index, places = build(runs)
+    for wanted in range(max(each.index for each in places) + 2):
+        found = {
+            first + at: slot + at
+            for slot, count, first in index.offsets_of(wanted)
+            for at in range(count)
+        }
+        assert found == {at: each.slot for at, each in enumerate(places) if each.index == wanted}
+    for time_ms in range(999, places[-1].time_ms + 2):
+        first = index.first_since(time_ms)
+        since = [at for at, each in enumerate(places) if each.time_ms >= time_ms]
+        assert first == (since[0] if since else index.tail)
+
+
+def test_a_batch_of_any_length_is_one_run() -> None:
+    index = RunIndex()
+    index.append(1, 0, 1_000_000, 5)
+    index.append(1, 1_000_000, 5, 5)
+    (page,) = index.pages()
+    assert len(page.first) == 1
+    assert index.find(999_999).end == 1_000_005
+
+
+def test_full_pages_are_dropped_from_the_front_and_only_whole() -> None:
+    index = RunIndex()
+    for number in range(3 * RUNS_PER_PAGE):
+        index.append(number + 1, 0, 2, number)
+    assert len(index.pages()) == 3
+    index.drop_below(2 * RUNS_PER_PAGE - 1)
+    assert index.head == 0
+    index.drop_below(2 * RUNS_PER_PAGE)
+    assert index.head == 2 * RUNS_PER_PAGE
+    with pytest.raises(IndexError):
+        index.find(index.head - 1)
+    index.drop_below(index.tail)
+    assert (index.head, index.tail, index.pages()) == (1_536, 1_536, [])
+    with pytest.raises(IndexError):
+        index.find(1_536)
+    assert index.append(9_999, 0, 1, 9) == 1_536
+    assert index.first_since(0) == 1_536
+
+
+@pytest.mark.parametrize(
+    ("draft", "features"),
+    [
+        (Draft(b""), 0),
+        (Draft(b"", priority=1), Feature.PRIORITY),
+        (Draft(b"", ttl_ms=1), Feature.TTL),
+        (Draft(b"", delay_ms=1), Feature.DELAY),
+        (Draft(b"", key=b"k"), Feature.KEY),
+        (Draft(b"", tag=b"t"), Feature.TAG),
+        (Draft(b"", deduplication_id=b"d"), Feature.DEDUPLICATE),
+        (
+            Draft(b"", priority=9, ttl_ms=1, delay_ms=2, key=b"k", tag=b"t", deduplication_id=b"d"),
+            63,
+        ),
+    ],
+)
+def test_features_are_read_from_the_header(draft: Draft, features: int) -> None:
+    assert features_of(draft.parts((1, 2), 3)[0]) == features
+
+
+def test_columns_hold_each_messages_values_clipped() -> None:
+    drafts = [Draft(b"a", priority=3, ttl_ms=U32_MAX + 7), Draft(b"b", delay_ms=40)]
+    slots = [b"".join(each.parts((1, 2), 3)) for each in drafts]
+    entry = entries.build(1, [], [len(each) for each in slots], slots)
+    bounds = entries.directory(entry)[:2]
+    columns = columns_of(Feature.PRIORITY | Feature.TTL | Feature.DELAY, entry, bounds)
+    assert {key: list(column) for key, column in columns.items()} == {
+        Feature.PRIORITY: [3, 0],
+        Feature.TTL: [U32_MAX, 0],
+        Feature.DELAY: [0, 40],
+    }

@@ -1,0 +1,245 @@
+"""A batch on its way: columns, runs, places, failures; no store behind it."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import given, settings
+
+from kernel.broker.runs import Feature, features_of
+from kernel.client import PublishBatch
+from kernel.errors import Code, KernelError
+from kernel.ids import VOLATILE_GROUP, RaftGroup, TopicId, queue_id
+from kernel.message import key_hash
+from kernel.model import GroupOptions, QueueRef, TopicInfo, TopicOptions
+from kernel.publish import Batch, Part
+from kernel.topology import Found
+from tests.simulator.peer import Draft
+
+numbers = itertools.count(1)
+
+
+class Host:
+    """`publish.BatchHost` with so many places left in each limited topic."""
+
+    def __init__(self, places: int = 0) -> None:
+        self.uid_high = 1
+        self.next_uid = 1
+        self.places = places
+
+    def has_room(self, topic: TopicInfo) -> bool:
+        if topic.options.messages_max is None:
+            return True
+        self.places -= 1
+        return self.places >= 0
+
+
+class Heard:
+    """`client.PublishSink`."""
+
+    def __init__(self) -> None:
+        self.batches: list[PublishBatch] = []
+
+    def published(self, batch: PublishBatch) -> None:
+        self.batches.append(batch)
+
+
+def topic(*groups: int, name: str = "t", limit: int | None = None) -> TopicInfo:
+    """A topic with a queue in each of these Raft groups."""
+    ident = TopicId(next(numbers))
+    refs = tuple(
+        QueueRef(queue_id(ident, number), RaftGroup(group)) for number, group in enumerate(groups)
+    )
+    options = TopicOptions(queues=len(groups), messages_max=limit)
+    return TopicInfo("default", name, ident, 1, options, refs, {"default": GroupOptions()})
+
+
+def add(batch: Batch, to: Found, *drafts: Draft) -> None:
+    for draft in drafts:
+        parts = draft.parts(batch.uid(), 1)
+        batch.add(to, parts, sum(map(len, parts)))
+
+
+def slots_of(part: Part) -> list[bytes]:
+    """The slots of a part, as the entry will hold them."""
+    whole = b"".join(part.buffers)
+    ends = list(itertools.accumulate(part.lengths))
+    assert ends[-1] == len(whole) == part.size
+    return [whole[start:end] for start, end in itertools.pairwise([0, *ends])]
+
+
+def bodies(part: Part, queue: int) -> list[bytes]:
+    """Bodies (one octet each) of the messages of a queue, in order."""
+    slots = slots_of(part)
+    return [slots[slot + at][-1:] for _, slot, count, _ in part.runs[queue] for at in range(count)]
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(0, 3),
+            st.sampled_from([b"", b"k", b"l"]),
+            st.sampled_from([0, 5]),
+            st.sampled_from([b"", b"id"]),
+        ),
+        min_size=1,
+        max_size=30,
+    )
+)
+def test_every_message_is_in_one_run_of_each_of_its_queues(
+    wanted: list[tuple[int, bytes, int, bytes]],
+) -> None:
+    one, other, spread = topic(1), topic(2), topic(1, 2, 3)
+    ways = [Found((one,)), Found((other,)), Found((spread,)), Found((one, other, spread))]
+    batch = Batch(Host(), Heard())
+    sent: dict[int, list[int]] = {}
+    for number, (way, key, priority, ident) in enumerate(wanted):
+        draft = Draft(bytes([number]), priority=priority, key=key, deduplication_id=ident)
+        add(batch, ways[way], draft)
+        for each in ways[way].topics:
+            sent.setdefault(each.id, []).append(number)
+    found: dict[int, list[int]] = {}
+    for part in batch.parts:
+        slots = slots_of(part)
+        assert part.positions == sorted(set(part.positions))
+        for queue, runs in part.runs.items():
+            assert [run[0] for run in runs] == [queue] * len(runs)
+            numbers_here = [body[0] for body in bodies(part, queue)]
+            assert numbers_here == sorted(numbers_here), "order within a queue"
+            found.setdefault(queue >> 8, []).extend(numbers_here)
+            for _, slot, count, features in runs:
+                each = [features_of(one[:72]) for one in slots[slot : slot + count]]
+                assert all(bits & features == bits for bits in each)
+                # One message that asks for deduplication never makes others ask.
+                assert len({bits & Feature.DEDUPLICATE for bits in each}) == 1
+                assert features & Feature.DEDUPLICATE == each[0] & Feature.DEDUPLICATE
+    assert {ident: sorted(each) for ident, each in found.items()} == sent
+    assert batch.count == len(wanted)
+
+
+def test_one_body_serves_all_queues_of_a_group() -> None:
+    batch = Batch(Host(), Heard())
+    add(batch, Found((topic(1), topic(1), topic(2))), Draft(b"x"), Draft(b"y"))
+    assert {part.group: len(part.lengths) for part in batch.parts} == {1: 2, 2: 2}
+    assert [len(part.runs) for part in batch.parts] == [2, 1]
+
+
+def test_a_key_always_takes_the_same_queue_and_others_take_turns() -> None:
+    spread = topic(1, 1, 1)
+    to = Found((spread,))
+    batch = Batch(Host(), Heard())
+    add(batch, to, *[Draft(b"k", key=b"key")] * 4, *[Draft(b"-")] * 6)
+    (part,) = batch.parts
+    counts = {queue & 255: bodies(part, queue) for queue in part.runs}
+    own = key_hash(b"key") % 3
+    assert counts[own].count(b"k") == 4
+    assert [counts[number].count(b"-") for number in range(3)] == [2, 2, 2]
+
+
+def test_a_run_never_holds_more_than_its_count_can_say() -> None:
+    batch = Batch(Host(), Heard())
+    to = Found((topic(1),))
+    parts = Draft(b"").parts((1, 1), 1)
+    for _ in range(70_000):
+        batch.add(to, parts, 72)
+    (part,) = batch.parts
+    assert [run[1:3] for run in part.all_runs()] == [[0, 60_000], [60_000, 10_000]]
+
+
+def test_uids_are_never_given_twice() -> None:
+    host = Host()
+    one, two = Batch(host, Heard()), Batch(host, Heard())
+    given_ = [batch.uid() for batch in (one, two) * 50]
+    assert len(set(given_)) == 100
+
+
+# --- Answers --------------------------------------------------------------------------------
+
+
+def answer(batch: Batch, results: Iterable[object]) -> list[PublishBatch]:
+    """Have each part answered with a result; the batches that were complete by that."""
+    complete: list[PublishBatch] = []
+    batch.remaining = len(batch.parts)
+    for part, result in zip(batch.parts, results, strict=True):
+        assert complete == []
+        batch.part_done(part, complete.append, result)
+    return complete
+
+
+def test_places_are_where_the_groups_put_the_messages() -> None:
+    one, other = topic(1), topic(2)
+    batch = Batch(Host(), Heard())
+    add(batch, Found((one,)), Draft(b"a"), Draft(b"b"))
+    add(batch, Found((other,)), Draft(b"c"))
+    twice = [Draft(body, deduplication_id=b"i") for body in (b"d", b"e")]
+    add(batch, Found((one,)), *twice)
+    uid = bytes(range(16))
+    assert answer(batch, [([100, [(102, b""), (7, uid)]],), ([50],)]) == [batch]
+    queue, elsewhere = one.queues[0].id, other.queues[0].id
+    assert [batch.place(position) for position in range(6)] == [
+        (queue, 100),
+        (queue, 101),
+        (elsewhere, 50),
+        (queue, 102),
+        (queue, 7),
+        None,
+    ]
+    assert batch.duplicates == {4: uid}
+    assert batch.failures is None
+
+
+def test_a_queue_that_is_gone_counts_as_done_and_has_no_place() -> None:
+    batch = Batch(Host(), Heard())
+    add(batch, Found((topic(1),)), Draft(b"a"))
+    assert answer(batch, [([-1],)]) == [batch]
+    assert (batch.place(0), batch.failures, batch.duplicates) == (None, None, None)
+
+
+def test_volatile_messages_have_no_place() -> None:
+    batch = Batch(Host(), Heard())
+    add(batch, Found((topic(int(VOLATILE_GROUP)),)), Draft(b"a"))
+    answer(batch, [([5],)])
+    assert batch.place(0) is None
+
+
+def test_a_refused_part_fails_its_messages_only() -> None:
+    batch = Batch(Host(), Heard())
+    one, other = Found((topic(1),)), Found((topic(2),))
+    add(batch, one, Draft(b"a"))
+    add(batch, other, Draft(b"b"))
+    add(batch, one, Draft(b"c"))
+    refused = KernelError(Code.NO_SPACE, "full")
+    assert answer(batch, [(refused,), ([0],)]) == [batch]
+    assert batch.failures == {0: refused, 2: refused}
+    assert batch.place(1) is not None
+
+
+@pytest.mark.parametrize("result", [None, (), (None,)])
+def test_a_part_without_results_is_done(result: object) -> None:
+    batch = Batch(Host(), Heard())
+    add(batch, Found((topic(1),)), Draft(b"a"))
+    assert answer(batch, [result]) == [batch]
+    assert batch.failures is None
+
+
+def test_the_first_failure_of_a_message_stays() -> None:
+    batch = Batch(Host(), Heard())
+    first, second = (KernelError(Code.BUSY, text) for text in ("first", "second"))
+    batch.fail(3, first)
+    batch.fail(3, second)
+    assert batch.failures == {3: first}
+
+
+def test_a_full_topic_refuses_and_the_others_take_their_copy() -> None:
+    full, free = topic(1, name="full", limit=1), topic(2, name="free")
+    batch = Batch(Host(places=1), Heard())
+    add(batch, Found((full, free)), Draft(b"a"), Draft(b"b"))
+    assert batch.failures is not None
+    assert {at: each.code for at, each in batch.failures.items()} == {1: Code.REJECTED}
+    by_group = {part.group: part.positions for part in batch.parts}
+    assert by_group == {1: [0], 2: [0, 1]}
+    assert batch.promised[full.id] == 1
