@@ -290,7 +290,8 @@ class Connection(ABC):
     ) -> list[Event]:
         """Lets the client in: CONNACK, then what the session had pending, then what waited.
 
-        `in_flight` and `received_ids` are the record of the session that is resumed. Returns the
+        `in_flight` (the deliveries that were released) and `received_ids` are the record of the
+        session that is resumed. Returns the
         events of the packets that the client sent behind CONNECT. Raises LocalProtocolError if
         the acceptance contradicts the request. No-op if the client is gone already.
         """

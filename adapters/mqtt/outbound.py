@@ -1,15 +1,14 @@
 """What a client receives: packet identifiers, its receive window, aliases, QoS 1 and 2 exchanges.
 
-A delivery is known by the driver's `token`, an integer that says nothing here. The table of what is
-in flight keeps the order of sending, which is the order of sending again: after a reconnect, and
-at no other time, what the client has not acknowledged is sent once more with its old identifier
-([MQTT-4.4.0-1], [MQTT-4.6.0-1]). Bodies are not kept here; the driver fetches them by token.
+A delivery is known by the driver's `token`, an integer that says nothing here. After a reconnect,
+and at no other time, what the client has not acknowledged is sent once more with its old identifier
+([MQTT-4.4.0-1]), in the order in which the driver gets it again; identifiers that wait for that are
+kept from new deliveries. Bodies are not kept here.
 """
 
 from __future__ import annotations
 
 from enum import IntEnum
-from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from adapters.mqtt.codec.encoder import (
@@ -87,7 +86,6 @@ class Outbound:
         "_kept",
         "_last_id",
         "_outbox",
-        "_resend",
         "_window",
     )
 
@@ -101,8 +99,6 @@ class Outbound:
         self._in_flight: dict[int, int] = {}
         # Packet identifier -> state, of those that have QoS 2.
         self._exactly_once: dict[int, Outgoing] = {}
-        # Packet identifier -> token, of what an earlier connection sent and this one has not yet.
-        self._resend: dict[int, int] = {}
         self._last_id = 0
         # Identifiers of an earlier connection whose messages may be delivered again, and then must
         # be sent with them.
@@ -118,8 +114,8 @@ class Outbound:
 
     @property
     def credit(self) -> int:
-        """How many more QoS 1 and 2 deliveries may be sent now; none before all resending."""
-        return 0 if self._resend else max(0, self._window - len(self._in_flight))
+        """How many more QoS 1 and 2 deliveries may be sent now."""
+        return max(0, self._window - len(self._in_flight))
 
     @property
     def uses_aliases(self) -> bool:
@@ -157,7 +153,7 @@ class Outbound:
                 return _TOO_LARGE
             outbox.parts.append(head)
             return _GONE
-        if self._resend or len(self._in_flight) >= self._window:
+        if len(self._in_flight) >= self._window:
             return _NO_CREDIT
         if len(head) + len(tail) + 2 > outbox.maximum_packet_size:
             return _TOO_LARGE
@@ -225,6 +221,13 @@ class Outbound:
             self._exactly_once[packet_id] = _SENT
         self._outbox.parts += (head, _pack_id(packet_id), tail)
 
+    def release_kept(self, packet_id: int, token: int) -> None:
+        """What was sent by a kept identifier at QoS 2 cannot be sent again. The exchange must be
+        brought to its end all the same, because the client may know the identifier: PUBREL.
+        """
+        self.drop_kept(packet_id)
+        self.restore((InFlight(packet_id, token, 2, released=True),))
+
     def drop_kept(self, packet_id: int) -> None:
         """What was sent by a kept identifier will not be sent again: it is free."""
         self._kept = self._kept - {packet_id}
@@ -232,7 +235,7 @@ class Outbound:
     def _take_id(self, token: int, first: int) -> int:
         """The next free packet identifier, now of `token` ([MQTT-2.2.1-4])."""
         in_flight = self._in_flight
-        if self._resend or len(in_flight) >= self._window:
+        if len(in_flight) >= self._window:
             raise LocalProtocolError("the client's receive maximum is used up")
         packet_id = self._last_id % PACKET_ID_MAX + 1
         kept = self._kept
@@ -249,7 +252,7 @@ class Outbound:
 
     def acknowledged_one(self, packet_id: int) -> int | None:
         """A plain PUBACK: the token of its QoS 1 delivery; None if it is not so simple (hot)."""
-        if self._resend or packet_id in self._exactly_once:
+        if packet_id in self._exactly_once:
             return None
         return self._in_flight.pop(packet_id, None)
 
@@ -262,8 +265,6 @@ class Outbound:
             token = in_flight.pop(packet_id, None)
             if token is None:
                 continue
-            if self._resend:
-                self._resend.pop(packet_id, None)
             completed.tokens.append(token)
             if code >= FAILURE:
                 completed.refused[token] = code
@@ -320,76 +321,24 @@ class Outbound:
             self._in_flight.pop(packet_id, None)
         else:
             self._exactly_once[packet_id] = after
-        self._resend.pop(packet_id, None)
         return action
 
     # -----------------------------------------------------------------------------------------
     # Reconnecting
 
-    def restore(self, deliveries: Iterable[InFlight]) -> None:
-        """Takes over what an earlier connection of this session had in flight, in its order.
-
-        PUBRELs go out at once; the rest is what `resend_list` holds.
+    def restore(self, released: Iterable[InFlight]) -> None:
+        """Takes over the deliveries that an earlier connection had PUBREC for: their PUBRELs go out
+        again at once. The others are sent again when the driver has them: see `keep_ids`.
         """
         words: list[int] = []
-        for delivery in deliveries:
-            packet_id = delivery.packet_id
-            self._in_flight[packet_id] = delivery.token
-            if delivery.qos == 2:
-                released = delivery.released
-                self._exactly_once[packet_id] = _RELEASED if released else _SENT
-            if delivery.released:
-                words.append(PUBREL_WORD | packet_id)
-            else:
-                self._resend[packet_id] = delivery.token
+        for delivery in released:
+            if not delivery.released:
+                raise LocalProtocolError(f"delivery {delivery.packet_id} was never released")
+            self._in_flight[delivery.packet_id] = delivery.token
+            self._exactly_once[delivery.packet_id] = _RELEASED
+            words.append(PUBREL_WORD | delivery.packet_id)
         if words:
             self._outbox.parts.append(encode_words(words))
-
-    def resend_list(self) -> list[InFlight]:
-        """The deliveries to be sent again next, as far as the client's window goes."""
-        return [
-            InFlight(packet_id, token, 2 if packet_id in self._exactly_once else 1)
-            for packet_id, token in islice(self._resend.items(), self._resend_room())
-        ]
-
-    def _resend_room(self) -> int:
-        sent_here = len(self._in_flight) - len(self._resend)
-        return max(0, self._window - sent_here)
-
-    def resend(self, packet_id: int, frame: PublishFrame) -> bool:
-        """Sends the first of `resend_list` again, marked as a duplicate.
-
-        Returns False and sends nothing if it is too large for this client: then `give_up`. Raises
-        LocalProtocolError if it is not the first, or the window is full.
-        """
-        self._check_next(packet_id)
-        head, tail = marked_duplicate(frame)
-        if bool(head[0] & 0x04) != (packet_id in self._exactly_once):
-            raise LocalProtocolError("a delivery cannot be sent again with another QoS")
-        if len(head) + len(tail) + 2 > self._outbox.maximum_packet_size:
-            return False
-        del self._resend[packet_id]
-        self._outbox.parts += (head, _pack_id(packet_id), tail)
-        return True
-
-    def give_up(self, packet_id: int) -> int | None:
-        """The first of `resend_list` is no more: its message has expired or cannot be sent.
-
-        Returns its token if that is the end of it. A QoS 2 exchange must still be brought to its
-        end, because the client may know the identifier: PUBREL is sent and None returned.
-        """
-        self._check_next(packet_id)
-        token = self._resend.pop(packet_id)
-        if packet_id in self._exactly_once:
-            self._exactly_once[packet_id] = _RELEASED
-            self._outbox.parts.append(encode_words((PUBREL_WORD | packet_id,)))
-            return None
-        del self._in_flight[packet_id]
-        return token
-
-    def _check_next(self, packet_id: int) -> None:
-        if not self._resend_room() or next(iter(self._resend), None) != packet_id:
-            raise LocalProtocolError(f"delivery {packet_id} is not the next to be sent again")
 
     def stored(self) -> list[InFlight]:
         """Everything in flight, in the order of sending, for the session's record."""

@@ -93,7 +93,7 @@ class Session(Connection):
 
     @property
     def credit(self) -> int:
-        """How many QoS 1 and 2 deliveries the client takes now; 0 while there is resending."""
+        """How many QoS 1 and 2 deliveries the client takes now."""
         return self._outbound.credit if self._state is _CONNECTED else 0
 
     @property
@@ -274,6 +274,11 @@ class Session(Connection):
         self._must_be_connected()
         self._outbound.send_kept(packet_id, token, frame)
 
+    def release_kept(self, packet_id: int, token: int) -> None:
+        """A kept QoS 2 delivery cannot be sent again; see `Outbound.release_kept`."""
+        self._must_be_connected()
+        self._outbound.release_kept(packet_id, token)
+
     def drop_kept(self, packet_id: int) -> None:
         """A kept identifier is free; see `Outbound.drop_kept`."""
         self._outbound.drop_kept(packet_id)
@@ -281,20 +286,6 @@ class Session(Connection):
     def receipts_committed(self, packet_ids: Sequence[int]) -> None:
         """The receipts of a `DeliveriesReceived` are on record: PUBREL."""
         self._outbound.receipts_committed(packet_ids)
-
-    def resend_list(self) -> list[InFlight]:
-        """What a resumed session must send again now, in order; see `Outbound.resend_list`."""
-        return self._outbound.resend_list()
-
-    def resend(self, packet_id: int, frame: PublishFrame) -> bool:
-        """Sends the first of `resend_list` again; see `Outbound.resend`."""
-        self._must_be_connected()
-        return self._outbound.resend(packet_id, frame)
-
-    def give_up(self, packet_id: int) -> int | None:
-        """The first of `resend_list` cannot be sent any more; see `Outbound.give_up`."""
-        self._must_be_connected()
-        return self._outbound.give_up(packet_id)
 
     def in_flight(self) -> list[InFlight]:
         """The deliveries that the client has not ended, for the session's record."""

@@ -284,8 +284,12 @@ class StoredDeliveries:
         qos = 2 if kept.progress is Progress.EXACTLY_ONCE else 1
         frame = view.frame(kind._replace(qos=qos), waited_ms)
         if view.qos_for(qos) != qos or not self._session.fits(frame):
-            self._session.drop_kept(kept.packet_id)
-            self._subscriber.note([notes.delivered(kept.packet_id)])
+            if kept.progress is Progress.EXACTLY_ONCE:
+                self._exchanges[-kept.packet_id] = kept.packet_id
+                self._session.release_kept(kept.packet_id, -kept.packet_id)
+            else:
+                self._session.drop_kept(kept.packet_id)
+                self._subscriber.note([notes.delivered(kept.packet_id)])
             self._settle([token])
             return
         if qos == 2:

@@ -13,7 +13,7 @@ from adapters.mqtt.codec.reason_codes import ReasonCode
 from adapters.mqtt.config import SessionConfig
 from adapters.mqtt.events import DeliveriesCompleted, DeliveriesReceived
 from adapters.mqtt.handshake import Welcome
-from adapters.mqtt.outbound import InFlight
+from adapters.mqtt.outbound import InFlight, Sent
 from tests.adapters.mqtt.support import LEVELS, NOW_MS, asking, connected, said
 
 PUBACK, PUBREC, PUBREL, PUBCOMP = (
@@ -224,124 +224,137 @@ def resumed(*in_flight: InFlight, level: int = 5, **properties):
     return connected(connect=connect, session_present=True, in_flight=in_flight)
 
 
-PENDING = (
-    InFlight(4, 40, 1),
-    InFlight(9, 90, 2, True),
-    InFlight(2, 20, 2),
-    InFlight(7, 70, 1),
-)
+RELEASED = InFlight(9, 90, 2, True)
 
 
 @pytest.mark.parametrize("level", LEVELS)
 def test_a_resumed_session_sends_again_what_was_not_acknowledged(level):
     """[MQTT-4.4.0-1], [MQTT-4.6.0-1], [MQTT-3.3.1-1], [MQTT-4.3.3-6]."""
-    session = connected(
-        connect=Connect("c", level=level, clean_start=False),
-        session_present=True,
-        in_flight=PENDING,
-    )
-    assert session.credit == 0
-    assert session.resend_list() == [InFlight(4, 40, 1), InFlight(2, 20, 2), InFlight(7, 70, 1)]
-    for item in session.resend_list():
-        payload = b"%d" % item.token
-        assert session.resend(item.packet_id, frame(item.qos, payload, level))
+    session = resumed(RELEASED, level=level)
+    session.keep_ids([4, 2, 7])
+    for packet_id, qos in ((4, 1), (2, 2), (7, 1)):
+        payload = b"%d" % (10 * packet_id)
+        session.send_kept(packet_id, 10 * packet_id, frame(qos, payload, level))
     assert said(session) == [
         Publish("t", b"40", 1, dup=True, packet_id=4),
         Publish("t", b"20", 2, dup=True, packet_id=2),
         Publish("t", b"70", 1, dup=True, packet_id=7),
     ]
-    assert session.resend_list() == []
-    assert session.credit > 0
     # New deliveries take identifiers that nobody has.
     session.send_frames([frame(1, level=level)] * 3, [1, 2, 3])
     assert {sent.packet_id for sent in said(session)}.isdisjoint({4, 9, 2, 7})
+    assert answer(session, PUBACK, 4) == [DeliveriesCompleted([40])]
+    assert answer(session, PUBREC, 2) == [DeliveriesReceived([2], [20])]
 
 
 def test_releases_are_sent_again_at_once_behind_connack():
     """[MQTT-4.4.0-1] for PUBREL."""
     connect = Connect("c", clean_start=False)
     session, _ = asking(connect)
-    session.accept(Welcome(session_present=True), NOW_MS, in_flight=PENDING)
+    session.accept(Welcome(session_present=True), NOW_MS, in_flight=[RELEASED])
     answers = said(session)
     assert answers[0].session_present
     assert [sent[:3] for sent in answers[1:]] == [(PUBREL, 9, 0)]
     assert answer(session, PUBCOMP, 9) == [DeliveriesCompleted([90])]
 
 
+def test_what_was_never_released_is_not_restored_so():
+    with pytest.raises(LocalProtocolError):
+        resumed(InFlight(4, 40, 1))
+
+
 def test_a_session_that_is_not_resumed_forgets_what_was_in_flight():
     """[MQTT-3.1.2-4]."""
-    session = connected(in_flight=PENDING, received_ids=(1,))
+    session = connected(in_flight=(RELEASED,), received_ids=(1,))
     assert session.in_flight() == []
     assert session.received_ids() == []
-    assert session.resend_list() == []
 
 
-def test_sending_again_keeps_the_order_and_the_window():
-    """[MQTT-3.3.4-9] holds for what is sent again too."""
-    session = resumed(*PENDING, receive_maximum=2)
-    # The released one counts, so there is room for one.
-    assert [item.packet_id for item in session.resend_list()] == [4]
+def test_the_window_holds_for_what_is_sent_again():
+    """[MQTT-3.3.4-9]."""
+    session = resumed(RELEASED, receive_maximum=2)
+    session.keep_ids([4, 2])
+    session.send_kept(4, 40, frame(1))
+    assert session.credit == 0
     with pytest.raises(LocalProtocolError):
-        session.resend(2, frame(2))
-    with pytest.raises(LocalProtocolError):
-        session.resend(4, frame(2))
-    with pytest.raises(LocalProtocolError):
-        session.send_frames([frame(1)], [1])
-    session.resend(4, frame(1))
-    assert session.resend_list() == []
-    with pytest.raises(LocalProtocolError):
-        session.resend(2, frame(2))
+        session.send_kept(2, 20, frame(2))
     assert answer(session, PUBACK, 4) == [DeliveriesCompleted([40])]
-    assert [item.packet_id for item in session.resend_list()] == [2]
+    session.send_kept(2, 20, frame(2))
 
 
-def test_nothing_new_is_sent_before_everything_old():
-    """[MQTT-4.6.0-5]: the old messages are older."""
-    session = resumed(InFlight(1, 10, 1))
-    with pytest.raises(LocalProtocolError):
-        session.send_frames([frame(1)], [2])
-    session.resend(1, frame(1))
-    session.send_frames([frame(1)], [2])
+def test_identifiers_that_wait_to_be_sent_again_are_given_to_nothing_new():
+    """[MQTT-4.6.0-5]: the old messages keep their places."""
+    session = resumed()
+    session.keep_ids([1, 2])
+    session.send_frames([frame(1)], [30])
+    assert [sent.packet_id for sent in said(session)] == [3]
+    session.drop_kept(1)
+    assert {InFlight(3, 30, 1)} == set(session.in_flight())
 
 
 def test_a_message_that_is_gone_is_given_up_but_its_qos_2_exchange_is_finished():
-    session = resumed(*PENDING)
+    session = resumed()
+    session.keep_ids([2])
     session.data_to_send()
-    assert session.give_up(4) == 40
-    assert session.give_up(2) is None
+    session.release_kept(2, 20)
     assert [sent[:3] for sent in said(session)] == [(PUBREL, 2, 0)]
-    assert session.in_flight() == [
-        InFlight(9, 90, 2, True),
-        InFlight(2, 20, 2, True),
-        InFlight(7, 70, 1),
-    ]
+    assert session.in_flight() == [InFlight(2, 20, 2, True)]
     assert answer(session, PUBCOMP, 2) == [DeliveriesCompleted([20])]
 
 
-def test_a_message_that_is_too_large_for_the_resuming_client_is_not_sent_again():
+def test_what_does_not_fit_is_known_before_it_is_sent_again():
     """[MQTT-3.1.2-25]."""
-    session = resumed(InFlight(1, 10, 1), InFlight(2, 20, 1), maximum_packet_size=20)
-    assert not session.resend(1, frame(1, bytes(50)))
-    assert session.give_up(1) == 10
-    assert session.resend(2, frame(1))
-
-
-def test_a_client_may_acknowledge_what_was_not_sent_again_yet():
-    session = resumed(*PENDING)
-    assert answer(session, PUBACK, 4) == [DeliveriesCompleted([40])]
-    assert answer(session, PUBREC, 2) == [DeliveriesReceived([2], [20])]
-    assert [item.packet_id for item in session.resend_list()] == [7]
+    session = resumed(maximum_packet_size=20)
+    assert not session.fits(frame(1, bytes(50)))
+    assert session.fits(frame(1))
 
 
 def test_nothing_is_sent_again_while_the_connection_lasts():
     """[MQTT-4.4.0-1]: not at any other time."""
     session = connected()
     session.send_frames([frame(1)], [1])
-    assert session.resend_list() == []
     with pytest.raises(LocalProtocolError):
-        session.resend(1, frame(1))
+        session.send_kept(1, 1, frame(1))
+
+
+def test_a_reserved_identifier_is_used_by_what_is_sent_later():
+    session = connected(connect=with_limit(receive_maximum=2))
+    first = session.reserve(10, 2)
+    session.send_frames([frame(1)], [20])
+    assert session.credit == 0
     with pytest.raises(LocalProtocolError):
-        session.give_up(1)
+        session.reserve(30, 2)
+    session.send_reserved(first, frame(2))
+    assert [(sent.packet_id, sent.qos) for sent in said(session)] == [(2, 1), (first, 2)]
+    assert answer(session, PUBREC, first) == [DeliveriesReceived([first], [10])]
+
+
+def test_one_delivery_is_tried_and_said_what_became_of_it():
+    session = connected(connect=with_limit(receive_maximum=1, maximum_packet_size=40))
+    assert session.try_frame(frame(1, bytes(50)), 1) is Sent.TOO_LARGE
+    assert session.try_frame(frame(0, bytes(50)), 1) is Sent.TOO_LARGE
+    assert session.try_frame(frame(1), 1) is Sent.GONE
+    assert session.try_frame(frame(1), 2) is Sent.NO_CREDIT
+    assert session.try_frame(frame(0), 3) is Sent.GONE
+    assert [sent.qos for sent in said(session)] == [1, 0]
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_one_plain_puback_is_taken_the_short_way_and_nothing_else_is(level):
+    session = connected(level)
+    session.send_frames([frame(1, level=level)] * 2 + [frame(2, level=level)], [10, 20, 30])
+    assert session.receive_puback(b"\x40\x02\x00\x01", NOW_MS) == 10
+    assert session.receive_puback(b"\x40\x02\x00\x01", NOW_MS) is None
+    assert session.receive_puback(b"\x40\x02\x00\x03", NOW_MS) is None
+    assert session.receive_puback(b"\x40\x03\x00\x02", NOW_MS) is None
+    assert session.receive_puback(b"\x50\x02\x00\x02", NOW_MS) is None
+    assert session.receive_puback(b"\x40\x02\x00", NOW_MS) is None
+    session.receive_data(b"\x40", NOW_MS)
+    assert session.receive_puback(b"\x40\x02\x00\x02", NOW_MS) is None
+    [completed] = session.receive_data(b"\x02\x00\x02", NOW_MS)
+    assert completed.tokens == [20]
+    session.connection_lost()
+    assert session.receive_puback(b"\x40\x02\x00\x02", NOW_MS) is None
 
 
 def test_receipts_that_were_never_reported_are_our_bug():
@@ -359,8 +372,11 @@ def test_nothing_is_delivered_to_a_connection_that_is_not_open():
     for attempt in (
         lambda: session.send_frames([frame(0)], [1]),
         lambda: session.send_publish("t", 0, b"", b"", 1),
-        lambda: session.resend(1, frame(1)),
-        lambda: session.give_up(1),
+        lambda: session.try_frame(frame(0), 1),
+        lambda: session.reserve(1, 2),
+        lambda: session.send_reserved(1, frame(2)),
+        lambda: session.send_kept(1, 1, frame(1)),
+        lambda: session.release_kept(1, 1),
     ):
         with pytest.raises(LocalProtocolError):
             attempt()

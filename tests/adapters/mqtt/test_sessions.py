@@ -319,6 +319,31 @@ async def exactly_once_resumed(broker: Broker, sent: list[Publish]) -> None:
     await taker.nothing()
 
 
+@pytest.mark.parametrize("qos", [1, 2])
+async def test_what_has_become_too_large_for_a_client_is_brought_to_its_end(
+    broker: Broker, qos: int
+) -> None:
+    """[MQTT-3.1.2-25] on resuming: a QoS 2 exchange is released, because the client may know it."""
+    taker = await kept(broker)
+    await taker.subscribe("a", qos=qos)
+    giver = await broker.connect("giver")
+    await giver.publish("a", bytes(100), qos)
+    sent = await taker.next(Publish)
+    taker.drop()
+    await broker.until_connections(1)
+    limits = Properties(session_expiry_interval=KEPT, maximum_packet_size=60)
+    taker = await broker.connect("kept", clean=False, properties=limits)
+    if qos == 2:
+        await taker.answer(PUBREL, sent.packet_id)
+        taker.ack(sent, PUBCOMP)
+    await giver.publish("a", b"small", qos)
+    assert (await taker.take()).payload == b"small"
+    taker.drop()
+    await broker.until_connections(1)
+    taker = await kept(broker)
+    await taker.nothing()
+
+
 @pytest.mark.parametrize("how", ["break", "restart"])
 @pytest.mark.parametrize("answered", [False, True])
 async def test_exactly_once_from_a_publisher_goes_on_where_it_was(

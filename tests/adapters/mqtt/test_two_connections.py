@@ -126,6 +126,8 @@ class Server:
         self.waiting: list[tuple[int, bytes, int, int]] = []
         # The session's record: deliveries in order, and the QoS 2 identifiers received.
         self.record: dict[int, InFlight] = {}
+        # Those that an earlier connection sent and this one has not yet.
+        self.again: list[InFlight] = []
         self.received_ids: set[int] = set()
         self.known = False
         self.bodies: dict[int, tuple[bytes, int]] = {}
@@ -142,11 +144,14 @@ class Server:
                 present = self.known and not event.connect.clean_start
                 self.known = True
                 welcome = Welcome(session_present=present)
+                released = [each for each in self.record.values() if each.released]
+                self.again = [each for each in self.record.values() if not each.released]
+                session.keep_ids(each.packet_id for each in self.again)
                 self.take(
                     session.accept(
                         welcome,
                         NOW_MS,
-                        in_flight=tuple(self.record.values()),
+                        in_flight=released,
                         received_ids=tuple(self.received_ids),
                     )
                 )
@@ -204,12 +209,13 @@ class Server:
     def deliver(self) -> None:
         if self.session.state != ConnectionState.CONNECTED:
             return
-        for item in self.session.resend_list():
+        while self.again and self.session.credit:
+            item = self.again.pop(0)
             payload, qos = self.bodies[item.token]
             frame = publish_frame(self.session.level, qos << 1, b"t", b"", payload)
-            assert self.session.resend(item.packet_id, frame)
+            self.session.send_kept(item.packet_id, item.token, frame)
         while self.queue and (self.session.credit or not self.bodies[self.queue[0]][1]):
-            if self.session.resend_list():
+            if self.again:
                 return
             token = self.queue.pop(0)
             payload, qos = self.bodies[token]
