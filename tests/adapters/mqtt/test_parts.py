@@ -6,7 +6,7 @@ import dataclasses
 import itertools
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from adapters.mqtt import notes
@@ -76,6 +76,7 @@ def test_an_entry_that_moves_or_goes_comes_up_at_no_other_time() -> None:
     assert wheel._slots == {}
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 50_000), st.integers(1, 5_000)), max_size=30))
 def test_nobody_is_forgotten_or_early(steps: list[tuple[int, int]]) -> None:
     wheel: TimingWheel[Entry] = TimingWheel(1_000, 0)
