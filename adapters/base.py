@@ -110,6 +110,11 @@ class TrafficMeter(DeliveryMeter, Protocol):
         enough to be asked for with every call.
         """
 
+    def unstored_counter(self, tenant: str) -> TrafficCounter:
+        """Messages that were taken for somebody, but that neither the log nor a volatile topic
+        holds (MQTT: for live subscriptions only).
+        """
+
     def unroutable_counter(self, tenant: str) -> TrafficCounter:
         """Messages that were taken and had nobody to go to."""
 

@@ -139,6 +139,7 @@ def build_rocketmq(protocol: Protocol, services: Services) -> Adapter:
         [GrpcListener(name, each.host, each.port) for name, each in listeners.items()],
         clock=services.clock,
         settings=settings,
+        meter=services.meter("rocketmq"),
     )
 
 

@@ -101,6 +101,8 @@ class Destinations(Protocol):
 
     count: int
     """Number of topics that get a copy; 0: unroutable."""
+    is_stored: bool
+    """Whether a queue gets it: then the store counts it for the bill."""
 
 
 class PublishSink(Protocol):

@@ -15,6 +15,7 @@ class Found:
 
     __slots__ = (
         "count",
+        "is_stored",
         "limited",
         "name",
         "refs",
@@ -51,6 +52,7 @@ class Found:
         self.name = name
         """Tree name that a message must be given, since its writer knows nothing of the tree."""
         self.count = len(topics) + len(refs) + len(watches) + (retain_in is not None)
+        self.is_stored = bool(topics or refs)
         self.turn = 0
         """Next queue for messages without ordering key, of topics with several."""
         limits = [each.options.message_bytes_max for each in topics]

@@ -76,6 +76,10 @@ class Traffic:
             self._calls[tenant, name, outcome] = known
         return known
 
+    def unstored_counter(self, tenant: str) -> Counter:
+        """Messages that were taken and that no topic holds: publishes like any other."""
+        return self._counter(tenant, Action.PUBLISH)
+
     def unroutable_counter(self, tenant: str) -> Counter:
         """Messages that were taken and had no destination: publishes that are not billed."""
         return self._counter(tenant, Action.PUBLISH, outcome=Outcome.EMPTY)

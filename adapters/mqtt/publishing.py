@@ -21,6 +21,7 @@ from adapters.mqtt.refusals import reason_of
 from adapters.mqtt.stored import head_of, ttl_of
 from auth.rules import Action, Kind, permission
 from kernel.errors import Code, KernelError
+from kernel.message import HEADER_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -115,7 +116,7 @@ class Publisher:
         allows = self._rights.allows
         now_ms = env.clock.wall_ms()
         batch = env.client.batch(self._kernel_session, self)
-        level, publisher = session.level, self._publisher
+        level, publisher, traffic = session.level, self._publisher, self._traffic
         tokens: list[int] = []
         singles: list[_Single] = []
         refused: dict[int, list[int]] = {}
@@ -133,8 +134,8 @@ class Publisher:
                 continue
             if not to.count:
                 refused.setdefault(_NOBODY, []).append(token)
-                if self._traffic is not None:
-                    self._traffic.nobody.count_one(len(body))
+                if traffic is not None:
+                    traffic.nobody.count_one(len(body))
                 continue
             head = head_of(
                 known[name],
@@ -151,10 +152,14 @@ class Publisher:
             if flags & _QOS_2 and self._persistent:
                 packet_id = run.packet_ids[index]
                 sequence = self._noted.get(packet_id, 0)
+                if traffic is not None and not to.is_stored and not sequence:
+                    traffic.live.count_one(len(head) + len(body) - HEADER_BYTES)
                 singles.append(_Single(token, packet_id, to, head, body, sequence))
                 continue
             batch.add(to, (head, body), len(head) + len(body))
             tokens.append(token)
+            if traffic is not None and not to.is_stored:
+                traffic.live.count_one(len(head) + len(body) - HEADER_BYTES)
         if tokens:
             batch.tag = tokens
             env.counters.published += len(tokens)

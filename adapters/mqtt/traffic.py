@@ -31,13 +31,15 @@ class Deliveries:
 class TenantTraffic:
     """The counters of one tenant."""
 
-    __slots__ = ("_meter", "_tenant", "deliveries", "nobody")
+    __slots__ = ("_meter", "_tenant", "deliveries", "live", "nobody")
 
     def __init__(self, meter: TrafficMeter, tenant: str) -> None:
         self._meter = meter
         self._tenant = tenant
         self.deliveries = self.of_group("", "")
         self.nobody: TrafficCounter = meter.unroutable_counter(tenant)
+        self.live: TrafficCounter = meter.unstored_counter(tenant)
+        """Messages for live subscriptions only, which the store never sees."""
 
     def of_group(self, topic: str, group: str) -> Deliveries:
         """Counters of a consumer group of a topic."""

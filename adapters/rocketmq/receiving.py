@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from adapters.base import Origin
 from kernel.client import LeaseChange, LeaseVerb, ReceiveSpec
 from kernel.ids import Offset
 
@@ -145,6 +146,7 @@ class Receives:
             wait_ms=wait_ms,
             lease_ms=lease_ms,
             filter=wanted,
+            origin=Origin.ROCKETMQ,
         )
         now_ms = environment.clock.monotonic_ms()
         key = (caller.tenant, caller.client_id)
@@ -191,7 +193,7 @@ class Receives:
         client = self._environment.client
         assert spec.lease_ms is not None
         changes = [LeaseChange(token, LeaseVerb.EXTEND, spec.lease_ms) for token in earlier.tokens]
-        errors = await client.settle_leases(spec.topic, spec.group, changes)
+        errors = await client.settle_leases(spec.topic, spec.group, changes, Origin.ROCKETMQ)
         held: list[int] = []
         slots: list[bytes] = []
         for place, error in enumerate(errors):

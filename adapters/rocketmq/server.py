@@ -110,7 +110,7 @@ class RocketmqAdapter:
             name: _advertised(name, address) for name, address in settings.advertised.items()
         }
         self._tasks = Tasks(self._loop)
-        self._session = client.open_session("rocketmq")
+        self._session = client.open_session("rocketmq", Origin.ROCKETMQ)
         self._batches = SharedBatches(client, self._session, self._loop)
         self._polls = Polls(client, self._loop, self._tasks, settings.polls_max)
         self._environment = Environment(

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
+from adapters.base import Origin
 from kernel.errors import Fault, KernelError
 
 from . import errors, routes, wire
@@ -224,7 +225,7 @@ class Service:
         for call in calls:
             try:
                 results = await environment.client.settle_leases(
-                    call.topic, call.group, call.changes
+                    call.topic, call.group, call.changes, Origin.ROCKETMQ
                 )
             except KernelError as error:
                 _log.warning("leases not changed", topic=call.topic.name, reason=error.message)

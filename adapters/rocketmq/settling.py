@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from adapters.base import Origin
 from kernel.client import LeaseChange, LeaseVerb
 from kernel.model import Reason
 
@@ -55,7 +56,9 @@ async def ack_message(environment: Environment, data: bytes, call: Call) -> byte
         places.append(place)
         changes.append(LeaseChange(token, LeaseVerb.ACK))
     if changes:
-        failures = await environment.client.settle_leases(at.topic.info, at.group, changes)
+        failures = await environment.client.settle_leases(
+            at.topic.info, at.group, changes, Origin.ROCKETMQ
+        )
         for place, change, failure in zip(places, changes, failures, strict=True):
             if failure is not None:
                 errors[place] = from_kernel(failure)
@@ -110,6 +113,8 @@ async def _change(environment: Environment, at: Consuming, change: LeaseChange) 
     """Change one lease. Raises INVALID_RECEIPT_HANDLE if it is over, KernelError."""
     # First: a renewal behind this change would undo it.
     environment.clients.settled(change.token)
-    (failure,) = await environment.client.settle_leases(at.topic.info, at.group, (change,))
+    (failure,) = await environment.client.settle_leases(
+        at.topic.info, at.group, (change,), Origin.ROCKETMQ
+    )
     if failure is not None:
         raise from_kernel(failure)

@@ -13,6 +13,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, cast
 from weakref import WeakValueDictionary
 
+from adapters.base import Origin
 from kernel.client import LeaseChange, LeaseVerb, Received
 from kernel.errors import KernelError
 
@@ -174,7 +175,7 @@ class Polls:
 
     async def _settle(self, spec: ReceiveSpec, changes: Sequence[LeaseChange]) -> None:
         try:
-            await self._client.settle_leases(spec.topic, spec.group, changes)
+            await self._client.settle_leases(spec.topic, spec.group, changes, Origin.ROCKETMQ)
         except KernelError:
             # The topic is gone, or nothing can be stored: the leases run out by themselves.
             return

@@ -19,14 +19,7 @@ from ..limits import MARK_RENEW
 from ..log import entry as entries
 from ..model import GroupOptions, Overflow, Reason
 from ..origins import INTERNAL
-from .consumers import (
-    Credit,
-    DispatchedConsumer,
-    Handed,
-    check_exclusive,
-    offsets_held,
-    takers_of,
-)
+from .consumers import Credit, DispatchedConsumer, Handed, check_exclusive, offsets_held, takers_of
 from .dispatch_port import Port
 from .filtering import Filtering
 from .marks import Marks

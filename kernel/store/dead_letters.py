@@ -53,6 +53,9 @@ RETRY_MS = 1_000
 HISTORY_MAX = 32
 """Entries of a message's dead-letter history; older ones are forgotten."""
 
+_BY_ITSELF = {Reason.EXPIRED.value, Reason.OVERFLOW.value, Reason.TOO_LARGE.value}
+"""Reasons that need no consumer: what goes round by these alone goes round for ever."""
+
 
 class Surroundings(Protocol):
     """What the sender asks of the client in this process."""
@@ -187,7 +190,7 @@ class DeadLetterSender:
         parts: dict[RaftGroup, list[list[int]]] = {}
         features = features_of(letter[: messages.HEADER_BYTES]) | COPY
         for topic in targets:
-            if topic.name == item.topic and _in_cycle(item, history):
+            if _in_cycle(topic.name, item, history):
                 continue
             ref = topic.queues[message.key_hash % len(topic.queues)]
             parts.setdefault(ref.group, []).append([ref.id, 0, 1, features])
@@ -307,11 +310,17 @@ def _letter(
     )
 
 
-def _in_cycle(item: OutboxItem, history: list[dict[str, object]]) -> bool:
-    """Whether the message has come back to where it was without anybody having rejected it: such a
-    cycle would never end.
+def _in_cycle(name: str, item: OutboxItem, history: list[dict[str, object]]) -> bool:
+    """Whether a message comes back to a topic where it has been, and no consumer had a part in it
+    since: such a cycle would never end.
     """
-    if item.reason is Reason.REJECTED:
+    if item.reason.value not in _BY_ITSELF:
         return False
-    rejected = any(each["reason"] == Reason.REJECTED.value for each in history)
-    return not rejected and any(each["topic"] == item.topic for each in history)
+    if name == item.topic:
+        return True
+    for each in history:
+        if each["reason"] not in _BY_ITSELF:
+            return False
+        if each["topic"] == name:
+            return True
+    return False

@@ -356,3 +356,39 @@ async def test_letters_that_wait_are_bounded(world: World, monkeypatch: pytest.M
     assert (figures.waiting, figures.dropped) == (3, 2)
     await peer.topic("dead")
     assert [body for body, _ in await letters(world)] == [b"0", b"1", b"2"]
+
+
+def ttl_to(name: str) -> tuple[TopicOptions, GroupOptions]:
+    return TopicOptions(message_ttl_ms=1_000), GroupOptions(dead_letter=DeadLetter(None, name))
+
+
+@pytest.mark.parametrize("names", ["a", "ab", "abc"])
+@simulated()
+async def test_what_expires_in_a_circle_goes_round_once(world: World, names: str) -> None:
+    peer = world.peer()
+    for name, following in zip(names, names[1:] + names[0], strict=True):
+        await peer.topic(name, *ttl_to(following))
+    first = world.client.topic(DEFAULT_TENANT, "a")
+    assert first is not None
+    await peer.publish(first, b"x")
+    await asyncio.sleep(10)
+    for name in names:
+        topic = world.client.topic(DEFAULT_TENANT, name)
+        assert topic is not None
+        ref = topic.queues[0]
+        assert world.opened.store.replica(ref.group).state.queues[ref.id].index.tail == 1
+
+
+@simulated()
+async def test_a_circle_with_a_consumer_in_it_goes_on(world: World) -> None:
+    peer = world.peer()
+    work = await peer.topic(
+        "work", TopicOptions(), GroupOptions(dead_letter=DeadLetter(None, "later"))
+    )
+    await peer.topic("later", *ttl_to("work"))
+    await peer.publish(work, b"x")
+    taker = peer.attach(work, credit=3)
+    for attempt in range(3):
+        row = (await taker.wait_for(attempt + 1))[attempt]
+        await taker.settle(Settlement.DEAD_LETTER, row)
+        await asyncio.sleep(2)

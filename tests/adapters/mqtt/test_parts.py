@@ -183,6 +183,9 @@ class Meter:
     def unroutable_counter(self, tenant):
         return Counter(self.said, "nobody", tenant)
 
+    def unstored_counter(self, tenant):
+        return Counter(self.said, "live", tenant)
+
     def octet_counter(self, tenant):
         return Counter(self.said, "octets", tenant)
 

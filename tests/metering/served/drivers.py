@@ -7,11 +7,13 @@ what was answered is what the bill is held to.
 
 from __future__ import annotations
 
+import queue
 from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 import boto3
+import paho.mqtt.client as paho
 import pika
 from botocore.config import Config
 
@@ -56,9 +58,9 @@ class AmqpDriver:
 
     def _declare(self, channel: pika.adapters.blocking_connection.BlockingChannel) -> None:
         channel.exchange_declare("news", "fanout", durable=True)
-        for queue in ("am-one", "am-two"):
-            channel.queue_declare(queue, durable=True)
-            channel.queue_bind(queue, "news")
+        for name in ("am-one", "am-two"):
+            channel.queue_declare(name, durable=True)
+            channel.queue_bind(name, "news")
         channel.queue_declare("am-dead", durable=True)
         letters = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "am-dead"}
         channel.queue_declare("am-work", durable=True, arguments=letters)
@@ -151,6 +153,103 @@ class SqsDriver:
         tally["sqs", "route", "store"] += 1
 
 
+class MqttDriver:
+    """QoS 0 to a live subscriber, QoS 1 to a session that is away, and one to nobody."""
+
+    name = "mqtt"
+
+    def drive(self, node: Process, tally: Tally) -> None:
+        away = MqttClient(node, "away", clean=False)
+        away.subscribe("stored/+", 1)
+        away.end()
+        live, giver = MqttClient(node, "live"), MqttClient(node, "giver")
+        live.subscribe("live/+", 0)
+        for number in range(4):
+            giver.publish(f"live/{number}", 0)
+            live.take()
+            tally["mqtt", "publish", "api"] += 1
+            tally["mqtt", "deliver", "api"] += 1
+        for number in range(3):
+            giver.publish(f"stored/{number}", 1)
+            tally["mqtt", "publish", "store"] += 1
+            tally["mqtt", "route", "store"] += 1
+        giver.publish("nobody/at/all", 1)
+        tally["mqtt", "unroutable", "api"] += 1
+        back = MqttClient(node, "away", clean=False)
+        for _ in range(3):
+            back.take()
+            tally["mqtt", "deliver", "api"] += 1
+            tally["mqtt", "ack", "store"] += 1
+        for client in (back, giver, live):
+            client.end()
+
+
+class MqttClient:
+    """paho, one step at a time."""
+
+    def __init__(self, node: Process, name: str, *, clean: bool = True) -> None:
+        self._events: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self._messages: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+        version = paho.CallbackAPIVersion.VERSION2
+        self._client = paho.Client(version, client_id=name, clean_session=clean)
+        self._client.username_pw_set("guest", "guest")
+        self._client.on_connect = lambda *_: self._events.put("connected")
+        self._client.on_subscribe = lambda *_: self._events.put("subscribed")
+        self._client.on_message = lambda _c, _u, message: self._messages.put(message.payload)
+        self._client.connect("127.0.0.1", node.listeners["mqtt.tcp"])
+        self._client.loop_start()
+        assert self._events.get(timeout=ANSWER_S) == "connected"
+
+    def subscribe(self, pattern: str, qos: int) -> None:
+        self._client.subscribe(pattern, qos)
+        assert self._events.get(timeout=ANSWER_S) == "subscribed"
+
+    def publish(self, name: str, qos: int) -> None:
+        self._client.publish(name, b"x" * 10, qos).wait_for_publish(ANSWER_S)
+
+    def take(self) -> None:
+        self._messages.get(timeout=ANSWER_S)
+
+    def end(self) -> None:
+        self._client.disconnect()
+        self._client.loop_stop()
+
+
+class RocketmqDriver:
+    """Sends, receives and acks."""
+
+    name = "rocketmq"
+
+    def drive(self, node: Process, tally: Tally) -> None:
+        # gRPC's stubs live beside the tests of the adapter, and cost 12 MB.
+        from tests.adapters.rocketmq.support import Wire, message
+
+        made = node.api("POST", "/topics", {"name": "rmq-orders", "type": "normal"})
+        assert made.status in (200, 201, 409), made.body
+        wire = Wire(f"127.0.0.1:{node.listeners['rocketmq.grpc']}")
+        try:
+            # Makes the group, which begins at the end of the topic.
+            wire.receive("rmq-orders", "workers")
+            for number in range(3):
+                sent = wire.send(message("rmq-orders", b"order %d" % number))
+                assert sent.status.code == 20_000, sent.status
+            tally["rocketmq", "publish", "store"] += 3
+            tally["rocketmq", "route", "store"] += 3
+            left = 3
+            while left:
+                received = wire.receive("rmq-orders", "workers", wait_s=5)
+                assert received.handles
+                for handle in received.handles:
+                    wire.ack("rmq-orders", "workers", handle)
+                    tally["rocketmq", "deliver", "store"] += 1
+                    tally["rocketmq", "ack", "store"] += 1
+                    left -= 1
+        finally:
+            wire.close()
+
+
 PERSISTENT = pika.BasicProperties(delivery_mode=2)
 
-DRIVERS: tuple[Callable[[], Driver], ...] = (AmqpDriver, SqsDriver)
+ANSWER_S = 20
+
+DRIVERS: tuple[Callable[[], Driver], ...] = (AmqpDriver, SqsDriver, MqttDriver, RocketmqDriver)
