@@ -222,9 +222,10 @@ async def test_what_is_delivered_and_what_is_not_is_metered(tmp_path) -> None:
         await giver.publish("nobody", b"12345")
     said = meter.said
     assert said.count(("opened", "default")) == said.count(("closed", "default")) == 3
+    # The name with its field's head, our ten bytes of properties, and the body.
     assert [each for each in said if each[0] == "deliver"] == [
-        ("deliver", "default", "", "", "qos1", 1, 4_097, 2),
-        ("deliver", "default", "", "", "qos2", 1, 3, 1),
+        ("deliver", "default", "", "", "qos1", 1, 5 + 4 + 10 + 4_097, 2),
+        ("deliver", "default", "", "", "qos2", 1, 5 + 6 + 10 + 3, 1),
     ]
     assert [each for each in said if each[0] == "nobody"] == [("nobody", "default", 5)]
     octets = [each for each in said if each[0] == "octets"]
