@@ -110,7 +110,7 @@ class Inbox:
                 counters.too_large += 1
         counters.delivered += 1
         if self.traffic is not None:
-            self.traffic.deliveries.count(view.qos_for(kind.qos), len(view.body))
+            self.traffic.deliveries.count(view.qos_for(kind.qos), view.size_bytes)
         host.write_soon()
 
     def live_single(self, view: View, subscription: Subscribed) -> None:
@@ -230,7 +230,7 @@ class Inbox:
                     counters.too_large += 1
                 counters.delivered += 1
                 if self.traffic is not None:
-                    self.traffic.deliveries.count(view.qos_for(kind.qos), len(view.body))
+                    self.traffic.deliveries.count(view.qos_for(kind.qos), view.size_bytes)
             backlog.popleft()
             self._backlog_bytes -= len(view.body)
         if not backlog:

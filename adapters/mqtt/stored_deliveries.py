@@ -258,7 +258,7 @@ class StoredDeliveries:
         self._env.counters.delivered += 1
         counters = self._parts[(token >> _PART_SHIFT) - 1].counters
         if counters is not None:
-            counters.count(view.qos_for(kind.qos), len(view.body))
+            counters.count(view.qos_for(kind.qos), view.size_bytes)
         if self._kept and (kept := self._kept.pop(self._place(token), None)) is not None:
             self._send_again(kept, view, kind, token, waited_ms)
             return

@@ -61,6 +61,7 @@ class View:
         "properties",
         "published_ms",
         "publisher",
+        "size_bytes",
         "topic",
         "ttl_ms",
         "uid",
@@ -92,6 +93,8 @@ class View:
         ) = _unpack_header(slot)
         self._frames: dict[FrameKind, PublishFrame] = {}
         self.uid = (high, low)
+        # As it is metered: properties and body.
+        self.size_bytes = len(slot) - HEADER_BYTES
         native_at = HEADER_BYTES + ext_bytes
         body_at = native_at + native_bytes
         self.body = slot[body_at : body_at + body_bytes]

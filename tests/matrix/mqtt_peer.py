@@ -71,7 +71,9 @@ class MqttPeer:
             properties.CorrelationData = message.correlation_id.encode()
         if message.reply_to is not None:
             properties.ResponseTopic = message.reply_to
-        self._writer.publish(topic, message.body, qos=1, properties=properties).wait_for_publish(10)
+        sent = self._writer.publish(topic, message.body, qos=1, properties=properties)
+        sent.wait_for_publish(3)
+        assert sent.is_published(), "no PUBACK came"
         return message.message_id
 
     def _take(self, topic: str, seconds: float, *, ack: bool) -> paho.MQTTMessage:

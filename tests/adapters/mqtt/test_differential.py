@@ -38,14 +38,14 @@ def rewritten_by_amqtt(data: bytes) -> bytes:
 
 
 @given(packets.from_clients(4) | packets.from_servers(4))
-@settings(max_examples=150)
+@settings(max_examples=150, deadline=None)
 def test_amqtt_reads_and_rewrites_our_3_1_1_packets_byte_for_byte(packet):
     data = encode(packet, 4)
     assert rewritten_by_amqtt(data) == data
 
 
 @given(packets.connects(4))
-@settings(max_examples=60)
+@settings(max_examples=60, deadline=None)
 def test_amqtt_reads_and_rewrites_our_3_1_1_connect(packet):
     # amqtt makes up an identifier while it reads an empty one, takes an empty user name for none,
     # and takes passwords for text.
@@ -106,7 +106,7 @@ def rewritten_by_mqtt5(data: bytes) -> bytes:
 
 
 @given(packets.from_clients(5))
-@settings(max_examples=150)
+@settings(max_examples=150, deadline=None)
 def test_mqtt5_understands_our_clients_packets_as_we_do(packet):
     data = encode(packet, 5)
     assume(data != EMPTY_AUTH)
@@ -116,7 +116,7 @@ def test_mqtt5_understands_our_clients_packets_as_we_do(packet):
 
 
 @given(packets.from_servers(5))
-@settings(max_examples=150)
+@settings(max_examples=150, deadline=None)
 def test_mqtt5_understands_our_servers_packets_as_we_do(packet):
     data = encode(packet, 5)
     assume(data != EMPTY_AUTH)
@@ -126,7 +126,7 @@ def test_mqtt5_understands_our_servers_packets_as_we_do(packet):
 
 
 @given(packets.connects(5))
-@settings(max_examples=60)
+@settings(max_examples=60, deadline=None)
 def test_mqtt5_understands_our_connect_as_we_do(packet):
     data = encode(packet, 5)
     again = read_connect(rewritten_by_mqtt5(data))
@@ -140,7 +140,7 @@ def read_connect(data: bytes) -> Connect:
 
 
 @given(packets.names, st.binary(max_size=50), packets.packet_ids, packets.qos_levels)
-@settings(max_examples=60)
+@settings(max_examples=60, deadline=None)
 def test_we_read_what_mqtt5_writes(topic, payload, packet_id, qos):
     theirs = mqtt5.PublishPacket(
         topic,

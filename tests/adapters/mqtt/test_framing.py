@@ -206,7 +206,7 @@ def stream(level: int) -> bytes:
 
 @pytest.mark.parametrize("level", LEVELS)
 @given(cuts=st.lists(st.integers(0, 330), max_size=12))
-@settings(max_examples=60)
+@settings(max_examples=60, deadline=None)
 def test_chunks_may_be_cut_anywhere(level, cuts):
     """[MQTT-6.0.0-2]: packets span and share chunks."""
     data = stream(level)

@@ -80,7 +80,7 @@ def test_answers_that_were_held_back_leave_with_their_own_results():
 
 
 @given(st.data(), st.sampled_from(LEVELS))
-@settings(max_examples=60)
+@settings(max_examples=60, deadline=None)
 def test_acknowledgements_keep_their_order_however_commits_finish(data, level):
     """[MQTT-4.6.0-2]."""
     session = connected(level)

@@ -28,7 +28,7 @@ def plain(packet):
 
 
 @given(st.data())
-@settings(max_examples=80)
+@settings(max_examples=80, deadline=None)
 def test_connect_reads_back(data):
     level = data.draw(st.sampled_from((3, 4, 5)))
     sent = data.draw(packets.connects(level))
@@ -38,7 +38,7 @@ def test_connect_reads_back(data):
 
 
 @given(st.data(), levels)
-@settings(max_examples=120)
+@settings(max_examples=120, deadline=None)
 def test_a_clients_packet_reads_back(data, level):
     sent = data.draw(packets.from_clients(level))
     [received] = decoded(server_decoder(level), encode(sent, level))
@@ -50,7 +50,7 @@ def test_a_clients_packet_reads_back(data, level):
 
 
 @given(st.data(), levels)
-@settings(max_examples=120)
+@settings(max_examples=120, deadline=None)
 def test_a_servers_packet_reads_back(data, level):
     sent = data.draw(packets.from_servers(level))
     [received] = decoded(client_decoder(level), encode(sent, level))
@@ -62,7 +62,7 @@ def test_a_servers_packet_reads_back(data, level):
 
 
 @given(st.data(), levels, st.integers(1, 12))
-@settings(max_examples=40)
+@settings(max_examples=40, deadline=None)
 def test_many_packets_read_back_in_order_of_their_kind(data, level, count):
     sent = [data.draw(packets.publishes(level)) for _ in range(count)]
     stream = b"".join(encode(packet, level) for packet in sent)
@@ -70,7 +70,7 @@ def test_many_packets_read_back_in_order_of_their_kind(data, level, count):
 
 
 @given(packets.connacks(5), st.integers(5, 120))
-@settings(max_examples=80)
+@settings(max_examples=80, deadline=None)
 def test_explanations_are_left_out_first_when_a_packet_would_be_too_large(packet, limit):
     """[MQTT-3.2.2-19], [MQTT-3.2.2-20]: Reason String goes first, then User Properties."""
     full = encode(packet, 5)

@@ -1,0 +1,137 @@
+"""MQTT as `weir serve` serves it: its users, its neighbours, a kill."""
+
+from __future__ import annotations
+
+import queue
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import paho.mqtt.client as mqtt
+import pika
+from paho.mqtt.packettypes import PacketTypes
+from paho.mqtt.properties import Properties
+
+from gateway.greeting import TRY
+from tests.gateway.serving import Process, serving
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+WAIT_S = 20
+
+
+class Client:
+    """A paho client, and what it heard."""
+
+    def __init__(self, node: Process, name: str, user: str, password: str, kept: bool) -> None:
+        self.messages: queue.SimpleQueue[mqtt.MQTTMessage] = queue.SimpleQueue()
+        self.codes: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        version = mqtt.CallbackAPIVersion.VERSION2
+        self.client = mqtt.Client(version, name, protocol=mqtt.MQTTv5)
+        self.client.username_pw_set(user, password)
+        self.client.on_message = lambda _c, _u, message: self.messages.put(message)
+        self.client.on_connect = lambda _c, _u, _f, code, _p: self.codes.put(code.value)
+        self.client.on_subscribe = lambda _c, _u, _m, codes, _p: self.codes.put(codes[0].value)
+        self.client.on_publish = lambda _c, _u, _m, code, _p: self.codes.put(code.value)
+        properties = Properties(PacketTypes.CONNECT)
+        properties.SessionExpiryInterval = 600 if kept else 0
+        port = node.listeners["mqtt.tcp"]
+        self.client.connect("127.0.0.1", port, clean_start=not kept, properties=properties)
+        self.client.loop_start()
+        self.connected = self.codes.get(timeout=WAIT_S)
+
+    def subscribe(self, name: str) -> int:
+        self.client.subscribe(name, 1)
+        return self.codes.get(timeout=WAIT_S)
+
+    def publish(self, name: str, payload: bytes, **fields: Any) -> int:
+        self.client.publish(name, payload, 1, **fields)
+        return self.codes.get(timeout=WAIT_S)
+
+    def take(self) -> mqtt.MQTTMessage:
+        return self.messages.get(timeout=WAIT_S)
+
+
+@contextmanager
+def client(
+    node: Process, name: str, user: str = "guest", password: str = "guest", *, kept: bool = False
+) -> Iterator[Client]:
+    made = Client(node, name, user, password, kept)
+    try:
+        yield made
+    finally:
+        made.client.disconnect()
+        made.client.loop_stop()
+
+
+def test_a_device_may_use_only_what_its_policy_says(tmp_path: Path) -> None:
+    with serving(tmp_path) as node:
+        said = "".join(node.said)
+        port = node.listeners["mqtt.tcp"]
+        assert TRY["mqtt"].format(address=f"127.0.0.1:{port}") in said
+        rules = ["allow publish,consume tree:devices/${clientid}/#", "allow consume tree:news"]
+        assert node.api("PUT", "/policies/device", {"rules": rules}).status < 300
+        user = {"password": "a long password", "policies": ["device"]}
+        assert node.api("POST", "/users", {"name": "device", **user}).status < 300
+        with client(node, "d1", "device", "a long password") as device:
+            assert device.connected == 0
+            assert device.subscribe("devices/d1/#") == 1
+            assert device.subscribe("devices/d2/#") == 0x87
+            assert device.subscribe("news") == 1
+            assert device.publish("devices/d1/up", b"up") == 0
+            assert device.take().payload == b"up"
+            assert device.publish("devices/d2/up", b"up") == 0x87
+            assert device.publish("news", b"fake") == 0x87
+
+
+def test_what_was_acknowledged_outlives_a_kill(tmp_path: Path) -> None:
+    with serving(tmp_path) as node:
+        with client(node, "taker", kept=True) as taker:
+            assert taker.subscribe("a/#") == 1
+        with client(node, "giver") as giver:
+            for number in range(20):
+                assert giver.publish("a/b", b"%d" % number) == 0
+            assert giver.publish("r", b"kept", retain=True) == 0
+            node.kill()
+    with serving(tmp_path) as node, client(node, "taker", kept=True) as taker:
+        assert [taker.take().payload for _ in range(20)] == [b"%d" % n for n in range(20)]
+        assert taker.subscribe("r") == 1
+        assert taker.take().payload == b"kept"
+
+
+def fetched(connection: pika.BlockingConnection, name: str) -> tuple[Any, bytes]:
+    """The next message of an AMQP queue."""
+    channel = connection.channel()
+    for _ in range(500):
+        method, _, body = channel.basic_get(name, auto_ack=True)
+        if method is not None:
+            return method, body
+        connection.sleep(0.02)
+    raise AssertionError("no message came")
+
+
+def test_mqtt_and_amqp_meet_at_a_topic(tmp_path: Path) -> None:
+    with serving(tmp_path) as node:
+        connection = node.amqp()
+        channel = connection.channel()
+        channel.queue_declare("orders", durable=True)
+        with client(node, "worker") as worker:
+            assert worker.subscribe("$share/default/orders") == 1
+            channel.basic_publish("", "orders", b"from AMQP")
+            message = worker.take()
+            assert (message.topic, message.payload) == ("orders", b"from AMQP")
+        channel.queue_declare("mirror", durable=True)
+        channel.queue_bind("mirror", "amq.topic", "home.*.temperature")
+        with client(node, "sensor") as sensor:
+            assert sensor.subscribe("home/#") == 1
+            assert sensor.publish("home/kitchen/temperature", b"21.5") == 0
+            assert sensor.take().payload == b"21.5"
+            method, body = fetched(connection, "mirror")
+            assert body == b"21.5"
+            assert method.exchange == "amq.topic"
+            assert method.routing_key == "home.kitchen.temperature"
+            channel.basic_publish("amq.topic", "home.cellar.temperature", b"12")
+            message = sensor.take()
+            assert (message.topic, message.payload) == ("home/cellar/temperature", b"12")
+        connection.close()
