@@ -89,6 +89,9 @@ class Command(IntEnum):
     METERED = 64
 
 
+WITH_MESSAGES = frozenset({Command.ENQUEUE, Command.PREPARE, Command.RETAIN})
+"""Commands over slots of their own entry: without the slots they must not stand there."""
+
 REASON_CODES = {
     Reason.ATTEMPTS: 1,
     Reason.EXPIRED: 2,

@@ -405,15 +405,15 @@ class Journal:
         return self._writer.prepare()
 
     def further_segment(self, body_bytes: int) -> PrepareJob:
-        """A job that allocates one more, that takes an entry of so many bytes, although enough
-        are ready. Then `end_maintenance(job)`; `can_accept` tells whether there was space.
-        """
+        """A job that allocates one more, for an entry of so many bytes; then `end_maintenance`."""
         return self._writer.further(body_bytes)
 
+    def give_up_reserve(self) -> None:
+        """A checkpoint found no space: the next removal gives it the room of a ready segment."""
+        self._writer.give_up_reserve()
+
     def segments_left(self, bodies: Sequence[int]) -> int:
-        """Allocated segments that stay untouched if entries of so many bytes each follow what is
-        queued; negative if they do not fit. The last one is the reserve for settlements.
-        """
+        """Ready segments left if entries of so many bytes follow what is queued; -1: no room."""
         return self._writer.segments_left(bodies)
 
     def removable(self) -> list[Segment]:

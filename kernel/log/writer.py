@@ -394,6 +394,13 @@ class Writer:
         records = len(self.pending) + len(bodies)
         return self.pending_bytes + sum(bodies) + records * (HEADER_BYTES + ALIGNMENT)
 
+    def give_up_reserve(self) -> None:
+        """Let go of a segment that is ready: its room is needed for a checkpoint, without which
+        nothing on a full disk is ever freed.
+        """
+        if self._ready:
+            self._unusable.append(self._ready.pop())
+
     def take_unusable(self) -> list[Segment]:
         """Prepared segments that nobody will use: closed here, to be removed by the caller."""
         unusable, self._unusable = self._unusable, []

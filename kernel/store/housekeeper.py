@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import math
 from collections.abc import Callable
 
 from ..broker.liveness import live_slots
@@ -225,14 +226,24 @@ class Housekeeper:
 
     def _snapshots_written(self, written: Written) -> None:
         last = self._journal.checkpoint(written)
-        self._run(last.run, lambda: self._checkpointed(written, last))
+        self._run(last.run, lambda: self._checkpointed(written, last), self._make_room)
 
     def _snapshot_failed(self, error: BaseException) -> None:
         self._busy = False
         self.failures += 1
         self._paused_until = self._loop.time() + RETRY_SECONDS
-        if not _no_space(error):
+        if _no_space(error):
+            self._make_room()
+        else:
             self._fatal("a snapshot could not be written", error)
+
+    def _make_room(self) -> None:
+        """A checkpoint found no space, and without one nothing is ever freed: so it goes before the
+        segment that is kept for settlements, which wait meanwhile, and is tried again soon.
+        """
+        self._journal.give_up_reserve()
+        self._no_segment_until = self._loop.time() + 3 * RETRY_SECONDS
+        self._last_checkpoint = -math.inf
 
     def _checkpointed(self, written: dict[int, tuple[int, str]], job: CheckpointJob) -> None:
         self._journal.checkpointed(job)

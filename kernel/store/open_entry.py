@@ -47,7 +47,7 @@ class Filled:
         waiting, self.waiting = self.waiting, []
         refused: list[Completion | None] = []
         for batch, done in zip(entries.batches(self.body), waiting, strict=True):
-            if any(kind == commands.Command.ENQUEUE for kind, _, _ in batch.commands):
+            if any(kind in commands.WITH_MESSAGES for kind, _, _ in batch.commands):
                 refused.append(done)
             else:
                 kept.append(entries.encode_batch(batch))

@@ -7,10 +7,10 @@ import asyncio
 import pytest
 
 from kernel.client import LeaseChange, LeaseVerb, PurgeTopic, PutRecord, ReceiveSpec, Settlement
-from kernel.errors import Code
+from kernel.errors import Code, KernelError
 from kernel.model import DEFAULT_GROUP, DEFAULT_TENANT, DeadLetter, GroupOptions, TopicOptions
 from kernel.store.disk_watch import DiskLevel
-from tests.simulator.peer import Peer
+from tests.simulator.peer import Draft, Peer
 from tests.simulator.world import HOUSEKEEPING, World, simulated
 
 NO_SPACE = {Code.NO_SPACE}
@@ -282,3 +282,50 @@ async def test_a_store_that_waits_for_room_can_be_stopped(world: World) -> None:
     world.disk.capacity += 1_000_000
     await world.start()
     assert len(world.client.records("r/")) == done < 40
+
+
+@simulated(reserve_bytes=0)
+async def test_a_half_message_that_meets_a_full_disk_is_refused(world: World) -> None:
+    """Whole: a command that spoke of a message left out would break the state machine."""
+    peer = world.peer()
+    topic = await peer.topic("work")
+    await world.settle_down()
+    world.disk.capacity = world.disk.used
+    preparing = []
+    for number in range(40):
+        parts = Draft(b"%d" % number + b"x" * 2_000).parts((1, number), 1)
+        preparing.append(
+            asyncio.ensure_future(world.client.halves.prepare(topic, "producers", parts))
+        )
+    results = await asyncio.gather(*preparing, return_exceptions=True)
+    refused = [each for each in results if isinstance(each, KernelError)]
+    assert {each.code for each in refused} == NO_SPACE
+    tokens = [each for each in results if isinstance(each, bytes)]
+    assert len(refused) + len(tokens) == 40
+    for token in tokens:
+        await world.client.halves.end(topic, token, commit=True)
+    assert world.fatal == []
+    world.disk.capacity += 1_000_000
+    await world.crash()
+    topic_now = world.client.topic(DEFAULT_TENANT, "work")
+    assert topic_now is not None
+    assert world.client.statistics(topic_now, DEFAULT_GROUP).ready == len(tokens)
+
+
+@simulated(reserve_bytes=0)
+async def test_a_checkpoint_without_room_goes_before_the_reserve(world: World) -> None:
+    """Without a checkpoint nothing is ever freed, not even when everything has been acked."""
+    peer = world.peer()
+    topic = await peer.topic("work")
+    await peer.publish(topic, *[b"x" * 1_000] * 100)
+    await world.settle_down()
+    await asyncio.sleep(1)
+    world.disk.capacity = world.disk.used + 16_000
+    while not (await peer.publish(topic, b"x" * 1_000)).failures:
+        await asyncio.sleep(0.02)
+    await world.client.administer(PurgeTopic(DEFAULT_TENANT, "work", DEFAULT_GROUP))
+    world.disk.capacity = world.disk.used
+    await asyncio.sleep(30)
+    assert world.client.accepting
+    assert not (await peer.publish(topic, b"x")).failures
+    assert world.fatal == []
