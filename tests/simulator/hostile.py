@@ -77,6 +77,7 @@ class HostileSession:
         self.inner = inner
         self.id = inner.id
         self.epoch = inner.epoch
+        self.origin = inner.origin
         self.consumers: dict[HostileConsumer, None] = {}
 
     def close(self) -> None:
@@ -184,12 +185,12 @@ class HostileClient:
 
     # --- Sessions and messages --------------------------------------------------------------
 
-    def open_session(self, name: str) -> Session:
-        return HostileSession(self.local.open_session(name))
+    def open_session(self, name: str, origin: int = 0) -> Session:
+        return HostileSession(self.local.open_session(name, origin))
 
     def batch(self, session: Session, sink: PublishSink) -> PublishBatch:
         assert isinstance(session, HostileSession)
-        return HostileBatch(self.local, _Answers(sink))
+        return HostileBatch(self.local, _Answers(sink), session.origin)
 
     def inner_spec(self, spec: ConsumerSpec) -> ConsumerSpec:
         """The adapter's, as the store sees it."""
@@ -275,14 +276,14 @@ class HostileClient:
             task.add_done_callback(lambda done: done.exception())
 
     async def settle_leases(
-        self, topic: TopicInfo, group: str, changes: Sequence[LeaseChange]
+        self, topic: TopicInfo, group: str, changes: Sequence[LeaseChange], origin: int = 0
     ) -> Sequence[KernelError | None]:
         copies = [
             LeaseChange(bytes(bytearray(each.token)), each.verb, each.delay_ms, each.reason)
             for each in changes
         ]
         try:
-            results = await self.local.settle_leases(through_bytes(topic), group, copies)
+            results = await self.local.settle_leases(through_bytes(topic), group, copies, origin)
         except KernelError as error:
             raise error_through_bytes(error) from None
         await self.late.pause()
