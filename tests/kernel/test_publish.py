@@ -9,32 +9,47 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
 
+from kernel.broker.dispatcher import Dispatcher
 from kernel.broker.runs import Feature, features_of
 from kernel.client import PublishBatch
+from kernel.destinations import Found
 from kernel.errors import Code, KernelError
 from kernel.ids import VOLATILE_GROUP, RaftGroup, TopicId, queue_id
 from kernel.message import key_hash
 from kernel.model import GroupOptions, QueueRef, TopicInfo, TopicOptions
 from kernel.publish import Batch, Part
-from kernel.topology import Found
-from tests.simulator.peer import Draft
+from kernel.room import Room
+from tests.simulator.peer import ORIGIN, Draft
 
 numbers = itertools.count(1)
 
 
-class Host:
-    """`publish.BatchHost` with so many places left in each limited topic."""
+class FullRoom(Room):
+    """Room for so many messages in limited topics."""
 
-    def __init__(self, places: int = 0) -> None:
-        self.uid_high = 1
-        self.next_uid = 1
+    def __init__(self, places: int) -> None:
+        super().__init__(no_dispatcher, lambda topic, slot: None)
         self.places = places
 
-    def has_room(self, topic: TopicInfo) -> bool:
+    def take(self, topic: TopicInfo, size: int) -> bool:
         if topic.options.messages_max is None:
             return True
         self.places -= 1
         return self.places >= 0
+
+
+def no_dispatcher(topic: TopicInfo, group: str, number: int) -> Dispatcher:
+    """There is no store behind these batches."""
+    raise AssertionError(topic.name)
+
+
+class Host:
+    """`publish.BatchHost` with so many places left in limited topics."""
+
+    def __init__(self, places: int = 0) -> None:
+        self.uid_high = 1
+        self.next_uid = 1
+        self.room: Room = FullRoom(places)
 
 
 class Heard:
@@ -95,7 +110,7 @@ def test_every_message_is_in_one_run_of_each_of_its_queues(
 ) -> None:
     one, other, spread = topic(1), topic(2), topic(1, 2, 3)
     ways = [Found((one,)), Found((other,)), Found((spread,)), Found((one, other, spread))]
-    batch = Batch(Host(), Heard())
+    batch = Batch(Host(), Heard(), ORIGIN)
     sent: dict[int, list[int]] = {}
     for number, (way, key, priority, ident) in enumerate(wanted):
         draft = Draft(bytes([number]), priority=priority, key=key, deduplication_id=ident)
@@ -122,7 +137,7 @@ def test_every_message_is_in_one_run_of_each_of_its_queues(
 
 
 def test_one_body_serves_all_queues_of_a_group() -> None:
-    batch = Batch(Host(), Heard())
+    batch = Batch(Host(), Heard(), ORIGIN)
     add(batch, Found((topic(1), topic(1), topic(2))), Draft(b"x"), Draft(b"y"))
     assert {part.group: len(part.lengths) for part in batch.parts} == {1: 2, 2: 2}
     assert [len(part.runs) for part in batch.parts] == [2, 1]
@@ -131,7 +146,7 @@ def test_one_body_serves_all_queues_of_a_group() -> None:
 def test_a_key_always_takes_the_same_queue_and_others_take_turns() -> None:
     spread = topic(1, 1, 1)
     to = Found((spread,))
-    batch = Batch(Host(), Heard())
+    batch = Batch(Host(), Heard(), ORIGIN)
     add(batch, to, *[Draft(b"k", key=b"key")] * 4, *[Draft(b"-")] * 6)
     (part,) = batch.parts
     counts = {queue & 255: bodies(part, queue) for queue in part.runs}
@@ -141,7 +156,7 @@ def test_a_key_always_takes_the_same_queue_and_others_take_turns() -> None:
 
 
 def test_a_run_never_holds_more_than_its_count_can_say() -> None:
-    batch = Batch(Host(), Heard())
+    batch = Batch(Host(), Heard(), ORIGIN)
     to = Found((topic(1),))
     parts = Draft(b"").parts((1, 1), 1)
     for _ in range(70_000):
@@ -152,7 +167,7 @@ def test_a_run_never_holds_more_than_its_count_can_say() -> None:
 
 def test_uids_are_never_given_twice() -> None:
     host = Host()
-    one, two = Batch(host, Heard()), Batch(host, Heard())
+    one, two = Batch(host, Heard(), ORIGIN), Batch(host, Heard(), ORIGIN)
     given_ = [batch.uid() for batch in (one, two) * 50]
     assert len(set(given_)) == 100
 
@@ -172,7 +187,7 @@ def answer(batch: Batch, results: Iterable[object]) -> list[PublishBatch]:
 
 def test_places_are_where_the_groups_put_the_messages() -> None:
     one, other = topic(1), topic(2)
-    batch = Batch(Host(), Heard())
+    batch = Batch(Host(), Heard(), ORIGIN)
     add(batch, Found((one,)), Draft(b"a"), Draft(b"b"))
     add(batch, Found((other,)), Draft(b"c"))
     twice = [Draft(body, deduplication_id=b"i") for body in (b"d", b"e")]
@@ -193,21 +208,21 @@ def test_places_are_where_the_groups_put_the_messages() -> None:
 
 
 def test_a_queue_that_is_gone_counts_as_done_and_has_no_place() -> None:
-    batch = Batch(Host(), Heard())
+    batch = Batch(Host(), Heard(), ORIGIN)
     add(batch, Found((topic(1),)), Draft(b"a"))
     assert answer(batch, [([-1],)]) == [batch]
     assert (batch.place(0), batch.failures, batch.duplicates) == (None, None, None)
 
 
 def test_volatile_messages_have_no_place() -> None:
-    batch = Batch(Host(), Heard())
+    batch = Batch(Host(), Heard(), ORIGIN)
     add(batch, Found((topic(int(VOLATILE_GROUP)),)), Draft(b"a"))
     answer(batch, [([5],)])
     assert batch.place(0) is None
 
 
 def test_a_refused_part_fails_its_messages_only() -> None:
-    batch = Batch(Host(), Heard())
+    batch = Batch(Host(), Heard(), ORIGIN)
     one, other = Found((topic(1),)), Found((topic(2),))
     add(batch, one, Draft(b"a"))
     add(batch, other, Draft(b"b"))
@@ -220,14 +235,14 @@ def test_a_refused_part_fails_its_messages_only() -> None:
 
 @pytest.mark.parametrize("result", [None, (), (None,)])
 def test_a_part_without_results_is_done(result: object) -> None:
-    batch = Batch(Host(), Heard())
+    batch = Batch(Host(), Heard(), ORIGIN)
     add(batch, Found((topic(1),)), Draft(b"a"))
     assert answer(batch, [result]) == [batch]
     assert batch.failures is None
 
 
 def test_the_first_failure_of_a_message_stays() -> None:
-    batch = Batch(Host(), Heard())
+    batch = Batch(Host(), Heard(), ORIGIN)
     first, second = (KernelError(Code.BUSY, text) for text in ("first", "second"))
     batch.fail(3, first)
     batch.fail(3, second)
@@ -236,10 +251,10 @@ def test_the_first_failure_of_a_message_stays() -> None:
 
 def test_a_full_topic_refuses_and_the_others_take_their_copy() -> None:
     full, free = topic(1, name="full", limit=1), topic(2, name="free")
-    batch = Batch(Host(places=1), Heard())
+    batch = Batch(Host(places=1), Heard(), ORIGIN)
     add(batch, Found((full, free)), Draft(b"a"), Draft(b"b"))
     assert batch.failures is not None
     assert {at: each.code for at, each in batch.failures.items()} == {1: Code.REJECTED}
     by_group = {part.group: part.positions for part in batch.parts}
     assert by_group == {1: [0], 2: [0, 1]}
-    assert batch.promised[full.id] == 1
+    assert full.id in batch.promised

@@ -63,7 +63,7 @@ def build(runs: list[list[Place]]) -> tuple[RunIndex, list[Place]]:
     index, places = RunIndex(), []
     for run in runs:
         columns = {
-            feature: array(KINDS[Feature(feature)], [dict(each.values)[feature] for each in run])
+            feature: array(KINDS[feature], [dict(each.values)[feature] for each in run])
             for feature, _ in run[0].values
         }
         first = index.append(run[0].index, run[0].slot, len(run), run[0].time_ms, columns or None)
