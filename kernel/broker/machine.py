@@ -313,6 +313,7 @@ class Machine:
             progress = queue.groups.get(name) if queue is not None else None
             if queue is None or progress is None:
                 continue
+            progress.used_ms = state.time_ms
             fresh = progress.ack(first, min(first + count, queue.index.tail))
             if len(fresh) != 1 or not release_plain(by_index, queue, *fresh[0]):
                 release(released, state.group, queue, progress, fresh)

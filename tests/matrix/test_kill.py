@@ -52,9 +52,7 @@ def load_and_kill(node: Process, home: Path, told: dict[str, list[bytes]], mark:
         told[peer.name].append(f"{mark}-first".encode())
     threads = [
         in_background(
-            lambda peer=peer: write_until_it_fails(
-                peer, f"kill-{peer.name}", told[peer.name], mark
-            )
+            lambda peer=peer: write_until_it_fails(peer, f"kill-{peer.name}", told[peer.name], mark)
         )
         for peer in peers
     ]
