@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 TRY = {
     "rocketmq": (
-        "weir topic create weir-bench && weir bench rocketmq "
+        "weir topic create weir-bench; weir bench rocketmq "
         "--url rocketmq://weir:weir-secret@{address} --duration 5"
     ),
     "amqp": "weir bench amqp --url amqp://guest:guest@{address}/%2f --duration 5",

@@ -22,6 +22,7 @@ class Found:
         "retain_in",
         "single",
         "small_bytes",
+        "spread",
         "tenant",
         "topics",
         "turn",
@@ -37,6 +38,7 @@ class Found:
         retain_in: RaftGroup | None = None,
         tenant: str = "",
         name: bytes | None = None,
+        spread: int = 0,
     ) -> None:
         if len(topics) > 1:
             # The first one counts the message as published: a durable one, which cannot lose it.
@@ -53,6 +55,9 @@ class Found:
         """Tree name that a message must be given, since its writer knows nothing of the tree."""
         self.count = len(topics) + len(refs) + len(watches) + (retain_in is not None)
         self.is_stored = bool(topics or refs)
+        self.spread = spread
+        """Chooses the queue of a message without ordering key, of topics with several; 0: in turn.
+        What is published to one tree name stays in order."""
         self.turn = 0
         """Next queue for messages without ordering key, of topics with several."""
         limits = [each.options.message_bytes_max for each in topics]

@@ -316,6 +316,7 @@ def _too_large_for(topic: TopicInfo, body_bytes: int) -> str:
 def _pick(to: Found, topic: TopicInfo, header: bytes) -> QueueRef:
     """Queue of a topic with several: by ordering key, else in turn."""
     key: int = HEADER.unpack_from(header)[_KEY_FIELD]
+    key = key or to.spread
     if not key:
         to.turn += 1
         key = to.turn

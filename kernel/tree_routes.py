@@ -7,6 +7,7 @@ holds; the same hash says where the name's retained message is kept.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from zlib import crc32
 
 from .destinations import Found
 from .ids import QueueId, RaftGroup
@@ -180,6 +181,7 @@ class TreeRoutes:
             watches=tuple(watch for each in matched for watch in each.watches),
             retain_in=group if retain else None,
             tenant=tenant,
+            spread=crc32(name.encode()) or 1,
         )
 
     def _tree_topics(self, tenant: str, name: str) -> list[TopicInfo]:

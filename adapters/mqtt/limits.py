@@ -66,7 +66,7 @@ KEEP_ALIVE_GRACE: Final = 1.5
 KEEP_ALIVE_S_MAX: Final = 65_535
 
 # What the kernel calls a topic's messages by is remembered for as many names as are validated.
-NAME_FACTS_REMEMBERED_MAX: Final = 8_192
+NAMES_KNOWN_MAX: Final = 8_192
 # Properties made of another protocol's attributes: as much as the kernel stores of a writer's.
 FOREIGN_PROPERTY_BYTES_MAX: Final = 256 * 1024
 # The kernel's names have at most 255 bytes; a longer client id is known by a digest of it.

@@ -12,20 +12,19 @@ Four user properties mean something to every protocol and are kernel fields as w
     weir.key  Ext.ORDERING_KEY      weir.tag   Ext.TAG
     weir.keys Ext.KEYS              weir.message_id  Ext.MESSAGE_ID
 
-The name is the ordering key of a message that sets none, in the header only: it chooses the queue
-wherever a copy goes, so that a topic's messages stay in order.
+A message that sets no key has none: the kernel keeps what is published to one name in order.
 """
 
 from __future__ import annotations
 
 from hashlib import blake2b
 from struct import Struct
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from adapters.base import Origin
 from adapters.mqtt.codec.packet_types import MQTT_5, QOS_BITS, RETAIN_BIT
 from adapters.mqtt.codec.properties import message_block, parse_publish_properties
-from adapters.mqtt.limits import NAME_FACTS_REMEMBERED_MAX
+from adapters.mqtt.limits import NAMES_KNOWN_MAX
 from kernel.message import HEADER, VERSION, Ext, Flag, encode_ext, key_hash, tag_hash
 
 if TYPE_CHECKING:
@@ -52,25 +51,17 @@ _pack_header = HEADER.pack
 _pack_native = NATIVE.pack
 
 
-class NameFacts(NamedTuple):
-    """What every message to a name has in common."""
-
-    ext: bytes
-    key_hash: int
-
-
-class NamesKnown(dict[str, NameFacts]):
-    """`names[name]` is what its messages share. One instance serves a process; a full table starts
-    afresh, which costs each live name one hash.
+class NamesKnown(dict[str, bytes]):
+    """`names[name]` is the ext block that its messages share. One instance serves a process; a full
+    table starts afresh.
     """
 
-    def __missing__(self, name: str) -> NameFacts:
-        raw = name.encode()
-        facts = NameFacts(encode_ext({Ext.TREE_NAME: raw}), key_hash(raw))
-        if len(self) >= NAME_FACTS_REMEMBERED_MAX:
+    def __missing__(self, name: str) -> bytes:
+        ext = encode_ext({Ext.TREE_NAME: name.encode()})
+        if len(self) >= NAMES_KNOWN_MAX:
             self.clear()
-        self[name] = facts
-        return facts
+        self[name] = ext
+        return ext
 
 
 def publisher_hash(subscriber: str) -> int:
@@ -88,7 +79,7 @@ def ttl_of(expiry_s: int | None) -> int:
 
 
 def head_of(
-    facts: NameFacts,
+    ext: bytes,
     name: str,
     uid: tuple[int, int],
     now_ms: int,
@@ -100,10 +91,9 @@ def head_of(
     ttl_ms: int,
 ) -> bytes:
     """The slot of a message up to its body (hot)."""
-    ext, key = facts
-    tag = 0
+    key = tag = 0
     if block and _KERNEL_MARK in block:
-        ext, key, tag = _with_kernel_fields(name, block, key)
+        ext, key, tag = _with_kernel_fields(name, block)
     high, low = uid
     persistent = _PERSISTENT if flags & QOS_BITS else 0
     header = _pack_header(
@@ -126,26 +116,25 @@ def head_of(
     return header + ext + _pack_native(level, flags & _KEPT_FLAGS, publisher) + block
 
 
-def _with_kernel_fields(name: str, block: bytes, key: int) -> tuple[bytes, int, int]:
+def _with_kernel_fields(name: str, block: bytes) -> tuple[bytes, int, int]:
     """(ext, key hash, tag hash) of a message whose user properties may hold kernel fields."""
     fields: dict[int, bytes] = {Ext.TREE_NAME: name.encode()}
     for given, value in parse_publish_properties(block).user_properties:
         kind = KERNEL_PROPERTIES.get(given)
         if kind is not None and value:
             fields.setdefault(kind, value.encode())
-    if Ext.ORDERING_KEY in fields:
-        key = key_hash(fields[Ext.ORDERING_KEY])
+    key = key_hash(fields[Ext.ORDERING_KEY]) if Ext.ORDERING_KEY in fields else 0
     tag = tag_hash(fields[Ext.TAG]) if Ext.TAG in fields else 0
     return encode_ext(fields), key, tag
 
 
 def will_slot(
-    will: Will, facts: NameFacts, uid: tuple[int, int], now_ms: int, level: int, publisher: int
+    will: Will, ext: bytes, uid: tuple[int, int], now_ms: int, level: int, publisher: int
 ) -> bytes:
     """The message that a will becomes (MQTT5 3.1.2.5)."""
     flags = will.qos << 1 | will.retain
     head = head_of(
-        facts,
+        ext,
         will.topic,
         uid,
         now_ms,

@@ -8,7 +8,9 @@ is 1, and its topic is its name in the tree, or else the topic that it lies in.
 
 from __future__ import annotations
 
+import base64
 import json
+from decimal import Decimal
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
@@ -215,18 +217,22 @@ def foreign_properties(message: Message, origins: Origins) -> bytes:
 
 
 def text_of_value(value: object) -> str:
-    """An attribute as the text of a user property: text as it is, the rest as JSON would be."""
+    """An attribute as the text of a user property: text as it is, octets as Base64, numbers as
+    they are written, the rest as JSON.
+    """
     match value:
         case str():
             return value
         case bytes():
-            return value.decode("utf-8", "replace")
+            return base64.b64encode(value).decode()
         case bool() | None:
             return json.dumps(value)
-        case int() | float():
+        case int() | float() | Decimal():
             return str(value)
         case _:
-            return json.dumps(value, default=str, ensure_ascii=False)
+            return json.dumps(
+                value, default=text_of_value, ensure_ascii=False, separators=(",", ":")
+            )
 
 
 def _is_topic_name(text: str) -> bool:

@@ -49,6 +49,8 @@ class TopicFields(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     retention_ms: Positive | UnsetType | None = UNSET
     deduplication_ms: Positive | UnsetType | None = UNSET
     unused_expiry_ms: Positive | UnsetType | None = UNSET
+    tree: bool | UnsetType = UNSET
+    """Part of the topic tree (DESIGN.md 3); on for what is made here, unless told."""
 
 
 class TopicNew(TopicFields, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -146,13 +148,14 @@ def new_topic(asked: TopicNew) -> tuple[TopicOptions, Mapping[str, GroupOptions]
     """Options and groups of a topic to be created. Raises KernelError INVALID_ARGUMENT."""
     check_new_name("topic", asked.name)
     if asked.type == WORK:
-        return changed(TopicOptions(queues=_or(asked.queues, 1)), asked), {
+        return changed(TopicOptions(queues=_or(asked.queues, 1), tree=True), asked), {
             DEFAULT_GROUP: GroupOptions()
         }
     options = TopicOptions(
         kind=TopicKind.STREAM,
         queues=_or(asked.queues, STREAM_QUEUES),
         retention_ms=STREAM_RETENTION_MS,
+        tree=True,
     )
     return declared(changed(options, asked), asked.type), {}
 

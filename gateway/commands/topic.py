@@ -40,6 +40,13 @@ class StreamType(StrEnum):
     TRANSACTION = "transaction"
 
 
+class OnOff(StrEnum):
+    """A switch."""
+
+    ON = "on"
+    OFF = "off"
+
+
 class OverflowChoice(StrEnum):
     """What a full topic does with one more message."""
 
@@ -71,6 +78,14 @@ Deduplication = Annotated[
 ]
 Expiry = Annotated[
     str | None, typer.Option("--unused-expiry", help="Deleted if unused for so long, or none.")
+]
+TreeOption = Annotated[
+    OnOff | None,
+    typer.Option(
+        "--tree",
+        help="Part of the topic tree, MQTT's names: what is published to NAME or NAME/... there is "
+        "stored here too. On unless told.",
+    ),
 ]
 
 
@@ -120,13 +135,21 @@ def create_topic(
     overflow: OverflowOption = None,
     deduplication: Deduplication = None,
     unused_expiry: Expiry = None,
+    tree: TreeOption = None,
     url: UrlOption = None,
     data: DataOption = None,
     output: FormatOption = Format.TABLE,
 ) -> None:
     """Create a stream: kept for 72 hours unless told otherwise, read by named groups."""
     fields = _fields(
-        ttl, retention, max_messages, max_message_bytes, overflow, deduplication, unused_expiry
+        ttl,
+        retention,
+        max_messages,
+        max_message_bytes,
+        overflow,
+        deduplication,
+        unused_expiry,
+        tree,
     )
     body = {"name": name, "type": kind.value, **_queue_count(queue_count), **fields}
     _show(connect(url, data).post("/topics", body), output)
@@ -145,13 +168,21 @@ def create_queue(
     overflow: OverflowOption = None,
     deduplication: Deduplication = None,
     unused_expiry: Expiry = None,
+    tree: TreeOption = None,
     url: UrlOption = None,
     data: DataOption = None,
     output: FormatOption = Format.TABLE,
 ) -> None:
     """Create a work topic with the group `default`, which SQS and AMQP consume."""
     fields = _fields(
-        ttl, retention, max_messages, max_message_bytes, overflow, deduplication, unused_expiry
+        ttl,
+        retention,
+        max_messages,
+        max_message_bytes,
+        overflow,
+        deduplication,
+        unused_expiry,
+        tree,
     )
     body = {"name": name, "type": WORK, **_queue_count(queue_count), **fields}
     if priority_max is not None:
@@ -168,13 +199,21 @@ def set_topic(
     overflow: OverflowOption = None,
     deduplication: Deduplication = None,
     unused_expiry: Expiry = None,
+    tree: TreeOption = None,
     url: UrlOption = None,
     data: DataOption = None,
     output: FormatOption = Format.TABLE,
 ) -> None:
     """Change settings; what is not named stays."""
     fields = _fields(
-        ttl, retention, max_messages, max_message_bytes, overflow, deduplication, unused_expiry
+        ttl,
+        retention,
+        max_messages,
+        max_message_bytes,
+        overflow,
+        deduplication,
+        unused_expiry,
+        tree,
     )
     _show(connect(url, data).patch(path_of("topics", name), fields), output)
 
@@ -249,6 +288,7 @@ def _fields(
     overflow: OverflowChoice | None,
     deduplication: str | None,
     unused_expiry: str | None,
+    tree: OnOff | None,
 ) -> dict[str, Any]:
     """The settings that were given, as the API names them."""
     fields: dict[str, Any] = {
@@ -261,6 +301,8 @@ def _fields(
         )
         if given is not None
     }
+    if tree is not None:
+        fields["tree"] = tree is OnOff.ON
     if max_messages is not None:
         fields["messages_max"] = number_or_none(max_messages)
     if max_message_bytes is not None:

