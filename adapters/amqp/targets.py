@@ -94,14 +94,19 @@ class Targets:
 
     def recheck(self) -> None:
         """Forget everything if a right to what is remembered has been withdrawn."""
-        rights = self._caller.rights
-        if len(self.known) > ROUTES_RECHECK_MAX or not all(
-            rights.allows(PUBLISH_ROUTER, target.router)
-            if target.exchange
-            else rights.allows(PUBLISH_TOPIC, target.key)
-            for target in self.known.values()
-        ):
+        if len(self.known) > ROUTES_RECHECK_MAX or not all(map(self._may, self.known.values())):
             self.forget()
+
+    def _may(self, target: Target) -> bool:
+        """Whether the rights to publish to a target are still there."""
+        allows = self._caller.rights.allows
+        if not target.exchange:
+            return allows(PUBLISH_TOPIC, target.key)
+        if not allows(PUBLISH_ROUTER, target.router):
+            return False
+        if target.router != TOPICS_ROUTER:
+            return True
+        return allows(PUBLISH_TOPIC, router_key(target.router, target.key))
 
     def find(self, arguments: bytes) -> Target:
         """The target of a basic.publish with these arguments (without the ticket).

@@ -63,7 +63,6 @@ def test_any_name_can_be_spelled_in_a_path(node: Process, name: str) -> None:
         ({"name": "t", "queues": 257}, "queues"),
         ({"name": "t", "type": "other"}, "other"),
         ({"name": "t", "colour": "red"}, "colour"),
-        ({"name": "t", "overflow": "reject_dead_letter"}, "not served"),
         ([], "object"),
     ],
 )

@@ -104,7 +104,7 @@ def test_name_prints_paths_that_set_accepts(weir: Callable[..., Ran]) -> None:
 def test_check_says_ok_on_stderr_only(weir: Callable[..., Ran]) -> None:
     ran = weir("config", "check", "--set", "amqp.port=1")
     assert (ran.code, ran.out) == (0, "")
-    assert ran.err == "ok: 1 settings changed; serving amqp, sqs, rocketmq\n"
+    assert ran.err == "ok: 1 settings changed; serving amqp, sqs, mqtt, rocketmq\n"
 
 
 @pytest.mark.parametrize("command", [("config", "check"), ("config", "show"), ("serve",)])

@@ -76,7 +76,14 @@ async def test_a_full_disk_is_no_outcome_and_the_flush_may_be_sent_again(world: 
 
 
 @simulated()
-async def test_what_is_flushed_is_exported_also_from_disk(world: World, tmp_path) -> None:
+async def test_what_is_flushed_is_exported_also_from_disk(
+    world: World, tmp_path, monkeypatch
+) -> None:
+    async def at_once(action, *given):
+        return action(*given)
+
+    # Virtual time does not wait for a thread.
+    monkeypatch.setattr("metering.exporter.asyncio.to_thread", at_once)
     topic = await opened(world)
     collector = Collector("n1")
     collector.registered(await topic.register())

@@ -144,6 +144,9 @@ async def test_statistics_count_what_happened(broker: Broker) -> None:
         for _ in range(3):
             while not isinstance(await client.receive(), spec.BasicDeliver):
                 pass
+        async with asyncio.timeout(5):
+            while broker.adapter.statistics().gauges["publish_bytes_in_flight"]:
+                await asyncio.sleep(0.01)
         figures = broker.adapter.statistics()
         assert figures.connections == 1
         assert figures.gauges == {
