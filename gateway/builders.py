@@ -21,14 +21,15 @@ from adapters.sqs.server import SqsAdapter
 from adapters.sqs.settings import SqsSettings
 from auth.principal import SignInMode
 from auth.sigv4 import SigV4Verifier
+from auth.tls import read_pem_pair, server_context
 
 if TYPE_CHECKING:
-    import ssl
     from collections.abc import Callable
 
     from adapters.base import Adapter, TrafficMeter
     from auth.policy import Access
     from auth.records import AccessKey
+    from auth.tls import CertificateFiles
     from gateway.config_schema import Protocol
     from gateway.identity import Identity
     from gateway.node_metering import NodeMetering
@@ -44,8 +45,8 @@ class Services:
     identity: Identity
     clock: Clock
     random: Random
-    tls: Callable[[], ssl.SSLContext]
-    """The TLS context of this node's listeners, made when first asked for."""
+    tls: Callable[[], CertificateFiles]
+    """Where the certificate of this node's TLS listeners is; made when first asked for."""
     metering: NodeMetering | None = None
     """None: switched off."""
 
@@ -57,7 +58,9 @@ class Services:
 def addresses_of(protocol: Protocol, services: Services) -> list[ListenerAddress]:
     """Where a protocol's open listeners bind."""
     return [
-        ListenerAddress(name, each.host, each.port, services.tls() if each.tls else None)
+        ListenerAddress(
+            name, each.host, each.port, server_context(services.tls()) if each.tls else None
+        )
         for name, each in protocol.open_listeners().items()
     ]
 
@@ -136,7 +139,12 @@ def build_rocketmq(protocol: Protocol, services: Services) -> Adapter:
         services.client.origins,
         services.identity.directory,
         services.identity.policies,
-        [GrpcListener(name, each.host, each.port) for name, each in listeners.items()],
+        [
+            GrpcListener(
+                name, each.host, each.port, read_pem_pair(services.tls()) if each.tls else None
+            )
+            for name, each in listeners.items()
+        ],
         clock=services.clock,
         settings=settings,
         meter=services.meter("rocketmq"),

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from auth.development import is_loopback
 from gateway.config_path import SECTIONS, Path, Problem, spell
 
 if TYPE_CHECKING:
@@ -30,7 +31,6 @@ NOT_SERVED_YET: tuple[Finding, ...] = (
     (("tenants",), "this version has the one tenant 'default'"),
     (("names",), "this version has neither aliases nor the topic tree"),
     (("protocols", ANY, "auth"), "this version offers what it has: PLAIN for AMQP"),
-    (("protocols", ANY, "listeners", ANY, "tls"), "this version speaks no TLS"),
     (("protocols", "amqp", "listeners", ANY, "advertised"), "AMQP tells clients no address"),
     (("protocols", "mqtt", "listeners", ANY, "advertised"), "MQTT tells clients no address"),
     (("protocols", "sqs", "listeners", ANY, "advertised"), "this version advertises no address"),
@@ -51,6 +51,7 @@ def find_problems(
         *_operation_findings(settings),
         *_address_findings(settings),
         *_metering_findings(settings),
+        *_tls_findings(settings),
         *_unserved_findings(changed),
     ]
     return [Problem(spell(path), what, _origin(path, origins)) for path, what in findings]
@@ -67,10 +68,6 @@ def _protocol_findings(settings: Settings) -> Iterator[Finding]:
             yield (*at, "enabled"), f"{name} is not served yet: this version has no adapter for it"
         elif not protocol.open_listeners():
             yield (*at, "listeners"), f"none is enabled, so no one could reach {name}"
-        for listener_name, listener in protocol.open_listeners().items():
-            if listener.tls:
-                path = (*at, "listeners", listener_name, "enabled")
-                yield path, "is not served yet: this version speaks no TLS"
 
 
 def _limit_findings(settings: Settings) -> Iterator[Finding]:
@@ -110,6 +107,20 @@ def _metering_findings(settings: Settings) -> Iterator[Finding]:
     if 3_600 % interval_s:
         path = ("node", "metering", "flush_interval_s")
         yield path, f"{interval_s} s do not divide an hour, at whose ends bills are cut"
+
+
+def _tls_findings(settings: Settings) -> Iterator[Finding]:
+    tls = settings.node.tls
+    if (tls.certificate is None) != (tls.private_key is None):
+        missing = "certificate" if tls.certificate is None else "private_key"
+        yield ("node", "tls", missing), "is needed: a certificate goes with its private key"
+    elif tls.certificate is None:
+        for path, listener in settings.open_listeners().items():
+            if listener.tls and not is_loopback(listener.host):
+                yield (
+                    (*path, "host"),
+                    "is not on loopback: set node.tls.certificate and node.tls.private_key",
+                )
 
 
 def _unserved_findings(changed: Iterable[Path]) -> Iterator[Finding]:

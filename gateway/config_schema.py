@@ -130,6 +130,13 @@ class Metering(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     export_interval_s: Annotated[int, Meta(ge=0, le=86_400)]
 
 
+class Tls(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The certificate of every listener that begins with a TLS handshake."""
+
+    certificate: str | None = None
+    private_key: str | None = None
+
+
 class Node(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """One process: which role it plays, where its data lies, how many gateways it runs."""
 
@@ -138,6 +145,7 @@ class Node(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     workers: Annotated[int, Meta(ge=1, le=WORKERS_MAX)]
     admin: Listener
     store: Listener
+    tls: Tls
     metering: Metering
 
 

@@ -24,7 +24,7 @@ import gateway
 from auth.development import Listener as Reachable
 from auth.development import development_principals, startup_check
 from auth.sealed import open_key_ring
-from auth.tls import open_loopback_certificate, server_context
+from auth.tls import CertificateFiles, open_loopback_certificate
 from auth.tokens import open_admin_token
 from gateway.admin.address import write_address
 from gateway.admin.app import AdminParts, build_app
@@ -44,8 +44,6 @@ from kernel.store.system import SystemClock, SystemRandom
 from kernel.store.worker import Worker
 
 if TYPE_CHECKING:
-    import ssl
-
     from adapters.base import Adapter
     from auth.tokens import AdminToken
     from gateway.config_schema import Settings
@@ -74,7 +72,6 @@ class Node:
         self._clock = SystemClock()
         self._random = SystemRandom()
         self._ready = False
-        self._context: ssl.SSLContext | None = None
         self._lock: DataLock | None = None
         self._local: LocalStore | None = None
         self._identity: Identity | None = None
@@ -195,12 +192,13 @@ class Node:
             _log.info("first administrator created", user=administrator.name)
         return principals, identity
 
-    def _tls(self) -> ssl.SSLContext:
-        if self._context is None:
-            now = datetime.fromtimestamp(self._clock.wall_ms() / 1000, UTC)
-            files = open_loopback_certificate(self._data / "tls", now)
-            self._context = server_context(files)
-        return self._context
+    def _tls(self) -> CertificateFiles:
+        """The certificate of the TLS listeners; on loopback the node makes one for itself."""
+        tls = self._settings.node.tls
+        if tls.certificate is not None and tls.private_key is not None:
+            return CertificateFiles(Path(tls.certificate), Path(tls.private_key))
+        now = datetime.fromtimestamp(self._clock.wall_ms() / 1000, UTC)
+        return open_loopback_certificate(self._data / "tls", now)
 
     async def _stop(self) -> None:
         self._ready = False

@@ -49,7 +49,7 @@ def test_an_unknown_key_comes_with_the_one_that_was_meant(path: str, meant: str)
 
 def test_an_unknown_key_near_nothing_comes_with_the_known_ones() -> None:
     (problem,) = refused("node.zzzzzz=1")
-    assert "known here: admin, data, metering, role, store, workers" in problem
+    assert "known here: admin, data, metering, role, store, tls, workers" in problem
 
 
 def test_an_unknown_key_in_a_variable_and_in_a_file_names_its_place(tmp_path: Path) -> None:
@@ -156,7 +156,7 @@ def test_two_listeners_cannot_have_one_address(tmp_path: Path) -> None:
 
 
 def test_an_enabled_protocol_needs_a_listener() -> None:
-    (problem,) = refused("amqp.listeners.tcp.enabled=false")
+    (problem,) = refused("amqp.listeners.tcp.enabled=false", "amqp.listeners.tls.enabled=false")
     assert "none is enabled, so no one could reach amqp" in problem
 
 
@@ -168,15 +168,20 @@ def test_an_enabled_protocol_needs_a_listener() -> None:
         "node.store.port=7401",
         "names.tree.sqs=true",
         "tenants.default.known_as.amqp=other",
-        "amqp.listeners.tls.enabled=true",
         "amqp.auth.methods=EXTERNAL",
         "sqs.listeners.http.advertised=queue.example.com",
-        "rocketmq.listeners.tls.enabled=true",
     ],
 )
 def test_what_is_not_served_yet_is_refused_and_never_ignored(assignment: str) -> None:
     problems = refused(assignment)
     assert all("yet" in problem for problem in problems)
+
+
+def test_a_tls_listener_that_others_reach_needs_a_certificate() -> None:
+    (problem,) = refused("amqp.listeners.tls.host=0.0.0.0")
+    assert "set node.tls.certificate and node.tls.private_key" in problem
+    (problem,) = refused("node.tls.certificate=chain.pem")
+    assert "node.tls.private_key: is needed" in problem
 
 
 @pytest.mark.parametrize(

@@ -129,7 +129,7 @@ def test_text_is_read_by_the_type_of_its_setting() -> None:
 def test_a_file_may_add_a_listener(tmp_path: Path) -> None:
     file = written(tmp_path, "amqp:\n  listeners:\n    inside: {host: 127.0.0.2, port: 5672}\n")
     listeners = load(file, environ={}).settings.protocols["amqp"].open_listeners()
-    assert list(listeners) == ["tcp", "inside"]
+    assert list(listeners) == ["tcp", "tls", "inside"]
     assert listeners["inside"].host == "127.0.0.2"
 
 
@@ -166,9 +166,12 @@ def test_open_listeners_are_those_enabled_of_protocols_enabled() -> None:
     settings = load(environ={}).settings
     assert list(settings.open_listeners()) == [
         ("protocols", "amqp", "listeners", "tcp"),
+        ("protocols", "amqp", "listeners", "tls"),
         ("protocols", "sqs", "listeners", "http"),
         ("protocols", "mqtt", "listeners", "tcp"),
+        ("protocols", "mqtt", "listeners", "tls"),
         ("protocols", "mqtt", "listeners", "websocket"),
         ("protocols", "rocketmq", "listeners", "grpc"),
+        ("protocols", "rocketmq", "listeners", "tls"),
         ("node", "admin"),
     ]

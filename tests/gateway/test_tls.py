@@ -1,0 +1,81 @@
+"""TLS: every port works at once on loopback; elsewhere with a certificate of one's own."""
+
+from __future__ import annotations
+
+import ssl
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import grpc
+import paho.mqtt.client as mqtt
+import pika
+import pytest
+
+from tests.gateway.serving import Process, refused, serving
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
+    with serving(tmp_path_factory.mktemp("tls")) as process:
+        yield process
+
+
+def trusting(node: Process) -> ssl.SSLContext:
+    """A client that trusts the node's own certificate, and checks the name."""
+    return ssl.create_default_context(cafile=node.data / "tls" / "loopback.crt")
+
+
+def test_amqp_over_tls(node: Process) -> None:
+    options = pika.SSLOptions(trusting(node), "localhost")
+    parameters = pika.ConnectionParameters(
+        "127.0.0.1", node.listeners["amqp.tls"], ssl_options=options
+    )
+    connection = pika.BlockingConnection(parameters)
+    channel = connection.channel()
+    channel.confirm_delivery()
+    channel.queue_declare("safe", durable=True)
+    channel.basic_publish("", "safe", b"sealed")
+    assert channel.basic_get("safe", auto_ack=True)[2] == b"sealed"
+    connection.close()
+
+
+def test_mqtt_over_tls(node: Process) -> None:
+    client = mqtt.Client(mqtt.CallbackAPIVersion.VERSION2, "tls", protocol=mqtt.MQTTv5)
+    client.username_pw_set("guest", "guest")
+    client.tls_set_context(trusting(node))
+    connected = threading.Event()
+    client.on_connect = lambda *_: connected.set()
+    client.connect("localhost", node.listeners["mqtt.tls"])
+    client.loop_start()
+    assert connected.wait(10)
+    sent = client.publish("safe/place", b"sealed", qos=1)
+    sent.wait_for_publish(10)
+    assert sent.is_published()
+    client.disconnect()
+    client.loop_stop()
+
+
+def test_grpc_over_tls(node: Process) -> None:
+    root = (node.data / "tls" / "loopback.crt").read_bytes()
+    address = f"localhost:{node.listeners['rocketmq.tls']}"
+    with grpc.secure_channel(address, grpc.ssl_channel_credentials(root)) as channel:
+        grpc.channel_ready_future(channel).result(timeout=10)
+
+
+def test_an_own_certificate_is_used_and_a_bad_one_is_told(node: Process, tmp_path: Path) -> None:
+    pem = node.data / "tls" / "loopback.pem"
+    given = (f"node.tls.certificate={pem}", f"node.tls.private_key={pem}")
+    with serving(tmp_path / "own", *given) as other:
+        assert not (other.data / "tls").exists()
+        port = other.listeners["amqp.tls"]
+        seen = ssl.get_server_certificate(("127.0.0.1", port))
+    assert seen.strip() in pem.read_text()
+    bad = tmp_path / "bad.pem"
+    bad.write_text("nonsense")
+    code, said = refused(
+        tmp_path / "bad", f"node.tls.certificate={bad}", f"node.tls.private_key={bad}"
+    )
+    assert code == 1
+    assert "no usable certificate" in said
+    assert "Traceback" not in said
