@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -140,5 +141,6 @@ def test_the_same_stream_in_other_pieces_has_the_same_answers(data: st.DataObjec
 
 def _without_confirms(wire: Wire) -> list[object]:
     found = [each for each in wire.take_methods() if not isinstance(each, spec.BasicAck)]
-    # A delivery may come before or after an answer on another channel.
-    return sorted(map(repr, found))
+    # A delivery may come before or after an answer on another channel, and what was published on
+    # one may or may not be counted yet in the other.
+    return sorted(re.sub(r"message_count=\d+", "message_count", repr(each)) for each in found)
