@@ -6,9 +6,6 @@ time, so that a check and the command that follows it see the same state.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable
-
 from .broker import commands
 from .client import (
     Administration,
@@ -22,7 +19,6 @@ from .client import (
     PutRouter,
     PutTopic,
 )
-from .courier import Send
 from .errors import Code, KernelError
 from .filters import compile_filter
 from .ids import (
@@ -47,6 +43,7 @@ from .model import (
     TopicOptions,
 )
 from .placement import home_group
+from .proposer import Proposer, Turns
 from .store.node import Store
 from .topology import Topology
 
@@ -54,18 +51,11 @@ from .topology import Topology
 class Administrator:
     """Carries out `client.Administration`."""
 
-    def __init__(
-        self,
-        store: Store,
-        topology: Topology,
-        next_identity: Callable[[], tuple[int, int, int]],
-        send: Send,
-    ) -> None:
+    def __init__(self, store: Store, topology: Topology, proposer: Proposer) -> None:
         self._store = store
-        self._send = send
         self._topology = topology
-        self._next_identity = next_identity
-        self._locks: dict[tuple[str, str], asyncio.Lock] = {}
+        self._propose = proposer.propose
+        self._turns = Turns()
         self._last_ident: dict[RaftGroup, int] = {}
 
     async def administer(self, change: Administration) -> object:
@@ -76,14 +66,8 @@ class Administrator:
         name = change.router if isinstance(change, PutRoute | DeleteRoute) else change.name
         _check_name(change.tenant, NAME_BYTES_MAX, "tenant")
         _check_name(name, NAME_BYTES_MAX, "name")
-        key = (change.tenant, name)
-        lock = self._locks.setdefault(key, asyncio.Lock())
-        try:
-            async with lock:
-                return await self._carry_out(change)
-        finally:
-            if not lock.locked() and self._locks.get(key) is lock:
-                del self._locks[key]
+        async with self._turns.of((change.tenant, name)):
+            return await self._carry_out(change)
 
     async def repair(self) -> None:
         """Undo what a crash left half done: queues of topics that were never defined or are
@@ -121,22 +105,6 @@ class Administrator:
             return None
         assert isinstance(change, DeleteRoute)
         return await self._delete_route(change)
-
-    async def _propose(self, group: RaftGroup, change: commands.Control) -> object:
-        """Propose a command; its result once applied. Raises it if it is a KernelError."""
-        future: asyncio.Future[object] = asyncio.get_running_loop().create_future()
-
-        def done(result: object) -> None:
-            if not future.done():
-                future.set_result(result)
-
-        replica, identity = self._store.replica(group), self._next_identity()
-        self._send(group, lambda heard: replica.propose(change, identity, heard), done)
-        results = await future
-        result = results[0] if isinstance(results, tuple) and results else None
-        if isinstance(result, KernelError):
-            raise result
-        return result
 
     # --- Topics -----------------------------------------------------------------------------
 

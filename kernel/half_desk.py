@@ -6,7 +6,6 @@ number is never used twice in a Raft group, nor is a queue's id.
 
 from __future__ import annotations
 
-import asyncio
 import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from .broker.commands import Command
 from .broker.half_messages import OTHERWISE, UNKNOWN
 from .broker.halves import HalfMessage
 from .broker.runs import Feature, features_of
+from .courier import Done
 from .errors import Code, KernelError
 from .ids import VOLATILE_GROUP, Offset, QueueId, TopicId
 from .limits import (
@@ -23,11 +23,11 @@ from .limits import (
     HALF_BYTES_PER_STORE_MAX,
     HALF_CHECKS_PER_TURN,
     HALVES_PER_STORE_MAX,
-    PUBLISH_DEADLINE_MS,
 )
 from .log import entry as entries
 from .message import HEADER
 from .model import QueueRef, TopicInfo
+from .proposer import Proposer
 from .store.node import Store
 from .store.replica import Replica
 from .transactions import HalfCheck, HalfSink, HalfWatch
@@ -72,14 +72,12 @@ class HalfDesk:
     def __init__(
         self,
         store: Store,
-        loop: asyncio.AbstractEventLoop,
-        next_identity: Callable[[], tuple[int, int, int]],
+        proposer: Proposer,
         refusal: Callable[[int], KernelError | None],
     ) -> None:
         """`refusal(bytes)` says why new messages cannot be taken now."""
         self._store = store
-        self._loop = loop
-        self._next_identity = next_identity
+        self._proposer = proposer
         self._refusal = refusal
         self._watches: dict[tuple[str, str], list[_Watch]] = {}
         self._coming: dict[TopicId, tuple[int, int]] = {}
@@ -97,22 +95,22 @@ class HalfDesk:
         ref = self._pick(topic, parts[0])
         replica = self._store.replica(ref.group)
         features = features_of(parts[0])
-        self._count(topic.id, 1, size)
-
-        def applied(result: object) -> None:
-            self._count(topic.id, -1, -size)
-            if not future.done():
-                future.set_result(result)
+        identity = self._proposer.next_identity()
 
         def encode(slot: int) -> list[tuple[int, bytes]]:
             run = (ref.id, slot, 1, features)
             return [(Command.PREPARE, commands.encode_prepare(producers, [run]))]
 
-        future: asyncio.Future[object] = self._loop.create_future()
-        origin = parts[0][1]
-        replica.open.add_slots(self._next_identity(), encode, [size], list(parts), applied, origin)
-        self._store.dirty(replica, urgent=True)
-        number = await self._answer(future)
+        def attempt(heard: Done) -> None:
+            def applied(result: object) -> None:
+                self._count(topic.id, -1, -size)
+                heard(result)
+
+            self._count(topic.id, 1, size)
+            replica.open.add_slots(identity, encode, [size], list(parts), applied, parts[0][1])
+            self._store.dirty(replica, urgent=True)
+
+        number = _number(await self._proposer.outcome_in_time(ref.group, attempt))
         if not number:
             raise KernelError(Code.NOT_FOUND, f"topic {topic.name} was deleted")
         self.figures.prepared += 1
@@ -129,15 +127,15 @@ class HalfDesk:
             raise KernelError(Code.LEASE_LOST, "not a half message of this topic")
         replica = self._store.replica(ref.group)
         is_waiting = number in replica.state.halves.waiting
-        future: asyncio.Future[object] = self._loop.create_future()
-
-        def applied(result: object) -> None:
-            if not future.done():
-                future.set_result(result)
-
-        command = commands.ResolveHalf(ref.id, number, commit)
-        replica.propose(command, self._next_identity(), applied)
-        outcome = await self._answer(future)
+        command, identity = (
+            commands.ResolveHalf(ref.id, number, commit),
+            self._proposer.next_identity(),
+        )
+        outcome = _number(
+            await self._proposer.outcome_in_time(
+                ref.group, lambda heard: replica.propose(command, identity, heard)
+            )
+        )
         if outcome == UNKNOWN:
             raise KernelError(Code.LEASE_LOST, "the half message is not known any more")
         if outcome == OTHERWISE:
@@ -147,20 +145,6 @@ class HalfDesk:
             self.figures.committed += commit
             self.figures.rolled_back += not commit
         return (ref.id, Offset(outcome)) if commit else None
-
-    async def _answer(self, future: asyncio.Future[object]) -> int:
-        """The one number that a command answers. Raises its error, or TIMEOUT."""
-        try:
-            async with asyncio.timeout(PUBLISH_DEADLINE_MS / 1000):
-                results = await future
-        except TimeoutError:
-            message = "not on disk within the publish deadline"
-            raise KernelError(Code.TIMEOUT, message) from None
-        result: object = results[0] if isinstance(results, tuple) and results else None
-        if isinstance(result, KernelError):
-            raise result
-        number: object = result[0] if isinstance(result, list) and result else 0
-        return number if isinstance(number, int) else 0
 
     def _check(self, topic: TopicInfo, producers: str, header: bytes, size: int) -> None:
         """Raise for what cannot be prepared."""
@@ -282,3 +266,9 @@ class HalfDesk:
     def _fetched(self, replica: Replica, half: HalfMessage) -> None:
         if half.number in replica.state.halves.waiting:
             self._put(replica, half)
+
+
+def _number(result: object) -> int:
+    """The one number that a command answers; 0: it had nothing to act on."""
+    number: object = result[0] if isinstance(result, list) and result else 0
+    return number if isinstance(number, int) else 0

@@ -49,14 +49,15 @@ from .model import (
 )
 from .origins import Origins
 from .ports import Clock, Random
+from .proposer import Proposer
 from .publish import Batch
 from .publisher import Publisher
 from .receiving import Receiver, dispatcher_of
-from .room import Room
 from .session import LocalSession
 from .store.dead_letters import DeadLetterSender
 from .store.node import Store
 from .store.replica import Replica
+from .topic_room import Room
 from .topology import Topology
 from .transactor import Transactor
 from .unused_groups import UnusedGroups
@@ -86,22 +87,21 @@ class LocalClient:
         self._second_timer: asyncio.TimerHandle | None = None
         self.send: Send = direct
         """How commands with an identity get to their group."""
-        self._administrator = Administrator(store, self.topology, self.next_identity, self.send_to)
+        proposer = Proposer(store, self.next_identity, self.send_to)
+        self._administrator = Administrator(store, self.topology, proposer)
         self.dead_letters = DeadLetterSender(store, self)
         self.room = Room(self._dispatcher, self.dead_letters.refused)
         self._transactor = Transactor(
-            store, self.next_identity, self._publisher.refusal, self._dispatcher, self.room
+            store, proposer, self._publisher.refusal, self._dispatcher, self.room
         )
         self._watchers: list[Callable[[str, bytes | None], None]] = []
-        self._receiver = Receiver(store, clock, self._loop, self.next_identity, self.send_to)
-        self._halves = HalfDesk(
-            store, self._loop, self.next_identity, self._publisher.durable_refusal
-        )
+        self._receiver = Receiver(store, clock, self._loop, proposer)
+        self._halves = HalfDesk(store, proposer, self._publisher.durable_refusal)
         self._unused = UnusedTopics(self._has_consumers)
         self.unused_groups = UnusedGroups(store, clock.monotonic_ms())
         self._owned: dict[SessionId, dict[tuple[str, str], None]] = {}
         self._background: set[asyncio.Task[object]] = set()
-        self.tree = LocalTree(store, self, self._loop)
+        self.tree = LocalTree(store, self, self._loop, proposer)
         for replica in store.replicas():
             self._learn(replica)
 

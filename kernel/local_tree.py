@@ -7,22 +7,21 @@ fdatasynced; a watch, and a subscriber that ends with its connection, live in me
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
-from functools import partial
+from collections.abc import Callable, Sequence
 
-from .broker import commands
 from .broker import tree_commands as tree
 from .broker.retained import RetainedMessage
+from .broker.tree_snapshot import index_queue
 from .broker.tree_state import IndexChanged, SubscriberChanged, SubscriberState, TreeEvent
 from .client import Destinations
 from .errors import Code, KernelError
-from .ids import RaftGroup, TopicId
+from .ids import RaftGroup
 from .limits import NAME_BYTES_MAX, RETAINED_MAX, WILL_BYTES_MAX
 from .local_subscriber import Changes, LocalSubscriber, group_of
 from .log import entry as entries
 from .model import QueueRef
 from .placement import home_group
+from .proposer import Proposer, Turns, first_of
 from .store.node import Store
 from .store.replica import Replica
 from .subscriber_keeper import Keeper, TreeHost
@@ -37,23 +36,30 @@ _SUBSCRIBER = "subscriber\0"
 class LocalTree:
     """`tree.Tree` over a `Store` in this process."""
 
-    def __init__(self, store: Store, host: TreeHost, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self,
+        store: Store,
+        host: TreeHost,
+        loop: asyncio.AbstractEventLoop,
+        proposer: Proposer,
+    ) -> None:
         self._store = store
         self._host = host
         self._loop = loop
         self._routes = host.topology.tree
-        self._locks: dict[object, asyncio.Lock] = {}
+        self._proposer = proposer
+        self._propose = proposer.propose
+        self._turns = Turns()
         self._open: dict[tuple[str, str], LocalSubscriber] = {}
         """The subscriber of each name that a connection has."""
-        self._keeper = Keeper(store, host, self.propose)
+        self._keeper = Keeper(store, host, self._propose)
 
     # --- Life -------------------------------------------------------------------------------
 
     def learn(self, replica: Replica) -> None:
         """Take over what a group holds."""
         for (tenant, pattern), ident in replica.state.indexes.items():
-            queue = replica.state.topics[ident].refs[0].id
-            self._routes.add_index(tenant, pattern, replica.group, queue)
+            self._routes.add_index(tenant, pattern, replica.group, index_queue(ident))
         self._keeper.learn(replica)
 
     async def repair(self) -> None:
@@ -74,7 +80,7 @@ class LocalTree:
             if event.removed:
                 self._routes.remove_index(event.tenant, event.pattern, replica.group)
             else:
-                queue = replica.state.topics[TopicId(event.topic)].refs[0].id
+                queue = index_queue(event.topic)
                 self._routes.add_index(event.tenant, event.pattern, replica.group, queue)
         elif isinstance(event, SubscriberChanged):
             self._fence(event.subscriber, ended=event.ended)
@@ -141,49 +147,21 @@ class LocalTree:
                     )
         found.sort(key=lambda each: each[0])
         messages: list[tuple[int, bytes]] = []
-        for _name, replica, kept in found:
-            slot = await self._slot(replica.group, kept)
+        for name, replica, kept in found:
+            slot = await self._slot(replica, tenant, name, kept)
             if slot:
                 messages.append((max(0, replica.log_time_ms() - kept.time_ms), slot))
         return messages
 
-    async def _slot(self, group: RaftGroup, kept: RetainedMessage) -> bytes:
-        while True:
-            entry = self._store.entry(group, kept.index)
-            if entry is not None:
-                return entries.slot(entry, kept.slot)
-            fetched: asyncio.Future[None] = self._loop.create_future()
-            self._store.fetch(group, kept.index, partial(_set_once, fetched))
-            await fetched
+    async def _slot(self, replica: Replica, tenant: str, name: str, kept: RetainedMessage) -> bytes:
+        """A retained message; empty if it has been replaced while others were read."""
+        while (entry := self._store.entry(replica.group, kept.index)) is None:
+            if replica.state.retained.get(tenant, name) is not kept:
+                return b""
+            await self._store.fetched(replica.group, kept.index)
+        return entries.slot(entry, kept.slot)
 
     # --- Subscribers ------------------------------------------------------------------------
-
-    @asynccontextmanager
-    async def _locked(self, key: object) -> AsyncIterator[None]:
-        """One change at a time of what `key` stands for."""
-        lock = self._locks.setdefault(key, asyncio.Lock())
-        try:
-            async with lock:
-                yield
-        finally:
-            if not lock.locked() and self._locks.get(key) is lock:
-                del self._locks[key]
-
-    async def propose(self, group: RaftGroup, change: commands.Control) -> object:
-        """Propose a command; its result once applied. Raises it if it is a KernelError."""
-        future: asyncio.Future[object] = self._loop.create_future()
-
-        def done(results: object) -> None:
-            if not future.done():
-                future.set_result(results)
-
-        replica, identity = self._store.replica(group), self._host.next_identity()
-        self._host.send_to(group, lambda heard: replica.propose(change, identity, heard), done)
-        results = await future
-        result = results[0] if isinstance(results, tuple) and results else None
-        if isinstance(result, KernelError):
-            raise result
-        return result
 
     def _home(self, tenant: str, name: str) -> RaftGroup:
         return home_group(self._store.data_groups, tenant, _SUBSCRIBER + name)
@@ -201,7 +179,7 @@ class LocalTree:
                     Code.TOO_LARGE, f"a will has at most {WILL_BYTES_MAX} bytes with its properties"
                 )
         key = (spec.tenant, spec.name)
-        async with self._locked(key):
+        async with self._turns.of(key):
             subscriber = LocalSubscriber(self, self._store, spec, sink)
             await self._carry_on(subscriber, spec)
             known = self._open.get(key)
@@ -212,14 +190,16 @@ class LocalTree:
             return subscriber
 
     async def _carry_on(self, subscriber: LocalSubscriber, spec: SubscriberSpec) -> None:
-        """Open it in the log, unless nothing of it must be there."""
+        """Open it in the log, unless nothing of it must be there. On a disk that is nearly full
+        nothing new comes into being, but what waits for a known one can be consumed.
+        """
         home = self._home(spec.tenant, spec.name)
         known = (spec.tenant, spec.name) in self._store.replica(home).state.subscriber_names
         keeps = spec.expiry_ms != 0 or spec.will is not None
-        if keeps and not self._host.accepting:
+        if keeps and not known and not self._host.accepting:
             raise KernelError(Code.NO_SPACE, "free disk is below the mark for new messages")
         if keeps or (known and not spec.clean):
-            opened = await self.propose(
+            opened = await self._propose(
                 home,
                 tree.OpenSubscriber(
                     spec.tenant,
@@ -232,7 +212,7 @@ class LocalTree:
             assert isinstance(opened, tree.Opened)
             subscriber.opened(home, opened)
         elif known:
-            await self.propose(home, tree.EndSubscriber(spec.tenant, spec.name))
+            await self._propose(home, tree.EndSubscriber(spec.tenant, spec.name))
 
     def lists_of(self, tenant: str, pattern: str) -> Sequence[QueueRef]:
         """The reference lists of a pattern."""
@@ -246,7 +226,7 @@ class LocalTree:
         _check_share(subscription.share)
         if not subscriber.durable and not subscription.share:
             raise KernelError(Code.INVALID_ARGUMENT, "the subscriber ends with its connection")
-        async with self._locked(subscriber.number or subscriber):
+        async with self._turns.of(subscriber.number or subscriber):
             _check_open(subscriber)
             is_new = subscription not in subscriber.subscriptions
             waiting = []
@@ -255,10 +235,10 @@ class LocalTree:
                 group = group_of(subscriber.number, subscription.share)
                 join = tree.JoinIndex(subscriber.tenant, subscription.pattern, group)
                 groups = self._routes.groups_of(subscriber.tenant, subscription.pattern)
-                waiting = [self.propose(each, join) for each in groups]
+                waiting = [self._propose(each, join) for each in groups]
             if subscriber.durable:
                 waiting.append(
-                    self.propose(
+                    self._propose(
                         subscriber.home,
                         tree.PutSubscription(
                             subscriber.number,
@@ -280,12 +260,12 @@ class LocalTree:
 
     async def unsubscribe(self, subscriber: LocalSubscriber, subscription: Subscription) -> bool:
         """End a subscription; on disk when it returns."""
-        async with self._locked(subscriber.number or subscriber):
+        async with self._turns.of(subscriber.number or subscriber):
             _check_open(subscriber)
             if subscription not in subscriber.subscriptions:
                 return False
             if subscriber.durable:
-                await self.propose(
+                await self._propose(
                     subscriber.home,
                     tree.DeleteSubscription(
                         subscriber.number,
@@ -312,13 +292,13 @@ class LocalTree:
             return
 
         def noted(results: object) -> None:
-            result = results[0] if isinstance(results, tuple) and results else None
+            result = first_of(results)
             if done is not None:
                 done(result if isinstance(result, KernelError) else None)
 
         change = tree.NoteSubscriber(subscriber.number, subscriber.epoch, tuple(changes))
-        replica, identity = self._store.replica(subscriber.home), self._host.next_identity()
-        self._host.send_to(
+        replica, identity = self._store.replica(subscriber.home), self._proposer.next_identity()
+        self._proposer.send(
             subscriber.home, lambda heard: replica.propose(change, identity, heard), noted
         )
 
@@ -335,7 +315,7 @@ class LocalTree:
         if not subscriber.durable:
             await self._keeper.left_for_good(subscriber)
             return
-        await self.propose(
+        await self._propose(
             subscriber.home,
             tree.CloseSubscriber(
                 subscriber.number,
@@ -360,8 +340,3 @@ def _fenced() -> KernelError:
 def _check_open(subscriber: LocalSubscriber) -> None:
     if subscriber.fenced or subscriber.closed:
         raise _fenced()
-
-
-def _set_once(future: asyncio.Future[None]) -> None:
-    if not future.done():
-        future.set_result(None)

@@ -23,7 +23,7 @@ from .message import (
     PROPERTIES_BYTES_MAX,
 )
 from .model import QueueRef, TopicInfo
-from .room import Room
+from .topic_room import Room
 
 _PLAIN = bytes(28)
 _KEY_FIELD = 12

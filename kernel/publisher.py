@@ -27,8 +27,8 @@ from .model import TopicInfo
 from .origins import INTERNAL
 from .ports import Clock
 from .publish import Batch, Part
-from .room import Room
 from .store.node import Store
+from .topic_room import Room
 from .watches import hand_over
 
 

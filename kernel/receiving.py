@@ -6,19 +6,19 @@ Durability: `receive` returns leases that are fdatasynced, `settle_leases` chang
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import cast
 
 from .broker.consumers import DispatchedConsumer
 from .broker.dispatcher import Dispatcher
 from .client import ConsumerSpec, LeaseChange, LeaseVerb, Received, ReceiveSpec
-from .courier import Send
 from .errors import Code, KernelError
 from .ids import Offset, QueueId
 from .log import entry as entries
 from .model import QueueRef, Reason, TopicInfo
 from .ports import Clock
+from .proposer import Proposer
 from .pull import Pull, decode_token
 from .session import LocalSession
 from .store.node import Store
@@ -38,14 +38,12 @@ class Receiver:
         store: Store,
         clock: Clock,
         loop: asyncio.AbstractEventLoop,
-        next_identity: Callable[[], tuple[int, int, int]],
-        send: Send,
+        proposer: Proposer,
     ) -> None:
         self._store = store
         self._clock = clock
         self._loop = loop
-        self._next_identity = next_identity
-        self._send = send
+        self._proposer = proposer
 
     async def receive(self, spec: ReceiveSpec) -> Received:
         """Pull messages (see `client.ReceiveSpec`)."""
@@ -154,7 +152,6 @@ class Receiver:
     ) -> Sequence[int]:
         replica = self._store.replica(ref.group)
         now = replica.log_time_ms()
-        future: asyncio.Future[object] = self._loop.create_future()
         is_last = replica.dispatcher(ref.id, group).is_last_attempt
         packed = [
             (offset, lease, LeaseVerb.DEAD_LETTER, Reason.ATTEMPTS, 0)
@@ -168,16 +165,11 @@ class Receiver:
             )
             for _, change, offset, lease in wanted
         ]
-        identity = self._next_identity()
-        self._send(
+        identity = self._proposer.next_identity()
+        good = await self._proposer.outcome(
             ref.group,
             lambda done: replica.change(ref.id, group, packed, identity, done, origin),
-            _setter(future),
         )
-        result = await future
-        good: object = result[0] if isinstance(result, tuple) and result else None
-        if isinstance(good, KernelError):
-            raise good
         return cast("Sequence[int]", good)
 
     async def peek(
@@ -199,22 +191,12 @@ class Receiver:
                 at += 1
                 continue
             if entry is None:
-                fetched: asyncio.Future[None] = self._loop.create_future()
-                self._store.fetch(ref.group, run.index, partial(_set_once, fetched))
-                await fetched
+                await self._store.fetched(ref.group, run.index)
                 continue
             slots = entries.slots(entry, run.slot, count)
             found += [(Offset(at + i), slot) for i, slot in enumerate(slots) if slot]
             at += count
         return found
-
-
-def _setter(future: asyncio.Future[object]) -> Callable[[object], None]:
-    def done(result: object) -> None:
-        if not future.done():
-            future.set_result(result)
-
-    return done
 
 
 def _set_once(future: asyncio.Future[None]) -> None:

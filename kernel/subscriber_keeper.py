@@ -22,9 +22,9 @@ from .errors import KernelError
 from .ids import RaftGroup
 from .local_subscriber import LocalSubscriber, group_of
 from .publish import Batch
-from .room import Room
 from .store.node import Store
 from .store.replica import Replica
+from .topic_room import Room
 from .topology import Topology
 from .tree import Subscription
 

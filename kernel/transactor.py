@@ -10,8 +10,7 @@ of it or nothing.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import cast
 
 from .atomic import (
@@ -29,16 +28,17 @@ from .broker.dispatcher import Dispatcher
 from .broker.runs import LARGE
 from .broker.usage import SLOT_BYTES_SMALL
 from .client import LeaseVerb, Settlement
+from .courier import Done
 from .errors import Code, KernelError
 from .ids import QueueId, RaftGroup
-from .limits import PUBLISH_DEADLINE_MS
 from .model import QueueRef, Reason, TopicInfo
 from .origins import INTERNAL
+from .proposer import Proposer, first_of
 from .publish import Batch, Part
 from .pull import decode_token
-from .room import Room
 from .store.node import Store
 from .store.open_entry import ranges_of, retain_commands
+from .topic_room import Room
 from .watches import hand_over
 
 Packed = tuple[int, int, LeaseVerb, Reason, int]
@@ -54,6 +54,12 @@ class _Plan:
         self.settled: list[tuple[DispatchedConsumer, Settlement, Reason, list[int]]] = []
         self.changes: dict[tuple[QueueId, str], dict[int, Packed]] = {}
         """By queue and group, then by offset."""
+
+    def is_refused(self, first: object) -> bool:
+        """Whether its first command came to say that nothing was carried out: an error, or a
+        guard's leases that are not good.
+        """
+        return isinstance(first, KernelError) or bool(self.changes and first)
 
     def commands(self, first_slot: int) -> list[tuple[int, bytes]]:
         """(type, bytes) of each command."""
@@ -92,13 +98,13 @@ class Transactor:
     def __init__(
         self,
         store: Store,
-        next_identity: Callable[[], tuple[int, int, int]],
+        proposer: Proposer,
         refusal: Callable[[Part], KernelError | None],
         dispatcher: Callable[[TopicInfo, str, int], Dispatcher],
         room: Room,
     ) -> None:
         self._store = store
-        self._next_identity = next_identity
+        self._proposer = proposer
         self._refusal = refusal
         self._dispatcher = dispatcher
         self._room = room
@@ -200,33 +206,24 @@ class Transactor:
     async def _carry_out(self, plan: _Plan, batch: Batch | None) -> None:
         (group,) = plan.groups
         replica = self._store.replica(group)
-        future: asyncio.Future[object] = asyncio.get_running_loop().create_future()
+        identity = self._proposer.next_identity()
+        lengths = plan.part.lengths if plan.part is not None else []
+        buffers = plan.part.buffers if plan.part is not None else []
 
-        def applied(result: object) -> None:
-            error = _error_of(result, guarded=bool(plan.changes))
-            if error is None:
-                self._applied(plan, batch, cast("tuple[object, ...]", result))
-            if not future.done():
-                future.set_result(error)
+        def attempt(heard: Done) -> None:
+            def applied(results: object) -> None:
+                if not plan.is_refused(first_of(results)):
+                    self._applied(plan, batch, cast("tuple[object, ...]", results))
+                heard(results)
 
-        part = plan.part
-        replica.open.add_slots(
-            self._next_identity(),
-            plan.commands,
-            part.lengths if part is not None else [],
-            part.buffers if part is not None else [],
-            applied,
-            plan.origin,
-        )
-        self._store.dirty(replica, urgent=True)
-        try:
-            async with asyncio.timeout(PUBLISH_DEADLINE_MS / 1000):
-                error = await future
-        except TimeoutError:
-            message = "not on disk within the publish deadline"
-            raise KernelError(Code.TIMEOUT, message) from None
-        if isinstance(error, KernelError):
-            raise error
+            replica.open.add_slots(identity, plan.commands, lengths, buffers, applied, plan.origin)
+            self._store.dirty(replica, urgent=True)
+
+        first = await self._proposer.outcome_in_time(group, attempt)
+        if plan.is_refused(first):
+            raise KernelError(
+                Code.LEASE_LOST, "a lease of the transaction has ended, or its message was settled"
+            )
 
     @staticmethod
     def _applied(plan: _Plan, batch: Batch | None, result: tuple[object, ...]) -> None:
@@ -237,19 +234,6 @@ class Transactor:
             batch.part_stored(plan.part, result[1 if plan.changes else 0])
         if batch is not None and batch.live:
             hand_over(batch)
-
-
-def _error_of(result: object, *, guarded: bool) -> KernelError | None:
-    """Why nothing was carried out; None if all was."""
-    results: Sequence[object] = result if isinstance(result, tuple) else ()
-    first = results[0] if results else None
-    if isinstance(first, KernelError):
-        return first
-    if guarded and first:
-        return KernelError(
-            Code.LEASE_LOST, "a lease of the transaction has ended, or its message was settled"
-        )
-    return None
 
 
 def _limit(name: str, most: int) -> KernelError:

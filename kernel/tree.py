@@ -196,5 +196,6 @@ class Tree(Protocol):
         """Open a subscriber, taking it over from any other connection (see SubscriberSink).
 
         On disk when it returns, if durable: `expiry_ms` is not 0, or it has a will. Raises
-        KernelError: INVALID_ARGUMENT (name, will too large), LIMIT_EXCEEDED, NO_SPACE.
+        KernelError: INVALID_ARGUMENT (name), TOO_LARGE (will), LIMIT_EXCEEDED, NO_SPACE (a new one,
+        while free disk is below the mark: those that are known can go on and empty their backlog).
         """

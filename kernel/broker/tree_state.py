@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from ..ids import TopicId
 from .tree_commands import WillRecord
 
 
@@ -56,7 +57,7 @@ class IndexChanged:
 
     tenant: str
     pattern: str
-    topic: int
+    topic: TopicId
     removed: bool
 
 

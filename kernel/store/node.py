@@ -335,6 +335,17 @@ class Store:
 
         self._reader.submit(job.run, finished)
 
+    async def fetched(self, group: RaftGroup, index: int) -> None:
+        """Return once a log entry that something refers to has been read into memory."""
+        future: asyncio.Future[None] = self._loop.create_future()
+
+        def done() -> None:
+            if not future.done():
+                future.set_result(None)
+
+        self.fetch(group, index, done)
+        await future
+
     # --- replica.Host, the rest -------------------------------------------------------------
 
     def call_later(self, delay_ms: int, action: Callable[[], None]) -> None:

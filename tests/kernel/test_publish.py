@@ -18,7 +18,7 @@ from kernel.ids import VOLATILE_GROUP, RaftGroup, TopicId, queue_id
 from kernel.message import key_hash
 from kernel.model import GroupOptions, QueueRef, TopicInfo, TopicOptions
 from kernel.publish import Batch, Part
-from kernel.room import Room
+from kernel.topic_room import Room
 from tests.simulator.peer import ORIGIN, Draft
 
 numbers = itertools.count(1)

@@ -1,0 +1,85 @@
+"""Commands that somebody awaits, and whose turn it is: shared by all that changes more than queues.
+
+Durability: what a `Proposer` returns comes from the apply of an entry that is fdatasynced (or, of
+the volatile group, that is in memory).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Hashable
+from contextlib import asynccontextmanager
+
+from .broker import commands
+from .courier import Attempt, Send
+from .errors import Code, KernelError
+from .ids import RaftGroup
+from .limits import PUBLISH_DEADLINE_MS
+from .store.node import Store
+
+
+def first_of(results: object) -> object:
+    """What the first command of a batch came to: its result, or a KernelError."""
+    return results[0] if isinstance(results, tuple) and results else None
+
+
+class Proposer:
+    """Has commands carried out, each once, and awaits what they come to."""
+
+    def __init__(
+        self, store: Store, next_identity: Callable[[], tuple[int, int, int]], send: Send
+    ) -> None:
+        self._store = store
+        self.next_identity = next_identity
+        """(client, epoch, sequence) of the next batch of this process."""
+        self.send = send
+
+    async def propose(self, group: RaftGroup, change: commands.Control) -> object:
+        """Propose a command; its result once applied. Raises it if it is a KernelError."""
+        replica, identity = self._store.replica(group), self.next_identity()
+        return await self.outcome(group, lambda heard: replica.propose(change, identity, heard))
+
+    async def outcome(self, group: RaftGroup, attempt: Attempt) -> object:
+        """Have a batch carried out; the result of its first command. Raises it if it is a
+        KernelError.
+        """
+        future: asyncio.Future[object] = asyncio.get_running_loop().create_future()
+
+        def done(results: object) -> None:
+            if not future.done():
+                future.set_result(first_of(results))
+
+        self.send(group, attempt, done)
+        result = await future
+        if isinstance(result, KernelError):
+            raise result
+        return result
+
+    async def outcome_in_time(self, group: RaftGroup, attempt: Attempt) -> object:
+        """`outcome`, for clients that wait. Raises KernelError TIMEOUT after the publish deadline:
+        carried out or not is not known.
+        """
+        try:
+            async with asyncio.timeout(PUBLISH_DEADLINE_MS / 1000):
+                return await self.outcome(group, attempt)
+        except TimeoutError:
+            message = "not on disk within the publish deadline"
+            raise KernelError(Code.TIMEOUT, message) from None
+
+
+class Turns:
+    """One change at a time of each thing."""
+
+    def __init__(self) -> None:
+        self._locks: dict[Hashable, asyncio.Lock] = {}
+
+    @asynccontextmanager
+    async def of(self, key: Hashable) -> AsyncIterator[None]:
+        """Wait for the turn at what `key` stands for, and keep it."""
+        lock = self._locks.setdefault(key, asyncio.Lock())
+        try:
+            async with lock:
+                yield
+        finally:
+            if not lock.locked() and self._locks.get(key) is lock:
+                del self._locks[key]
