@@ -67,19 +67,32 @@ class Proposer:
             raise KernelError(Code.TIMEOUT, message) from None
 
 
+class _Line:
+    """Those who want one thing to themselves."""
+
+    __slots__ = ("lock", "wanted_by")
+
+    def __init__(self) -> None:
+        self.lock = asyncio.Lock()
+        self.wanted_by = 0
+        """How many have it or wait for it. (A lock is not locked between two of them.)"""
+
+
 class Turns:
     """One change at a time of each thing."""
 
     def __init__(self) -> None:
-        self._locks: dict[Hashable, asyncio.Lock] = {}
+        self._lines: dict[Hashable, _Line] = {}
 
     @asynccontextmanager
     async def of(self, key: Hashable) -> AsyncIterator[None]:
         """Wait for the turn at what `key` stands for, and keep it."""
-        lock = self._locks.setdefault(key, asyncio.Lock())
+        line = self._lines.setdefault(key, _Line())
+        line.wanted_by += 1
         try:
-            async with lock:
+            async with line.lock:
                 yield
         finally:
-            if not lock.locked() and self._locks.get(key) is lock:
-                del self._locks[key]
+            line.wanted_by -= 1
+            if not line.wanted_by:
+                del self._lines[key]

@@ -210,6 +210,27 @@ async def test_a_subscriber_ends_when_its_time_is_up(world: World) -> None:
 
 
 @simulated()
+async def test_a_full_disk_refuses_new_subscribers_and_lets_known_ones_go_on(world: World) -> None:
+    guest = await Guest.open(world, "known")
+    await guest.subscribe("t")
+    await guest.leave()
+    await tell(world, "t", b"1")
+    world.client.accepting = False
+
+    back = await Guest.open(world, "known", credit=1)
+
+    assert back.subscriber.resumed
+    assert [each.body for each in await back.taker.wait_for(1)] == [b"1"]
+    await back.taker.ack()
+    will = will_of(world, "w", b"x")
+    for name, expiry_ms, last in (("durable", None, None), ("with a will", 0, will)):
+        with pytest.raises(KernelError) as refused:
+            await Guest.open(world, name, expiry_ms=expiry_ms, will=last)
+        assert refused.value.code is Code.NO_SPACE
+    assert not (await Guest.open(world, "in memory", expiry_ms=0)).subscriber.durable
+
+
+@simulated()
 async def test_notes_are_there_for_the_next_connection(world: World) -> None:
     guest = await Guest.open(world, "g")
     noted: list[KernelError | None] = []
@@ -222,52 +243,6 @@ async def test_notes_are_there_for_the_next_connection(world: World) -> None:
     back = await Guest.open(world, "g")
 
     assert dict(back.subscriber.notes) == {b"b": b"2"}
-
-
-@simulated()
-async def test_retained_messages_survive_a_crash_and_an_empty_one_removes(world: World) -> None:
-    await tell(world, "a/1", b"old", retain=True)
-    await tell(world, "a/1", b"new", retain=True)
-    await tell(world, "a/2", b"two", retain=True)
-    await tell(world, "b", b"b", retain=True)
-    await tell(world, "b", b"", retain=True)
-    await world.crash()
-
-    assert await retained(world, "a/+") == [("a/1", b"new"), ("a/2", b"two")]
-    assert await retained(world, "#") == [("a/1", b"new"), ("a/2", b"two")]
-    await world.restart()
-    assert await retained(world, "a/1") == [("a/1", b"new")]
-    with pytest.raises(KernelError) as refused:
-        await world.client.tree.retained(DEFAULT_TENANT, "#", 1)
-    assert refused.value.code is Code.LIMIT_EXCEEDED
-
-
-@simulated()
-async def test_a_retained_message_is_not_pinned_to_its_segment(world: World) -> None:
-    await tell(world, "keep", b"k" * 100, retain=True)
-    topic = await world.peer().topic("busy")
-    peer = world.peer()
-    taker = peer.attach(topic, credit=1_000_000)
-    for _ in range(100):
-        await peer.publish(topic, *[b"x" * 1_000] * 20)
-        await taker.ack()
-    await asyncio.sleep(30)
-
-    assert await retained(world, "keep") == [("keep", b"k" * 100)]
-    kept = sum(len(world.disk.content(f"journal/{name}")) for name in world.disk.names("journal"))
-    assert kept < 500_000, "2 MB went through"
-
-
-@simulated()
-async def test_an_expired_retained_message_is_gone(world: World) -> None:
-    found = world.client.tree.to(DEFAULT_TENANT, "t", retain=True)
-    await world.peer().publish(found, Draft(b"x", name="t", ttl_ms=2_000))
-    assert await retained(world, "t") == [("t", b"x")]
-    await asyncio.sleep(5)
-
-    assert await retained(world, "t") == []
-    replicas = world.opened.store.replicas()
-    assert not any(replica.state.retained.count(DEFAULT_TENANT) for replica in replicas)
 
 
 @simulated()
