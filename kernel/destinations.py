@@ -8,6 +8,7 @@ from . import message as messages
 from .ids import RaftGroup
 from .message import Ext
 from .model import QueueRef, TopicInfo
+from .watches import LocalWatch
 
 
 class Found:
@@ -34,7 +35,7 @@ class Found:
         topics: tuple[TopicInfo, ...],
         *,
         refs: tuple[QueueRef, ...] = (),
-        watches: tuple[object, ...] = (),
+        watches: tuple[LocalWatch, ...] = (),
         retain_in: RaftGroup | None = None,
         tenant: str = "",
         name: bytes | None = None,

@@ -24,6 +24,7 @@ from .message import (
 )
 from .model import QueueRef, TopicInfo
 from .topic_room import Room
+from .watches import LocalWatch
 
 _PLAIN = bytes(28)
 _KEY_FIELD = 12
@@ -287,6 +288,21 @@ class Batch:
         self.remaining -= 1
         if not self.remaining:
             complete(self)
+
+    def hand_over(self) -> None:
+        """Give the live routes what there is for them, but for what was refused elsewhere."""
+        failures = self.failures or ()
+        slots: dict[LocalWatch, list[bytes]] = {}
+        for position, found, parts in self.live:
+            if position in failures:
+                continue
+            slot = b"".join(parts)
+            for watch in found.watches:
+                slots.setdefault(watch, []).append(slot)
+        self.live = []
+        for watch, each in slots.items():
+            if watch.sink is not None:
+                watch.sink.published_live(watch, each)
 
 
 def _refer(part: Part, ref: QueueRef, slot: int, features: int) -> None:

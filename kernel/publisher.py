@@ -29,7 +29,6 @@ from .ports import Clock
 from .publish import Batch, Part
 from .store.node import Store
 from .topic_room import Room
-from .watches import hand_over
 
 
 class PublishHost(Protocol):
@@ -121,7 +120,7 @@ class Publisher:
     def _nothing_to_store(self, batch: Batch) -> None:
         """A batch for live routes, or for nobody."""
         if batch.live:
-            hand_over(batch)
+            batch.hand_over()
         batch.sink.published(batch)
 
     def refusal(self, part: Part) -> KernelError | None:
@@ -145,7 +144,7 @@ class Publisher:
         self._pending_bytes -= batch.size_bytes
         self._host.room.arrived(batch.promised)
         if batch.live:
-            hand_over(batch)
+            batch.hand_over()
         if batch.submitted_ms >= 0:
             batch.submitted_ms = -1
             batch.sink.published(batch)

@@ -17,7 +17,6 @@ from .broker import tree_commands as tree
 from .broker.state import GroupState
 from .broker.tree_state import SubscriberChanged, SubscriberState, WillItem
 from .client import PublishBatch
-from .courier import Attempt, Done
 from .errors import KernelError
 from .ids import RaftGroup
 from .local_subscriber import LocalSubscriber, group_of
@@ -46,12 +45,6 @@ class TreeHost(Protocol):
     uid_high: int
     next_uid: int
     room: Room
-
-    def next_identity(self) -> tuple[int, int, int]:
-        """(client, epoch, sequence) of the next batch of this process."""
-
-    def send_to(self, group: RaftGroup, attempt: Attempt, done: Done) -> None:
-        """Have a command with an identity carried out in a group, once."""
 
     def submit(self, batch: PublishBatch) -> None:
         """Hand a batch over."""

@@ -39,7 +39,6 @@ from .pull import decode_token
 from .store.node import Store
 from .store.open_entry import ranges_of, retain_commands
 from .topic_room import Room
-from .watches import hand_over
 
 Packed = tuple[int, int, LeaseVerb, Reason, int]
 
@@ -233,7 +232,7 @@ class Transactor:
         if batch is not None and plan.part is not None:
             batch.part_stored(plan.part, result[1 if plan.changes else 0])
         if batch is not None and batch.live:
-            hand_over(batch)
+            batch.hand_over()
 
 
 def _limit(name: str, most: int) -> KernelError:

@@ -15,6 +15,7 @@ from .limits import NAME_BYTES_MAX, TREE_CACHE_NAMES
 from .model import QueueRef, TopicInfo
 from .placement import home_group
 from .tree_table import TreeTable, check_name, is_pattern
+from .watches import LocalWatch
 
 
 class TreeRoutes:
@@ -83,12 +84,12 @@ class TreeRoutes:
         routes = table.find(pattern) if table is not None else None
         return list(routes.indexes.values()) if routes is not None else []
 
-    def add_watch(self, tenant: str, pattern: str, watch: object) -> None:
+    def add_watch(self, tenant: str, pattern: str, watch: LocalWatch) -> None:
         """A live route has come."""
         self._tables.setdefault(tenant, TreeTable()).make(pattern).watches[watch] = None
         self._routes_changed()
 
-    def remove_watch(self, tenant: str, pattern: str, watch: object) -> None:
+    def remove_watch(self, tenant: str, pattern: str, watch: LocalWatch) -> None:
         """A live route has gone."""
         table = self._tables.get(tenant)
         routes = table.find(pattern) if table is not None else None

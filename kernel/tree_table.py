@@ -13,6 +13,7 @@ from .errors import Code, KernelError
 from .ids import RaftGroup
 from .limits import TREE_NAME_BYTES_MAX
 from .model import QueueRef
+from .watches import LocalWatch
 
 
 @dataclass(slots=True, eq=False)
@@ -21,7 +22,7 @@ class PatternRoutes:
 
     indexes: dict[RaftGroup, QueueRef] = field(default_factory=dict)
     """Its reference lists, by Raft group."""
-    watches: dict[object, None] = field(default_factory=dict)
+    watches: dict[LocalWatch, None] = field(default_factory=dict)
     """Live routes, in the order they came."""
 
     def is_empty(self) -> bool:

@@ -1,10 +1,9 @@
-"""Live routes of the topic tree in this process, and the handing over of what they match."""
+"""Live routes of the topic tree in this process."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from .publish import Batch
 from .tree import WatchSink
 
 
@@ -32,20 +31,3 @@ class LocalWatch:
         if self.sink is not None:
             self.sink = None
             self._cancel(self)
-
-
-def hand_over(batch: Batch) -> None:
-    """Give the live routes what a batch has for them, but for what was refused elsewhere."""
-    failures = batch.failures or ()
-    slots: dict[LocalWatch, list[bytes]] = {}
-    for position, found, parts in batch.live:
-        if position in failures:
-            continue
-        slot = b"".join(parts)
-        for watch in found.watches:
-            if isinstance(watch, LocalWatch):
-                slots.setdefault(watch, []).append(slot)
-    batch.live = []
-    for watch, each in slots.items():
-        if watch.sink is not None:
-            watch.sink.published_live(watch, each)
