@@ -32,9 +32,6 @@ class Sample:
             )
         )
 
-    def scaled(self, factor: float, offset: float = 0.0) -> Sample:
-        return Sample(tuple(None if v is None else v * factor + offset for v in self.values))
-
     def text(self) -> str:
         """Median (least..most), or a dash when no round counts."""
         if self.median is None:

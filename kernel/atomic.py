@@ -5,8 +5,7 @@
     changes         of timed leases, by token
 
 All queues concerned, those published to and those settled in, must live in one Raft group
-(`Found`: `Client.queue_of(...).group`); AMQP's `tx` and the like live with that, as RabbitMQ
-promises no more. Across groups there is no atomicity (DESIGN.md 3).
+(`TopicInfo.queues[...].group`). Across groups there is no atomicity (DESIGN.md 3).
 """
 
 from __future__ import annotations

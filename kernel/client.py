@@ -57,7 +57,6 @@ from .errors import KernelError
 from .filters import MessageFilter
 from .ids import Offset, QueueId, SessionId
 from .model import (
-    QueueRef,
     Reason,
     RouterInfo,
     TopicInfo,
@@ -435,6 +434,3 @@ class Client(Protocol):
 
     def statistics(self, topic: TopicInfo, group: str) -> TopicStatistics:
         """Figures of a topic and group. Exact in process; elsewhere at most a second old."""
-
-    def queue_of(self, topic: TopicInfo, number: int) -> QueueRef:
-        """Queue `number` of a topic."""

@@ -53,9 +53,6 @@ MARK_AHEAD = 1_000
 MARK_RENEW = 500
 """A new mark is proposed when so few are left, so that dispatch does not wait for its sync."""
 
-CREDIT_UNLIMITED = 2_000
-"""Deliveries that a consumer without a limit of its own may hold (DESIGN.md 3)."""
-
 VOLATILE_BYTES_MAX = 256 * 1024 * 1024
 """Bodies of volatile topics in this process; a publish above it is refused with BUSY."""
 
@@ -84,9 +81,6 @@ WILL_BYTES_MAX = 256 * 1024
 
 RETAINED_MAX = 1_000_000
 """Retained messages of one tenant: some 400 bytes of memory each."""
-
-RETAINED_MATCHES_MAX = 100_000
-"""Retained messages that one pattern may bring: what a subscription hands over at once."""
 
 HALVES_PER_STORE_MAX = 200_000
 """Half messages of a store that wait for their outcome: about 500 bytes of memory each."""

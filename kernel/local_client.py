@@ -40,7 +40,6 @@ from .half_desk import HalfDesk
 from .ids import METADATA_GROUP, VOLATILE_GROUP, Offset, RaftGroup, SessionId
 from .local_tree import LocalTree
 from .model import (
-    QueueRef,
     Reason,
     Route,
     RouterInfo,
@@ -217,10 +216,6 @@ class LocalClient:
     ) -> Destinations:
         """Destinations of a publish to a router."""
         return self.topology.find(tenant, router, key, attributes)
-
-    def queue_of(self, topic: TopicInfo, number: int) -> QueueRef:
-        """Queue `number` of a topic."""
-        return topic.queues[number]
 
     # --- Publishing -------------------------------------------------------------------------
 

@@ -38,7 +38,6 @@ DEPTH_MAX = 64
 NUMBER_CHARACTERS_MAX = 40
 """Digits of a number that can be told apart: beyond it an attribute is a word."""
 
-Value = str | int | float | bool | None
 Lookup = Callable[[str], object]
 """Attribute by name; None if it is missing."""
 Predicate = Callable[[Lookup], bool | None]

@@ -42,11 +42,6 @@ class Confirms:
         self.acked = 0
         self.nacked = 0
 
-    @property
-    def outstanding(self) -> int:
-        """Numbers without an answer yet, at most (those done ahead of the floor are counted)."""
-        return self.published - self.floor
-
     def done(self, first: int, last: int) -> None:
         """The publishes first..last are stored, or needed no storing."""
         self.acked += last - first + 1

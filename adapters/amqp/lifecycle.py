@@ -55,10 +55,6 @@ class ChannelState(Enum):
     CLOSING = auto()
 
 
-HANDSHAKE: Final = frozenset({ConnectionState.START, ConnectionState.TUNE, ConnectionState.OPENING})
-"""States in which a frame may be larger than agreed, and silence ends the connection soon."""
-
-
 @dataclass(frozen=True, slots=True)
 class Step:
     """How a method is carried out: by the method of `Connection` or `ChannelMethods` so named.

@@ -1,4 +1,4 @@
-"""Topic filters: their rules, shared subscriptions, matching, and the dotted form.
+"""Topic filters: their rules, shared subscriptions and matching.
 
     sport/+/score    '+' stands for one whole level, empty ones included
     sport/#          '#' stands for the level before it and everything below; it comes last
@@ -7,9 +7,6 @@
 Names and filters are compared as they are: nothing is trimmed, folded or normalised
 ([MQTT-4.7.3-4]), so a leading or trailing '/' makes an empty level of its own. Matching one filter
 with one name is here; matching a name with very many filters is the kernel's.
-
-The dotted form is how AMQP spells the same names: '/' and '.' change places, and so do '+' and '*'.
-It is its own inverse, so no name is lost and none needs escaping; '#' means the same in both.
 """
 
 from __future__ import annotations
@@ -22,7 +19,6 @@ from adapters.mqtt.codec.reason_codes import ReasonCode
 from adapters.mqtt.limits import TEXT_BYTES_MAX, TOPIC_LEVELS_MAX
 
 SHARE_PREFIX: Final = "$share/"
-_DOTTED: Final = str.maketrans("/.+*", "./*+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,11 +71,6 @@ def parse_filter(text: str, levels_max: int = TOPIC_LEVELS_MAX) -> TopicFilter:
 def is_shared(text: str) -> bool:
     """Whether a filter asks for a shared subscription, be it a valid one or not."""
     return text.startswith(SHARE_PREFIX)
-
-
-def swap_dotted(name_or_filter: str) -> str:
-    """The dotted form of an MQTT name or filter, or the MQTT form of a dotted one."""
-    return name_or_filter.translate(_DOTTED)
 
 
 def _check_wildcards(levels: tuple[str, ...]) -> None:

@@ -97,7 +97,6 @@ class BenchClient(asyncio.Protocol):
         self.ledger = Ledger()
         self.expected = -1
         self.received = 0
-        self.duplicates_marked = 0
         self.source: BenchClient | None = None
         """Whose QoS 0 messages it gets: receiving them stands for their acknowledgement."""
         self.sent = 0
@@ -116,7 +115,6 @@ class BenchClient(asyncio.Protocol):
         self._key = 0
         self._qos = 0
         self._packet_id = 0
-        self._sent_ns: dict[int, int] = {}
         self._running = False
 
     # --- The connection ---------------------------------------------------------------------
@@ -285,8 +283,6 @@ class BenchClient(asyncio.Protocol):
             self.source.was_received(len(run.payloads))
         words: list[int] = []
         for flags, packet_id in zip(run.flags, run.packet_ids, strict=True):
-            if flags & 0x08:
-                self.duplicates_marked += 1
             if packet_id:
                 words.append((PUBREC_WORD if flags & 0x04 else PUBACK_WORD) | packet_id)
         if words:

@@ -33,9 +33,6 @@ VERSION = 1
 REWRITTEN = 1
 _END = struct.Struct("<I").unpack_from
 
-SLOTS_MAX = 65_536
-"""Slots of one entry: bounds the directory (256 KiB) and the work of one apply."""
-
 
 class Batch(NamedTuple):
     """Commands of one client batch. `sequence` is unique per (session, epoch) and rising."""

@@ -180,7 +180,6 @@ class Writer:
         self._ready: deque[Segment] = deque()
         self._preparing: PrepareJob | None = None
         self._in_flight: WriteBatch | None = None
-        self._sealed_in_flight: list[Segment] = []
         self.pending: list[Pending] = []
         self.pending_bytes = 0
         self.pending_bodies: dict[int, bytes] = {}

@@ -48,7 +48,7 @@ from kernel.client import (
 from kernel.courier import Courier
 from kernel.errors import KernelError, NotLoaded
 from kernel.local_client import LocalClient
-from kernel.model import QueueRef, Reason, RouterInfo, TopicInfo, TopicStatistics
+from kernel.model import Reason, RouterInfo, TopicInfo, TopicStatistics
 from kernel.ports import Clock
 from kernel.publish import Batch
 from tests.simulator.hostile_consumer import (
@@ -176,9 +176,6 @@ class HostileClient:
     ) -> Destinations:
         self._check_loaded("router", tenant, router)
         return self.local.to_router(tenant, router, key, attributes)
-
-    def queue_of(self, topic: TopicInfo, number: int) -> QueueRef:
-        return cast("QueueRef", through_bytes(self.local.queue_of(topic, number)))
 
     def statistics(self, topic: TopicInfo, group: str) -> TopicStatistics:
         return self.local.statistics(topic, group)

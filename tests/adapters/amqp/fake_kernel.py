@@ -219,9 +219,6 @@ class FakeClient:
         self._check_loaded(router)
         return self.topology.find(tenant, router, key, attributes)
 
-    def queue_of(self, topic: TopicInfo, number: int) -> QueueRef:
-        return topic.queues[number]
-
     # --- Publishing ---------------------------------------------------------------------------
 
     def batch(self, session: Session, sink: PublishSink) -> FakeBatch:

@@ -1,4 +1,4 @@
-"""Filters: what is valid, what they match, shared subscriptions, and the dotted form."""
+"""Filters: what is valid, what they match, and shared subscriptions."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from adapters.mqtt.codec.errors import MqttError
 from adapters.mqtt.codec.reason_codes import ReasonCode
-from adapters.mqtt.topic_filter import is_shared, parse_filter, swap_dotted
+from adapters.mqtt.topic_filter import is_shared, parse_filter
 
 
 @pytest.mark.parametrize(
@@ -131,26 +131,6 @@ def test_matching_follows_the_levels(text, name, matches):
 def test_a_filter_that_begins_with_a_wildcard_does_not_see_dollar_names(text, matches):
     """[MQTT-4.7.2-1]."""
     assert parse_filter(text).matches("$SYS/monitor") == matches
-
-
-@pytest.mark.parametrize(
-    ("mqtt", "dotted"),
-    [
-        ("dev/site7/tlm", "dev.site7.tlm"),
-        ("dev/+/tlm", "dev.*.tlm"),
-        ("dev/#", "dev.#"),
-        ("v1.2/a*b", "v1/2.a+b"),
-        ("", ""),
-    ],
-)
-def test_the_dotted_form_swaps_both_ways(mqtt, dotted):
-    assert swap_dotted(mqtt) == dotted
-    assert swap_dotted(dotted) == mqtt
-
-
-@given(st.text(max_size=40))
-def test_the_dotted_form_is_its_own_inverse(text):
-    assert swap_dotted(swap_dotted(text)) == text
 
 
 def naive_match(levels: list[str], name: list[str]) -> bool:
