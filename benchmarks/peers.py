@@ -15,7 +15,8 @@ from abc import ABC, abstractmethod
 from pathlib import Path
 
 from gateway.bench.amqp_client import SetupConnection
-from gateway.bench.amqp_wire import BenchError, parse_url
+from gateway.bench.amqp_wire import parse_url
+from gateway.bench.errors import BenchError
 
 READY_TIMEOUT_S = 90.0  # an Erlang node with a million messages to recover
 STOP_TIMEOUT_S = 60.0

@@ -37,7 +37,6 @@ from gateway.bench.amqp_wire import (
     QUEUE_DELETE,
     QUEUE_DELETE_OK,
     AmqpUrl,
-    BenchError,
     close_reason,
     method,
     queue_declare,
@@ -48,6 +47,7 @@ from gateway.bench.amqp_wire import (
     table,
     tune_ok,
 )
+from gateway.bench.errors import BenchError
 
 CALL_TIMEOUT_S = 60.0  # declaring a quorum queue waits for an election on a busy machine
 READ_BYTES = 65_536

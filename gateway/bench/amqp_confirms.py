@@ -27,9 +27,9 @@ from gateway.bench.amqp_wire import (
     FRAME_HEAD,
     FRAME_METHOD,
     FRAME_OVERHEAD,
-    BenchError,
     close_reason,
 )
+from gateway.bench.errors import BenchError
 from gateway.bench.stats import Histogram
 
 # A whole ack or nack frame: type, channel, size, class and method, tag, flags, end.

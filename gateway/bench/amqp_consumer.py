@@ -8,17 +8,11 @@ from typing import TYPE_CHECKING, cast
 
 from gateway.bench.amqp_client import SetupConnection
 from gateway.bench.amqp_deliveries import AckMode, DeliveryScanner, Subscription
-from gateway.bench.amqp_spec import (
-    Command,
-    ConsumerResult,
-    ConsumerSpec,
-    Go,
-    Ready,
-    Seen,
-    first_sequence,
-)
-from gateway.bench.amqp_wire import BenchError, basic_consume, parse_url
+from gateway.bench.amqp_spec import ConsumerSpec, first_sequence
+from gateway.bench.amqp_wire import basic_consume, parse_url
+from gateway.bench.errors import BenchError
 from gateway.bench.stats import Histogram
+from gateway.bench.talk import Command, ConsumerResult, Go, Ready, Seen
 from gateway.bench.verify import arrivals
 from gateway.bench.worker import WindowMeter, Worker
 

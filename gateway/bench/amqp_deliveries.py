@@ -30,10 +30,10 @@ from gateway.bench.amqp_wire import (
     FRAME_METHOD,
     FRAME_OVERHEAD,
     STAMP,
-    BenchError,
     close_reason,
     method,
 )
+from gateway.bench.errors import BenchError
 from gateway.bench.stats import Histogram
 from gateway.bench.verify import Ledger
 

@@ -7,6 +7,7 @@ from enum import StrEnum
 
 from gateway.bench.amqp_deliveries import AckMode
 from gateway.bench.amqp_spec import ConsumerSpec, ProducerSpec
+from gateway.bench.measured_run import shares
 
 QUEUES_MAX = 10_000  # names have four digits, so that all templates have one length
 
@@ -71,11 +72,6 @@ class LoadOptions:
         return [f"{self.queue_name}-{number:04}" for number in range(self.queues)]
 
 
-def _shares(count: int, parts: int) -> list[list[int]]:
-    """0..count-1 dealt out to at most `parts` non-empty hands."""
-    return [list(range(part, count, parts)) for part in range(min(parts, count))]
-
-
 def producer_specs(options: LoadOptions) -> list[ProducerSpec]:
     """One spec a producer process; messages and rate are divided among all producers."""
     if options.mode is Mode.CONSUME:
@@ -95,7 +91,7 @@ def producer_specs(options: LoadOptions) -> list[ProducerSpec]:
             window=options.window,
             rate=options.rate / options.producers,
         )
-        for numbers in _shares(options.producers, options.producer_processes)
+        for numbers in shares(options.producers, options.producer_processes)
     ]
 
 
@@ -104,7 +100,7 @@ def consumer_specs(options: LoadOptions) -> list[ConsumerSpec]:
     if options.mode is Mode.PRODUCE or not options.consumers:
         return []
     if options.consumers <= options.queues:
-        queues = _shares(options.queues, options.consumers)
+        queues = shares(options.queues, options.consumers)
     else:
         queues = [[number % options.queues] for number in range(options.consumers)]
     return [
@@ -116,5 +112,5 @@ def consumer_specs(options: LoadOptions) -> list[ConsumerSpec]:
             prefetch=options.prefetch,
             acks=options.acks,
         )
-        for numbers in _shares(options.consumers, options.consumer_processes)
+        for numbers in shares(options.consumers, options.consumer_processes)
     ]

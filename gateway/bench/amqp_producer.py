@@ -13,18 +13,12 @@ from typing import cast
 
 from gateway.bench.amqp_client import SetupConnection
 from gateway.bench.amqp_confirms import ConfirmTracker
-from gateway.bench.amqp_spec import (
-    Command,
-    Go,
-    ProducerResult,
-    ProducerSpec,
-    ProducerTotal,
-    Ready,
-    first_lane,
-)
-from gateway.bench.amqp_wire import BenchError, PublishBatch, parse_url, publish_template
+from gateway.bench.amqp_spec import ProducerSpec, first_lane
+from gateway.bench.amqp_wire import PublishBatch, parse_url, publish_template
+from gateway.bench.errors import BenchError
 from gateway.bench.precise_timer import PreciseTimer
 from gateway.bench.stats import Histogram
+from gateway.bench.talk import Command, Go, ProducerResult, ProducerTotal, Ready
 from gateway.bench.verify import first_key
 from gateway.bench.worker import WindowMeter, Worker
 

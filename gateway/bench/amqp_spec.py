@@ -1,4 +1,4 @@
-"""What the coordinator tells a generator process of `weir bench amqp`, and what it hears back.
+"""What the coordinator of `weir bench amqp` tells a generator process before they `talk`.
 
 Producer p takes the lanes (queues of the default exchange) in turn from `first_lane(p)`, so the
 sequence that it first sends to a queue, and the stride there, follow from numbers that both
@@ -50,79 +50,3 @@ class ConsumerSpec(msgspec.Struct, tag="consumer", frozen=True):
     stride: int  # lanes: the step of one producer's sequences on one queue
     prefetch: int
     acks: str  # an AckMode
-
-
-class Ready(msgspec.Struct, tag="ready", frozen=True):
-    """Connected and waiting for `Go`."""
-
-
-class Go(msgspec.Struct, tag="go", frozen=True):
-    """The times of a run, ns of CLOCK_MONOTONIC; 0 = none (the run ends with its messages)."""
-
-    start_ns: int
-    measure_ns: int
-    stop_ns: int
-
-
-class Finish(msgspec.Struct, tag="finish", frozen=True):
-    """Send the result now, whatever is still open."""
-
-
-class Progress(msgspec.Struct, tag="progress", frozen=True):
-    """Messages received (consumer) or answered (producer) since the start."""
-
-    messages: int
-
-
-class Failed(msgspec.Struct, tag="failed", frozen=True):
-    """The process gives up; the text is for the person who started the run."""
-
-    reason: str
-
-
-class Window(msgspec.Struct, frozen=True):
-    """What happened in the measured part of the run, in one process."""
-
-    messages: int
-    elapsed_ns: int
-    cpu_ns: int  # of this process
-    latency: list[tuple[int, int]]  # Histogram.to_pairs
-    latency_max_ns: int
-
-
-class ProducerTotal(msgspec.Struct, frozen=True):
-    """One producer's whole run."""
-
-    number: int
-    sent: int
-    answered: int
-    nacked: list[int]  # sequences
-
-
-class ProducerResult(msgspec.Struct, tag="producer_result", frozen=True):
-    window: Window
-    producers: list[ProducerTotal]
-
-
-class Seen(msgspec.Struct, frozen=True):
-    """What one consumer saw of one producer on one queue (verify.Arrivals)."""
-
-    queue: int
-    producer: int
-    intervals: list[tuple[int, int]]
-    duplicated: int
-    disordered: int
-    misrouted: int
-
-
-class ConsumerResult(msgspec.Struct, tag="consumer_result", frozen=True):
-    window: Window
-    received: int
-    redelivered: int
-    foreign: int
-    seen: list[Seen]
-
-
-Command = Go | Finish
-Spec = ProducerSpec | ConsumerSpec
-Report = Ready | Progress | Failed | ProducerResult | ConsumerResult

@@ -14,6 +14,8 @@ import struct
 from dataclasses import dataclass
 from urllib.parse import unquote, urlsplit
 
+from gateway.bench.errors import BenchError
+
 FRAME_METHOD = 1
 FRAME_HEADER = 2
 FRAME_BODY = 3
@@ -65,10 +67,6 @@ FRAME_SIZE_MAX = 131_072  # RabbitMQ's default; a larger offer gains nothing her
 _U16 = struct.Struct(">H")
 _U32 = struct.Struct(">I")
 _CLOSE_HEAD = struct.Struct(">HB")
-
-
-class BenchError(Exception):
-    """The run cannot go on; the text is for the person who started it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,43 +1,21 @@
-"""The program of one generator process: `python -m gateway.bench.amqp_worker`.
-
-The first line of stdin is its spec; everything after it is the talk of `worker`.
-"""
+"""The program of one generator process: `python -m gateway.bench.amqp_worker`."""
 
 from __future__ import annotations
 
-import asyncio
-import gc
-import signal
 import sys
 
 import msgspec
 
 from gateway.bench.amqp_consumer import ConsumerGroup
 from gateway.bench.amqp_producer import ProducerGroup
-from gateway.bench.amqp_spec import Failed, ProducerSpec, Spec
-from gateway.bench.amqp_wire import BenchError
-from gateway.bench.worker import new_loop
+from gateway.bench.amqp_spec import ConsumerSpec, ProducerSpec
+from gateway.bench.worker import run_worker
 
 
-async def _run(spec: Spec) -> None:
+async def _run(spec: ProducerSpec | ConsumerSpec) -> None:
     group = ProducerGroup(spec) if isinstance(spec, ProducerSpec) else ConsumerGroup(spec)
     await group.run()
 
 
-def main() -> int:
-    spec: Spec = msgspec.json.decode(sys.stdin.buffer.readline(), type=Spec)
-    # Ctrl-C reaches the whole process group: the coordinator cleans up and ends this process.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    # The hot loops make no cycles, and a collection in the middle of a run is a false latency.
-    gc.disable()
-    try:
-        with asyncio.Runner(loop_factory=new_loop) as runner:
-            runner.run(_run(spec))
-    except BenchError as error:
-        sys.stdout.buffer.write(msgspec.json.encode(Failed(str(error))) + b"\n")
-        return 1
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_worker(msgspec.json.Decoder(ProducerSpec | ConsumerSpec).decode, _run))

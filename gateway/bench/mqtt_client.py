@@ -37,7 +37,7 @@ from adapters.mqtt.codec.packets import (
 )
 from adapters.mqtt.codec.properties import Properties
 from adapters.mqtt.codec.topic_names import TopicNames
-from gateway.bench.amqp_wire import BenchError
+from gateway.bench.errors import BenchError
 from gateway.bench.stats import Histogram
 from gateway.bench.verify import Ledger, first_key
 

@@ -11,22 +11,21 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import resource
 import time
 
 import msgspec
 
 from gateway.bench import procfs
-from gateway.bench.amqp_wire import BenchError
+from gateway.bench.errors import BenchError
 from gateway.bench.mqtt_client import Address, BenchClient, Login, parse_url
 from gateway.bench.mqtt_plan import Load, MqttOptions
+from gateway.bench.open_files import allow_connections
 from gateway.bench.stats import Histogram
 from gateway.bench.verify import Verdict, arrivals, judge
 
 CONNECTING_AT_ONCE = 64  # a fleet comes at once, but no faster than backlogs hold
 POLL_S = 0.005
 DRAIN_S = 30.0
-SPARE_FILES = 64
 
 
 class MqttReport(msgspec.Struct, frozen=True):
@@ -102,7 +101,7 @@ class _Run:
 
 async def run_load(options: MqttOptions) -> MqttReport:
     """Run one load. Raises BenchError when it cannot be carried through."""
-    _allow_files(options.connections if options.load is Load.IDLE else options.subscribers)
+    allow_connections(options.connections if options.load is Load.IDLE else options.subscribers)
     run = _Run(options)
     try:
         if options.load is Load.IDLE:
@@ -111,15 +110,6 @@ async def run_load(options: MqttOptions) -> MqttReport:
     finally:
         with contextlib.suppress(OSError):
             await run.close()
-
-
-def _allow_files(wanted: int) -> None:
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    needed = wanted + SPARE_FILES
-    if soft < needed:
-        if hard != resource.RLIM_INFINITY and hard < needed:
-            raise BenchError(f"{wanted} connections need more open files than {hard} (ulimit -n)")
-        resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
 
 
 # --- Messages -------------------------------------------------------------------------------

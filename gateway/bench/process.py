@@ -7,17 +7,8 @@ import sys
 
 import msgspec
 
-from gateway.bench.amqp_spec import (
-    Command,
-    ConsumerResult,
-    Failed,
-    ProducerResult,
-    Progress,
-    Ready,
-    Report,
-    Spec,
-)
-from gateway.bench.amqp_wire import BenchError
+from gateway.bench.errors import BenchError
+from gateway.bench.talk import ConsumerResult, Failed, ProducerResult, Progress, Ready, Report
 
 LINE_BYTES_MAX = 1 << 30  # a result line; interleaved consumers list every message in theirs
 END_TIMEOUT_S = 5.0  # a process whose stdin has ended ends at once, or is stuck
@@ -33,11 +24,10 @@ class GeneratorProcess:
         self.result: ProducerResult | ConsumerResult | None = None
 
     @classmethod
-    async def start(cls, spec: Spec) -> GeneratorProcess:
+    async def start(cls, module: str, spec: msgspec.Struct) -> GeneratorProcess:
+        """Start a worker module with its spec."""
         process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-m",
-            "gateway.bench.amqp_worker",
+            *(sys.executable, "-m", module),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             limit=LINE_BYTES_MAX,
@@ -46,7 +36,7 @@ class GeneratorProcess:
         child.send(spec)
         return child
 
-    def send(self, message: Spec | Command) -> None:
+    def send(self, message: msgspec.Struct) -> None:
         """Write one line; a process that has reported its result needs none."""
         assert self._process.stdin is not None
         if self.result is None and not self._process.stdin.is_closing():

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
     from gateway.bench.amqp_load import LoadResult
     from gateway.bench.amqp_plan import LoadOptions
-    from gateway.bench.amqp_spec import ProducerTotal, Seen, Window
+    from gateway.bench.measured_run import Measured
+    from gateway.bench.talk import ProducerTotal, Seen, Window
 
 REPORT_VERSION = 1
 GENERATOR_SHARE_MAX = 0.8  # of a core: above, the figures describe the generator
@@ -94,45 +95,70 @@ def latency_of(histogram: Histogram) -> Latency:
     )
 
 
-def _latency(windows: Iterable[Window]) -> Latency:
+def merged_latency(windows: Iterable[Window]) -> Latency:
+    """The figures of several processes' histograms."""
     merged = Histogram()
     for window in windows:
         merged.add_pairs(window.latency, window.latency_max_ns)
     return latency_of(merged)
 
 
-def _per_s(window: Window) -> float:
+def per_s(window: Window) -> float:
+    """Messages a second."""
     return window.messages * 1e9 / window.elapsed_ns if window.elapsed_ns > 0 else 0.0
 
 
-def _generator(role: str, number: int, window: Window) -> Generator:
+def generators_of(measured: Measured) -> list[Generator]:
+    """What each generator process did."""
+    producing = [part.window for part in measured.producers]
+    consuming = [part.window for part in measured.consumers]
+    return [
+        _generator(f"{role} {number}", window)
+        for role, windows in (("producer", producing), ("consumer", consuming))
+        for number, window in enumerate(windows, start=1)
+    ]
+
+
+def _generator(role: str, window: Window) -> Generator:
     return Generator(
-        role=f"{role} {number}",
-        messages_per_s=round(_per_s(window), 1),
+        role=role,
+        messages_per_s=round(per_s(window), 1),
         cpu_share=round(window.cpu_ns / window.elapsed_ns, 3) if window.elapsed_ns > 0 else 0.0,
         cpu_us_per_message=round(window.cpu_ns / 1e3 / max(window.messages, 1), 2),
     )
 
 
-def _server(result: LoadResult, handled: int) -> Server | None:
-    if not result.options.pids:
-        return None
-    used_s = result.after.cpu_s - result.before.cpu_s
-    elapsed_s = (result.after.at_ns - result.before.at_ns) / 1e9
-    windows = [part.window for part in result.producers]
-    windows += [part.window for part in result.consumers]
+def window_s(measured: Measured) -> float:
+    """Seconds between the samples of the server."""
+    return (measured.after.at_ns - measured.before.at_ns) / 1e9
+
+
+def server_of(measured: Measured, handled: int) -> Server:
+    """What the server used for so many messages."""
+    used_s = measured.after.cpu_s - measured.before.cpu_s
+    elapsed_s = window_s(measured)
+    windows = [part.window for part in measured.producers]
+    windows += [part.window for part in measured.consumers]
     generators_ns = sum(window.cpu_ns for window in windows)
-    others_s = result.after.busy_s - result.before.busy_s - used_s - generators_ns / 1e9
+    others_s = measured.after.busy_s - measured.before.busy_s - used_s - generators_ns / 1e9
     return Server(
         cpu_share=round(used_s / elapsed_s, 3),
         cpu_us_per_message=round(used_s * 1e6 / max(handled, 1), 2),
-        resident_mib=round(result.resident_bytes / (1 << 20), 1),
+        resident_mib=round(measured.resident_bytes / (1 << 20), 1),
         others_cpu_share=round(max(others_s, 0.0) / elapsed_s, 3),
     )
 
 
+def fdatasyncs_per_1000(measured: Measured, messages: int) -> float | None:
+    """The server's own count, if it was read."""
+    if measured.before.fdatasyncs < 0:
+        return None
+    syncs = measured.after.fdatasyncs - measured.before.fdatasyncs
+    return round(syncs * 1e3 / max(messages, 1), 2)
+
+
 def _totals(result: LoadResult) -> list[ProducerTotal]:
-    return [total for part in result.producers for total in part.producers]
+    return [total for part in result.measured.producers for total in part.producers]
 
 
 def _refused(total: ProducerTotal, lane: int, lanes: int) -> list[int]:
@@ -158,7 +184,7 @@ def judge_deliveries(result: LoadResult) -> Verdict:
     options = result.options
     parts: dict[tuple[int, int], list[Arrivals]] = {}
     seen: Seen
-    for consumer in result.consumers:
+    for consumer in result.measured.consumers:
         for seen in consumer.seen:
             arrived = Arrivals(seen.intervals, seen.duplicated, seen.disordered, seen.misrouted)
             parts.setdefault((seen.queue, seen.producer), []).append(arrived)
@@ -169,7 +195,7 @@ def judge_deliveries(result: LoadResult) -> Verdict:
             sent = sent_to_lane(total.sent, total.number, lane, options.lanes)
             found = parts.pop((queue, total.number), [])
             verdict += judge(found, sent, _refused(total, lane, options.lanes))
-    known = bool(result.producers)
+    known = bool(result.measured.producers)
     for found in parts.values():  # of producers that are not of this run
         verdict += judge(found, 0 if known else None)
     if not known:
@@ -196,7 +222,7 @@ def judge_depths(result: LoadResult) -> Verdict:
 
 
 def _verification(result: LoadResult) -> Verification:
-    verdict = judge_deliveries(result) if result.consumers else judge_depths(result)
+    verdict = judge_deliveries(result) if result.measured.consumers else judge_depths(result)
     totals = _totals(result)
     published = sum(total.sent for total in totals)
     unconfirmed = published - sum(total.answered for total in totals)
@@ -211,10 +237,10 @@ def _verification(result: LoadResult) -> Verification:
         duplicated=verdict.duplicated,
         disordered=verdict.disordered,
         misrouted=verdict.misrouted,
-        redelivered=sum(part.redelivered for part in result.consumers),
-        foreign=sum(part.foreign for part in result.consumers),
+        redelivered=sum(part.redelivered for part in result.measured.consumers),
+        foreign=sum(part.foreign for part in result.measured.consumers),
         ok=not (verdict.lost or verdict.disordered or verdict.misrouted or unconfirmed)
-        and bool(published or not result.producers),
+        and bool(published or not result.measured.producers),
     )
 
 
@@ -241,34 +267,26 @@ def _settings(options: LoadOptions) -> dict[str, str | int | float | bool]:
 
 def report_of(result: LoadResult) -> LoadReport:
     """All figures of one run."""
-    producing = [part.window for part in result.producers]
-    consuming = [part.window for part in result.consumers]
+    measured = result.measured
+    producing = [part.window for part in measured.producers]
+    consuming = [part.window for part in measured.consumers]
     published = sum(window.messages for window in producing)
     consumed = sum(window.messages for window in consuming)
     handled = published * result.options.copies if producing else consumed
-    syncs = result.after.fdatasyncs - result.before.fdatasyncs
-    generators = [
-        _generator(role, number, window)
-        for role, windows in (("producer", producing), ("consumer", consuming))
-        for number, window in enumerate(windows, start=1)
-    ]
+    generators = generators_of(measured)
     return LoadReport(
         version=REPORT_VERSION,
         broker=f"{result.identity.product} {result.identity.version}",
         settings=_settings(result.options),
-        window_s=round((result.after.at_ns - result.before.at_ns) / 1e9, 3),
-        published_per_s=round(sum(map(_per_s, producing)), 1),
-        consumed_per_s=round(sum(map(_per_s, consuming)), 1),
-        confirm=_latency(producing),
-        end_to_end=_latency(consuming),
+        window_s=round(window_s(measured), 3),
+        published_per_s=round(sum(map(per_s, producing)), 1),
+        consumed_per_s=round(sum(map(per_s, consuming)), 1),
+        confirm=merged_latency(producing),
+        end_to_end=merged_latency(consuming),
         generators=generators,
         generator_saturated=any(g.cpu_share > GENERATOR_SHARE_MAX for g in generators),
-        server=_server(result, handled),
-        fdatasyncs_per_1000=(
-            round(syncs * 1e3 / max(published or consumed, 1), 2)
-            if result.before.fdatasyncs >= 0
-            else None
-        ),
+        server=server_of(measured, handled) if result.options.pids else None,
+        fdatasyncs_per_1000=fdatasyncs_per_1000(measured, published or consumed),
         verification=_verification(result),
     )
 
@@ -283,16 +301,26 @@ def rows_of(report: LoadReport) -> list[tuple[str, str]]:
         "confirm latency": latency_line(report.confirm),
         "end-to-end latency": latency_line(report.end_to_end),
     }
-    for part in report.generators:
-        rows[f"generator {part.role}"] = (
-            f"{part.cpu_share:.0%} of a core, {part.cpu_us_per_message:.2f} us/msg"
-        )
-    if report.server is not None:
-        rows |= server_rows(report.server)
-    if report.fdatasyncs_per_1000 is not None:
-        rows["fdatasyncs"] = f"{report.fdatasyncs_per_1000:.2f} per 1,000 messages"
+    rows |= cost_rows(report.generators, report.server, report.fdatasyncs_per_1000)
     rows |= _verification_rows(report.verification)
     return list(rows.items())
+
+
+def cost_rows(
+    generators: list[Generator], server: Server | None, fdatasyncs: float | None
+) -> dict[str, str]:
+    """What the run cost, for people."""
+    rows = {
+        f"generator {part.role}": (
+            f"{part.cpu_share:.0%} of a core, {part.cpu_us_per_message:.2f} us/msg"
+        )
+        for part in generators
+    }
+    if server is not None:
+        rows |= server_rows(server)
+    if fdatasyncs is not None:
+        rows["fdatasyncs"] = f"{fdatasyncs:.2f} per 1,000 messages"
+    return rows
 
 
 def server_rows(server: Server) -> dict[str, str]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import grpc
 
-from gateway.bench.amqp_wire import BenchError
+from gateway.bench.errors import BenchError
 from gateway.bench.rocketmq_wire import OK, SERVICE, group_request, headers, parse_url, status_of
 
 if TYPE_CHECKING:

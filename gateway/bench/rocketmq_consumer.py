@@ -10,8 +10,7 @@ import asyncio
 import time
 from typing import TYPE_CHECKING
 
-from gateway.bench.amqp_spec import Command, ConsumerResult, Go, Ready, Seen
-from gateway.bench.amqp_wire import BenchError
+from gateway.bench.errors import BenchError
 from gateway.bench.rocketmq_client import Connection, expect_ok
 from gateway.bench.rocketmq_producer import first_of
 from gateway.bench.rocketmq_wire import (
@@ -25,6 +24,7 @@ from gateway.bench.rocketmq_wire import (
     status_of,
 )
 from gateway.bench.stats import Histogram
+from gateway.bench.talk import Command, ConsumerResult, Go, Ready, Seen
 from gateway.bench.verify import Ledger, arrivals
 from gateway.bench.worker import WindowMeter, Worker
 

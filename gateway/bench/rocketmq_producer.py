@@ -10,12 +10,12 @@ from __future__ import annotations
 import asyncio
 import time
 
-from gateway.bench.amqp_spec import Command, Go, ProducerResult, ProducerTotal, Ready
-from gateway.bench.amqp_wire import BenchError
+from gateway.bench.errors import BenchError
 from gateway.bench.rocketmq_client import Connection, expect_ok
 from gateway.bench.rocketmq_spec import SendSpec
 from gateway.bench.rocketmq_wire import SendRequests
 from gateway.bench.stats import Histogram
+from gateway.bench.talk import Command, Go, ProducerResult, ProducerTotal, Ready
 from gateway.bench.verify import first_key
 from gateway.bench.worker import WindowMeter, Worker
 

@@ -1,7 +1,4 @@
-"""What the coordinator of `weir bench rocketmq` tells a generator process.
-
-What it says next and hears back is `amqp_spec`'s: Go, Finish; Ready, Progress, Failed and results.
-"""
+"""What the coordinator of `weir bench rocketmq` tells a generator process before they `talk`."""
 
 from __future__ import annotations
 
@@ -35,6 +32,3 @@ class ReceiveSpec(msgspec.Struct, tag="receive", frozen=True):
     group: str
     batch: int  # messages of one receive at most
     ack_batch: int  # acks of one request
-
-
-Spec = SendSpec | ReceiveSpec

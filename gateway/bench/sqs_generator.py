@@ -15,13 +15,14 @@ from __future__ import annotations
 
 import asyncio
 import time
+from abc import ABC, abstractmethod
 from collections import deque
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from gateway.bench import procfs
-from gateway.bench.amqp_wire import BenchError
+from gateway.bench.errors import BenchError
 from gateway.bench.precise_timer import PreciseTimer
 from gateway.bench.sqs_client import SqsConnection
 from gateway.bench.sqs_wire import messages_of
@@ -90,7 +91,7 @@ def usage(pids: list[int]) -> Usage:
     return Usage(time.monotonic_ns(), time.process_time_ns(), server_cpu_s, busy_s)
 
 
-class Load:
+class Load(ABC):
     """Shared by the loads: connections, the measured window, the end."""
 
     def __init__(self, endpoint: Endpoint, connections: int, pids: list[int]) -> None:
@@ -141,9 +142,9 @@ class Load:
         except BenchError as error:
             self.fail(str(error))
 
+    @abstractmethod
     def step_done(self, connection: SqsConnection, answer: Answer, now_ns: int) -> None:
-        """A request succeeded: go on. To be overridden."""
-        raise NotImplementedError
+        """A request succeeded: go on."""
 
     async def connect(self) -> None:
         """Open every connection. Raises BenchError."""

@@ -14,13 +14,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import resource
 import time
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
-from gateway.bench.amqp_wire import BenchError
+from gateway.bench.errors import BenchError
+from gateway.bench.open_files import allow_connections
 from gateway.bench.sqs_client import Caller
 from gateway.bench.sqs_generator import PollLoad, SendLoad
 from gateway.bench.sqs_plan import WAIT_S, Mode
@@ -41,7 +41,6 @@ BATCH: Final = 10  # SQS's limit
 BATCH_BYTES: Final = 900_000  # of bodies in a batch: below SQS's limit of 1 MiB
 DRAIN_CONNECTIONS: Final = 8
 VISIBILITY_S: Final = 600  # nothing that was received comes back during a run
-SPARE_FILES: Final = 64
 
 
 @dataclass(slots=True)
@@ -58,7 +57,7 @@ class SqsResult:
 
 async def run_load(options: SqsOptions) -> SqsResult:
     """One run. Raises BenchError."""
-    _allow_files(options.connections + SPARE_FILES)
+    allow_connections(options.connections)
     endpoint = parse_endpoint(options.url)
     now = datetime.now(UTC)
     signer = Signer(endpoint, options.key_id, options.secret, options.region, now)
@@ -76,14 +75,6 @@ async def run_load(options: SqsOptions) -> SqsResult:
             with contextlib.suppress(BenchError):
                 await caller.ask("DeleteQueue", {"QueueUrl": queue_url})
         caller.close()
-
-
-def _allow_files(wanted: int) -> None:
-    """Raise the limit on open files as far as the system lets us."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft < wanted:
-        ceiling = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (ceiling, hard))
 
 
 class _Run:

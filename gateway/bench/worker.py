@@ -1,26 +1,31 @@
 """A generator process, seen from inside: its commands, its reports, its measured window.
 
 The coordinator writes one JSON object a line to the process's stdin and reads the same from its
-stdout. When stdin ends, the coordinator is gone and so is the process.
+stdout; the first line is the process's spec. When stdin ends, the coordinator is gone and so is the
+process.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import os
+import signal
 import sys
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
-from gateway.bench.amqp_spec import Command, Failed, Progress, Report, Window
+from gateway.bench.errors import BenchError
 from gateway.bench.stats import Histogram
+from gateway.bench.talk import Command, Failed, Progress, Report, Window
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Coroutine
 
+Spec = TypeVar("Spec")
 PROGRESS_INTERVAL_S = 0.25
 READ_BYTES = 65_536
 
@@ -32,6 +37,24 @@ def new_loop() -> asyncio.AbstractEventLoop:
     except ImportError:
         return asyncio.new_event_loop()
     return uvloop.new_event_loop()
+
+
+def run_worker(
+    decode: Callable[[bytes], Spec], run: Callable[[Spec], Coroutine[object, object, None]]
+) -> int:
+    """The whole of a worker's program: take the spec, run; the exit code."""
+    spec = decode(sys.stdin.buffer.readline())
+    # Ctrl-C reaches the whole process group: the coordinator cleans up and ends this process.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # The hot loops make no cycles, and a collection in the middle of a run is a false latency.
+    gc.disable()
+    try:
+        with asyncio.Runner(loop_factory=new_loop) as runner:
+            runner.run(run(spec))
+    except BenchError as error:
+        sys.stdout.buffer.write(msgspec.json.encode(Failed(str(error))) + b"\n")
+        return 1
+    return 0
 
 
 class WindowMeter:

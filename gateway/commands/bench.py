@@ -11,7 +11,8 @@ import typer
 from gateway.bench import rocketmq_spec
 from gateway.bench.amqp_deliveries import AckMode
 from gateway.bench.amqp_plan import QUEUES_MAX, LoadOptions, Mode
-from gateway.bench.amqp_wire import SIZE_MAX, SIZE_MIN, BenchError
+from gateway.bench.amqp_wire import SIZE_MAX, SIZE_MIN
+from gateway.bench.errors import BenchError
 from gateway.bench.mqtt_plan import SIZE_MIN as MQTT_SIZE_MIN
 from gateway.bench.mqtt_plan import Load, MqttOptions
 from gateway.bench.verify import PRODUCERS_MAX

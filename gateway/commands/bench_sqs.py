@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from gateway.bench.amqp_wire import BenchError
+from gateway.bench.errors import BenchError
 from gateway.bench.sqs_plan import BACKLOG_MAX, CONNECTIONS_MAX, MESSAGES_MAX, Mode, SqsOptions
 from gateway.bench.sqs_wire import SIZE_MAX, SIZE_MIN
 from gateway.commands.output import CommandError, Format, FormatOption, Table, put, say

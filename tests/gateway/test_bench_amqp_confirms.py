@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.bench.amqp_confirms import ConfirmTracker
-from gateway.bench.amqp_wire import BASIC_ACK, BASIC_NACK, CHANNEL_CLOSE, BenchError, frame, method
+from gateway.bench.amqp_wire import BASIC_ACK, BASIC_NACK, CHANNEL_CLOSE, frame, method
+from gateway.bench.errors import BenchError
 
 
 def answer(tag: int, *, multiple: bool = False, nack: bool = False) -> bytes:

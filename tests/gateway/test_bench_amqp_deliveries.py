@@ -15,11 +15,11 @@ from gateway.bench.amqp_wire import (
     BASIC_CANCEL,
     BASIC_DELIVER,
     STAMP,
-    BenchError,
     frame,
     method,
     short_string,
 )
+from gateway.bench.errors import BenchError
 from gateway.bench.verify import arrivals, first_key
 
 HEARTBEAT = frame(8, 0, b"")

@@ -13,7 +13,7 @@ import pytest
 from gateway.bench.amqp_deliveries import AckMode
 from gateway.bench.amqp_load import run_load
 from gateway.bench.amqp_plan import LoadOptions, Mode
-from gateway.bench.amqp_wire import BenchError
+from gateway.bench.errors import BenchError
 from gateway.bench.report import LoadReport, report_of
 from tests.gateway.bench_broker import FakeBroker, Faults
 

@@ -12,7 +12,6 @@ from gateway.bench.amqp_spec import first_lane, first_sequence, sent_to_lane
 from gateway.bench.amqp_wire import (
     STAMP,
     AmqpUrl,
-    BenchError,
     PublishBatch,
     Template,
     basic_consume,
@@ -24,6 +23,7 @@ from gateway.bench.amqp_wire import (
     table,
     tune_ok,
 )
+from gateway.bench.errors import BenchError
 
 
 def frames(data: bytes) -> list[tuple[int, object]]:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.bench.amqp_wire import BenchError
+from gateway.bench.errors import BenchError
 from gateway.bench.mqtt_client import parse_url
 from gateway.bench.mqtt_load import rows_of, run_load
 from gateway.bench.mqtt_plan import Load, MqttOptions

@@ -14,9 +14,9 @@ from adapters.rocketmq import wire
 from adapters.rocketmq.errors import Code, RocketmqError
 from adapters.rocketmq.plain_sends import Splitter
 from adapters.rocketmq.stubs import parse_ack_message, parse_receive_message, parse_send_message
-from gateway.bench.amqp_spec import ConsumerResult, ProducerResult, ProducerTotal, Seen, Window
-from gateway.bench.amqp_wire import BenchError
-from gateway.bench.rocketmq_load import LoadOptions, LoadResult, ServerSample, specs
+from gateway.bench.errors import BenchError
+from gateway.bench.measured_run import Measured, ServerSample
+from gateway.bench.rocketmq_load import LoadOptions, LoadResult, specs
 from gateway.bench.rocketmq_report import RocketmqReport, report_of, rows_of
 from gateway.bench.rocketmq_spec import SIZE_MIN
 from gateway.bench.rocketmq_wire import (
@@ -27,6 +27,7 @@ from gateway.bench.rocketmq_wire import (
     receive_request,
     status_of,
 )
+from gateway.bench.talk import ConsumerResult, ProducerResult, ProducerTotal, Seen, Window
 from gateway.bench.verify import first_key
 from tests.gateway.serving import Process, serving
 
@@ -151,14 +152,14 @@ def result(sent: int, intervals: list[tuple[int, int]], *, answered: int | None 
     seen = Seen(0, 0, intervals, duplicated=0, disordered=0, misrouted=0)
     received = sum(end - start for start, end in intervals)
     moment = ServerSample(0, 0.0, 0.0, -1)
-    return LoadResult(
-        options=LoadOptions(URL),
+    measured = Measured(
         producers=[ProducerResult(window, [total])],
         consumers=[ConsumerResult(window, received, 0, 0, [seen])],
         before=moment,
         after=moment,
         resident_bytes=0,
     )
+    return LoadResult(LoadOptions(URL), measured)
 
 
 def test_what_did_not_come_is_lost_and_what_was_not_answered_spoils_a_run() -> None:

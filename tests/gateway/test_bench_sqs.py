@@ -14,7 +14,7 @@ from botocore.auth import SigV4Auth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
 
-from gateway.bench.amqp_wire import BenchError
+from gateway.bench.errors import BenchError
 from gateway.bench.sqs_load import run_load
 from gateway.bench.sqs_plan import Mode, SqsOptions
 from gateway.bench.sqs_report import SqsReport, report_of, rows_of
