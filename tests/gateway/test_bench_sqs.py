@@ -19,7 +19,8 @@ from gateway.bench.sqs_load import run_load
 from gateway.bench.sqs_plan import Mode, SqsOptions
 from gateway.bench.sqs_report import SqsReport, report_of, rows_of
 from gateway.bench.sqs_wire import AnswerReader, Endpoint, Signer, parse_endpoint
-from tests.adapters.sqs.service import KEY_ID, SECRET, running_service
+from tests.adapters.in_process import KEY_ID, SECRET
+from tests.adapters.sqs.service import running_service
 from tests.gateway.bench_sqs_service import FakeService, Faults
 
 ROOT = Path(__file__).parents[2]

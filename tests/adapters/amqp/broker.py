@@ -6,8 +6,8 @@ import asyncio
 import contextlib
 import importlib
 import importlib.util
-import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -17,28 +17,11 @@ from adapters.amqp.server import AmqpAdapter
 from adapters.base import ListenerAddress, Rights
 from auth.errors import AuthCode, AuthError
 from auth.principal import Principal, split_login
-from auth.rules import Permission
 from kernel.client import Client
-from kernel.store.disk import DirectoryDisk
-from kernel.store.opening import LocalStore, open_store
+from kernel.store.opening import LocalStore
 from kernel.store.system import SystemClock, SystemRandom
-from kernel.store.worker import Worker
+from tests.adapters.in_process import EveryRight, in_thread, running_store
 from tests.simulator.hostile import hostile_client
-
-
-class EveryRight:
-    """Rights of a principal who may do everything but what `denied` names."""
-
-    def __init__(self, principal: Principal, denied: set[tuple[int, str]]) -> None:
-        self.principal = principal
-        self._denied = denied
-        self.alive = True
-
-    def allows(self, number: Permission, name: str) -> bool:
-        return (number, name) not in self._denied
-
-    def is_alive(self) -> bool:
-        return self.alive
 
 
 class Logins:
@@ -75,10 +58,6 @@ class Broker:
         return f"amqp://{login}@127.0.0.1:{self.port}/{virtual_host}"
 
 
-def _fatal(sentence: str, error: BaseException) -> None:
-    raise AssertionError(sentence) from error
-
-
 @contextlib.asynccontextmanager
 async def running_broker(
     directory: Path, settings: AmqpSettings | None = None, hostile: int | None = None
@@ -86,33 +65,24 @@ async def running_broker(
     """A broker on a free loopback port, over the data in `directory`. `hostile`: seed of a network
     between it and its store (default: none, or WEIR_HOSTILE of the environment).
     """
-    clock, random = SystemClock(), SystemRandom()
-    store = open_store(
-        DirectoryDisk(directory),
-        clock,
-        random,
-        partial(Worker, asyncio.get_running_loop()),
-        _fatal,
-        reserve_bytes=0,
-    )
-    await store.start()
-    logins = Logins()
-    client = hostile_client(store.client, clock, hostile)
-    adapter = AmqpAdapter(
-        client,
-        store.client.origins,
-        logins,
-        [ListenerAddress("tcp", "127.0.0.1", 0)],
-        clock=clock,
-        random=random,
-        settings=settings,
-    )
-    await adapter.start()
-    try:
-        yield Broker(adapter, store, logins, adapter.addresses()["tcp"][1], client)
-    finally:
-        await adapter.stop()
-        await store.stop()
+    clock = SystemClock()
+    async with running_store(directory, clock) as store:
+        logins = Logins()
+        client = hostile_client(store.client, clock, hostile)
+        adapter = AmqpAdapter(
+            client,
+            store.client.origins,
+            logins,
+            [ListenerAddress("tcp", "127.0.0.1", 0)],
+            clock=clock,
+            random=SystemRandom(),
+            settings=settings,
+        )
+        await adapter.start()
+        try:
+            yield Broker(adapter, store, logins, adapter.addresses()["tcp"][1], client)
+        finally:
+            await adapter.stop()
 
 
 def _new_loop() -> asyncio.AbstractEventLoop:
@@ -123,44 +93,8 @@ def _new_loop() -> asyncio.AbstractEventLoop:
     return loop
 
 
-@contextlib.contextmanager
 def broker_in_thread(
     directory: Path, settings: AmqpSettings | None = None, hostile: int | None = None
-) -> Iterator[Broker]:
+) -> AbstractContextManager[Broker]:
     """The same on an event loop of its own, for clients that block."""
-    started: list[Broker] = []
-    failed: list[BaseException] = []
-    ready = threading.Event()
-    ended = threading.Event()
-    loop = _new_loop()
-    stopping = asyncio.Event()
-
-    async def main() -> None:
-        async with running_broker(directory, settings, hostile) as broker:
-            started.append(broker)
-            ready.set()
-            await stopping.wait()
-
-    def run() -> None:
-        try:
-            loop.run_until_complete(main())
-        except BaseException as error:  # noqa: BLE001 - handed to the test
-            failed.append(error)
-        finally:
-            ready.set()
-            loop.close()
-            ended.set()
-
-    thread = threading.Thread(target=run, daemon=True)
-    thread.start()
-    assert ready.wait(20)
-    if failed:
-        raise failed[0]
-    try:
-        yield started[0]
-    finally:
-        loop.call_soon_threadsafe(stopping.set)
-        assert ended.wait(20)
-        thread.join()
-        if failed:
-            raise failed[0]
+    return in_thread(partial(running_broker, directory, settings, hostile), _new_loop)

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,31 +30,13 @@ from adapters.mqtt.environment import Login, MqttSettings, MqttSignIn
 from adapters.mqtt.server import MqttAdapter
 from auth.errors import AuthCode, AuthError
 from auth.principal import Principal, split_login
-from auth.rules import Permission
 from kernel.local_client import LocalClient
 from kernel.ports import Disk
-from kernel.store.disk import DirectoryDisk
-from kernel.store.opening import open_store
 from kernel.store.system import SystemClock, SystemRandom
-from kernel.store.worker import Worker
+from tests.adapters.in_process import EveryRight, running_store
 from tests.adapters.mqtt.support import client_decoder, single
 
 WAIT_S = 10
-
-
-class EveryRight:
-    """Rights of a principal who may do everything but what `denied` names."""
-
-    def __init__(self, principal: Principal, denied: set[tuple[int, str]]) -> None:
-        self.principal = principal
-        self._denied = denied
-        self.alive = True
-
-    def allows(self, number: Permission, name: str) -> bool:
-        return (number, name) not in self._denied
-
-    def is_alive(self) -> bool:
-        return self.alive
 
 
 class Logins:
@@ -268,10 +249,6 @@ class WireClient:
         self.writer.transport.abort()
 
 
-def _fatal(sentence: str, error: BaseException) -> None:
-    raise AssertionError(sentence) from error
-
-
 @contextlib.asynccontextmanager
 async def serving(
     disk: Disk | Path,
@@ -282,37 +259,28 @@ async def serving(
     **extra: Any,
 ) -> AsyncIterator[Broker]:
     """An adapter on free loopback ports, over the store on `disk`."""
-    clock, random = SystemClock(), SystemRandom()
-    store = open_store(
-        DirectoryDisk(disk) if isinstance(disk, Path) else disk,
-        clock,
-        random,
-        partial(Worker, asyncio.get_running_loop()),
-        _fatal,
-        reserve_bytes=reserve_bytes,
-    )
-    await store.start()
-    logins = Logins()
-    adapter = MqttAdapter(
-        store.client,
-        sign_in or logins,
-        [
-            ListenerAddress("tcp", "127.0.0.1", 0),
-            ListenerAddress("websocket", "127.0.0.1", 0),
-        ],
-        clock=clock,
-        random=random,
-        settings=settings,
-        **extra,
-    )
-    await adapter.start()
-    addresses = adapter.addresses()
-    ports = (addresses["tcp"][1], addresses["websocket"][1])
-    broker = Broker(adapter, store.client, logins, *ports)
-    try:
-        yield broker
-    finally:
-        await adapter.stop()
-        await store.stop()
-        for client in broker.clients:
-            client.writer.close()
+    clock = SystemClock()
+    async with running_store(disk, clock, reserve_bytes=reserve_bytes) as store:
+        logins = Logins()
+        adapter = MqttAdapter(
+            store.client,
+            sign_in or logins,
+            [
+                ListenerAddress("tcp", "127.0.0.1", 0),
+                ListenerAddress("websocket", "127.0.0.1", 0),
+            ],
+            clock=clock,
+            random=SystemRandom(),
+            settings=settings,
+            **extra,
+        )
+        await adapter.start()
+        addresses = adapter.addresses()
+        ports = (addresses["tcp"][1], addresses["websocket"][1])
+        broker = Broker(adapter, store.client, logins, *ports)
+        try:
+            yield broker
+        finally:
+            await adapter.stop()
+            for client in broker.clients:
+                client.writer.close()

@@ -7,10 +7,10 @@ import json
 import queue
 import shutil
 import subprocess
-import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,43 +22,16 @@ from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
+from tests.adapters.in_process import in_thread
 from tests.adapters.mqtt.broker import Broker, serving
 
 LEVELS = [4, 5]
 WAIT_S = 10
 
 
-@contextmanager
-def in_thread(directory: Path) -> Iterator[Broker]:
+def broker_in_thread(directory: Path) -> AbstractContextManager[Broker]:
     """A broker on an event loop of its own, for clients that block."""
-    started: queue.SimpleQueue[Broker | BaseException] = queue.SimpleQueue()
-    loop = asyncio.new_event_loop()
-    stopping = asyncio.Event()
-
-    async def main() -> None:
-        async with serving(directory) as broker:
-            started.put(broker)
-            await stopping.wait()
-
-    def run() -> None:
-        try:
-            loop.run_until_complete(main())
-        except BaseException as error:  # noqa: BLE001 - handed to the test
-            started.put(error)
-        finally:
-            loop.close()
-
-    thread = threading.Thread(target=run, daemon=True)
-    thread.start()
-    found = started.get(timeout=20)
-    if isinstance(found, BaseException):
-        raise found
-    try:
-        yield found
-    finally:
-        loop.call_soon_threadsafe(stopping.set)
-        thread.join(20)
-        assert not thread.is_alive()
+    return in_thread(partial(serving, directory))
 
 
 class Paho:
@@ -152,7 +125,7 @@ def until(condition: Callable[[], bool]) -> None:
 
 @pytest.mark.parametrize("level", LEVELS)
 def test_paho_publishes_and_receives_at_every_qos(tmp_path: Path, level: int) -> None:
-    with in_thread(tmp_path) as broker:
+    with broker_in_thread(tmp_path) as broker:
         taker, giver = Paho(broker.port, "taker", level), Paho(broker.port, "giver", level)
         with clients(taker, giver):
             taker.connect()
@@ -174,7 +147,7 @@ def test_paho_publishes_and_receives_at_every_qos(tmp_path: Path, level: int) ->
 def test_a_session_of_paho_outlives_a_restart_of_the_gateway(
     tmp_path: Path, level: int, qos: int
 ) -> None:
-    with in_thread(tmp_path) as broker:
+    with broker_in_thread(tmp_path) as broker:
         taker, giver = Paho(broker.port, "taker", level), Paho(broker.port, "giver", level)
         with clients(taker, giver):
             assert not taker.connect(kept=True)
@@ -184,7 +157,7 @@ def test_a_session_of_paho_outlives_a_restart_of_the_gateway(
             for number in range(20):
                 giver.publish("a/b", b"%d" % number, qos)
             giver.publish("retained", b"kept", retain=True)
-    with in_thread(tmp_path) as broker:
+    with broker_in_thread(tmp_path) as broker:
         taker = Paho(broker.port, "taker", level)
         with clients(taker):
             assert taker.connect(kept=True)
@@ -196,7 +169,7 @@ def test_a_session_of_paho_outlives_a_restart_of_the_gateway(
 
 @pytest.mark.parametrize("level", LEVELS)
 def test_the_will_of_a_paho_client_that_breaks_off(tmp_path: Path, level: int) -> None:
-    with in_thread(tmp_path) as broker:
+    with broker_in_thread(tmp_path) as broker:
         watch, client = Paho(broker.port, "watch", level), Paho(broker.port, "client", level)
         client.client.will_set("wills/c", b"gone", 1)
         with clients(watch):
@@ -208,7 +181,7 @@ def test_the_will_of_a_paho_client_that_breaks_off(tmp_path: Path, level: int) -
 
 
 def test_the_will_of_a_paho_client_waits_for_its_delay(tmp_path: Path) -> None:
-    with in_thread(tmp_path) as broker:
+    with broker_in_thread(tmp_path) as broker:
         watch, client = Paho(broker.port, "watch", 5), Paho(broker.port, "client", 5)
         properties = Properties(PacketTypes.WILLMESSAGE)
         properties.WillDelayInterval = 1
@@ -225,7 +198,7 @@ def test_the_will_of_a_paho_client_waits_for_its_delay(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("level", LEVELS)
 def test_paho_clients_share_and_are_taken_over(tmp_path: Path, level: int) -> None:
-    with in_thread(tmp_path) as broker:
+    with broker_in_thread(tmp_path) as broker:
         members = [Paho(broker.port, f"m{number}", level) for number in range(2)]
         giver = Paho(broker.port, "giver", level)
         with clients(giver, *members):
@@ -247,7 +220,7 @@ def test_paho_clients_share_and_are_taken_over(tmp_path: Path, level: int) -> No
 
 @pytest.mark.parametrize("level", LEVELS)
 def test_paho_keeps_itself_alive(tmp_path: Path, level: int) -> None:
-    with in_thread(tmp_path) as broker:
+    with broker_in_thread(tmp_path) as broker:
         client = Paho(broker.port, "c", level)
         with clients(client):
             client.connect(keep_alive_s=1)
@@ -257,7 +230,7 @@ def test_paho_keeps_itself_alive(tmp_path: Path, level: int) -> None:
 
 
 def test_properties_as_paho_writes_and_reads_them(tmp_path: Path) -> None:
-    with in_thread(tmp_path) as broker:
+    with broker_in_thread(tmp_path) as broker:
         taker, giver = Paho(broker.port, "taker", 5), Paho(broker.port, "giver", 5)
         with clients(taker, giver):
             taker.connect()
@@ -282,7 +255,7 @@ def test_properties_as_paho_writes_and_reads_them(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("level", LEVELS)
 def test_paho_over_websocket(tmp_path: Path, level: int) -> None:
-    with in_thread(tmp_path) as broker:
+    with broker_in_thread(tmp_path) as broker:
         port = broker.websocket_port
         taker = Paho(port, "taker", level, transport="websockets")
         giver = Paho(broker.port, "giver", level)
@@ -354,7 +327,7 @@ def has_npm_mqtt() -> bool:
 def test_the_client_of_npm(tmp_path: Path, level: int, scheme: str) -> None:
     if not has_npm_mqtt():
         pytest.skip("node cannot require('mqtt'): npm install -g mqtt, and set NODE_PATH")
-    with in_thread(tmp_path) as broker:
+    with broker_in_thread(tmp_path) as broker:
         port = broker.port if scheme == "mqtt" else broker.websocket_port
         done = subprocess.run(
             ["node", "-e", NODE_SCRIPT, f"{scheme}://127.0.0.1:{port}", str(level)],

@@ -13,7 +13,8 @@ import contextlib
 import hmac
 import sys
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -26,63 +27,28 @@ from adapters.rocketmq.server import GrpcListener, RocketmqAdapter
 from adapters.rocketmq.service import SERVICE
 from adapters.rocketmq.settings import RocketmqSettings
 from adapters.rocketmq.topic_types import declared
-from auth.development import Listener, development_principals
-from auth.directory import Directory
 from auth.policy import PolicyBook
-from auth.records import AccessKey, Create, Policy, User
-from auth.rules import parse_rule
-from auth.store import AuthStore
 from kernel.client import PutTopic
 from kernel.model import GroupOptions, TopicInfo, TopicKind, TopicOptions, TopicStatistics
 from kernel.store.disk import DirectoryDisk, DiskFile
-from kernel.store.opening import LocalStore, open_store
-from kernel.store.system import SystemClock, SystemRandom
-from kernel.store.worker import Worker
+from kernel.store.opening import LocalStore
+from tests.adapters.in_process import (
+    KEY_ID,
+    SECRET,
+    MovableClock,
+    directory,
+    in_thread,
+    running_store,
+)
 
 assert stubs.PACKAGE
 service_pb2: Any = sys.modules["rocketmq.grpc_protocol.service_pb2"]
 definition_pb2: Any = sys.modules["rocketmq.grpc_protocol.definition_pb2"]
 
-KEY_ID, SECRET = "weir", "weir-secret"
-READER_KEY_ID, READER_SECRET = "reader", "reader-secret"
-"""Of a user who may consume topics `open*` in group `readers`, and nothing else."""
-
 MESSAGE_ID = "01" + "AB" * 16
 
 ResultT = TypeVar("ResultT")
 Headers = Mapping[str, str | None]
-
-
-class Clock(SystemClock):
-    """The system's clocks, which a test may put forward."""
-
-    ahead_ms = 0
-
-    def wall_ms(self) -> int:
-        return super().wall_ms() + self.ahead_ms
-
-    def monotonic_ms(self) -> int:
-        return super().monotonic_ms() + self.ahead_ms
-
-
-def directory() -> Directory:
-    """The development key, and a user `reader` with fewer rights."""
-    store = AuthStore()
-    rules = (parse_rule("allow consume topic:open* group:readers"),)
-    store.apply(Create(Policy(tenant="default", name="readers", rules=rules)))
-    store.apply(Create(User(tenant="default", name="reader", policies=("readers",))))
-    store.apply(
-        Create(
-            AccessKey(
-                key_id=READER_KEY_ID,
-                tenant="default",
-                user="reader",
-                sealed_secret=READER_SECRET.encode(),
-            )
-        )
-    )
-    development = development_principals([Listener("grpc", "127.0.0.1", 0)])
-    return Directory(store, lambda envelope, context: envelope, development)
 
 
 class Meter:
@@ -107,7 +73,7 @@ class Broker:
 
     adapter: RocketmqAdapter
     store: LocalStore
-    clock: Clock
+    clock: MovableClock
     meter: Meter
     loop: asyncio.AbstractEventLoop
 
@@ -194,10 +160,6 @@ class HeldDisk(DirectoryDisk):
         return held
 
 
-def _fatal(sentence: str, error: BaseException) -> None:
-    raise AssertionError(sentence) from error
-
-
 @contextlib.asynccontextmanager
 async def running_broker(
     path: Path,
@@ -206,78 +168,34 @@ async def running_broker(
     disk: DirectoryDisk | None = None,
 ) -> AsyncIterator[Broker]:
     """A broker on a free loopback port, over the data in `path`."""
-    loop = asyncio.get_running_loop()
-    clock, meter = Clock(), Meter()
-    store = open_store(
-        disk or DirectoryDisk(path),
-        clock,
-        SystemRandom(),
-        partial(Worker, loop),
-        _fatal,
-        reserve_bytes=0,
-    )
-    await store.start()
-    known = directory()
-    adapter = RocketmqAdapter(
-        store.client,
-        store.client.origins,
-        known,
-        PolicyBook(known),
-        listeners,
-        clock=clock,
-        settings=settings or RocketmqSettings(invisible_ms_min=1_000),
-        meter=meter,
-    )
-    await adapter.start()
-    try:
-        yield Broker(adapter, store, clock, meter, loop)
-    finally:
-        await adapter.stop()
-        await store.stop()
+    clock, meter = MovableClock(), Meter()
+    async with running_store(disk or path, clock) as store:
+        known = directory("allow consume topic:open* group:readers")
+        adapter = RocketmqAdapter(
+            store.client,
+            store.client.origins,
+            known,
+            PolicyBook(known),
+            listeners,
+            clock=clock,
+            settings=settings or RocketmqSettings(invisible_ms_min=1_000),
+            meter=meter,
+        )
+        await adapter.start()
+        try:
+            yield Broker(adapter, store, clock, meter, asyncio.get_running_loop())
+        finally:
+            await adapter.stop()
 
 
-@contextlib.contextmanager
 def broker_in_thread(
     path: Path,
     settings: RocketmqSettings | None = None,
     listeners: Iterable[GrpcListener] = (GrpcListener("grpc", "127.0.0.1", 0),),
     disk: DirectoryDisk | None = None,
-) -> Iterator[Broker]:
+) -> AbstractContextManager[Broker]:
     """The same on an event loop of its own, for clients that block."""
-    started: list[Broker] = []
-    failed: list[BaseException] = []
-    ready = threading.Event()
-    loop = asyncio.new_event_loop()
-    stopping = asyncio.Event()
-
-    async def main() -> None:
-        async with running_broker(path, settings, listeners, disk) as broker:
-            started.append(broker)
-            ready.set()
-            await stopping.wait()
-
-    def run() -> None:
-        try:
-            loop.run_until_complete(main())
-        except BaseException as error:  # noqa: BLE001 - handed to the test
-            failed.append(error)
-        finally:
-            ready.set()
-
-    thread = threading.Thread(target=run, name="broker")
-    thread.start()
-    ready.wait(20)
-    try:
-        if failed:
-            raise failed[0]
-        yield started[0]
-    finally:
-        if not failed:
-            loop.call_soon_threadsafe(stopping.set)
-        thread.join(20)
-        loop.close()
-    if failed:
-        raise failed[0]
+    return in_thread(partial(running_broker, path, settings, listeners, disk))
 
 
 # --- Raw calls ----------------------------------------------------------------------------------

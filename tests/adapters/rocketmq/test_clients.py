@@ -189,7 +189,7 @@ def test_a_push_consumers_messages_stay_with_it_as_long_as_it_lives(tmp_path: Pa
         # Three leases long: nobody else gets it, because it is renewed.
         assert calls.receive("held", "g", wait_s=4.5).code == Code.MESSAGE_NOT_FOUND
         # It stops when nothing has been heard of the client for so long.
-        patient.do(lambda: setattr(patient.clock, "ahead_ms", 60_000))
+        patient.do(lambda: patient.clock.put_forward(60_000))
         other = Wire(patient.address, signed(x_mq_client_id="other"))
         assert other.receive("held", "g", wait_s=6).attempts == [2]
         other.close()

@@ -13,9 +13,8 @@ from adapters.rocketmq.errors import Code
 from adapters.rocketmq.settings import RocketmqSettings
 from kernel.client import PutTopic
 from kernel.model import DEFAULT_GROUP, GroupOptions, TopicOptions
+from tests.adapters.in_process import READER_KEY_ID, READER_SECRET
 from tests.adapters.rocketmq.support import (
-    READER_KEY_ID,
-    READER_SECRET,
     Broker,
     Wire,
     broker_in_thread,

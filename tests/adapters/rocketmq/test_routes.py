@@ -8,9 +8,8 @@ import pytest
 
 from adapters.rocketmq.errors import Code
 from adapters.rocketmq.settings import RocketmqSettings
+from tests.adapters.in_process import READER_KEY_ID, READER_SECRET
 from tests.adapters.rocketmq.support import (
-    READER_KEY_ID,
-    READER_SECRET,
     Broker,
     Wire,
     broker_in_thread,

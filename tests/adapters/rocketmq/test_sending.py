@@ -8,15 +8,8 @@ import pytest
 
 from adapters.rocketmq.errors import Code
 from adapters.rocketmq.settings import KEYS_MAX, SEND_MESSAGES_MAX
-from tests.adapters.rocketmq.support import (
-    READER_KEY_ID,
-    READER_SECRET,
-    Broker,
-    Wire,
-    message,
-    service_pb2,
-    signed,
-)
+from tests.adapters.in_process import READER_KEY_ID, READER_SECRET
+from tests.adapters.rocketmq.support import Broker, Wire, message, service_pb2, signed
 
 DAY_MS = 86_400_000
 

@@ -14,12 +14,8 @@ from adapters.sqs.errors import SqsError
 from adapters.sqs.http import HttpRequest
 from adapters.sqs.shape_base import Shape
 from adapters.sqs.shapes import Call
-from tests.adapters.sqs.service import (
-    READER_KEY_ID,
-    READER_SECRET,
-    Service,
-    service_in_thread,
-)
+from tests.adapters.in_process import READER_KEY_ID, READER_SECRET
+from tests.adapters.sqs.service import Service, service_in_thread
 
 REQUEST_ID = "7a62c49f-347e-4fc4-9331-6e8e7a96aa73"
 

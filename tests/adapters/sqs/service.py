@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -21,27 +21,25 @@ from botocore.config import Config
 from adapters.base import ListenerAddress
 from adapters.sqs.server import SqsAdapter
 from adapters.sqs.settings import SqsSettings
-from auth.development import Listener, development_principals
-from auth.directory import Directory
 from auth.policy import PolicyBook
-from auth.records import AccessKey, Create, Policy, User
-from auth.rules import parse_rule
+from auth.records import AccessKey
 from auth.sigv4 import SigV4Verifier
-from auth.store import AuthStore
 from kernel.client import Client
 from kernel.local_client import LocalClient
 from kernel.model import TopicInfo
-from kernel.store.disk import DirectoryDisk
-from kernel.store.opening import LocalStore, open_store
-from kernel.store.system import SystemClock, SystemRandom
-from kernel.store.worker import Worker
+from kernel.store.opening import LocalStore
+from kernel.store.system import SystemRandom
+from tests.adapters.in_process import (
+    KEY_ID,
+    SECRET,
+    MovableClock,
+    directory,
+    in_thread,
+    running_store,
+)
 from tests.simulator.hostile import hostile_client
 
 REGION = "eu-central-1"
-KEY_ID, SECRET = "weir", "weir-secret"
-READER_KEY_ID, READER_SECRET = "reader", "reader-secret"
-"""Of a user who may receive and inspect, but neither send nor configure."""
-
 HTTP = (ListenerAddress("http", "127.0.0.1", 0),)
 
 ResultT = TypeVar("ResultT")
@@ -55,35 +53,6 @@ class LocalCatalogue:
 
     def topics(self, tenant: str) -> Iterable[TopicInfo]:
         return [each for each in self._client.topology.topics.values() if each.tenant == tenant]
-
-
-class Clock(SystemClock):
-    """The system's wall clock, which a test may put forward."""
-
-    ahead_ms = 0
-
-    def wall_ms(self) -> int:
-        return super().wall_ms() + self.ahead_ms
-
-
-def directory() -> Directory:
-    """The development key, and a user `reader` with fewer rights."""
-    store = AuthStore()
-    rules = (parse_rule("allow consume,inspect topic:*"),)
-    store.apply(Create(Policy(tenant="default", name="readers", rules=rules)))
-    store.apply(Create(User(tenant="default", name="reader", policies=("readers",))))
-    store.apply(
-        Create(
-            AccessKey(
-                key_id=READER_KEY_ID,
-                tenant="default",
-                user="reader",
-                sealed_secret=READER_SECRET.encode(),
-            )
-        )
-    )
-    development = development_principals([Listener("sqs", "127.0.0.1", 0)])
-    return Directory(store, lambda envelope, context: envelope, development)
 
 
 class Meter:
@@ -109,7 +78,7 @@ class Service:
 
     adapter: SqsAdapter
     store: LocalStore
-    clock: Clock
+    clock: MovableClock
     meter: Meter
     loop: asyncio.AbstractEventLoop
     port: int
@@ -140,10 +109,6 @@ class Service:
         return asyncio.run_coroutine_threadsafe(call(), self.loop).result(20)
 
 
-def _fatal(sentence: str, error: BaseException) -> None:
-    raise AssertionError(sentence) from error
-
-
 @contextlib.asynccontextmanager
 async def running_service(
     path: Path,
@@ -154,14 +119,9 @@ async def running_service(
     """A service on a free loopback port, over the data in `path`. `hostile`: seed of a network
     between it and its store (default: none, or WEIR_HOSTILE of the environment).
     """
-    clock, random, meter = Clock(), SystemRandom(), Meter()
+    clock, meter = MovableClock(), Meter()
     settings = settings or SqsSettings()
-    loop = asyncio.get_running_loop()
-    store = open_store(
-        DirectoryDisk(path), clock, random, partial(Worker, loop), _fatal, reserve_bytes=0
-    )
-    await store.start()
-    known = directory()
+    known = directory("allow consume,inspect topic:*")
     policies = PolicyBook(known)
     verifier = SigV4Verifier(known.access_key, known.secret_of, settings.sign_in)
 
@@ -169,66 +129,33 @@ async def running_service(
         principal = known.principal_of(key)
         return None if principal is None else policies.access(principal)
 
-    client = hostile_client(store.client, clock, hostile)
-    adapter = SqsAdapter(
-        client,
-        LocalCatalogue(store.client),
-        verifier,
-        rights_of,
-        listeners,
-        settings,
-        clock=clock,
-        random=random,
-        meter=meter,
-    )
-    try:
-        await adapter.start()
-        port = adapter.addresses()[listeners[0].name][1]
-        yield Service(adapter, store, clock, meter, loop, port, client)
-    finally:
-        await adapter.stop()
-        await store.stop()
+    async with running_store(path, clock) as store:
+        client = hostile_client(store.client, clock, hostile)
+        adapter = SqsAdapter(
+            client,
+            LocalCatalogue(store.client),
+            verifier,
+            rights_of,
+            listeners,
+            settings,
+            clock=clock,
+            random=SystemRandom(),
+            meter=meter,
+        )
+        try:
+            await adapter.start()
+            port = adapter.addresses()[listeners[0].name][1]
+            loop = asyncio.get_running_loop()
+            yield Service(adapter, store, clock, meter, loop, port, client)
+        finally:
+            await adapter.stop()
 
 
-@contextlib.contextmanager
 def service_in_thread(
     path: Path,
     settings: SqsSettings | None = None,
     listeners: Sequence[ListenerAddress] = HTTP,
     hostile: int | None = None,
-) -> Iterator[Service]:
+) -> AbstractContextManager[Service]:
     """The same on an event loop of its own, for clients that block."""
-    started: list[Service] = []
-    failed: list[BaseException] = []
-    ready = threading.Event()
-    loop = asyncio.new_event_loop()
-    stopping = asyncio.Event()
-
-    async def main() -> None:
-        async with running_service(path, settings, listeners, hostile) as service:
-            started.append(service)
-            ready.set()
-            await stopping.wait()
-
-    def run() -> None:
-        try:
-            loop.run_until_complete(main())
-        except BaseException as error:  # noqa: BLE001 - handed to the test
-            failed.append(error)
-        finally:
-            ready.set()
-            loop.close()
-
-    thread = threading.Thread(target=run, name="sqs-service", daemon=True)
-    thread.start()
-    assert ready.wait(20)
-    if failed:
-        raise failed[0]
-    try:
-        yield started[0]
-    finally:
-        loop.call_soon_threadsafe(stopping.set)
-        thread.join(30)
-        assert not thread.is_alive(), "the service did not stop"
-        if failed:
-            raise failed[0]
+    return in_thread(partial(running_service, path, settings, listeners, hostile))

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.adapters.sqs.service import KEY_ID, SECRET, Service
+from tests.adapters.in_process import KEY_ID, SECRET
+from tests.adapters.sqs.service import Service
 
 FOLDER = Path(__file__).parent / "node"
 

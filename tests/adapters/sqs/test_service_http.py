@@ -27,15 +27,9 @@ from adapters.sqs.settings import HEAD_BYTES_MAX, SqsSettings
 from adapters.sqs.shapes import ACTIONS
 from auth.principal import SignInMode
 from auth.tls import open_loopback_certificate, server_context
+from tests.adapters.in_process import KEY_ID, SECRET
 from tests.adapters.sqs.query_model import write_data_path
-from tests.adapters.sqs.service import (
-    KEY_ID,
-    REGION,
-    SECRET,
-    Service,
-    running_service,
-    service_in_thread,
-)
+from tests.adapters.sqs.service import REGION, Service, running_service, service_in_thread
 
 
 def code_of(caught) -> str:
@@ -101,12 +95,12 @@ def test_a_request_without_signature_is_refused(service: Service) -> None:
 
 
 def test_an_old_signature_is_refused(service: Service, sqs) -> None:
-    service.clock.ahead_ms += 16 * 60_000
+    service.clock.wall_ahead_ms += 16 * 60_000
     try:
         with pytest.raises(ClientError) as caught:
             sqs.list_queues()
     finally:
-        service.clock.ahead_ms -= 16 * 60_000
+        service.clock.wall_ahead_ms -= 16 * 60_000
     assert code_of(caught) == "RequestExpired"
 
 

@@ -371,11 +371,11 @@ def test_purge_queue_drops_what_waits_and_only_once_a_minute(service, sqs, make_
     with pytest.raises(sqs.exceptions.PurgeQueueInProgress) as caught:
         sqs.purge_queue(QueueUrl=url)
     assert caught.value.response["ResponseMetadata"]["HTTPStatusCode"] == 403
-    service.clock.ahead_ms += 61_000
+    service.clock.wall_ahead_ms += 61_000
     try:
         sqs.purge_queue(QueueUrl=url)
     finally:
-        service.clock.ahead_ms -= 61_000
+        service.clock.wall_ahead_ms -= 61_000
 
 
 # --- tags and permissions ----------------------------------------------------------------------

@@ -13,7 +13,8 @@ import boto3
 import pytest
 from botocore.config import Config
 
-from tests.adapters.sqs.service import KEY_ID, REGION, SECRET
+from tests.adapters.in_process import KEY_ID, SECRET
+from tests.adapters.sqs.service import REGION
 from tests.gateway import serving
 
 STALL_S = 2.0
