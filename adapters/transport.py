@@ -15,7 +15,7 @@ Flow control is the event loop's own, in both directions:
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar, cast
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable, Mapping
@@ -33,6 +33,27 @@ TLS_HANDSHAKE_TIMEOUT_S = 10
 
 
 _NO_HOLDS: frozenset[str] = frozenset()
+
+
+class StreamHost(Protocol):
+    """What a connection's state machine asks of its `StreamProtocol`, in every protocol."""
+
+    def write_soon(self) -> None:
+        """Write what there is to send at the end of this turn of the event loop."""
+
+    def hold_reading(self, reason: str) -> None:
+        """Stop reading until `release_reading` is called with the same reason."""
+
+    def release_reading(self, reason: str) -> None:
+        """The reason is gone."""
+
+    @property
+    def is_reading_held(self) -> bool:
+        """Whether there is a reason not to read."""
+
+    @property
+    def peer(self) -> str:
+        """The peer's address, for operators."""
 
 
 class StreamProtocol(asyncio.Protocol):

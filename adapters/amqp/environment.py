@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from adapters.base import Origin
+from adapters.transport import StreamHost
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
@@ -74,7 +75,7 @@ class Environment:
         return self.client.open_session(name or host.peer, Origin.AMQP)
 
 
-class Host(Protocol):
+class Host(StreamHost, Protocol):
     """The driver of one connection: it moves bytes, and knows the time."""
 
     out: list[bytes]
@@ -85,23 +86,6 @@ class Host(Protocol):
     """Octets written so far."""
     tenant: str
     """Whose connection it is; empty until that is known."""
-
-    def write_soon(self) -> None:
-        """Write at the end of this turn of the event loop, after `Connection.finish_turn`."""
-
-    def hold_reading(self, reason: str) -> None:
-        """Stop reading until `release_reading` is called with the same reason."""
-
-    def release_reading(self, reason: str) -> None:
-        """The reason is gone."""
-
-    @property
-    def is_reading_held(self) -> bool:
-        """Whether there is a reason not to read."""
-
-    @property
-    def peer(self) -> str:
-        """The peer's address, for operators."""
 
     def run(self, operation: Coroutine[object, object, None]) -> None:
         """Run to the end, unless the connection is lost first; then call `Connection.resume`."""

@@ -11,6 +11,7 @@ from adapters.mqtt.limits import (
     RETAINED_PER_FILTER_MAX,
     SUBSCRIPTIONS_PER_SESSION_MAX,
 )
+from adapters.transport import StreamHost
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -123,28 +124,11 @@ class Environment:
     """Calls in the next turn of the event loop."""
 
 
-class Host(Protocol):
+class Host(StreamHost, Protocol):
     """The driver of one connection: it moves bytes."""
 
     is_writing_paused: bool
     """The peer does not read fast enough."""
-
-    def write_soon(self) -> None:
-        """Write what the session has to send at the end of this turn of the event loop."""
-
-    def hold_reading(self, reason: str) -> None:
-        """Stop reading until `release_reading` is called with the same reason."""
-
-    def release_reading(self, reason: str) -> None:
-        """The reason is gone."""
-
-    @property
-    def is_reading_held(self) -> bool:
-        """Whether there is a reason not to read."""
-
-    @property
-    def peer(self) -> str:
-        """The peer's address, for operators."""
 
     def deadline_moved(self) -> None:
         """The session's deadline is another one now, and may be nearer."""

@@ -20,35 +20,13 @@ from adapters.amqp.methods import encode_method
 from kernel.client import DeleteTopic, PutTopic, Settlement
 from kernel.errors import Code, KernelError
 from kernel.model import DEFAULT_GROUP, Reason, TopicKind, TopicOptions
-from tests.adapters.amqp.fake_kernel import FakeClient, FakeQueue
+from tests.adapters.amqp.consuming import consuming, deliveries, fill, queue
+from tests.adapters.amqp.fake_kernel import FakeClient
 from tests.adapters.amqp.wire import Content, Wire, close_of
 
 
-def _queue(wire: Wire, name: str = "q") -> FakeQueue:
-    return wire.client.queues["default", name]
-
-
-def _fill(wire: Wire, count: int, name: str = "q", size: int = 1) -> None:
-    for number in range(count):
-        wire.publish(1, "", name, bytes((number % 256,)) * size, block=b"\x10\x00\x02")
-
-
-def _deliveries(wire: Wire) -> list[spec.BasicDeliver]:
-    return [each for each in wire.take_methods() if isinstance(each, spec.BasicDeliver)]
-
-
-def _consuming(count: int = 0, *, qos: int = 0, channels: int = 1, **how: object) -> Wire:
-    wire = Wire().open(channels=channels)
-    wire.declare("q")
-    _fill(wire, count)
-    if qos:
-        wire.ask(1, spec.BasicQos(0, qos, global_=False))
-    wire.send(1, spec.BasicConsume(0, "q", "t", **how))  # type: ignore[arg-type]
-    return wire
-
-
 def test_consume_ok_comes_first_then_what_waits_in_order() -> None:
-    wire = _consuming(3)
+    wire = consuming(3)
     consumed, *rest = wire.take_methods()
     assert consumed == spec.BasicConsumeOk("t")
     assert rest[0::2] == [
@@ -59,12 +37,12 @@ def test_consume_ok_comes_first_then_what_waits_in_order() -> None:
 
 
 def test_exchange_and_key_are_those_of_the_publish() -> None:
-    wire = _consuming()
+    wire = consuming()
     wire.send(1, spec.QueueBind(0, "q", "amq.topic", "#"))
     wire.take()
     key = b"a.\xff.b".decode("utf-8", "surrogateescape")
     wire.publish(1, "amq.topic", key, b"x")
-    (deliver,) = _deliveries(wire)
+    (deliver,) = deliveries(wire)
     assert (deliver.exchange, deliver.routing_key) == ("amq.topic", key)
 
 
@@ -76,7 +54,7 @@ def test_a_generated_tag_and_nowait() -> None:
     assert answer.consumer_tag.startswith("amq.ctag-")
     wire.send(1, spec.BasicConsume(0, "q", "quiet", nowait=True))
     assert wire.take_methods() == []
-    assert len(_queue(wire).consumers) == 2
+    assert len(queue(wire).consumers) == 2
 
 
 def test_bodies_over_the_frame_size_are_split() -> None:
@@ -90,7 +68,7 @@ def test_bodies_over_the_frame_size_are_split() -> None:
 
 
 def test_a_redelivery_is_marked_and_counted() -> None:
-    wire = _consuming(1)
+    wire = consuming(1)
     wire.take()
     for count in (1, 2):
         wire.send(1, spec.BasicNack(count, requeue=True))
@@ -104,7 +82,7 @@ def test_delivery_tags_count_per_channel_for_consume_and_get() -> None:
     wire = Wire().open(channels=2)
     for name in ("a", "b"):
         wire.declare(name)
-        _fill(wire, 2, name)
+        fill(wire, 2, name)
     wire.send(1, spec.BasicGet(0, "a"))
     wire.send(1, spec.BasicConsume(0, "b", "t"))
     wire.send(1, spec.BasicGet(0, "a"))
@@ -119,7 +97,7 @@ def test_delivery_tags_count_per_channel_for_consume_and_get() -> None:
 def test_get_answers_one_message_and_how_many_are_left() -> None:
     wire = Wire().open()
     wire.declare("q")
-    _fill(wire, 2)
+    fill(wire, 2)
     wire.send(1, spec.BasicGet(0, "q"))
     got, content = wire.take_methods()
     assert got == spec.BasicGetOk(1, False, "", "q", 1)
@@ -128,20 +106,20 @@ def test_get_answers_one_message_and_how_many_are_left() -> None:
     assert wire.take_methods()[0] == spec.BasicGetOk(2, False, "", "q", 0)
     assert wire.ask(1, spec.BasicGet(0, "q")) == spec.BasicGetEmpty()
     assert list(wire.connection.channels[1].unacked) == [1]
-    assert _queue(wire).settled == [(Settlement.ACK, [1], Reason.REJECTED)]
+    assert queue(wire).settled == [(Settlement.ACK, [1], Reason.REJECTED)]
     wire.send(1, spec.BasicNack(1, requeue=True))
     wire.send(1, spec.BasicGet(0, "q"))
     got, content = wire.take_methods()
     assert got == spec.BasicGetOk(3, True, "", "q", 0)
     wire.send(1, spec.BasicAck(3))
-    assert _queue(wire).held == {}
+    assert queue(wire).held == {}
 
 
 def test_unacknowledged_gets_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("adapters.amqp.channel.UNACKED_PER_CHANNEL_MAX", 2)
     wire = Wire().open()
     wire.declare("q")
-    _fill(wire, 3)
+    fill(wire, 3)
     for _ in range(2):
         wire.send(1, spec.BasicGet(0, "q"))
     wire.take()
@@ -175,28 +153,28 @@ def test_get_and_consume_of_a_missing_queue_are_not_found() -> None:
 
 
 def test_cancel_ends_a_consumer_and_leaves_what_it_has() -> None:
-    wire = _consuming(2)
+    wire = consuming(2)
     wire.take()
     assert wire.ask(1, spec.BasicCancel("t")) == spec.BasicCancelOk("t")
-    assert _queue(wire).consumers == []
-    _fill(wire, 1)
+    assert queue(wire).consumers == []
+    fill(wire, 1)
     assert wire.take_methods() == []
     wire.send(1, spec.BasicAck(2, multiple=True))
-    assert _queue(wire).settled == [(Settlement.ACK, [0, 1], Reason.REJECTED)]
+    assert queue(wire).settled == [(Settlement.ACK, [0, 1], Reason.REJECTED)]
     assert wire.ask(1, spec.BasicCancel("unknown")) == spec.BasicCancelOk("unknown")
     wire.send(1, spec.BasicCancel("unknown", nowait=True))
     assert wire.take_methods() == []
 
 
 def test_a_cancelled_tag_can_be_used_again() -> None:
-    wire = _consuming()
+    wire = consuming()
     wire.take()
     wire.ask(1, spec.BasicCancel("t"))
     assert wire.ask(1, spec.BasicConsume(0, "q", "t")) == spec.BasicConsumeOk("t")
 
 
 def test_deleting_a_queue_tells_its_consumers() -> None:
-    wire = _consuming(1)
+    wire = consuming(1)
     wire.take()
     wire.send(1, spec.QueueDelete(0, "q"))
     # In RabbitMQ's order, which kombu's SimpleQueue depends on.
@@ -216,7 +194,7 @@ def test_a_client_that_does_not_know_cancel_is_not_sent_it() -> None:
 
 
 def test_settling_what_is_gone_with_its_queue_is_fine() -> None:
-    wire = _consuming(3)
+    wire = consuming(3)
     wire.take()
     original = wire.client.settle
 
@@ -231,7 +209,7 @@ def test_settling_what_is_gone_with_its_queue_is_fine() -> None:
 
 
 def test_a_tag_in_use_is_not_allowed() -> None:
-    wire = _consuming()
+    wire = consuming()
     wire.take()
     close = wire.ask(1, spec.BasicConsume(0, "q", "t"))
     assert isinstance(close, spec.ConnectionClose)
@@ -260,8 +238,8 @@ def test_an_exclusive_consumer_keeps_others_out() -> None:
 
 
 def test_priority_and_the_rest_reach_the_kernel() -> None:
-    wire = _consuming(no_ack=True, exclusive=True, arguments=Table.of({"x-priority": -7}))
-    wanted = _queue(wire).consumers[0].spec
+    wire = consuming(no_ack=True, exclusive=True, arguments=Table.of({"x-priority": -7}))
+    wanted = queue(wire).consumers[0].spec
     assert (wanted.priority, wanted.auto_ack, wanted.exclusive) == (-7, True, True)
     assert wanted.group == DEFAULT_GROUP
     assert wanted.session is wire.client.sessions[0]
@@ -281,7 +259,7 @@ def test_what_a_consumer_cannot_have_is_refused(how: dict[str, object], code: in
     wire.declare("q")
     method = spec.BasicConsume(0, "q", "", **how)  # type: ignore[arg-type]
     assert close_of(wire.ask(1, method))[0] == code
-    assert _queue(wire).consumers == []
+    assert queue(wire).consumers == []
 
 
 def test_direct_reply_to_is_refused() -> None:
@@ -307,22 +285,22 @@ def test_a_stream_gets_the_default_group_when_amqp_first_reads_it() -> None:
     assert close_of(wire.ask(1, offset))[0] == NOT_IMPLEMENTED
     wire = Wire(wire.client).open()
     assert isinstance(wire.ask(1, spec.BasicConsume(0, "log", "")), spec.BasicConsumeOk)
-    assert DEFAULT_GROUP in _queue(wire, "log").info.groups
+    assert DEFAULT_GROUP in queue(wire, "log").info.groups
 
 
 def test_a_delivery_behind_a_cancel_is_given_back_uncounted() -> None:
-    wire = _consuming()
+    wire = consuming()
     wire.take()
-    consumer = _queue(wire).consumers[0]
+    consumer = queue(wire).consumers[0]
     wire.ask(1, spec.BasicCancel("t"))
-    _fill(wire, 1)
-    columns = _queue(wire).take(consumer, 1)
+    fill(wire, 1)
+    columns = queue(wire).take(consumer, 1)
     assert columns is not None
     assert consumer.sink is not None
     consumer.sink.deliver(consumer, columns)
     wire.turn()
     assert wire.take_methods() == []
-    assert _queue(wire).settled == [(Settlement.RETURN, [0], Reason.REJECTED)]
+    assert queue(wire).settled == [(Settlement.RETURN, [0], Reason.REJECTED)]
 
 
 def test_the_end_of_a_queue_elsewhere_is_noticed() -> None:

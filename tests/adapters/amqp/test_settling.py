@@ -16,61 +16,38 @@ from adapters.amqp.limits import (
 from adapters.amqp.methods import encode_method
 from kernel.client import Settlement
 from kernel.model import Reason
-from tests.adapters.amqp.fake_kernel import FakeQueue
+from tests.adapters.amqp.consuming import consuming, deliveries, fill, queue
 from tests.adapters.amqp.wire import Content, Wire, close_of
 
 
-def _queue(wire: Wire, name: str = "q") -> FakeQueue:
-    return wire.client.queues["default", name]
-
-
-def _fill(wire: Wire, count: int, name: str = "q", size: int = 1) -> None:
-    for number in range(count):
-        wire.publish(1, "", name, bytes((number % 256,)) * size, block=b"\x10\x00\x02")
-
-
-def _deliveries(wire: Wire) -> list[spec.BasicDeliver]:
-    return [each for each in wire.take_methods() if isinstance(each, spec.BasicDeliver)]
-
-
-def _consuming(count: int = 0, *, qos: int = 0, channels: int = 1, **how: object) -> Wire:
-    wire = Wire().open(channels=channels)
-    wire.declare("q")
-    _fill(wire, count)
-    if qos:
-        wire.ask(1, spec.BasicQos(0, qos, global_=False))
-    wire.send(1, spec.BasicConsume(0, "q", "t", **how))  # type: ignore[arg-type]
-    return wire
-
-
 def test_prefetch_bounds_what_is_unacknowledged() -> None:
-    wire = _consuming(10, qos=3)
-    assert len(_deliveries(wire)) == 3
+    wire = consuming(10, qos=3)
+    assert len(deliveries(wire)) == 3
     wire.send(1, spec.BasicAck(1))
-    assert [each.delivery_tag for each in _deliveries(wire)] == [4]
+    assert [each.delivery_tag for each in deliveries(wire)] == [4]
     wire.send(1, spec.BasicAck(4, multiple=True))
-    assert [each.delivery_tag for each in _deliveries(wire)] == [5, 6, 7]
+    assert [each.delivery_tag for each in deliveries(wire)] == [5, 6, 7]
     assert len(wire.connection.channels[1].unacked) == 3
 
 
 def test_prefetch_is_that_of_the_moment_a_consumer_is_made() -> None:
-    wire = _consuming(10, qos=3)
+    wire = consuming(10, qos=3)
     wire.take()
     assert wire.ask(1, spec.BasicQos(0, 1, global_=False)) == spec.BasicQosOk()
     wire.send(1, spec.BasicAck(3, multiple=True))
-    assert len(_deliveries(wire)) == 3
+    assert len(deliveries(wire)) == 3
 
 
 def test_prefetch_zero_is_two_thousand() -> None:
-    wire = _consuming(PREFETCH_UNLIMITED + 50)
-    assert len(_deliveries(wire)) == PREFETCH_UNLIMITED
+    wire = consuming(PREFETCH_UNLIMITED + 50)
+    assert len(deliveries(wire)) == PREFETCH_UNLIMITED
 
 
 def test_without_acks_everything_comes_without_deep_recursion() -> None:
-    wire = _consuming(3 * PREFETCH_UNLIMITED, no_ack=True)
-    assert len(_deliveries(wire)) == 3 * PREFETCH_UNLIMITED
+    wire = consuming(3 * PREFETCH_UNLIMITED, no_ack=True)
+    assert len(deliveries(wire)) == 3 * PREFETCH_UNLIMITED
     assert wire.connection.channels[1].unacked == {}
-    assert _queue(wire).held == {}
+    assert queue(wire).held == {}
 
 
 def test_global_prefetch_is_shared_by_the_consumers_of_a_channel() -> None:
@@ -80,27 +57,27 @@ def test_global_prefetch_is_shared_by_the_consumers_of_a_channel() -> None:
     assert wire.ask(1, spec.BasicQos(0, 4, global_=True)) == spec.BasicQosOk()
     for name in ("empty", "a", "b"):
         wire.ask(1, spec.BasicConsume(0, name, name))
-    _fill(wire, 6, "a")
-    first = _deliveries(wire)
+    fill(wire, 6, "a")
+    first = deliveries(wire)
     assert [each.consumer_tag for each in first] == ["a"] * 4
-    _fill(wire, 3, "b")
-    assert _deliveries(wire) == []
+    fill(wire, 3, "b")
+    assert deliveries(wire) == []
     wire.send(1, spec.BasicAck(4, multiple=True))
-    second = _deliveries(wire)
+    second = deliveries(wire)
     assert len(second) == 4
     assert {each.consumer_tag for each in second} == {"a", "b"}
     wire.send(1, spec.BasicAck(0, multiple=True))
-    assert len(_deliveries(wire)) == 1
+    assert len(deliveries(wire)) == 1
     # What could not be placed was given back without counting an attempt.
     for name in ("a", "b"):
-        assert set(_queue(wire, name).attempts.values()) == {1}
+        assert set(queue(wire, name).attempts.values()) == {1}
 
 
 def test_a_burst_beyond_the_shared_limit_is_given_back_in_order() -> None:
     wire = Wire().open()
     for name in ("a", "b"):
         wire.declare(name)
-        _fill(wire, 5, name)
+        fill(wire, 5, name)
     wire.ask(1, spec.BasicQos(0, 3, global_=True))
     wire.feed(
         encode_method(1, spec.BasicConsume(0, "a", "a"))
@@ -124,25 +101,25 @@ def test_a_burst_beyond_the_shared_limit_is_given_back_in_order() -> None:
 def test_global_prefetch_can_be_lifted() -> None:
     wire = Wire().open()
     wire.declare("q")
-    _fill(wire, 5)
+    fill(wire, 5)
     wire.ask(1, spec.BasicQos(0, 2, global_=True))
     wire.send(1, spec.BasicConsume(0, "q", "t"))
-    assert len(_deliveries(wire)) == 2
+    assert len(deliveries(wire)) == 2
     wire.send(1, spec.BasicQos(0, 0, global_=True))
-    assert len(_deliveries(wire)) == 3
+    assert len(deliveries(wire)) == 3
 
 
 def test_a_peer_that_does_not_read_gets_no_credit() -> None:
-    wire = _consuming(1)
+    wire = consuming(1)
     wire.take()
     wire.connection.writing_paused(is_paused=True)
     wire.turn()
-    assert _queue(wire).consumers[0].credit == 0
-    _fill(wire, 5)
-    assert _deliveries(wire) == []
+    assert queue(wire).consumers[0].credit == 0
+    fill(wire, 5)
+    assert deliveries(wire) == []
     wire.connection.writing_paused(is_paused=False)
     wire.turn()
-    assert len(_deliveries(wire)) == 5
+    assert len(deliveries(wire)) == 5
 
 
 def test_credit_for_large_messages_is_bounded_by_their_bytes() -> None:
@@ -152,9 +129,9 @@ def test_credit_for_large_messages_is_bounded_by_their_bytes() -> None:
     size = 512 * 1024
     wire.publish(1, "", "q", bytes(size))
     wire.take()
-    assert _queue(wire).consumers[0].credit == DELIVERY_BYTES_WINDOW // size - 1
+    assert queue(wire).consumers[0].credit == DELIVERY_BYTES_WINDOW // size - 1
     wire.publish(1, "", "q", b"x")
-    assert _queue(wire).consumers[0].credit == PREFETCH_UNLIMITED
+    assert queue(wire).consumers[0].credit == PREFETCH_UNLIMITED
 
 
 def test_prefetch_size_is_not_implemented() -> None:
@@ -163,31 +140,31 @@ def test_prefetch_size_is_not_implemented() -> None:
 
 
 def test_acks_of_one_read_are_one_settlement() -> None:
-    wire = _consuming(5)
+    wire = consuming(5)
     wire.take()
     wire.feed(b"".join(encode_method(1, spec.BasicAck(tag)) for tag in (1, 2, 3)))
-    assert _queue(wire).settled == [(Settlement.ACK, [0, 1, 2], Reason.REJECTED)]
+    assert queue(wire).settled == [(Settlement.ACK, [0, 1, 2], Reason.REJECTED)]
     wire.feed(
         encode_method(1, spec.BasicAck(4)) + encode_method(1, spec.BasicAck(0, multiple=True))
     )
-    assert _queue(wire).settled[1:] == [(Settlement.ACK, [3, 4], Reason.REJECTED)]
+    assert queue(wire).settled[1:] == [(Settlement.ACK, [3, 4], Reason.REJECTED)]
     assert wire.environment.counters.acked == 5
 
 
 def test_reject_and_nack_requeue_or_dead_letter() -> None:
-    wire = _consuming(6, qos=6)
+    wire = consuming(6, qos=6)
     wire.take()
     wire.send(1, spec.BasicReject(1, requeue=False))
     wire.send(1, spec.BasicNack(3, multiple=True, requeue=False))
     wire.send(1, spec.BasicNack(4, requeue=False))
     wire.send(1, spec.BasicReject(5, requeue=True))
-    assert _queue(wire).settled == [
+    assert queue(wire).settled == [
         (Settlement.DEAD_LETTER, [0], Reason.REJECTED),
         (Settlement.DEAD_LETTER, [1, 2], Reason.REJECTED),
         (Settlement.DEAD_LETTER, [3], Reason.REJECTED),
         (Settlement.RELEASE, [4], Reason.REJECTED),
     ]
-    (again,) = _deliveries(wire)
+    (again,) = deliveries(wire)
     assert again.redelivered
 
 
@@ -204,7 +181,7 @@ def test_reject_and_nack_requeue_or_dead_letter() -> None:
     ],
 )
 def test_an_unknown_delivery_tag_is_precondition_failed(method: object) -> None:
-    wire = _consuming(2)
+    wire = consuming(2)
     wire.take()
     wire.send(1, method)  # type: ignore[arg-type]
     code, text = close_of(wire.take_one())
@@ -213,12 +190,12 @@ def test_an_unknown_delivery_tag_is_precondition_failed(method: object) -> None:
 
 
 def test_a_second_ack_is_precondition_failed_and_the_first_one_holds() -> None:
-    wire = _consuming(2)
+    wire = consuming(2)
     wire.take()
     wire.feed(encode_method(1, spec.BasicAck(1)) * 2)
     assert close_of(wire.take_one())[0] == PRECONDITION_FAILED
-    assert (Settlement.ACK, [0], Reason.REJECTED) in _queue(wire).settled
-    assert (Settlement.RELEASE, [1], Reason.REJECTED) in _queue(wire).settled
+    assert (Settlement.ACK, [0], Reason.REJECTED) in queue(wire).settled
+    assert (Settlement.RELEASE, [1], Reason.REJECTED) in queue(wire).settled
 
 
 def test_ack_of_everything_with_nothing_unacknowledged_is_fine() -> None:
@@ -228,7 +205,7 @@ def test_ack_of_everything_with_nothing_unacknowledged_is_fine() -> None:
 
 
 def test_a_tag_of_another_channel_is_unknown() -> None:
-    wire = _consuming(1, channels=2)
+    wire = consuming(1, channels=2)
     wire.take()
     wire.send(2, spec.BasicAck(1))
     assert close_of(wire.take_one())[0] == PRECONDITION_FAILED
@@ -237,32 +214,32 @@ def test_a_tag_of_another_channel_is_unknown() -> None:
 
 
 def test_recover_gives_everything_back() -> None:
-    wire = _consuming(3, qos=3)
+    wire = consuming(3, qos=3)
     wire.take()
     wire.send(1, spec.BasicRecover(requeue=True))
     recovered, *rest = wire.take_methods()
     assert recovered == spec.BasicRecoverOk()
     assert [each.delivery_tag for each in rest if isinstance(each, spec.BasicDeliver)] == [4, 5, 6]
     wire.send(1, spec.BasicRecoverAsync(requeue=True))
-    assert len(_deliveries(wire)) == 3
+    assert len(deliveries(wire)) == 3
     assert close_of(wire.ask(1, spec.BasicRecover(requeue=False)))[0] == NOT_IMPLEMENTED
 
 
 def test_a_lost_connection_gives_everything_back() -> None:
-    wire = _consuming(3)
+    wire = consuming(3)
     wire.take()
-    assert len(_queue(wire).held) == 3
+    assert len(queue(wire).held) == 3
     wire.connection.lost()
-    assert _queue(wire).held == {}
-    assert _queue(wire).ready == [0, 1, 2]
-    assert _queue(wire).consumers == []
+    assert queue(wire).held == {}
+    assert queue(wire).ready == [0, 1, 2]
+    assert queue(wire).consumers == []
 
 
 def test_acks_that_came_with_the_last_read_count() -> None:
-    wire = _consuming(2)
+    wire = consuming(2)
     wire.take()
     wire.feed(
         encode_method(1, spec.BasicAck(1)) + encode_method(0, spec.ConnectionClose(200, "", 0, 0))
     )
-    assert _queue(wire).settled == [(Settlement.ACK, [0], Reason.REJECTED)]
-    assert _queue(wire).ready == [1]
+    assert queue(wire).settled == [(Settlement.ACK, [0], Reason.REJECTED)]
+    assert queue(wire).ready == [1]
