@@ -43,9 +43,10 @@ from .model import (
     TopicOptions,
 )
 from .placement import home_group
-from .proposer import Proposer, Turns
+from .proposer import Proposer
 from .store.node import Store
 from .topology import Topology
+from .turns import Turns
 
 
 class Administrator:

@@ -21,12 +21,13 @@ from .local_subscriber import Changes, LocalSubscriber, group_of
 from .log import entry as entries
 from .model import QueueRef
 from .placement import home_group
-from .proposer import Proposer, Turns, first_of
+from .proposer import Proposer, first_of
 from .store.node import Store
 from .store.replica import Replica
 from .subscriber_keeper import Keeper, TreeHost
 from .tree import Subscriber, SubscriberSink, SubscriberSpec, Subscription, Watch, WatchSink
 from .tree_table import check_name, check_pattern
+from .turns import Turns
 from .watches import LocalWatch
 
 _SUBSCRIBER = "subscriber\0"

@@ -1,4 +1,4 @@
-"""Commands that somebody awaits, and whose turn it is: shared by all that changes more than queues.
+"""Commands that somebody awaits: shared by all that changes more than queues.
 
 Durability: what a `Proposer` returns comes from the apply of an entry that is fdatasynced (or, of
 the volatile group, that is in memory).
@@ -7,8 +7,7 @@ the volatile group, that is in memory).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Hashable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 
 from .broker import commands
 from .courier import Attempt, Send
@@ -65,34 +64,3 @@ class Proposer:
         except TimeoutError:
             message = "not on disk within the publish deadline"
             raise KernelError(Code.TIMEOUT, message) from None
-
-
-class _Line:
-    """Those who want one thing to themselves."""
-
-    __slots__ = ("lock", "wanted_by")
-
-    def __init__(self) -> None:
-        self.lock = asyncio.Lock()
-        self.wanted_by = 0
-        """How many have it or wait for it. (A lock is not locked between two of them.)"""
-
-
-class Turns:
-    """One change at a time of each thing."""
-
-    def __init__(self) -> None:
-        self._lines: dict[Hashable, _Line] = {}
-
-    @asynccontextmanager
-    async def of(self, key: Hashable) -> AsyncIterator[None]:
-        """Wait for the turn at what `key` stands for, and keep it."""
-        line = self._lines.setdefault(key, _Line())
-        line.wanted_by += 1
-        try:
-            async with line.lock:
-                yield
-        finally:
-            line.wanted_by -= 1
-            if not line.wanted_by:
-                del self._lines[key]

@@ -25,9 +25,10 @@ from adapters.rocketmq.settings import DRAIN_GRACE_S, RocketmqSettings
 from adapters.rocketmq.stored import ORIGIN
 from adapters.rocketmq.telemetry import Streams
 from adapters.rocketmq.topics import Topics
-from adapters.rocketmq.waiting import NameLocks, Polls, SharedBatches
+from adapters.rocketmq.waiting import Polls, SharedBatches
 from adapters.transport import Tasks
 from auth.mqv2 import MqV2Verifier
+from kernel.turns import Turns
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -118,7 +119,7 @@ class RocketmqAdapter:
             clock=clock,
             settings=settings,
             gate=_gate(directory, policies, settings),
-            topics=Topics(client, settings, NameLocks()),
+            topics=Topics(client, settings, Turns()),
             publisher=self._batches,
             receiver=self._polls,
             clients=Clients(settings),

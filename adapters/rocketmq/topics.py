@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 
 class Locks(Protocol):
-    """One change of a topic at a time (`waiting.NameLocks`)."""
+    """One change of a topic at a time (`kernel.turns.Turns`)."""
 
     def of(self, tenant: str, name: str) -> AbstractAsyncContextManager[None]:
         """The lock of a topic's name."""

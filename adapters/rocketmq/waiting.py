@@ -1,17 +1,14 @@
-"""What waits, for the calls: sends, polls, locks.
+"""What waits, for the calls: sends and polls.
 
 * `SharedBatches`: the sends of one turn of the event loop share kernel batches; each waits for its
   own future, which the one completion of the batch resolves.
 * `Polls`: a receive ends by a message, by its time, by its client's going, or by `drain`.
-* `NameLocks`: one change of a topic's definition at a time.
 """
 
 from __future__ import annotations
 
 import asyncio
-from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, cast
-from weakref import WeakValueDictionary
 
 from adapters.base import Origin
 from kernel.client import LeaseChange, LeaseVerb, Received
@@ -21,7 +18,7 @@ from .errors import Code, RocketmqError
 from .settings import GATHER_S, GATHERINGS_MAX, PUBLISH_BYTES_MAX, PUBLISH_MESSAGES_MAX
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
+    from collections.abc import Sequence
 
     from adapters.transport import Tasks
     from kernel.client import Client, PublishBatch, ReceiveSpec, Session
@@ -191,19 +188,3 @@ def _is_cancelling() -> bool:
     """Whether it is the running task that was cancelled, not something it awaits."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
-
-
-class NameLocks:
-    """`topics.Locks`: a lock lives as long as somebody holds it or waits for it."""
-
-    def __init__(self) -> None:
-        self._locks: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
-
-    @asynccontextmanager
-    async def of(self, tenant: str, name: str) -> AsyncIterator[None]:
-        """Held within the block."""
-        lock = self._locks.get((tenant, name))
-        if lock is None:
-            lock = self._locks[tenant, name] = asyncio.Lock()
-        async with lock:
-            yield

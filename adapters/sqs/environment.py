@@ -100,7 +100,7 @@ class Polls(Protocol):
 
 
 class Locks(Protocol):
-    """One change of a queue at a time (`waiting`)."""
+    """One change of a queue at a time (`kernel.turns.Turns`)."""
 
     def of(self, tenant: str, name: str) -> AbstractAsyncContextManager[None]:
         """The lock of a queue's name."""

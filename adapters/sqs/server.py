@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from adapters.base import AdapterStatistics, Origin
 from adapters.transport import Listeners, Tasks
+from kernel.turns import Turns
 
 from .app import SqsApplication
 from .connection import HttpConnection
@@ -23,7 +24,7 @@ from .gate import Gate
 from .queues import Queues
 from .settings import REQUEST_S_MAX
 from .stored import ORIGIN
-from .waiting import LongPolls, NameLocks, SharedBatches
+from .waiting import LongPolls, SharedBatches
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -77,7 +78,7 @@ class SqsAdapter:
             queues=Queues(client),
             publisher=SharedBatches(client, self._session, self._loop),
             polls=self._polls,
-            locks=NameLocks(),
+            locks=Turns(),
             meter=meter,
         )
         gate = Gate(verifier, settings.sign_in, rights_of, settings.accounts)

@@ -1,25 +1,20 @@
-"""What waits, for the actions: publishing, long polls, locks. Their one module that knows asyncio.
+"""What waits, for the actions: publishing and long polls. Their one module that knows asyncio.
 
 * `SharedBatches`: the sends of one turn of the event loop share a kernel batch; each waits for its
   own future, which the one completion of the batch resolves.
 * `LongPolls`: a receive ends by a message, by its time, by its client's going, or by `drain`.
-* `NameLocks`: one change of a queue's definition at a time.
 """
 
 from __future__ import annotations
 
 import asyncio
-from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, cast
-from weakref import WeakValueDictionary
 
 from kernel.client import Received
 
 from .settings import PUBLISH_BYTES_MAX
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
     from kernel.client import Client, PublishBatch, ReceiveSpec, Session
 
     from .environment import Peer
@@ -107,22 +102,3 @@ class LongPolls:
         self._is_draining = True
         for task in tuple(self._waiting):
             task.cancel()
-
-
-class NameLocks:
-    """`environment.Locks`: a lock lives as long as somebody holds it or waits for it."""
-
-    def __init__(self) -> None:
-        self._locks: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
-
-    def __len__(self) -> int:
-        return len(self._locks)
-
-    @asynccontextmanager
-    async def of(self, tenant: str, name: str) -> AsyncIterator[None]:
-        """Held within the block."""
-        lock = self._locks.get((tenant, name))
-        if lock is None:
-            lock = self._locks[tenant, name] = asyncio.Lock()
-        async with lock:
-            yield

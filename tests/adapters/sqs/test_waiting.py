@@ -6,7 +6,7 @@ import pytest
 
 from adapters.sqs.recents import Recents
 from adapters.sqs.settings import PUBLISH_BYTES_MAX
-from adapters.sqs.waiting import LongPolls, NameLocks, SharedBatches
+from adapters.sqs.waiting import LongPolls, SharedBatches
 from kernel.client import Received, ReceiveSpec
 from kernel.errors import Code, KernelError
 
@@ -157,25 +157,6 @@ async def test_a_poll_that_is_cancelled_for_another_reason_stays_cancelled(clien
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-
-
-# --- locks -------------------------------------------------------------------------------------
-
-
-async def test_one_change_of_a_name_at_a_time() -> None:
-    locks = NameLocks()
-    order: list[str] = []
-
-    async def change(name: str, mark: str) -> None:
-        async with locks.of("tenant", name):
-            order.append(f"{mark} begins")
-            await asyncio.sleep(0)
-            order.append(f"{mark} ends")
-
-    await asyncio.gather(change("a", "1"), change("a", "2"), change("b", "3"))
-    assert order.index("1 ends") < order.index("2 begins")
-    assert order.index("3 begins") < order.index("1 ends")
-    assert len(locks) == 0
 
 
 # --- memories ----------------------------------------------------------------------------------
