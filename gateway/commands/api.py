@@ -32,6 +32,9 @@ DEFAULT_URL = "http://127.0.0.1:15673"
 DEFAULT_DATA = "weir-data"
 API_PATH = "/api/v1"
 
+PAGE_ROWS = 1_000
+"""The most that the server lists at once."""
+
 TIMEOUT_S = 60
 """Longer than the server takes for anything: a publish fails after 30 s."""
 
@@ -70,6 +73,21 @@ class Api:
     def get(self, path: str, **query: object) -> Facts:
         """What there is at a path; a query of None is left out."""
         return self.call("GET", path, query=query)
+
+    def pages(
+        self, kind: str, most: int | None = None, **query: object
+    ) -> tuple[list[Facts], str | None]:
+        """The rows of a list such as `users`, asked for page by page, `most` of them if that is
+        given; and after which name it goes on.
+        """
+        rows: list[Facts] = []
+        after: str | None = ""
+        while after is not None and (most is None or len(rows) < most):
+            limit = PAGE_ROWS if most is None else min(PAGE_ROWS, most - len(rows))
+            page = self.get(f"/{kind}", after=after, limit=limit, **query)
+            rows += page[kind]
+            after = page["next"]
+        return rows, after
 
     def post(self, path: str, body: object) -> Facts:
         return self.call("POST", path, body)

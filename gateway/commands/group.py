@@ -59,13 +59,7 @@ def list_groups(
     output: FormatOption = Format.TABLE,
 ) -> None:
     """List groups with their backlog."""
-    api = connect(url, data)
-    rows: list[dict[str, Any]] = []
-    after: str | None = ""
-    while after is not None:
-        page = api.get("/groups", topic=topic, after=after, limit=1000)
-        rows += page["groups"]
-        after = page["next"]
+    rows, _ = connect(url, data).pages("groups", topic=topic)
     columns = ("group", "topic", "ready", "leased", "delayed", "oldest", "consumers")
     shown = [
         (

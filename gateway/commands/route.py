@@ -47,13 +47,7 @@ def list_routers(
     output: FormatOption = Format.TABLE,
 ) -> None:
     """List routers by name."""
-    api = connect(url, data)
-    rows: list[dict[str, Any]] = []
-    after: str | None = ""
-    while after is not None:
-        page = api.get("/routers", prefix=prefix, after=after, limit=1000)
-        rows += page["routers"]
-        after = page["next"]
+    rows, _ = connect(url, data).pages("routers", prefix=prefix)
     columns = ("name", "match", "durable", "routes")
     shown = [tuple(text(row[column]) for column in columns) for row in rows]
     put({"routers": rows}, Table(columns, shown), output)

@@ -98,15 +98,8 @@ def list_topics(
     output: FormatOption = Format.TABLE,
 ) -> None:
     """List them by name, with their backlog."""
-    api = connect(url, data)
-    rows: list[dict[str, Any]] = []
-    after: str | None = ""
     kind = WORK if _is_queue(context) else None
-    while after is not None and len(rows) < limit:
-        size = min(1000, limit - len(rows))
-        page = api.get("/topics", prefix=prefix, after=after, limit=size, type=kind)
-        rows += page["topics"]
-        after = page["next"]
+    rows, after = connect(url, data).pages("topics", limit, prefix=prefix, type=kind)
     columns = ("name", "type", "queues", "groups", "ready", "leased")
     shown = [tuple(text(row[column]) for column in columns) for row in rows]
     put({"topics": rows, "next": after}, Table(columns, shown), output)

@@ -49,13 +49,7 @@ def list_users(
     output: FormatOption = Format.TABLE,
 ) -> None:
     """List users by name."""
-    api = connect(url, data)
-    rows: list[dict[str, Any]] = []
-    after: str | None = ""
-    while after is not None:
-        page = api.get("/users", prefix=prefix, after=after, limit=1000)
-        rows += page["users"]
-        after = page["next"]
+    rows, _ = connect(url, data).pages("users", prefix=prefix)
     columns = ("name", "policies", "enabled", "has_password", "keys")
     shown = [tuple(text(row[column]) for column in columns) for row in rows]
     put({"users": rows}, Table(columns, shown), output)
