@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import struct
 from itertools import repeat
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 from adapters.amqp.confirms import ACK_FRAME, ACK_KEY, ACK_SIZE
 from adapters.amqp.frames import (
@@ -425,12 +425,14 @@ class Consumers:
             self._freed(consumer, len(offsets))
 
     def give_back(self, entries: Sequence[tuple[Consumer, int]]) -> None:
-        """Requeue deliveries to their old places. Fenced operations wait until that is done."""
+        """Requeue deliveries to their old places. Fenced operations wait until that is done, and
+        so does new credit: a consumer of one message at a time gets it again before the next.
+        """
         for consumer, offsets in _by_consumer(entries).items():
             self.releases_in_flight += 1
-            if not self._settle(consumer, Settlement.RELEASE, offsets, wait=True):
-                self.releases_in_flight -= 1
-            self._freed(consumer, len(offsets))
+            tag = (consumer, len(offsets))
+            if not self._settle(consumer, Settlement.RELEASE, offsets, tag):
+                self.settled(tag, None)
 
     def reject(self, entries: Sequence[tuple[Consumer, int]]) -> None:
         """Dead-letter deliveries, or drop them if their queue has no dead-letter exchange."""
@@ -439,13 +441,14 @@ class Consumers:
             self._freed(consumer, len(offsets))
 
     def _settle(
-        self, consumer: Consumer, how: Settlement, offsets: list[int], *, wait: bool = False
+        self, consumer: Consumer, how: Settlement, offsets: list[int], tag: object = None
     ) -> bool:
-        """False if there is nothing to settle any more, because the queue is gone."""
+        """Settle; with a tag, `settled` hears of it. False if there is nothing to settle any more,
+        because the queue is gone.
+        """
+        sink = self if tag is not None else None
         try:
-            self._client.settle(
-                consumer, how, offsets, reason=Reason.REJECTED, sink=self if wait else None
-            )
+            self._client.settle(consumer, how, offsets, reason=Reason.REJECTED, sink=sink, tag=tag)
         except KernelError as error:
             _check_gone(error)
             return False
@@ -466,7 +469,9 @@ class Consumers:
 
     def settled(self, tag: object, failures: Mapping[int, KernelError] | None) -> None:
         """Something given back is ready again (or its lease was lost: somebody else's now)."""
+        consumer, count = cast("tuple[Consumer, int]", tag)
         self.releases_in_flight -= 1
+        self._freed(consumer, count)
         self._host.write_soon()
 
     def consumer_ended(self, consumer: Consumer, error: KernelError) -> None:

@@ -131,6 +131,27 @@ def test_nack_requeues_in_place_and_marks(channel: BlockingChannel) -> None:
     assert _drain(channel, "q", 2) == [b"2", b"3"]
 
 
+def test_a_consumer_that_gives_back_its_one_message_gets_it_again_before_the_next(
+    channel: BlockingChannel,
+) -> None:
+    channel.queue_declare("q", durable=True)
+    for body in (b"1", b"2"):
+        channel.basic_publish("", "q", body)
+    channel.basic_qos(prefetch_count=1)
+    got: list[bytes] = []
+    for method, _, body in channel.consume("q", inactivity_timeout=10):
+        assert method is not None
+        assert body is not None
+        got.append(body)
+        if len(got) <= 2:
+            channel.basic_nack(method.delivery_tag, requeue=True)
+        else:
+            channel.basic_ack(method.delivery_tag)
+        if len(got) == 4:
+            break
+    assert got == [b"1", b"1", b"1", b"2"]
+
+
 def test_a_closed_channel_gives_its_messages_back(
     connect: Callable[[], BlockingConnection],
 ) -> None:
