@@ -13,13 +13,14 @@ READY := $(VENV)/.ready
 READY_RUN := $(READY)-run
 READY_DEV := $(READY)-dev
 READY_SPARK := $(READY)-spark
+READY_NPM := tests/npm/node_modules/.ready
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
 # Arguments for `weir serve`, pytest and `weir bench`, as in `make run ARGS='--set amqp.port=5673'`.
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-spark setup-spark lint format bench docs freeze clean
+.PHONY: help run test test-spark setup-spark setup-npm lint format bench docs freeze clean
 .DELETE_ON_ERROR:
 
 help: ## List the commands.
@@ -41,6 +42,8 @@ test-spark: $(READY_SPARK) ## Run the tests of the billing jobs (needs Java 17).
 	$(BIN)/python -m pytest tests/spark $(ARGS)
 
 setup-spark: $(READY_SPARK) ## Install PySpark into .venv (460 MB to download).
+
+setup-npm: $(READY_NPM) ## Install npm's clients, which a few tests use (30 MB; needs node and npm).
 
 lint: $(READY_DEV) ## Check style, types, import rules and tidiness.
 	$(BIN)/ruff check --output-format concise .
@@ -69,7 +72,7 @@ freeze: $(READY_SPARK) ## Write constraints.txt from what is installed, after ch
 	@mv $(VENV)/constraints.new constraints.txt
 
 clean: ## Remove the environment and the tools' caches; never a data directory.
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) tests/npm/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
@@ -89,6 +92,11 @@ $(READY_DEV): pyproject.toml constraints.txt | $(BIN)/python
 	@echo "Setting up $(VENV) with the tools for development ..."
 	@$(INSTALL) -e '.[dev,s3]'
 	@touch $@ $(READY_RUN)
+
+$(READY_NPM): tests/npm/package.json
+	@echo "Setting up tests/npm/node_modules ..."
+	@npm install --prefix tests/npm --no-package-lock --ignore-scripts --no-audit --no-fund --prefer-offline --loglevel=error
+	@touch $@
 
 $(READY_SPARK): $(READY_DEV)
 	@echo "Setting up $(VENV) with PySpark (460 MB to download) ..."

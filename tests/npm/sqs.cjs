@@ -1,4 +1,4 @@
-// One walk through SQS with the AWS SDK for JavaScript: node smoke.cjs URL KEY SECRET.
+// One walk through SQS with the AWS SDK for JavaScript: URL KEY SECRET.
 // Prints one line of JSON, or fails. The SDK itself checks every MD5 it is sent.
 "use strict";
 

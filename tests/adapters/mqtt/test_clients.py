@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import queue
-import shutil
-import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -22,6 +20,7 @@ from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
+from tests import npm_clients
 from tests.adapters.in_process import in_thread
 from tests.adapters.mqtt.broker import Broker, serving
 
@@ -296,45 +295,13 @@ async def test_the_client_of_amqtt(broker: Broker) -> None:
         await client.disconnect()
 
 
-NODE_SCRIPT = """
-const mqtt = require("mqtt");
-const url = process.argv[1];
-const options = {username: "guest", password: "guest", protocolVersion: Number(process.argv[2])};
-const client = mqtt.connect(url, options);
-const got = [];
-client.on("connect", () => client.subscribe("a/#", {qos: 2}, () => {
-  for (const qos of [0, 1, 2]) client.publish("a/b", "hello " + qos, {qos});
-}));
-client.on("message", (topic, payload, packet) => {
-  got.push([topic, payload.toString(), packet.qos]);
-  if (got.length === 3) client.end(false, () => console.log(JSON.stringify(got)));
-});
-client.on("error", (error) => { console.error(error); process.exit(1); });
-"""
-
-
-def has_npm_mqtt() -> bool:
-    if shutil.which("node") is None:
-        return False
-    found = subprocess.run(
-        ["node", "-e", 'require("mqtt")'], check=False, capture_output=True, timeout=30
-    )
-    return found.returncode == 0
-
-
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("scheme", ["mqtt", "ws"])
 def test_the_client_of_npm(tmp_path: Path, level: int, scheme: str) -> None:
-    if not has_npm_mqtt():
-        pytest.skip("node cannot require('mqtt'): npm install -g mqtt, and set NODE_PATH")
+    program = (npm_clients.FOLDER / "mqtt.cjs").read_text()
     with broker_in_thread(tmp_path) as broker:
         port = broker.port if scheme == "mqtt" else broker.websocket_port
-        done = subprocess.run(
-            ["node", "-e", NODE_SCRIPT, f"{scheme}://127.0.0.1:{port}", str(level)],
-            check=False,
-            capture_output=True,
-            timeout=30,
-        )
-        assert done.returncode == 0, done.stderr
-        got = sorted(json.loads(done.stdout))
-        assert got == [["a/b", f"hello {qos}", qos] for qos in (0, 1, 2)]
+        url = f"{scheme}://127.0.0.1:{port}"
+        said = npm_clients.run_with("mqtt", program, url, str(level))
+    got = sorted(json.loads(said))
+    assert got == [["a/b", f"hello {qos}", qos] for qos in (0, 1, 2)]

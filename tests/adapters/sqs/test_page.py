@@ -13,8 +13,8 @@ import pytest
 
 from adapters.sqs.shapes import ACTIONS
 from gateway.config import load
+from tests import npm_clients
 from tests.adapters.sqs.service import Service
-from tests.adapters.sqs.test_node_client import FOLDER, why_no_sdk
 
 PAGE = (Path(__file__).parents[3] / "docs" / "sqs.md").read_text()
 
@@ -38,10 +38,8 @@ def test_the_python_program_runs(service: Service) -> None:
 
 
 def test_the_javascript_program_runs(service: Service) -> None:
-    why_not = why_no_sdk()
-    if why_not is not None:
-        pytest.skip(why_not)
-    assert run(["node", "-"], program("js", service), cwd=FOLDER) == "one sencha\n"
+    said = npm_clients.run_with("@aws-sdk/client-sqs", program("js", service))
+    assert said == "one sencha\n"
 
 
 def test_the_shell_commands_run(service: Service) -> None:
