@@ -2,7 +2,7 @@
 consumed by the group (`client.Settlement.SKIP`).
 
 Attributes are those of the writer's own protocol (`origins`); a writer without a native block has
-left them in `Ext.ATTRIBUTES`. `TAGS` and `KEYS` name the message's tag and keys, as in RocketMQ.
+left them in `Ext.ATTRIBUTES`. `TAGS` and `KEYS` name the message's tag and keys.
 """
 
 from __future__ import annotations

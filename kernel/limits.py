@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 NAME_BYTES_MAX = 255
-"""Topic, router and tenant names: AMQP's short string, the longest name any protocol can spell."""
+"""Topic, router and tenant names: what any protocol can spell whose names have a one-byte length."""
 
 RESERVED_PREFIXES = ("__", "amq.", "weir.", "$", "%")
 """No client makes a topic or router whose name begins so (DESIGN.md 3): the server's own topics,
-AMQP's predeclared exchanges and server-named queues, the tree's and RocketMQ's special names."""
+what adapters predeclare or give names to, special names of the tree and of protocols."""
 
 GROUP_NAME_BYTES_MAX = 255
 """The SETTLE command keeps the group's name behind a one-byte length."""

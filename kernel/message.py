@@ -34,7 +34,7 @@ LENGTHS_AT = 4
 VERSION = 1
 
 BODY_BYTES_MAX = 16 * 1024 * 1024
-"""Largest body: RabbitMQ 4's and our hard limit (DESIGN.md 3); a topic may set less."""
+"""Largest body: a hard limit (DESIGN.md 3); a topic may set less."""
 PROPERTIES_BYTES_MAX = 256 * 1024
 """Largest ext + native: twice the largest block a frame of 128 KiB can carry."""
 

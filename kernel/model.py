@@ -72,7 +72,7 @@ class Start(Enum):
 
 class HalfOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What becomes of a topic's half messages (published, but without an offset until they are
-    committed) when nobody says. The defaults are RocketMQ's.
+    committed) when nobody says. The defaults are what producers of such messages are used to.
     """
 
     check_after_ms: int = 6_000
@@ -137,7 +137,7 @@ class FilterKind(Enum):
     ATTRIBUTES = "attributes"
     """`attributes`, as `combine` says."""
     SQL = "sql"
-    """`expression` is SQL92 in RocketMQ's dialect (`kernel.sql`)."""
+    """`expression` is SQL92, in the dialect of `kernel.sql`."""
 
 
 class GroupFilter(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,4 +1,4 @@
-"""Filter expressions in RocketMQ's dialect of SQL92, compiled to a predicate (rocketmq.md 2).
+"""Filter expressions in a dialect of SQL92, compiled to a predicate.
 
     expression ::= term { OR term }            term ::= factor { AND factor }
     factor     ::= NOT factor | ( expression ) | operand [ test ]
@@ -13,8 +13,8 @@ Keywords in any case; a quote inside quotes is doubled. Rules of meaning:
 1. Three values: an attribute that is missing is NULL, a comparison with NULL is unknown, and so is
    one of values that do not compare (a word with a number, a word by < or >). NOT unknown is
    unknown. A message is taken only if the whole is true.
-2. Attributes of a RocketMQ writer are strings: one compared with a number or TRUE counts as what
-   it spells.
+2. Some writers' attributes are strings, all of them: one compared with a number or TRUE counts as
+   what it spells.
 3. Mistakes that show in the expression itself (`a < 'x'`, BETWEEN 5 AND 1) are refused.
 
 Pure; the only error is KernelError INVALID_ARGUMENT with the position of the mistake.

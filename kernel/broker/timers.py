@@ -10,8 +10,8 @@ from array import array
 from heapq import heappop, heappush
 
 BUCKET_MS = 50
-"""Leases and delays end at most so much late: below what any protocol can express but one (MQTT
-and SQS count seconds, AMQP and RocketMQ milliseconds without a promise)."""
+"""Leases and delays end at most so much late: protocols count them in seconds, or in milliseconds
+without a promise."""
 
 
 class Buckets:
