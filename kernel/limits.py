@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 NAME_BYTES_MAX = 255
-"""Topic, router and tenant names: what any protocol can spell whose names have a length of 8 bits."""
+"""Topic, router and tenant names: protocols whose names have a length of 8 bits can spell them."""
 
 RESERVED_PREFIXES = ("__", "amq.", "weir.", "$", "%")
 """No client makes a topic or router whose name begins so (DESIGN.md 3): the server's own topics,
