@@ -38,7 +38,7 @@ async def send_message(environment: Environment, data: bytes, call: Call) -> byt
     tenant, topics, publisher = caller.tenant, environment.topics, environment.publisher
     topic = topics.known(tenant, name) or await topics.find(tenant, name)
     target = topic.target
-    if not target.takes_plain or plain.body_bytes_max > target.body_bytes_max:
+    if not target.takes_plain or max(plain.sizes) > target.body_bytes_max:
         return await _send_any(environment, caller, data)
     batch = publisher.batch()
     first = batch.count
@@ -97,17 +97,17 @@ def _answer(
     if failures is None:
         environment.counters.sent += count
         start = _offset(batch, first)
-        offsets: Sequence[int] = range(start, start + count)
-        if count > 1 and (start < 0 or not is_one_run):
-            offsets = [_offset(batch, first + at) for at in range(count)]
-        return wire.OK + wire.sent(idents, offsets)
+        if start >= 0 and (is_one_run or count == 1):
+            return wire.OK + wire.sent_in_a_row(idents, start)
+        offsets = (_offset(batch, first + at) for at in range(count))
+        return wire.OK + b"".join(map(wire.sent, idents, offsets))
     errors = [
         from_kernel(failure) if (failure := failures.get(first + at)) is not None else None
         for at in range(count)
     ]
     environment.counters.sent += errors.count(None)
     entries = (
-        wire.sent((ident,), (_offset(batch, first + at),))
+        wire.sent(ident, _offset(batch, first + at))
         if error is None
         else wire.not_sent(ident, error)
         for at, (ident, error) in enumerate(zip(idents, errors, strict=True))
