@@ -36,7 +36,7 @@ from .settings import MESSAGE_ID_CHARACTERS_MAX, TAILS_KEPT_MAX
 from .stubs import parse_system_properties, raw_messages
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from kernel.client import Destinations, PublishBatch
 
@@ -50,7 +50,7 @@ _EXT: Final = struct.Struct("<BI")
 _BEFORE_ID: Final = tuple(
     _END + _EXT.pack(Ext.MESSAGE_ID, length) for length in range(MESSAGE_ID_CHARACTERS_MAX + 1)
 )
-"""End of the header and head of the ext block, by the length of the message id that is all of it."""
+"""End of the header, and head of an ext block that is a message id alone, by its length."""
 _BEFORE_PROPERTIES: Final = tuple(
     _NO_PROPERTIES + bytes((0x1A, length)) for length in range(MESSAGE_ID_CHARACTERS_MAX + 1)
 )

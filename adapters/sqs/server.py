@@ -17,6 +17,7 @@ from adapters.base import AdapterStatistics, Origin
 from adapters.transport import Listeners, Tasks
 
 from .app import SqsApplication
+from .calls import ACTIONS
 from .connection import HttpConnection
 from .environment import Environment
 from .gate import Gate
@@ -78,7 +79,7 @@ class SqsAdapter:
             publisher=SharedBatches(client, self._session, self._loop),
             polls=self._polls,
             locks=NameLocks(),
-            meter=meter,
+            calls=meter.calls(ACTIONS) if meter is not None else None,
         )
         gate = Gate(verifier, settings.sign_in, rights_of, settings.accounts)
         self.application = SqsApplication(self._environment, gate, random, settings.advertised)
