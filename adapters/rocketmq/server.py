@@ -16,6 +16,7 @@ import structlog
 
 from adapters.base import AdapterStatistics, Origin
 from adapters.rocketmq.callers import Gate
+from adapters.rocketmq.calls import ACTIONS
 from adapters.rocketmq.clients import Clients
 from adapters.rocketmq.environment import Environment, Listener
 from adapters.rocketmq.grpc_calls import grpc_calls
@@ -32,7 +33,7 @@ from auth.mqv2 import MqV2Verifier
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from adapters.base import DeliveryMeter, Rights
+    from adapters.base import Rights, TrafficMeter
     from auth.directory import Directory
     from auth.policy import PolicyBook
     from auth.records import AccessKey
@@ -95,7 +96,7 @@ class RocketmqAdapter:
         *,
         clock: Clock,
         settings: RocketmqSettings | None = None,
-        meter: DeliveryMeter | None = None,
+        meter: TrafficMeter | None = None,
     ) -> None:
         """Made on the event loop that will serve it; nothing is bound before `start`.
 
@@ -123,6 +124,7 @@ class RocketmqAdapter:
             receiver=self._polls,
             clients=Clients(settings),
             meter=meter,
+            calls=meter.calls(ACTIONS) if meter is not None else None,
         )
         self._service = Service(self._environment)
         self._streams = Streams(self._service, self._tasks)

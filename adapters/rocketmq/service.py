@@ -25,6 +25,7 @@ from kernel.errors import Fault, KernelError
 
 from . import errors, routes, wire
 from .callers import CONFIGURE, CONSUME, INSPECT, PUBLISH
+from .calls import EMPTY, outcome_of
 from .checks import NO_LITE_TOPICS, NO_TRANSACTIONS
 from .client_settings import Shown
 from .errors import Code, RocketmqError
@@ -111,12 +112,18 @@ class Service:
         store_host = f"{host}:{port}"
 
         async def receive(data: bytes, call: Call) -> None:
+            name = "ReceiveMessage"
             try:
-                await self._receives.receive(data, call, store_host)
+                is_empty = not await self._receives.receive(data, call, store_host)
             except (RocketmqError, KernelError) as error:
-                await call.write(self._refusal(error))
+                await call.write(self._refusal(name, data, call, error))
             except Exception:  # noqa: BLE001 - a bug: logged, and an answer instead of a hang-up
-                await call.write(self._failure("ReceiveMessage"))
+                await call.write(self._failure(name, data, call))
+            else:
+                if is_empty:
+                    self._ended(name, data, call, EMPTY, call.bytes_out)
+                else:
+                    self._answered(name, data, call, call.bytes_out)
 
         served: dict[str, Streaming] = {"ReceiveMessage": receive}
         for name in _STREAMING_REFUSED:
@@ -130,25 +137,44 @@ class Service:
 
         async def answer(data: bytes, call: Call) -> bytes:
             try:
-                return await action(data, call)
+                result = await action(data, call)
             except (RocketmqError, KernelError) as error:
-                return self._refusal(error)
+                return self._refusal(name, data, call, error)
             except Exception:  # noqa: BLE001 - a bug: logged, and an answer instead of a hang-up
-                return self._failure(name)
+                return self._failure(name, data, call)
+            self._answered(name, data, call, len(result))
+            return result
 
         return answer
 
-    def _refusal(self, error: RocketmqError | KernelError) -> bytes:
+    def _answered(self, name: str, data: bytes, call: Call, bytes_out: int) -> None:
+        """Count a call that was carried out (hot)."""
+        meter, caller = self.environment.calls, call.caller
+        if meter is not None and caller is not None:
+            meter.answered(caller.tenant, name, len(data), bytes_out)
+
+    def _ended(self, name: str, data: bytes, call: Call, outcome: str, bytes_out: int) -> None:
+        """Count one that ended otherwise."""
+        meter, caller = self.environment.calls, call.caller
+        if meter is not None and caller is not None:
+            meter.ended(caller.tenant, name, outcome, len(data), bytes_out)
+
+    def _refusal(
+        self, name: str, data: bytes, call: Call, error: RocketmqError | KernelError
+    ) -> bytes:
         self.environment.counters.calls_refused += 1
         if isinstance(error, KernelError):
             if error.code.fault is Fault.SERVER:
                 _log.warning("call not served", code=error.code.name, reason=error.message)
             error = errors.from_kernel(error)
-        return wire.refusal(error)
+        answer = wire.refusal(error)
+        self._ended(name, data, call, outcome_of(error.code), len(answer))
+        return answer
 
-    def _failure(self, name: str) -> bytes:
+    def _failure(self, name: str, data: bytes, call: Call) -> bytes:
         self.environment.counters.calls_failed += 1
         _log.exception("internal error", call=name)
+        self._ended(name, data, call, outcome_of(Code.INTERNAL_SERVER_ERROR), 0)
         return wire.status(Code.INTERNAL_SERVER_ERROR, "an error of the server; it was logged")
 
     def _refuse(self, name: str) -> Unary:

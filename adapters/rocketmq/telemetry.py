@@ -107,6 +107,9 @@ class Streams:
         key = (caller.tenant, caller.client_id)
         client = environment.clients.heard_of(key, environment.clock.monotonic_ms())
         client.streams += 1
+        meter = environment.meter
+        if meter is not None:
+            meter.connection_opened(caller.tenant)
         work = (
             self._tasks.start(self._read(caller, call, stream)),
             self._tasks.start(stream.write()),
@@ -117,6 +120,8 @@ class Streams:
             for task in work:
                 task.cancel()
             client.streams -= 1
+            if meter is not None:
+                meter.connection_closed(caller.tenant)
             client.seen_ms = environment.clock.monotonic_ms()
             self._open.discard(stream)
             environment.counters.streams_cut += stream.was_cut
