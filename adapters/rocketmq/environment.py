@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from .clients import Clients
     from .settings import RocketmqSettings
     from .topics import Topics
+    from .transactions import Producers
     from .wire import Place
 
 
@@ -113,6 +114,7 @@ class Environment:
     publisher: Publisher
     receiver: Receiver
     clients: Clients
+    producers: Producers
     meter: TrafficMeter | None = None
     """None: nobody counts."""
     calls: CallMeter | None = None

@@ -26,6 +26,7 @@ from adapters.rocketmq.settings import DRAIN_GRACE_S, RocketmqSettings
 from adapters.rocketmq.stored import ORIGIN
 from adapters.rocketmq.telemetry import Streams
 from adapters.rocketmq.topics import Topics
+from adapters.rocketmq.transactions import Producers
 from adapters.rocketmq.waiting import NameLocks, Polls, SharedBatches
 from adapters.transport import Tasks
 from auth.mqv2 import MqV2Verifier
@@ -123,6 +124,7 @@ class RocketmqAdapter:
             publisher=self._batches,
             receiver=self._polls,
             clients=Clients(settings),
+            producers=Producers(client),
             meter=meter,
             calls=meter.calls(ACTIONS) if meter is not None else None,
         )
@@ -172,6 +174,7 @@ class RocketmqAdapter:
         counters = environment.counters
         figures = {name: getattr(counters, name) for name in counters.__slots__}
         figures["logins_refused"] = environment.gate.refused
+        figures["checks_not_asked"] = environment.producers.not_asked
         figures["leases_not_renewed"] = environment.clients.not_renewed
         return AdapterStatistics(
             connections=len(environment.clients),

@@ -2,7 +2,8 @@
 
     call                              done in
     QueryRoute, QueryAssignment       routes
-    SendMessage                       sending
+    SendMessage                       sending, and transactions
+    EndTransaction                    transactions
     ReceiveMessage                    receiving
     AckMessage, ChangeInvisibleDuration, ForwardMessageToDeadLetterQueue      settling
     Heartbeat, NotifyClientTermination    here and in clients
@@ -16,6 +17,7 @@ answer too. No call needs to know its client from before (rocketmq.md 4.9).
 from __future__ import annotations
 
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 import structlog
@@ -26,12 +28,13 @@ from kernel.errors import Fault, KernelError
 from . import errors, routes, wire
 from .callers import CONFIGURE, CONSUME, INSPECT, PUBLISH
 from .calls import EMPTY, outcome_of
-from .checks import NO_LITE_TOPICS, NO_TRANSACTIONS
+from .checks import NO_LITE_TOPICS
 from .client_settings import Shown
 from .errors import Code, RocketmqError
 from .names import topic_name
 from .receiving import Receives, consuming
 from .sending import send_message
+from .settings import STREAM_TOPICS_MAX
 from .settling import ack_message, change_invisible_duration, forward_to_dead_letters
 from .stubs import (
     parse_heartbeat,
@@ -39,6 +42,7 @@ from .stubs import (
     parse_query_assignment,
     parse_query_route,
 )
+from .transactions import end_transaction
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -46,8 +50,9 @@ if TYPE_CHECKING:
     from .callers import Caller
     from .clients import Extension
     from .environment import Call, Environment, Listener
-    from .stubs import Endpoints, Settings, Subscription
+    from .stubs import Endpoints, Publishing, Settings, Subscription
     from .topics import Topic
+    from .transactions import Questions
     from .wire import Place
 
     Unary = Callable[[bytes, Call], Awaitable[bytes]]
@@ -59,7 +64,6 @@ CLIENT_TYPE_MAX: Final = 6
 """The last of `enum ClientType`."""
 
 REFUSED: Final[Mapping[str, str]] = {
-    "EndTransaction": NO_TRANSACTIONS,
     "RecallMessage": "a message that was sent cannot be recalled",
     "PullMessage": "messages are received, not pulled: use ReceiveMessage",
     "UpdateOffset": "consumer groups have no offset to set: use ReceiveMessage and AckMessage",
@@ -96,6 +100,7 @@ class Service:
             "QueryAssignment": query_assignment,
             "Heartbeat": self._heartbeat,
             "SendMessage": partial(send_message, environment),
+            "EndTransaction": partial(end_transaction, environment),
             "AckMessage": partial(ack_message, environment),
             "ChangeInvisibleDuration": partial(change_invisible_duration, environment),
             "ForwardMessageToDeadLetterQueue": partial(forward_to_dead_letters, environment),
@@ -272,6 +277,20 @@ class Service:
             if options is not None and options.attempts_max is not None:
                 attempts_max = options.attempts_max
         return Shown(is_node=caller.is_node, is_fifo=is_fifo, attempts_max=attempts_max)
+
+    async def ask_about(self, questions: Questions, caller: Caller, told: Publishing) -> None:
+        """A producer has told its topics: those of transactions it may be asked about. What it
+        names wrongly it hears when it sends.
+        """
+        environment = self.environment
+        for topic in islice(told.topics, STREAM_TOPICS_MAX):
+            try:
+                tenant, name = caller.tenant_of(topic)
+                kernel_name = caller.topic_to_publish(name.name, environment.settings)
+                found = await environment.topics.find(tenant, kernel_name)
+            except RocketmqError:
+                continue
+            questions.about(found, name)
 
     async def _subscribed(
         self, caller: Caller, subscription: Subscription

@@ -69,6 +69,11 @@ class Topic:
         self._turn_of = -1
 
     @property
+    def has_transactions(self) -> bool:
+        """Whether its messages are prepared, then committed or rolled back."""
+        return MessageType.TRANSACTION in self.target.accepted
+
+    @property
     def is_fifo(self) -> bool:
         """Whether its consumer groups deliver in order."""
         return MessageType.FIFO in self.target.accepted

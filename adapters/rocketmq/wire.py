@@ -180,6 +180,11 @@ _OFFSET_LOW: Final = tuple(b"\x20" + value for value in _LOW)
 """Its beginning, if it is longer."""
 
 
+def prepared(message_id: bytes, transaction_id: str) -> bytes:
+    """An entry of SendMessageResponse: stored, to be committed or rolled back."""
+    return block(2, OK + block(2, message_id) + text(3, transaction_id))
+
+
 def not_sent(message_id: bytes, error: RocketmqError) -> bytes:
     """An entry of SendMessageResponse: refused."""
     return block(2, refusal(error) + block(2, message_id))
@@ -194,3 +199,11 @@ def acked(message_id: str, handle: str, error: RocketmqError | None) -> bytes:
 def changed_answer(handle: str) -> bytes:
     """ChangeInvisibleDurationResponse."""
     return OK + text(2, handle)
+
+
+# --- Telemetry ----------------------------------------------------------------------------------
+
+
+def transaction_check(message: bytes, transaction_id: str) -> bytes:
+    """TelemetryCommand with a RecoverOrphanedTransactionCommand: what became of this message?"""
+    return block(5, block(1, message) + text(2, transaction_id))
