@@ -88,6 +88,16 @@ class TrafficCounter(DeliveryCounter, Protocol):
         """Octets that came and went, and nothing else."""
 
 
+class CallMeter(Protocol):
+    """Counts the calls of one adapter's API (`metering.calls.Calls`)."""
+
+    def answered(self, tenant: str, name: str, bytes_in: int, bytes_out: int, /) -> None:
+        """A call was carried out, with the octets of its request and of its answer (hot)."""
+
+    def ended(self, tenant: str, name: str, outcome: str, bytes_in: int, bytes_out: int, /) -> None:
+        """It ended otherwise: `metering.schema.Outcome`."""
+
+
 class TrafficMeter(DeliveryMeter, Protocol):
     """The meter of one protocol (`metering.traffic.Traffic`): everything that no log holds.
 
@@ -103,11 +113,9 @@ class TrafficMeter(DeliveryMeter, Protocol):
         delivery's quality of service).
         """
 
-    def call_counter(
-        self, tenant: str, action: str, name: str, outcome: str = "ok"
-    ) -> TrafficCounter:
-        """Calls of an API: one of `metering.schema.Action`, the call's own name, `Outcome`. Cheap
-        enough to be asked for with every call.
+    def calls(self, actions: Mapping[str, str]) -> CallMeter:
+        """Counts calls of an API. `actions`: `metering.schema.Action` by the call's own name; all
+        others administer.
         """
 
     def unstored_counter(self, tenant: str) -> TrafficCounter:

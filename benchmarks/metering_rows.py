@@ -23,7 +23,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks import results
 from kernel.broker.runs import COPY
-from kernel.broker.usage import TopicUsage, measure, units_of
+from kernel.broker.usage import TopicUsage
+from kernel.broker.usage import measure_slots as measure_slot_sizes
 from kernel.log import entry as entries
 from kernel.message import HEADER_BYTES
 from metering.counters import Meter, measure_slots
@@ -60,13 +61,7 @@ def entry_of(count: int) -> bytes:
 def stored(count: int) -> Callable[[], object]:
     """The state machine, for one run of messages: sizes, units, the counter."""
     usage, entry = TopicUsage(), entry_of(count)
-    count_sent = usage.count_sent
-
-    def run() -> None:
-        size, units = measure(entry, 0, count, 0)
-        count_sent(ORIGIN, 0, count, size, units)
-
-    return run
+    return lambda: usage.count_stored(ORIGIN, 0, entry, 0, count)
 
 
 def fanned_out(queues: int) -> Callable[[], object]:
@@ -74,8 +69,8 @@ def fanned_out(queues: int) -> Callable[[], object]:
     usages, entry = [TopicUsage() for _ in range(queues)], entry_of(1)
 
     def run() -> None:
-        size, units = measure(entry, 0, 1, 0)
-        for usage in usages:
+        size, units = usages[0].count_stored(ORIGIN, 0, entry, 0, 1)
+        for usage in usages[1:]:
             usage.count_sent(ORIGIN, COPY, 1, size, units)
 
     return run
@@ -86,8 +81,7 @@ def leased(count: int) -> Callable[[], object]:
     usage, slots = TopicUsage(), [SLOT] * count
 
     def run() -> None:
-        sizes = list(map(len, slots))
-        size, units = sum(sizes) - HEADER_BYTES * len(sizes), units_of(sizes)
+        size, units = measure_slot_sizes(list(map(len, slots)))
         usage.count_leased(ORIGIN, "default", count, size, units, ordered=False)
 
     return run
@@ -107,9 +101,9 @@ def pushed(count: int) -> Callable[[], object]:
 
 
 def called() -> Callable[[], object]:
-    """The SQS adapter, for one call: the counter is looked up each time."""
-    meter = traffic()
-    return lambda: meter.call_counter("default", Action.PUBLISH, "SendMessage").call(1_100, 300)
+    """The adapters of SQS and RocketMQ, for one call: its counter is looked up each time."""
+    calls = traffic().calls({"SendMessage": Action.PUBLISH})
+    return lambda: calls.answered("default", "SendMessage", 1_100, 300)
 
 
 def traffic() -> Traffic:
@@ -136,7 +130,9 @@ def main() -> None:
         "stored, one message a run": (stored(1), 1),
         "stored, a reference of a fan-out to 100": (fanned_out(100), 100),
         "leased": (leased(SQS_BATCH), SQS_BATCH),
+        "leased, one message": (leased(1), 1),
         "acked": (acked(BATCH), BATCH),
+        "acked, one message": (acked(1), 1),
         "pushed": (pushed(BATCH), BATCH),
         "called": (called(), 1),
     }
@@ -145,7 +141,9 @@ def main() -> None:
     taken = found["leased"] + found["acked"]
     found["sum: AMQP, batches of 100"] = found["stored"] + found["pushed"] + found["acked"]
     found["sum: SQS, calls of 10 messages"] = (alone + calls) / SQS_BATCH + taken
-    found["sum: SQS, calls of one message"] = alone + calls + taken
+    found["sum: SQS, calls of one message to busy queues"] = alone + calls + taken
+    taken = found["leased, one message"] + found["acked, one message"]
+    found["sum: SQS, calls of one message, alone in all"] = alone + calls + taken
     for name, each in found.items():
         put(name, cpu_ns=round(each))
     if options.write is not None:

@@ -154,6 +154,18 @@ class PublishBatch(Protocol):
         one in turn.
         """
 
+    def add_alike(
+        self,
+        to: Destinations,
+        heads: Sequence[bytes],
+        bodies: Sequence[bytes],
+        sizes: Sequence[int],
+    ) -> None:
+        """Messages to one place: columns of equal length, not empty. A message is head and body,
+        `sizes` are the lengths of both together. Their headers differ in uid and lengths only: what
+        the first one asks for (time, key, tag, flags) all do. Otherwise as `add`, a position each.
+        """
+
     def once(self, number: int, sequence: int) -> None:
         """Store the batch at most once for a (subscriber number, sequence): a repeat within 15
         minutes completes as the first did. Sequences of a number rise, but for repeats.
@@ -161,6 +173,9 @@ class PublishBatch(Protocol):
 
     def uid(self) -> tuple[int, int]:
         """(high, low) for the header of the next message added: unique for ever, nearly free."""
+
+    def uids(self, count: int) -> tuple[int, int]:
+        """(high, low) of the first of so many: theirs are low, low + 1, and so on."""
 
 
 # --- Consuming ------------------------------------------------------------------------------

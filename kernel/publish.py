@@ -7,6 +7,7 @@ has one part: slots once, and runs that refer to them per queue.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import chain
 from typing import Protocol, cast
 
 from .broker.machine import Placed
@@ -122,6 +123,13 @@ class Batch:
         host.next_uid = low + 1
         return host.uid_high, low
 
+    def uids(self, count: int) -> tuple[int, int]:
+        """(high, low) of the first of so many uids in a row (see `client.PublishBatch.uids`)."""
+        host = self._host
+        low = host.next_uid
+        host.next_uid = low + count
+        return host.uid_high, low
+
     def once(self, number: int, sequence: int) -> None:
         """Store it once only (see `client.PublishBatch.once`)."""
         self.identity = (SUBSCRIBER_CLIENT | number, 1, sequence)
@@ -151,6 +159,7 @@ class Batch:
         part.buffers += parts
         part.positions.append(position)
         part.size += size
+        # `_refer` in line: a call would cost a tenth of this method.
         runs = part.runs.get(single.id)
         if runs is not None:
             run = runs[-1]
@@ -161,6 +170,36 @@ class Batch:
             runs.append([single.id, slot, 1, features])
         else:
             part.runs[single.id] = [[single.id, slot, 1, features]]
+
+    def add_alike(
+        self,
+        to: Destinations,
+        heads: Sequence[bytes],
+        bodies: Sequence[bytes],
+        sizes: Sequence[int],
+    ) -> None:
+        """Several messages (see `client.PublishBatch.add_alike`; hot): one look at where they go
+        and at what they ask for, then columns behind columns.
+        """
+        found = cast("Found", to)
+        single = found.single
+        count = len(sizes)
+        if single is None or max(sizes) > found.small_bytes or count > _RUN_SLOTS_MAX:
+            for head, body, size in zip(heads, bodies, sizes, strict=True):
+                self.add(to, (head, body), size)
+            return
+        position, total = self.count, sum(sizes)
+        self.count = position + count
+        self.size_bytes += total
+        part = self._last
+        if part is None or part.group != single.group:
+            part = self._part(single.group)
+        slot = len(part.lengths)
+        part.lengths += sizes
+        part.buffers += chain.from_iterable(zip(heads, bodies, strict=True))
+        part.positions += range(position, position + count)
+        part.size += total
+        _refer(part, single, slot, count, features_of(heads[0]))
 
     def _is_too_large(self, to: Found, header: bytes, position: int) -> bool:
         """Whether nobody takes a message, which then has failed. A topic's own limit is for the
@@ -212,11 +251,11 @@ class Batch:
                 self.promised[topic.id] = (count + 1, promised + body_bytes)
             ref = topic.queues[0] if len(topic.queues) == 1 else _pick(to, topic, parts[0])
             part, slot = self._slot_in(ref.group, parts, size, position)
-            _refer(part, ref, slot, bits)
+            _refer(part, ref, slot, 1, bits)
             bits = features | COPY
         for ref in to.refs:
             part, slot = self._slot_in(ref.group, parts, size, position)
-            _refer(part, ref, slot, bits)
+            _refer(part, ref, slot, 1, bits)
             bits = features | COPY
         if to.retain_in is not None:
             part, slot = self._slot_in(to.retain_in, parts, size, position)
@@ -241,9 +280,16 @@ class Batch:
     def place(self, position: int) -> tuple[QueueId, Offset] | None:
         """Queue and offset of a message (see `client.PublishBatch.place`)."""
         for part, placed in self._results:
-            if part.group == VOLATILE_GROUP or position not in part.positions:
+            positions = part.positions
+            if part.group == VOLATILE_GROUP:
                 continue
-            slot = part.positions.index(position)
+            if position < len(positions) and positions[position] == position:
+                # So it is in a batch that goes to one Raft group as a whole.
+                slot = position
+            elif position in positions:
+                slot = positions.index(position)
+            else:
+                continue
             for run, where in zip(part.all_runs(), placed, strict=True):
                 behind = slot - run[1]
                 if 0 <= behind < run[2] and where != -1:
@@ -305,16 +351,17 @@ class Batch:
                 watch.sink.published_live(watch, each)
 
 
-def _refer(part: Part, ref: QueueRef, slot: int, features: int) -> None:
-    """Add a slot to the runs of a queue."""
+def _refer(part: Part, ref: QueueRef, slot: int, count: int, features: int) -> None:
+    """Add slots that lie side by side to the runs of a queue."""
     runs = part.runs.setdefault(ref.id, [])
     if runs:
         run = runs[-1]
-        if run[1] + run[2] == slot and run[2] < _RUN_SLOTS_MAX and _joins(run[3], features):
-            run[2] += 1
+        is_next = run[1] + run[2] == slot and run[2] + count <= _RUN_SLOTS_MAX
+        if is_next and _joins(run[3], features):
+            run[2] += count
             run[3] |= features
             return
-    runs.append([ref.id, slot, 1, features])
+    runs.append([ref.id, slot, count, features])
 
 
 def _joins(run: int, message: int) -> bool:

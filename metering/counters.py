@@ -43,6 +43,8 @@ KEYS_PER_TENANT_MAX = 2_000
 # All tenants together: about 10 MB of handles and, if all are active, 20 flushes a window.
 KEYS_MAX = 20_000
 
+UNIT_64K = 65_536
+
 # Keys that were not touched for between one and two spans are forgotten.
 ACTIVITY_SPAN_WINDOWS = 30
 
@@ -67,71 +69,72 @@ def measure_slots(slots: Sequence[bytes]) -> tuple[int, int]:
 
 def units_64k(size_bytes: int) -> int:
     """The 64 KiB units of one call."""
-    return (size_bytes + 65_535) >> 16 or 1
+    return (size_bytes + UNIT_64K - 1) // UNIT_64K or 1
 
 
 class Counter:
     """Counts one key. Get it from `Meter.counter`, keep it, call it."""
 
     __slots__ = (
-        "_idle",
         "_meter",
         "_outbound",
         "bytes_in",
         "bytes_out",
+        "idle",
         "key",
         "messages",
+        "more_units_64k",
         "requests",
         "size_bytes",
         "units_4k",
-        "units_64k",
     )
 
     def __init__(self, meter: Meter, key: RowKey) -> None:
         self.key = key
         self._meter = meter
-        self._idle = True
+        self.idle = True
         self._outbound = key.action == Action.DELIVER
-        self.requests = self.units_64k = 0
+        self.requests = 0
+        self.more_units_64k = 0  # beyond the one that each call is
         self.messages = self.units_4k = self.size_bytes = 0
         self.bytes_in = self.bytes_out = 0
 
     def count_one(self, size_bytes: int) -> None:
         """One message; its bytes are egress if the key's action is deliver, else ingress."""
-        if self._idle:
-            self._touch()
+        if self.idle:
+            self.touch()
         self.messages += 1
         self.size_bytes += size_bytes
         self.units_4k += (size_bytes + 4095) >> 12 or 1
 
     def count(self, messages: int, size_bytes: int, units_4k: int) -> None:
         """A batch of messages: their number, the sum of their sizes, `units_4k_of` their sizes."""
-        if self._idle:
-            self._touch()
+        if self.idle:
+            self.touch()
         self.messages += messages
         self.size_bytes += size_bytes
         self.units_4k += units_4k
 
     def call(self, bytes_in: int, bytes_out: int) -> None:
         """One call of an API with the bytes of its request and response bodies."""
-        if self._idle:
-            self._touch()
+        if self.idle:
+            self.touch()
         self.requests += 1
         self.bytes_in += bytes_in
         self.bytes_out += bytes_out
-        # Not max(): the call alone would cost more than all the rest of this method.
-        size_bytes = bytes_in if bytes_in > bytes_out else bytes_out  # noqa: FURB136
-        self.units_64k += (size_bytes + 65_535) >> 16 or 1
+        if bytes_in > UNIT_64K or bytes_out > UNIT_64K:
+            self.more_units_64k += units_64k(max(bytes_in, bytes_out)) - 1
 
     def octets(self, bytes_in: int, bytes_out: int) -> None:
         """Octets that came and went, and nothing else."""
-        if self._idle:
-            self._touch()
+        if self.idle:
+            self.touch()
         self.bytes_in += bytes_in
         self.bytes_out += bytes_out
 
-    def _touch(self) -> None:
-        self._idle = False
+    def touch(self) -> None:
+        """The first count in this window is about to be made: for those that count in line."""
+        self.idle = False
         self._meter.touched(self)
 
     def _take(self) -> RowValues:
@@ -141,13 +144,12 @@ class Counter:
             outbound += self.size_bytes
         else:
             inbound += self.size_bytes
-        values = RowValues(
-            self.requests, self.units_64k, self.units_4k, self.messages, inbound, outbound
-        )
-        self.requests = self.units_64k = 0
+        calls, units = self.requests, self.requests + self.more_units_64k
+        values = RowValues(calls, units, self.units_4k, self.messages, inbound, outbound)
+        self.requests = self.more_units_64k = 0
         self.messages = self.units_4k = self.size_bytes = 0
         self.bytes_in = self.bytes_out = 0
-        self._idle = True
+        self.idle = True
         return values
 
 

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from metering.calls import Calls
 from metering.schema import Action, Kind, Outcome, QueueClass
 from metering.store_source import short
 from metering.window import RowKey
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from metering.counters import Counter, Gauge, Meter
 
@@ -75,6 +76,10 @@ class Traffic:
             known = self._counter(tenant, action, api_action=name, outcome=outcome)
             self._calls[tenant, name, outcome] = known
         return known
+
+    def calls(self, actions: Mapping[str, str]) -> Calls:
+        """Counts calls by their names; `actions` of those that do not administer."""
+        return Calls(self.call_counter, actions)
 
     def unstored_counter(self, tenant: str) -> Counter:
         """Messages that were taken and that no topic holds: publishes like any other."""

@@ -22,7 +22,7 @@ from auth.rules import Action, Kind, permission
 
 from . import errors
 from .errors import Code, RocketmqError
-from .names import effective_namespace
+from .names import effective_namespace, topic_name
 from .settings import CALLERS_MAX, CLIENT_ID_CHARACTERS_MAX
 from .wire import Name
 
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from auth.records import AccessKey
     from auth.rules import Permission
 
+    from .settings import RocketmqSettings
     from .stubs import Resource
 
 PUBLISH: Final = permission(Action.PUBLISH, Kind.TOPIC)
@@ -85,6 +86,15 @@ class Caller:
             return self.tenant, name
         namespace = effective_namespace(self.namespace, name)
         return self.tenants.of(namespace, self.rights), name
+
+    def topic_to_publish(self, name: str, settings: RocketmqSettings) -> str:
+        """The kernel's name of a topic to which this caller may publish.
+
+        Raises ILLEGAL_TOPIC, FORBIDDEN.
+        """
+        kernel_name = topic_name(name, settings)
+        self.check(self.rights.allows(PUBLISH, kernel_name), f"publish to topic {name}")
+        return kernel_name
 
     def check(self, allowed: bool, what: str) -> None:
         """Raises FORBIDDEN unless allowed."""

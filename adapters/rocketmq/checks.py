@@ -41,10 +41,8 @@ RESERVED_PROPERTIES: Final = frozenset(
 """Names that the reference uses itself and refuses from clients."""
 
 
-NO_TRANSACTIONS: Final = "transactions are not served: this version keeps no half messages"
 NO_LITE_TOPICS: Final = "lite topics are not served"
 _NOT_SERVED: Final = {
-    MessageType.TRANSACTION: NO_TRANSACTIONS,
     MessageType.LITE: NO_LITE_TOPICS,
     MessageType.PRIORITY: "priorities are not served",
 }

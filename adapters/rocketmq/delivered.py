@@ -84,6 +84,24 @@ class Writer:
 
     def message(self, slot: bytes, offset: int, attempt: int, handle: bytes) -> bytes:
         """A ReceiveMessageResponse with the message in `slot` (hot)."""
+        data = self._message(
+            slot,
+            _HANDLE
+            + wire.varint(len(handle))
+            + handle
+            + _OFFSET
+            + wire.varint(offset)
+            + (_FIRST_ATTEMPT if attempt == 1 else _ATTEMPT + wire.varint(max(attempt, 1)))
+            + self._tail,
+        )
+        return b"".join((_MESSAGE, wire.varint(len(data)), data))
+
+    def half(self, slot: bytes) -> bytes:
+        """A Message that its producer is asked about: in no queue, delivered to nobody."""
+        return self._message(slot, _FIRST_ATTEMPT)
+
+    def _message(self, slot: bytes, place: bytes) -> bytes:
+        """A Message; `place`: the system properties that the slot does not decide (hot)."""
         head = HEADER.unpack_from(slot)
         native_at = HEADER_BYTES + head[6]
         body_at = native_at + head[5]
@@ -92,13 +110,7 @@ class Writer:
             _DIGEST
             + md5(body, usedforsecurity=False).hexdigest().upper().encode()
             + wire.moment(9, head[9])
-            + _HANDLE
-            + wire.varint(len(handle))
-            + handle
-            + _OFFSET
-            + wire.varint(offset)
-            + (_FIRST_ATTEMPT if attempt == 1 else _ATTEMPT + wire.varint(max(attempt, 1)))
-            + self._tail
+            + place
         )
         if head[3] & _DEAD_LETTER:
             own += _dead_letter(messages.decode(slot))
@@ -109,13 +121,12 @@ class Writer:
             system = slot[user_end:body_at]
         else:
             user, system = _foreign(messages.decode(slot), self._origins)
-        data = b"".join(
+        return b"".join(
             (
                 *(self._topic, user, _SYSTEM_PROPERTIES, wire.varint(len(system) + len(own))),
                 *(system, own, _BODY, wire.varint(len(body)), body),
             )
         )
-        return b"".join((_MESSAGE, wire.varint(len(data)), data))
 
 
 def _dead_letter(message: Message) -> bytes:

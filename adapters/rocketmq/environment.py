@@ -10,7 +10,7 @@ from .plain_sends import Splitter
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Iterable, Sequence
 
-    from adapters.base import DeliveryMeter
+    from adapters.base import CallMeter, TrafficMeter
     from kernel.client import Client, LeaseVerb, PublishBatch, Received, ReceiveSpec
     from kernel.ports import Clock
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from .clients import Clients
     from .settings import RocketmqSettings
     from .topics import Topics
+    from .transactions import Producers
     from .wire import Place
 
 
@@ -86,6 +87,10 @@ class Call(Protocol):
 
     metadata: Iterable[tuple[str, str | bytes]]
     """The headers of the call."""
+    caller: Caller | None
+    """Who makes it, once that is known."""
+    bytes_out: int
+    """Octets of the messages that were written."""
 
     def time_remaining(self) -> float | None:
         """Seconds until the call's deadline; None: it has none."""
@@ -109,13 +114,17 @@ class Environment:
     publisher: Publisher
     receiver: Receiver
     clients: Clients
-    meter: DeliveryMeter | None = None
+    producers: Producers
+    meter: TrafficMeter | None = None
+    """None: nobody counts."""
+    calls: CallMeter | None = None
     counters: Counters = field(default_factory=Counters)
     splitter: Splitter = field(default_factory=Splitter)
 
     def admit(self, call: Call) -> Caller:
         """Who makes a call. Raises RocketmqError."""
-        return self.gate.admit(call.metadata, self.clock.wall_ms())
+        caller = call.caller = self.gate.admit(call.metadata, self.clock.wall_ms())
+        return caller
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping
 
+    from .callers import Caller
     from .environment import Call
     from .service import Streaming, Unary
 
@@ -62,10 +63,12 @@ class _GrpcCall:
     request_deserializer = None
     response_serializer = None
 
-    __slots__ = ("_context", "metadata")
+    __slots__ = ("_context", "bytes_out", "caller", "metadata")
 
     def __init__(self, metadata: Metadata) -> None:
         self.metadata = metadata
+        self.caller: Caller | None = None
+        self.bytes_out = 0
         self._context: _Context | None = None
 
     def time_remaining(self) -> float | None:
@@ -75,6 +78,7 @@ class _GrpcCall:
     async def write(self, message: bytes) -> None:
         """See `environment.Call`."""
         assert self._context is not None
+        self.bytes_out += len(message)
         await self._context.write(message)
 
     async def read(self) -> bytes | None:
@@ -92,6 +96,8 @@ class _UnaryCall(_GrpcCall):
     def __init__(self, action: Unary, metadata: Metadata) -> None:
         # One call, not two: this is made for every SendMessage and AckMessage.
         self.metadata = metadata
+        self.caller = None
+        self.bytes_out = 0
         self._context = None
         self._action = action
 

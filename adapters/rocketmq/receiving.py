@@ -45,8 +45,6 @@ if TYPE_CHECKING:
 
 _QUEUE_NUMBER: Final = 0xFF
 """The low bits of a queue's id (kernel.ids)."""
-_UNIT_BYTES: Final = 4096
-"""What meters count sizes in."""
 
 
 class Consuming(NamedTuple):
@@ -125,8 +123,10 @@ class Receives:
         self._environment = environment
         self._attempts = Attempts()
 
-    async def receive(self, data: bytes, call: Call, store_host: str) -> None:
-        """One call (hot). Raises RocketmqError and KernelError before anything was written."""
+    async def receive(self, data: bytes, call: Call, store_host: str) -> bool:
+        """One call (hot): whether there were messages. Raises RocketmqError and KernelError before
+        anything was written.
+        """
         environment = self._environment
         settings = environment.settings
         caller = environment.admit(call)
@@ -155,7 +155,7 @@ class Receives:
         if batch is None:
             environment.counters.polls_empty += 1
             await call.write(wire.NOTHING_RECEIVED)
-            return
+            return False
         now_ms = environment.clock.monotonic_ms()
         if request.auto_renew:
             environment.clients.renew(client, topic.info, at.group, batch.tokens, now_ms)
@@ -167,6 +167,7 @@ class Receives:
             environment.client.origins,
         )
         await self._write(call, at, spec, batch, writer)
+        return True
 
     async def _lease(self, spec: ReceiveSpec, attempt_id: str, now_ms: int) -> Batch | None:
         """Messages for a client; None if none came in time."""
@@ -223,7 +224,6 @@ class Receives:
         encode = at.handles.encode
         attempts = batch.attempts
         written = 0
-        size = units = 0
         try:
             await call.write(wire.OK)
             for place, slot in enumerate(batch.slots):
@@ -231,8 +231,6 @@ class Receives:
                 handle = encode(batch.tokens[place])
                 await call.write(writer.message(slot, batch.offsets[place], attempt, handle))
                 written += 1
-                size += len(slot)
-                units += -(-len(slot) // _UNIT_BYTES)
             await call.write(wire.moment(3, environment.clock.wall_ms()))
         except BaseException:
             # The client went away, or its call was cancelled: it may have what was written.
@@ -245,8 +243,6 @@ class Receives:
             raise
         finally:
             environment.counters.delivered += written
-            if environment.meter is not None and written:
-                at.topic.counter(at.group, environment.meter).count(written, size, units)
 
 
 def _batch(deliveries: Deliveries, tokens: Sequence[bytes]) -> Batch:

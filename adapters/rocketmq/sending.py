@@ -12,12 +12,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from . import wire
-from .callers import PUBLISH
 from .errors import Code, RocketmqError, from_kernel
-from .names import topic_name
 from .settings import SEND_MESSAGES_MAX
 from .stored import Drafts
 from .stubs import parse_send_message
+from .transactions import prepare
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,11 +33,11 @@ async def send_message(environment: Environment, data: bytes, call: Call) -> byt
     plain = environment.splitter.split(data)
     if plain is None or len(plain.idents) > SEND_MESSAGES_MAX:
         return await _send_any(environment, caller, data)
-    name = _name_to_publish(environment, caller, plain.topic)
+    name = caller.topic_to_publish(plain.topic, environment.settings)
     tenant, topics, publisher = caller.tenant, environment.topics, environment.publisher
     topic = topics.known(tenant, name) or await topics.find(tenant, name)
     target = topic.target
-    if not target.takes_plain or plain.body_bytes_max > target.body_bytes_max:
+    if not target.takes_plain or max(plain.sizes) > target.body_bytes_max:
         return await _send_any(environment, caller, data)
     batch = publisher.batch()
     first = batch.count
@@ -49,13 +48,13 @@ async def send_message(environment: Environment, data: bytes, call: Call) -> byt
 
 
 async def _send_any(environment: Environment, caller: Caller, data: bytes) -> bytes:
-    """Messages with tag, keys, properties, a message group, a time, or a fault."""
+    """Messages with tag, keys, properties, a message group, a time, a transaction, or a fault."""
     messages = parse_send_message(data).messages
     if not messages or len(messages) > SEND_MESSAGES_MAX:
         text = f"a request holds 1 to {SEND_MESSAGES_MAX} messages"
         raise RocketmqError(Code.MESSAGE_CORRUPTED, text)
     tenant, shown = caller.tenant_of(messages[0].topic)
-    name = _name_to_publish(environment, caller, shown.name)
+    name = caller.topic_to_publish(shown.name, environment.settings)
     topic = await environment.topics.find(tenant, name)
     drafts = Drafts(
         messages[0].topic, topic.target, environment.settings, environment.clock.wall_ms()
@@ -64,6 +63,11 @@ async def _send_any(environment: Environment, caller: Caller, data: bytes) -> by
     batch = publisher.batch()
     draft, uid = drafts.of, batch.uid
     ready = [draft(message, uid()) for message in messages]
+    if topic.has_transactions:
+        if len(ready) > 1:
+            text = "a request holds one transactional message"
+            raise RocketmqError(Code.MESSAGE_CORRUPTED, text)
+        return await prepare(environment, caller, topic, shown, ready[0])
     client = environment.client
     in_turn = topic.in_turn(client, publisher.number)
     first = batch.count
@@ -72,13 +76,6 @@ async def _send_any(environment: Environment, caller: Caller, data: bytes) -> by
     await publisher.stored(batch)
     idents = [ident for _, _, ident, _ in ready]
     return _answer(environment, batch, first, idents, is_one_run=False)
-
-
-def _name_to_publish(environment: Environment, caller: Caller, name: str) -> str:
-    """The kernel's name of a topic to which the caller may publish. Raises RocketmqError."""
-    kernel_name = topic_name(name, environment.settings)
-    caller.check(caller.rights.allows(PUBLISH, kernel_name), f"publish to topic {name}")
-    return kernel_name
 
 
 def _answer(
@@ -97,17 +94,17 @@ def _answer(
     if failures is None:
         environment.counters.sent += count
         start = _offset(batch, first)
-        offsets: Sequence[int] = range(start, start + count)
-        if count > 1 and (start < 0 or not is_one_run):
-            offsets = [_offset(batch, first + at) for at in range(count)]
-        return wire.OK + wire.sent(idents, offsets)
+        if start >= 0 and (is_one_run or count == 1):
+            return wire.OK + wire.sent_in_a_row(idents, start)
+        offsets = (_offset(batch, first + at) for at in range(count))
+        return wire.OK + b"".join(map(wire.sent, idents, offsets))
     errors = [
         from_kernel(failure) if (failure := failures.get(first + at)) is not None else None
         for at in range(count)
     ]
     environment.counters.sent += errors.count(None)
     entries = (
-        wire.sent((ident,), (_offset(batch, first + at),))
+        wire.sent(ident, _offset(batch, first + at))
         if error is None
         else wire.not_sent(ident, error)
         for at, (ident, error) in enumerate(zip(idents, errors, strict=True))

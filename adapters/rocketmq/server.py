@@ -16,6 +16,7 @@ import structlog
 
 from adapters.base import AdapterStatistics, Origin
 from adapters.rocketmq.callers import Gate
+from adapters.rocketmq.calls import ACTIONS
 from adapters.rocketmq.clients import Clients
 from adapters.rocketmq.environment import Environment, Listener
 from adapters.rocketmq.grpc_calls import grpc_calls
@@ -25,6 +26,7 @@ from adapters.rocketmq.settings import DRAIN_GRACE_S, RocketmqSettings
 from adapters.rocketmq.stored import ORIGIN
 from adapters.rocketmq.telemetry import Streams
 from adapters.rocketmq.topics import Topics
+from adapters.rocketmq.transactions import Producers
 from adapters.rocketmq.waiting import Polls, SharedBatches
 from adapters.transport import Tasks
 from auth.mqv2 import MqV2Verifier
@@ -33,7 +35,7 @@ from kernel.turns import Turns
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from adapters.base import DeliveryMeter, Rights
+    from adapters.base import Rights, TrafficMeter
     from auth.directory import Directory
     from auth.policy import PolicyBook
     from auth.records import AccessKey
@@ -96,7 +98,7 @@ class RocketmqAdapter:
         *,
         clock: Clock,
         settings: RocketmqSettings | None = None,
-        meter: DeliveryMeter | None = None,
+        meter: TrafficMeter | None = None,
     ) -> None:
         """Made on the event loop that will serve it; nothing is bound before `start`.
 
@@ -123,7 +125,9 @@ class RocketmqAdapter:
             publisher=self._batches,
             receiver=self._polls,
             clients=Clients(settings),
+            producers=Producers(client),
             meter=meter,
+            calls=meter.calls(ACTIONS) if meter is not None else None,
         )
         self._service = Service(self._environment)
         self._streams = Streams(self._service, self._tasks)
@@ -171,6 +175,7 @@ class RocketmqAdapter:
         counters = environment.counters
         figures = {name: getattr(counters, name) for name in counters.__slots__}
         figures["logins_refused"] = environment.gate.refused
+        figures["checks_not_asked"] = environment.producers.not_asked
         figures["leases_not_renewed"] = environment.clients.not_renewed
         return AdapterStatistics(
             connections=len(environment.clients),

@@ -2,7 +2,8 @@
 
     call                              done in
     QueryRoute, QueryAssignment       routes
-    SendMessage                       sending
+    SendMessage                       sending, and transactions
+    EndTransaction                    transactions
     ReceiveMessage                    receiving
     AckMessage, ChangeInvisibleDuration, ForwardMessageToDeadLetterQueue      settling
     Heartbeat, NotifyClientTermination    here and in clients
@@ -16,6 +17,7 @@ answer too. No call needs to know its client from before (rocketmq.md 4.9).
 from __future__ import annotations
 
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 import structlog
@@ -25,12 +27,14 @@ from kernel.errors import Fault, KernelError
 
 from . import errors, routes, wire
 from .callers import CONFIGURE, CONSUME, INSPECT, PUBLISH
-from .checks import NO_LITE_TOPICS, NO_TRANSACTIONS
+from .calls import EMPTY, outcome_of
+from .checks import NO_LITE_TOPICS
 from .client_settings import Shown
 from .errors import Code, RocketmqError
 from .names import topic_name
 from .receiving import Receives, consuming
 from .sending import send_message
+from .settings import STREAM_TOPICS_MAX
 from .settling import ack_message, change_invisible_duration, forward_to_dead_letters
 from .stubs import (
     parse_heartbeat,
@@ -38,6 +42,7 @@ from .stubs import (
     parse_query_assignment,
     parse_query_route,
 )
+from .transactions import end_transaction
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -45,8 +50,9 @@ if TYPE_CHECKING:
     from .callers import Caller
     from .clients import Extension
     from .environment import Call, Environment, Listener
-    from .stubs import Endpoints, Settings, Subscription
+    from .stubs import Endpoints, Publishing, Settings, Subscription
     from .topics import Topic
+    from .transactions import Questions
     from .wire import Place
 
     Unary = Callable[[bytes, Call], Awaitable[bytes]]
@@ -58,7 +64,6 @@ CLIENT_TYPE_MAX: Final = 6
 """The last of `enum ClientType`."""
 
 REFUSED: Final[Mapping[str, str]] = {
-    "EndTransaction": NO_TRANSACTIONS,
     "RecallMessage": "a message that was sent cannot be recalled",
     "PullMessage": "messages are received, not pulled: use ReceiveMessage",
     "UpdateOffset": "consumer groups have no offset to set: use ReceiveMessage and AckMessage",
@@ -95,6 +100,7 @@ class Service:
             "QueryAssignment": query_assignment,
             "Heartbeat": self._heartbeat,
             "SendMessage": partial(send_message, environment),
+            "EndTransaction": partial(end_transaction, environment),
             "AckMessage": partial(ack_message, environment),
             "ChangeInvisibleDuration": partial(change_invisible_duration, environment),
             "ForwardMessageToDeadLetterQueue": partial(forward_to_dead_letters, environment),
@@ -111,12 +117,18 @@ class Service:
         store_host = f"{host}:{port}"
 
         async def receive(data: bytes, call: Call) -> None:
+            name = "ReceiveMessage"
             try:
-                await self._receives.receive(data, call, store_host)
+                is_empty = not await self._receives.receive(data, call, store_host)
             except (RocketmqError, KernelError) as error:
-                await call.write(self._refusal(error))
+                await call.write(self._refusal(name, data, call, error))
             except Exception:  # noqa: BLE001 - a bug: logged, and an answer instead of a hang-up
-                await call.write(self._failure("ReceiveMessage"))
+                await call.write(self._failure(name, data, call))
+            else:
+                if is_empty:
+                    self._ended(name, data, call, EMPTY, call.bytes_out)
+                else:
+                    self._answered(name, data, call, call.bytes_out)
 
         served: dict[str, Streaming] = {"ReceiveMessage": receive}
         for name in _STREAMING_REFUSED:
@@ -130,25 +142,44 @@ class Service:
 
         async def answer(data: bytes, call: Call) -> bytes:
             try:
-                return await action(data, call)
+                result = await action(data, call)
             except (RocketmqError, KernelError) as error:
-                return self._refusal(error)
+                return self._refusal(name, data, call, error)
             except Exception:  # noqa: BLE001 - a bug: logged, and an answer instead of a hang-up
-                return self._failure(name)
+                return self._failure(name, data, call)
+            self._answered(name, data, call, len(result))
+            return result
 
         return answer
 
-    def _refusal(self, error: RocketmqError | KernelError) -> bytes:
+    def _answered(self, name: str, data: bytes, call: Call, bytes_out: int) -> None:
+        """Count a call that was carried out (hot)."""
+        meter, caller = self.environment.calls, call.caller
+        if meter is not None and caller is not None:
+            meter.answered(caller.tenant, name, len(data), bytes_out)
+
+    def _ended(self, name: str, data: bytes, call: Call, outcome: str, bytes_out: int) -> None:
+        """Count one that ended otherwise."""
+        meter, caller = self.environment.calls, call.caller
+        if meter is not None and caller is not None:
+            meter.ended(caller.tenant, name, outcome, len(data), bytes_out)
+
+    def _refusal(
+        self, name: str, data: bytes, call: Call, error: RocketmqError | KernelError
+    ) -> bytes:
         self.environment.counters.calls_refused += 1
         if isinstance(error, KernelError):
             if error.code.fault is Fault.SERVER:
                 _log.warning("call not served", code=error.code.name, reason=error.message)
             error = errors.from_kernel(error)
-        return wire.refusal(error)
+        answer = wire.refusal(error)
+        self._ended(name, data, call, outcome_of(error.code), len(answer))
+        return answer
 
-    def _failure(self, name: str) -> bytes:
+    def _failure(self, name: str, data: bytes, call: Call) -> bytes:
         self.environment.counters.calls_failed += 1
         _log.exception("internal error", call=name)
+        self._ended(name, data, call, outcome_of(Code.INTERNAL_SERVER_ERROR), 0)
         return wire.status(Code.INTERNAL_SERVER_ERROR, "an error of the server; it was logged")
 
     def _refuse(self, name: str) -> Unary:
@@ -246,6 +277,20 @@ class Service:
             if options is not None and options.attempts_max is not None:
                 attempts_max = options.attempts_max
         return Shown(is_node=caller.is_node, is_fifo=is_fifo, attempts_max=attempts_max)
+
+    async def ask_about(self, questions: Questions, caller: Caller, told: Publishing) -> None:
+        """A producer has told its topics: those of transactions it may be asked about. What it
+        names wrongly it hears when it sends.
+        """
+        environment = self.environment
+        for topic in islice(told.topics, STREAM_TOPICS_MAX):
+            try:
+                tenant, name = caller.tenant_of(topic)
+                kernel_name = caller.topic_to_publish(name.name, environment.settings)
+                found = await environment.topics.find(tenant, kernel_name)
+            except RocketmqError:
+                continue
+            questions.about(found, name)
 
     async def _subscribed(
         self, caller: Caller, subscription: Subscription

@@ -88,7 +88,14 @@ GATHERINGS_MAX: Final = 8
 """So many times, at most: no send waits longer than some milliseconds for others."""
 
 TELEMETRY_QUEUE_MAX: Final = 16
-"""Commands that wait for a client which does not read. Clients are sent one per five minutes."""
+"""Answers that wait for a client which does not read. Clients are sent one per five minutes."""
+
+QUESTION_BYTES_MAX: Final = 8 * 1024 * 1024
+"""Questions about transactions that wait for a client; each holds a message. Two of the largest, or
+thousands of the usual ones; those above it are not put, and asked again an interval later."""
+
+STREAM_TOPICS_MAX: Final = 1_024
+"""Topics of transactions about which one stream is asked; applications have a few."""
 
 TELEMETRY_WRITE_TIMEOUT_S: Final = 10
 """A stream whose client has not taken a command for so long is ended; clients open a new one."""

@@ -93,7 +93,9 @@ class Drafts:
         ident = text.encode()
         flags = _PERSISTENT
         fields = {Ext.MESSAGE_ID: ident}
-        if target.has_window:
+        kind = checks.type_of(system)
+        if target.has_window and kind is not MessageType.TRANSACTION:
+            # Of a half message the kernel would have to hold back the id as well.
             flags = _PERSISTENT_ONCE
             fields[Ext.DEDUPLICATION_ID] = ident
         key, tag, delay_ms = 0, 0, 0
@@ -102,7 +104,6 @@ class Drafts:
         if system.tag:
             fields[Ext.TAG] = system.tag.encode()
             tag = messages.tag_hash(fields[Ext.TAG])
-        kind = checks.type_of(system)
         checks.check_type(kind, target.accepted, target.name)
         if kind is MessageType.FIFO:
             checks.check_group(system.message_group, settings)

@@ -181,6 +181,12 @@ class ForwardMessageToDeadLetterQueueRequest(Protocol):
     receipt_handle: str
 
 
+class EndTransactionRequest(Protocol):
+    topic: Resource
+    transaction_id: str
+    resolution: int
+
+
 class HeartbeatRequest(Protocol):
     client_type: int
 
@@ -228,6 +234,7 @@ class Subscription(Protocol):
 
 
 class Publishing(Protocol):
+    topics: Iterable[Resource]
     max_body_size: int
     validate_message_type: bool
 
@@ -300,6 +307,7 @@ parse_change_invisible_duration = Parser[ChangeInvisibleDurationRequest](
 parse_forward_to_dead_letters = Parser[ForwardMessageToDeadLetterQueueRequest](
     "ForwardMessageToDeadLetterQueueRequest"
 )
+parse_end_transaction = Parser[EndTransactionRequest]("EndTransactionRequest")
 parse_heartbeat = Parser[HeartbeatRequest]("HeartbeatRequest")
 parse_notify_client_termination = Parser[NotifyClientTerminationRequest](
     "NotifyClientTerminationRequest"

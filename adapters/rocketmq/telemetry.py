@@ -1,6 +1,7 @@
 """Telemetry: the stream on which client and server tell each other what they want.
 
-Clients send their settings and get them back completed (`client_settings`). What is to be sent
+Clients send their settings and get them back completed (`client_settings`); producers are asked
+what became of transactions (`transactions`). What is to be sent
 waits in a bounded queue and is written by a task of its own, with a limit on the time: the Python
 client stops to read after its first settings (rocketmq.md 4.8), and nobody else may wait for it. A
 stream whose client reads nothing is ended; clients open a new one.
@@ -20,7 +21,7 @@ from kernel.errors import KernelError
 
 from . import client_settings, wire
 from .errors import RocketmqError, from_kernel
-from .settings import TELEMETRY_QUEUE_MAX, TELEMETRY_WRITE_TIMEOUT_S
+from .settings import QUESTION_BYTES_MAX, TELEMETRY_QUEUE_MAX, TELEMETRY_WRITE_TIMEOUT_S
 from .stubs import parse_telemetry_command
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from .callers import Caller
     from .environment import Call
     from .service import Service
+    from .transactions import Questions
 
 _log = structlog.get_logger("weir.rocketmq")
 
@@ -38,29 +40,44 @@ class Stream:
 
     def __init__(self, call: Call) -> None:
         self._call = call
-        self._commands: asyncio.Queue[bytes] = asyncio.Queue(TELEMETRY_QUEUE_MAX)
+        # Bounded by `push` and `ask`, each for its own kind.
+        self._commands: asyncio.Queue[tuple[bytes, int]] = asyncio.Queue()
+        self._answers = 0
+        self._asked_bytes = 0
         self.ended = asyncio.Event()
         self.was_cut = False
         """Whether it was ended because the client did not read."""
 
     def push(self, command: bytes) -> bool:
-        """Send a command when its turn comes (never waits); False: the stream is being ended."""
+        """Send an answer when its turn comes (never waits); False: the stream is being ended."""
         if self.ended.is_set():
             return False
-        try:
-            self._commands.put_nowait(command)
-        except asyncio.QueueFull:
+        if self._answers >= TELEMETRY_QUEUE_MAX:
             self._cut()
             return False
+        self._answers += 1
+        self._commands.put_nowait((command, 0))
+        return True
+
+    def ask(self, question: bytes) -> bool:
+        """The same for a question; False: too many wait, or the stream is being ended."""
+        size = len(question)
+        is_full = self._asked_bytes > 0 and self._asked_bytes + size > QUESTION_BYTES_MAX
+        if is_full or self.ended.is_set():
+            return False
+        self._asked_bytes += size
+        self._commands.put_nowait((question, size))
         return True
 
     async def write(self) -> None:
         """Write what is pushed, until the stream ends."""
         try:
             while True:
-                command = await self._commands.get()
+                command, asked_bytes = await self._commands.get()
                 async with asyncio.timeout(TELEMETRY_WRITE_TIMEOUT_S):
                     await self._call.write(command)
+                self._asked_bytes -= asked_bytes
+                self._answers -= not asked_bytes
         except TimeoutError:
             self._cut()
         except Exception as error:  # noqa: BLE001 - gRPC's own: the connection is gone
@@ -105,10 +122,14 @@ class Streams:
         environment.counters.streams += 1
         self._open.add(stream)
         key = (caller.tenant, caller.client_id)
+        questions = environment.producers.joined(key, stream.ask)
         client = environment.clients.heard_of(key, environment.clock.monotonic_ms())
         client.streams += 1
+        meter = environment.meter
+        if meter is not None:
+            meter.connection_opened(caller.tenant)
         work = (
-            self._tasks.start(self._read(caller, call, stream)),
+            self._tasks.start(self._read(caller, call, stream, questions)),
             self._tasks.start(stream.write()),
         )
         try:
@@ -116,29 +137,34 @@ class Streams:
         finally:
             for task in work:
                 task.cancel()
+            environment.producers.left(key, questions)
             client.streams -= 1
+            if meter is not None:
+                meter.connection_closed(caller.tenant)
             client.seen_ms = environment.clock.monotonic_ms()
             self._open.discard(stream)
             environment.counters.streams_cut += stream.was_cut
         _log.info("telemetry stream ended", client=caller.client_id, cut=stream.was_cut)
 
-    async def _read(self, caller: Caller, call: Call, stream: Stream) -> None:
+    async def _read(self, caller: Caller, call: Call, stream: Stream, questions: Questions) -> None:
         """Answer what the client sends, until it ends its side."""
         try:
             while (data := await call.read()) is not None:
-                if not stream.push(await self._answer(caller, data)):
+                if not stream.push(await self._answer(caller, data, questions)):
                     return
         except Exception as error:  # noqa: BLE001 - gRPC's own, or a bug: the stream ends
             _log.debug("telemetry stream failed", client=caller.client_id, error=str(error))
         finally:
             stream.ended.set()
 
-    async def _answer(self, caller: Caller, data: bytes) -> bytes:
+    async def _answer(self, caller: Caller, data: bytes, questions: Questions) -> bytes:
         try:
             command = parse_telemetry_command(data)
             if not command.HasField("settings"):
                 # An answer to a command that the server never gives.
                 return wire.OK
+            if command.settings.HasField("publishing"):
+                await self._service.ask_about(questions, caller, command.settings.publishing)
             shown = await self._service.shown_to(caller, command.settings)
             return client_settings.answer_to(command, self._service.environment.settings, shown)
         except RocketmqError as error:

@@ -4,7 +4,7 @@
     normal            NORMAL
     fifo              FIFO; its consumer groups deliver in order
     delay             DELAY
-    transaction       TRANSACTION, which is not served yet
+    transaction       TRANSACTION; see transactions
     (none)            NORMAL and DELAY: a topic that RocketMQ did not make keeps no order for it
 
 `weir topic create --type TYPE` writes the word.

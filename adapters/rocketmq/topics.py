@@ -35,7 +35,6 @@ from .topic_types import MessageType, accepted
 if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
-    from adapters.base import DeliveryCounter, DeliveryMeter
     from kernel.client import Client, Destinations
 
     from .settings import RocketmqSettings
@@ -51,7 +50,7 @@ class Locks(Protocol):
 class Topic:
     """One topic, as long as the kernel's definitions stay as they are."""
 
-    __slots__ = ("_by_queue", "_counters", "_turn", "_turn_of", "info", "target")
+    __slots__ = ("_by_queue", "_turn", "_turn_of", "info", "target")
 
     def __init__(self, info: TopicInfo, settings: RocketmqSettings) -> None:
         options = info.options
@@ -68,7 +67,11 @@ class Topic:
         self._by_queue: list[Destinations | None] = [None] * (len(info.queues) + 1)
         self._turn = 0
         self._turn_of = -1
-        self._counters: dict[str, DeliveryCounter] = {}
+
+    @property
+    def has_transactions(self) -> bool:
+        """Whether its messages are prepared, then committed or rolled back."""
+        return MessageType.TRANSACTION in self.target.accepted
 
     @property
     def is_fifo(self) -> bool:
@@ -97,14 +100,6 @@ class Topic:
             alone = msgspec.structs.replace(self.info, queues=(self.info.queues[number],))
             found = self._by_queue[number] = client.to_topic(alone)
         return found
-
-    def counter(self, group: str, meter: DeliveryMeter) -> DeliveryCounter:
-        """The meter's counter of a consumer group."""
-        counter = self._counters.get(group)
-        if counter is None:
-            counter = meter.delivery_counter(self.info.tenant, self.info.name, group)
-            self._counters[group] = counter
-        return counter
 
 
 class Topics:

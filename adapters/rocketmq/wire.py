@@ -11,6 +11,7 @@ generated code.
 
 from __future__ import annotations
 
+from operator import add
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from .errors import Code
@@ -147,27 +148,41 @@ def assignment_answer(queues: Sequence[bytes]) -> bytes:
 # --- Results of entries -------------------------------------------------------------------------
 
 
-def sent(message_ids: Sequence[bytes], offsets: Sequence[int]) -> bytes:
-    """Entries of SendMessageResponse (hot): stored, at offsets of their queues (-1: not known)."""
+def sent(message_id: bytes, offset: int) -> bytes:
+    """An entry of SendMessageResponse: stored, at an offset of its queue (-1: not known)."""
+    return block(2, OK + block(2, message_id) + number(4, max(offset, 0)))
+
+
+def sent_in_a_row(message_ids: Sequence[bytes], first: int) -> bytes:
+    """The same of messages that lie side by side, from an offset on (hot)."""
+    count, length = len(message_ids), len(message_ids[0])
+    if len(set(map(len, message_ids))) > 1:
+        return b"".join(map(sent, message_ids, range(first, first + count)))
+    start = OK + _MESSAGE_ID + varint(length)
     out: list[bytes] = []
-    # All but id and offset stays the same while ids are of one length, offsets of one high part.
-    length, shown, high, head, rest = -1, -1, -2, b"", b""
-    for ident, offset in zip(message_ids, offsets, strict=True):
-        if len(ident) != length or offset >> 7 != high:
-            length, high = len(ident), offset >> 7
-            rest = varint(high) if high > 0 else b""
-            shown = (len(rest) + 2) if offset >= 0 else 0
-            start = OK + _MESSAGE_ID + varint(length)
-            head = _ENTRY + varint(len(start) + length + shown) + start
-        out.append(head + ident)
-        if shown:
-            out.append(_OFFSET + (_LOW if high else _SHORT)[offset & 0x7F] + rest)
+    at = 0
+    while at < count:
+        # Of the entries whose offsets have one high part, only id and low part differ.
+        high, low = divmod(first + at, len(_LOW))
+        rest = varint(high) if high else b""
+        head = _ENTRY + varint(len(start) + length + 2 + len(rest)) + start
+        lows = (_OFFSET_LOW if high else _OFFSET_SHORT)[low : low + count - at]
+        out += (head, (rest + head).join(map(add, message_ids[at:], lows)), rest)
+        at += len(lows)
     return b"".join(out)
 
 
 _ENTRY: Final = b"\x12"
 _MESSAGE_ID: Final = b"\x12"
-_OFFSET: Final = b"\x20"
+_OFFSET_SHORT: Final = tuple(b"\x20" + value for value in _SHORT)
+"""Field 4, an offset of one byte."""
+_OFFSET_LOW: Final = tuple(b"\x20" + value for value in _LOW)
+"""Its beginning, if it is longer."""
+
+
+def prepared(message_id: bytes, transaction_id: str) -> bytes:
+    """An entry of SendMessageResponse: stored, to be committed or rolled back."""
+    return block(2, OK + block(2, message_id) + text(3, transaction_id))
 
 
 def not_sent(message_id: bytes, error: RocketmqError) -> bytes:
@@ -184,3 +199,11 @@ def acked(message_id: str, handle: str, error: RocketmqError | None) -> bytes:
 def changed_answer(handle: str) -> bytes:
     """ChangeInvisibleDurationResponse."""
     return OK + text(2, handle)
+
+
+# --- Telemetry ----------------------------------------------------------------------------------
+
+
+def transaction_check(message: bytes, transaction_id: str) -> bytes:
+    """TelemetryCommand with a RecoverOrphanedTransactionCommand: what became of this message?"""
+    return block(5, block(1, message) + text(2, transaction_id))

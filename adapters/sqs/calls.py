@@ -15,17 +15,18 @@ from .errors import SqsError
 from .shapes import ReceiveMessageResult
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from kernel.errors import KernelError
 
     from .environment import Context
     from .shape_base import Shape
 
 # Plain texts: members of an enum are hashed by Python code, 0.2 us a call.
-_OK, _EMPTY = Outcome.OK.value, Outcome.EMPTY.value
+_EMPTY, _THROTTLED = Outcome.EMPTY.value, Outcome.THROTTLED.value
 _CLIENT_ERROR, _SERVER_ERROR = Outcome.CLIENT_ERROR.value, Outcome.SERVER_ERROR.value
-_THROTTLED = Outcome.THROTTLED.value
 
-_ACTIONS: Final = {
+ACTIONS: Final[Mapping[str, str]] = {
     "ChangeMessageVisibility": Action.EXTEND,
     "ChangeMessageVisibilityBatch": Action.EXTEND,
     "DeleteMessage": Action.ACK,
@@ -38,25 +39,25 @@ _ACTIONS: Final = {
 
 
 def answered(context: Context, result: Shape | None, request_bytes: int, answer_bytes: int) -> None:
-    """A call was carried out."""
-    empty = isinstance(result, ReceiveMessageResult) and not result.messages
-    _count(context, _EMPTY if empty else _OK, request_bytes, answer_bytes)
+    """A call was carried out (hot)."""
+    meter = context.environment.calls
+    if meter is None:
+        return
+    tenant, name = context.caller.tenant, context.action
+    if isinstance(result, ReceiveMessageResult) and not result.messages:
+        meter.ended(tenant, name, _EMPTY, request_bytes, answer_bytes)
+    else:
+        meter.answered(tenant, name, request_bytes, answer_bytes)
 
 
 def failed(context: Context, error: SqsError | KernelError, request_bytes: int) -> None:
     """A call got an error; how long that was is not counted."""
+    meter = context.environment.calls
+    if meter is None:
+        return
     told = error if isinstance(error, SqsError) else kernel_errors.from_kernel(error)
     if told.kind in (errors.OVER_LIMIT, errors.REQUEST_THROTTLED):
         outcome = _THROTTLED
     else:
         outcome = _CLIENT_ERROR if told.kind.sender else _SERVER_ERROR
-    _count(context, outcome, request_bytes, 0)
-
-
-def _count(context: Context, outcome: str, request_bytes: int, answer_bytes: int) -> None:
-    meter = context.environment.meter
-    if meter is not None:
-        name = context.action
-        action = _ACTIONS.get(name, Action.ADMIN)
-        counter = meter.call_counter(context.caller.tenant, action, name, outcome)
-        counter.call(request_bytes, answer_bytes)
+    meter.ended(context.caller.tenant, context.action, outcome, request_bytes, 0)

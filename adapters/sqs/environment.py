@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
     from contextlib import AbstractAsyncContextManager
 
-    from adapters.base import TrafficMeter
+    from adapters.base import CallMeter
     from kernel.client import Client, PublishBatch, Received, ReceiveSpec
     from kernel.model import TopicInfo
     from kernel.ports import Clock
@@ -118,7 +118,8 @@ class Environment:
     publisher: Publisher
     polls: Polls
     locks: Locks
-    meter: TrafficMeter | None = None
+    calls: CallMeter | None = None
+    """None: nobody counts."""
     counters: Counters = field(default_factory=Counters)
     purges: Recents[int] = field(default_factory=lambda: Recents(RECENT_MAX))
     """Topic ids."""

@@ -18,6 +18,7 @@ from adapters.transport import Listeners, Tasks
 from kernel.turns import Turns
 
 from .app import SqsApplication
+from .calls import ACTIONS
 from .connection import HttpConnection
 from .environment import Environment
 from .gate import Gate
@@ -79,7 +80,7 @@ class SqsAdapter:
             publisher=SharedBatches(client, self._session, self._loop),
             polls=self._polls,
             locks=Turns(),
-            meter=meter,
+            calls=meter.calls(ACTIONS) if meter is not None else None,
         )
         gate = Gate(verifier, settings.sign_in, rights_of, settings.accounts)
         self.application = SqsApplication(self._environment, gate, random, settings.advertised)

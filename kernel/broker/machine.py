@@ -146,7 +146,7 @@ class Machine:
         queues = self.state.queues
         cut = self.state.cut
         time_ms = self.state.time_ms
-        measured = (-1, 0)
+        measured, measured_count = -1, 0
         size = units = 0
         bounds: tuple[int, ...] | None = None
         placed: list[Placed] = []
@@ -161,13 +161,16 @@ class Machine:
             if cut is not None:
                 cut.save(Section.QUEUES, queue.id)
             features = asked | _SIZE if is_sized(queue.topic.options) else asked
-            if measured != (slot, count):  # the copies of a fan-out have it in common
-                measured = (slot, count)
-                size, units = measure(entry, slot, count, features)
             if not features & _IN_PAGE:
                 placed.append(queue.index.append(index, slot, count, time_ms))
                 references += count
-                queue.topic.usage.count_sent(origin, features, count, size, units)
+                usage = queue.topic.usage
+                if measured == slot and measured_count == count:
+                    # Another copy of a fan-out.
+                    usage.count_sent(origin, features, count, size, units)
+                else:
+                    measured, measured_count = slot, count
+                    size, units = usage.count_stored(origin, features, entry, slot, count)
                 continue
             bounds = bounds or entries.directory(entry)
             if features & Feature.DEDUPLICATE and queue.topic.options.deduplication_ms:
@@ -182,7 +185,7 @@ class Machine:
             columns = self._columns(queue, features, entry, bounds[slot : slot + count])
             placed.append(queue.index.append(index, slot, count, time_ms, columns))
             references += count
-            queue.topic.usage.count_sent(origin, features, count, size, units)
+            queue.topic.usage.count_stored(origin, features, entry, slot, count)
         if references:
             self._retention.retain(self.state.group, index, references)
         for queue in touched:

@@ -88,11 +88,33 @@ class TopicUsage:
         self.taken: dict[tuple[str, int], Tally] = {}
         """By group and origin with _ACKED_BIT and _ORDERED_BIT."""
 
+    def count_stored(
+        self, origin: int, features: int, entry: bytes, slot: int, count: int
+    ) -> tuple[int, int]:
+        """`measure` a run of an entry's slots that was stored, and count it (hot): in one, because
+        what is called costs as much as what is done.
+        """
+        size = entries.slots_bytes(entry, slot, count) - HEADER_BYTES * count
+        units, key = count, origin
+        if features:
+            if features & LARGE and size > UNIT_BYTES:
+                units = units_of(entries.slot_sizes(entry, slot, count))
+            key |= (features & _GRADED) << _ORIGIN_BITS
+        try:
+            tally = self.sent[key]
+        except KeyError:
+            tally = self.sent[key] = [0, 0, 0]
+        tally[0] += count
+        tally[1] += size
+        tally[2] += units
+        return size, units
+
     def count_sent(self, origin: int, features: int, count: int, size: int, units: int) -> None:
-        """A run of messages was stored (hot)."""
-        key = origin | (features & _GRADED) << _ORIGIN_BITS
-        tally = self.sent.get(key)
-        if tally is None:
+        """A run of messages was stored whose size is known (hot)."""
+        key = origin | (features & _GRADED) << _ORIGIN_BITS if features else origin
+        try:
+            tally = self.sent[key]
+        except KeyError:
             tally = self.sent[key] = [0, 0, 0]
         tally[0] += count
         tally[1] += size
@@ -101,22 +123,29 @@ class TopicUsage:
     def count_leased(
         self, origin: int, group: str, count: int, size: int, units: int, *, ordered: bool
     ) -> None:
-        """Messages were leased until a deadline."""
-        self._count_taken(origin | _ORDERED_BIT * ordered, group, count, size, units)
-
-    def count_acked(self, origin: int, group: str, count: int, *, ordered: bool) -> None:
-        """A consumer is done with messages; how large they were the log does not say."""
-        self._count_taken(origin | _ACKED_BIT | _ORDERED_BIT * ordered, group, count, 0, 0)
-
-    def _count_taken(self, kind: int, group: str, count: int, size: int, units: int) -> None:
-        tally = self.taken.get((group, kind))
-        if tally is None:
-            if len(self.taken) >= GROUPS_COUNTED_MAX:
-                group = OTHER_GROUP
-            tally = self.taken.setdefault((group, kind), [0, 0, 0])
+        """Messages were leased until a deadline (hot)."""
+        kind = origin | _ORDERED_BIT if ordered else origin
+        try:
+            tally = self.taken[group, kind]
+        except KeyError:
+            tally = self._new_taken(group, kind)
         tally[0] += count
         tally[1] += size
         tally[2] += units
+
+    def count_acked(self, origin: int, group: str, count: int, *, ordered: bool) -> None:
+        """A consumer is done with messages; how large they were the log does not say (hot)."""
+        kind = origin | _ORDERED_BIT | _ACKED_BIT if ordered else origin | _ACKED_BIT
+        try:
+            tally = self.taken[group, kind]
+        except KeyError:
+            tally = self._new_taken(group, kind)
+        tally[0] += count
+
+    def _new_taken(self, group: str, kind: int) -> Tally:
+        if len(self.taken) >= GROUPS_COUNTED_MAX:
+            group = OTHER_GROUP
+        return self.taken.setdefault((group, kind), [0, 0, 0])
 
 
 @dataclass(slots=True)
@@ -183,9 +212,17 @@ def measure(entry: bytes, slot: int, count: int, features: int) -> tuple[int, in
     return size, units_of(entries.slot_sizes(entry, slot, count))
 
 
+def measure_slots(slot_sizes: Sequence[int]) -> tuple[int, int]:
+    """(bytes, 4 KiB units) of messages by the sizes of their slots (hot)."""
+    count = len(slot_sizes)
+    if count == 1 and slot_sizes[0] <= SLOT_BYTES_SMALL:
+        return slot_sizes[0] - HEADER_BYTES, 1
+    return sum(slot_sizes) - HEADER_BYTES * count, units_of(slot_sizes)
+
+
 def units_of(slot_sizes: Sequence[int]) -> int:
     """4 KiB units of messages by the sizes of their slots; an empty one is one unit."""
-    if max(slot_sizes, default=0) <= SLOT_BYTES_SMALL:
+    if not slot_sizes or max(slot_sizes) <= SLOT_BYTES_SMALL:
         return len(slot_sizes)
     fixed = HEADER_BYTES - UNIT_BYTES + 1
     return sum([(size - fixed) // UNIT_BYTES or 1 for size in slot_sizes])

@@ -18,7 +18,7 @@ queues refer to it.
 from __future__ import annotations
 
 import struct
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from itertools import pairwise
 from operator import sub
 from typing import NamedTuple
@@ -31,7 +31,8 @@ _BOUNDS = struct.Struct("<II")
 _DIRECTORY_AT = HEAD.size
 VERSION = 1
 REWRITTEN = 1
-_END = struct.Struct("<I").unpack_from
+_END: Callable[[bytes, int], tuple[int]] = _U32.unpack_from
+_ENDS: Callable[[bytes, int], tuple[int, int]] = _BOUNDS.unpack_from
 
 
 class Batch(NamedTuple):
@@ -105,9 +106,11 @@ def batches(entry: bytes) -> Iterator[Batch]:
 
 def slots_bytes(entry: bytes, first: int, count: int) -> int:
     """Bytes of `count` consecutive slots together (hot)."""
-    at = HEAD.size + 4 * (first + count - 1)
-    end: int = _END(entry, at)[0]
-    return end - _END(entry, at - 4 * count)[0] if first else end
+    if count == 1 and first:
+        start, end = _ENDS(entry, _DIRECTORY_AT - 4 + 4 * first)
+        return end - start
+    end = _END(entry, _DIRECTORY_AT - 4 + 4 * (first + count))[0]
+    return end - _END(entry, _DIRECTORY_AT - 4 + 4 * first)[0] if first else end
 
 
 def slot_sizes(entry: bytes, first: int, count: int) -> list[int]:

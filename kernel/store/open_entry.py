@@ -10,13 +10,12 @@ from collections.abc import Callable, Mapping, Sequence
 from ..broker import commands
 from ..broker.runs import LARGE
 from ..broker.tree_commands import encode_retain
-from ..broker.usage import SLOT_BYTES_SMALL, units_of
+from ..broker.usage import SLOT_BYTES_SMALL, measure_slots
 from ..client import LeaseVerb, Settlement
 from ..errors import KernelError
 from ..ids import QueueId
 from ..limits import BATCH_COMMANDS_MAX, ENTRY_BATCHES_MAX, ENTRY_BYTES_MAX, ENTRY_SLOTS_MAX
 from ..log import entry as entries
-from ..message import HEADER_BYTES
 from ..model import Reason
 from ..origins import INTERNAL
 
@@ -172,8 +171,7 @@ class OpenEntry:
     ) -> None:
         """Timed leases, of messages with slots of these sizes."""
         ranges = ranges_of(list(offsets))
-        size = sum(slot_sizes) - HEADER_BYTES * len(slot_sizes)
-        units = units_of(slot_sizes)
+        size, units = measure_slots(slot_sizes)
         body = commands.encode_lease(queue, group, deadline_ms, ranges, size, units)
         self._add_own(commands.Command.LEASE, body, done, origin)
 

@@ -183,19 +183,65 @@ def big(address: str) -> object:
 
 
 class Checker(TransactionChecker):
+    """Commits what begins with `good`, rolls back what begins with `bad`, and keeps what it saw."""
+
+    def __init__(self) -> None:
+        self.seen: list[str] = []
+
     def check(self, message: Message) -> TransactionResolution:
-        return TransactionResolution.COMMIT
+        text = message.body.decode()
+        self.seen.append(text)
+        if text.startswith("good"):
+            return TransactionResolution.COMMIT
+        return TransactionResolution.ROLLBACK
 
 
 def transaction(address: str) -> object:
-    """What an application sees that begins a transaction."""
+    """A message that is committed, one that is rolled back."""
     sender = producer(address, "transaction", checker=Checker())
-    begun = sender.begin_transaction()
-    try:
-        sender.send(made("transaction", b"half"), begun)
-    except Exception as error:  # noqa: BLE001 - told to the test
-        return [type(error).__name__, str(error)]
-    return "sent"
+    reader = consumer(address, "transaction", "transaction-group", await_duration=1)
+    committed, dropped = sender.begin_transaction(), sender.begin_transaction()
+    receipts = [
+        sender.send(made("transaction", body), begun).transaction_id
+        for body, begun in ((b"committed", committed), (b"dropped", dropped))
+    ]
+    early = reader.receive(32, 10)
+    dropped.rollback()
+    committed.commit()
+    return {
+        "different": len(set(receipts)) == 2,
+        "early": [message.body.decode() for message in early or ()],
+        "got": [message.body.decode() for message in drain(reader, 2)],
+    }
+
+
+def transaction_left(address: str) -> object:
+    """Sends two half messages, says so, and is killed before it decides."""
+    sender = producer(address, "checked", checker=Checker())
+    for body in (b"good", b"bad"):
+        sender.send(made("checked", body), sender.begin_transaction())
+    sys.stdout.write("half\n")
+    sys.stdout.flush()
+    time.sleep(60)
+    return None
+
+
+def transaction_checked(address: str) -> object:
+    """Another producer of the topic, which is asked what became of these messages."""
+    checker = Checker()
+    sender = producer(address, "checked", checker=checker)
+    reader = consumer(address, "checked", "checked-group", await_duration=5)
+    got = drain(reader, 1)
+    deadline = time.monotonic() + 20
+    while len(set(checker.seen)) < 2 and time.monotonic() < deadline:
+        time.sleep(0.05)
+    time.sleep(0.5)
+    return {
+        "client": sender.client_id != "",
+        "asked": sorted(set(checker.seen)),
+        "got": [message.body.decode() for message in got],
+        "more": [message.body.decode() for message in reader.receive(32, 10) or ()],
+    }
 
 
 def many(address: str) -> object:

@@ -13,6 +13,7 @@ import contextlib
 import hmac
 import sys
 import threading
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -52,19 +53,30 @@ Headers = Mapping[str, str | None]
 
 
 class Meter:
-    """`adapters.base.DeliveryMeter` that keeps what it is told."""
+    """`adapters.base.TrafficMeter` that keeps the calls it is told of, and the connections."""
 
     def __init__(self) -> None:
-        self.counted: dict[tuple[str, str, str], list[tuple[int, int, int]]] = {}
+        self.told: list[tuple[str, str, str, str, int, int]] = []
+        """(tenant, action, name, outcome, octets in, octets out)"""
+        self.connections: Counter[str] = Counter()
 
-    def delivery_counter(self, tenant: str, topic: str, group: str):
-        counts = self.counted.setdefault((tenant, topic, group), [])
+    def calls(self, actions: Mapping[str, str]):
+        told = self.told
 
-        class Counter:
-            def count(self, messages: int, size_bytes: int, units_4k: int, /) -> None:
-                counts.append((messages, size_bytes, units_4k))
+        class Calls:
+            def answered(self, tenant: str, name: str, bytes_in: int, bytes_out: int, /) -> None:
+                self.ended(tenant, name, "ok", bytes_in, bytes_out)
 
-        return Counter()
+            def ended(self, tenant: str, name: str, outcome: str, *octets: int) -> None:
+                told.append((tenant, actions.get(name, "admin"), name, outcome, *octets))
+
+        return Calls()
+
+    def connection_opened(self, tenant: str) -> None:
+        self.connections[tenant] += 1
+
+    def connection_closed(self, tenant: str) -> None:
+        self.connections[tenant] -= 1
 
 
 @dataclass

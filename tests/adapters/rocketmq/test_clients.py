@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from adapters.rocketmq.calls import outcome_of
 from adapters.rocketmq.errors import Code
 from adapters.rocketmq.service import SERVICE
 from adapters.rocketmq.settings import RocketmqSettings
@@ -221,11 +222,57 @@ def test_an_acked_message_is_renewed_no_more(broker: Broker, wire: Wire) -> None
     assert broker.do(lambda: broker.adapter.statistics().gauges["leases_renewed"]) == before
 
 
-def test_what_is_delivered_is_metered(broker: Broker, wire: Wire) -> None:
+def test_calls_are_metered_by_how_they_ended(broker: Broker, wire: Wire) -> None:
     broker.topic("metered")
+    told = broker.meter.told
+    del told[:]
     wire.receive("metered", "g")
     wire.send(message("metered", b"x" * 5_000))
-    wire.receive("metered", "g", wait_s=2)
-    ((messages, size, units),) = broker.meter.counted["default", "metered", "g"]
-    assert (messages, units) == (1, 2)
-    assert size > 5_000
+    (handle,) = wire.receive("metered", "g", wait_s=2).handles
+    wire.ack("metered", "g", handle)
+    wire.send(message("nowhere"))
+    wire.call("RecallMessage", service_pb2.RecallMessageRequest())
+    assert [each[:4] for each in told] == [
+        ("default", "receive", "ReceiveMessage", "empty"),
+        ("default", "publish", "SendMessage", "ok"),
+        ("default", "receive", "ReceiveMessage", "ok"),
+        ("default", "ack", "AckMessage", "ok"),
+        ("default", "publish", "SendMessage", "client_error"),
+        ("default", "admin", "RecallMessage", "client_error"),
+    ]
+    octets = [each[4:] for each in told]
+    assert octets[1][0] > 5_000 > octets[1][1] > 0
+    assert octets[2][1] > 5_000 > octets[2][0] > 0
+
+
+def test_a_telemetry_stream_stands_for_a_connection(broker: Broker, wire: Wire) -> None:
+    before = broker.meter.connections["default"]
+    stream = Telemetry(wire)
+    stream.show(definition_pb2.Settings())
+    assert broker.meter.connections["default"] == before + 1
+    stream.end()
+    assert list(stream.answers) == []
+    deadline = time.monotonic() + 5
+    while broker.meter.connections["default"] != before:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_nobody_pays_for_calls_of_strangers(broker: Broker, wire: Wire) -> None:
+    before = list(broker.meter.told)
+    wire.send(message("metered"), headers=signed(secret="wrong"))
+    assert broker.meter.told == before
+
+
+@pytest.mark.parametrize(
+    ("code", "outcome"),
+    [
+        (Code.TOO_MANY_REQUESTS, "throttled"),
+        (Code.FORBIDDEN, "client_error"),
+        (Code.UNSUPPORTED, "client_error"),
+        (Code.HA_NOT_AVAILABLE, "server_error"),
+        (Code.INTERNAL_SERVER_ERROR, "server_error"),
+    ],
+)
+def test_how_a_refused_call_is_counted(code: Code, outcome: str) -> None:
+    assert outcome_of(code) == outcome

@@ -40,10 +40,20 @@ class Batch:
         self._next += 1
         return 99, self._next
 
-    def add(self, to: object, parts: tuple[bytes, ...], size: int) -> None:
-        slot = b"".join(parts)
-        assert len(slot) == size
-        self.slots.append(slot)
+    def uids(self, count: int) -> tuple[int, int]:
+        first = self._next + 1
+        self._next += count
+        return 99, first
+
+    def add(self, to: object, parts: tuple[bytes, bytes], size: int) -> None:
+        self.add_alike(to, [parts[0]], [parts[1]], [size])
+
+    def add_alike(
+        self, to: object, heads: list[bytes], bodies: list[bytes], sizes: list[int]
+    ) -> None:
+        for head, body, size in zip(heads, bodies, sizes, strict=True):
+            assert len(head + body) == size
+            self.slots.append(head + body)
 
 
 def plain(data: bytes) -> list[bytes] | None:

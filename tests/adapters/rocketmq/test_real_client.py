@@ -16,7 +16,7 @@ import pytest
 from adapters.rocketmq.server import GrpcListener
 from adapters.rocketmq.settings import RocketmqSettings
 from auth.tls import open_loopback_certificate, read_pem_pair
-from kernel.model import Start
+from kernel.model import HalfOptions, Start
 from tests.adapters.rocketmq.support import Broker, Wire, broker_in_thread
 
 pytestmark = pytest.mark.interop
@@ -119,10 +119,23 @@ def test_the_largest_body_goes_there_and_back(broker: Broker, tmp_path: Path) ->
     assert run("big", broker.address, tmp_path) == {"same": True, "corrupted": False}
 
 
-def test_a_transaction_is_refused_with_its_own_error(broker: Broker, tmp_path: Path) -> None:
-    kind, text = run("transaction", broker.address, tmp_path)
-    assert kind == "UnsupportedException"
-    assert "transactions are not served: this version keeps no half messages" in text
+def test_a_transaction_is_committed_or_rolled_back(broker: Broker, tmp_path: Path) -> None:
+    found = run("transaction", broker.address, tmp_path)
+    assert found == {"different": True, "early": [], "got": ["committed"]}
+
+
+def test_another_producer_is_asked_when_the_one_that_sent_was_killed(
+    broker: Broker, tmp_path: Path
+) -> None:
+    broker.topic(
+        "checked", "transaction", half=HalfOptions(check_after_ms=500, check_interval_ms=1_000)
+    )
+    with start("transaction_left", broker.address, tmp_path) as left:
+        assert left.stdout is not None
+        assert left.stdout.readline() == "half\n"
+        left.kill()
+    found = run("transaction_checked", broker.address, tmp_path)
+    assert found == {"client": True, "asked": ["bad", "good"], "got": ["good"], "more": []}
 
 
 def test_many_sends_at_once_are_all_stored(broker: Broker, tmp_path: Path) -> None:

@@ -71,21 +71,6 @@ def test_a_topic_may_take_less(broker: Broker, wire: Wire) -> None:
     assert wire.send(message("small", b"x" * 11)).status.code == Code.MESSAGE_BODY_TOO_LARGE
 
 
-def test_transactions_are_refused_in_words_and_never_stored(broker: Broker, wire: Wire) -> None:
-    wire.receive("transaction", "g")
-    refused = wire.send(message("transaction", message_type=4))
-    assert refused.status.code == Code.UNSUPPORTED
-    assert refused.status.message == (
-        "transactions are not served: this version keeps no half messages"
-    )
-    end = wire.call("EndTransaction", service_pb2.EndTransactionRequest(transaction_id="x"))
-    assert (end.status.code, end.status.message) == (
-        Code.UNSUPPORTED,
-        "transactions are not served: this version keeps no half messages",
-    )
-    assert broker.statistics("transaction", "g").ready == 0
-
-
 @pytest.mark.parametrize("fields", [{"lite_topic": "l"}, {"priority": 3}])
 def test_lite_and_priority_messages_are_refused(wire: Wire, fields: dict[str, object]) -> None:
     assert wire.send(message("normal", **fields)).status.code == Code.UNSUPPORTED

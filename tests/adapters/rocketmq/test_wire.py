@@ -78,10 +78,19 @@ def test_an_assignment_of_any_queue() -> None:
 @given(st.lists(st.tuples(st.text(max_size=200), st.integers(-1, 2**60)), max_size=4))
 def test_results_of_a_send(sent: list[tuple[str, int]]) -> None:
     idents = [ident.encode("utf-8", "replace") for ident, _ in sent]
-    data = wire.OK + wire.sent(idents, [offset for _, offset in sent])
+    data = wire.OK + b"".join(map(wire.sent, idents, [offset for _, offset in sent]))
     read = service_pb2.SendMessageResponse.FromString(data)
     assert [each.message_id.encode() for each in read.entries] == idents
     assert [each.offset for each in read.entries] == [max(offset, 0) for _, offset in sent]
+    assert all(each.status.code == Code.OK for each in read.entries)
+
+
+@given(st.integers(1, 400), st.integers(0, 300) | st.integers(0, 2**60), st.booleans())
+def test_results_of_messages_side_by_side(count: int, first: int, is_even: bool) -> None:
+    idents = [b"%0*d" % (6 if is_even else 1, number) for number in range(count)]
+    read = service_pb2.SendMessageResponse.FromString(wire.sent_in_a_row(idents, first))
+    assert [each.message_id.encode() for each in read.entries] == idents
+    assert [each.offset for each in read.entries] == list(range(first, first + count))
     assert all(each.status.code == Code.OK for each in read.entries)
 
 

@@ -8,7 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterable,
+    Mapping,
+    Sequence,
+)
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
@@ -59,17 +66,20 @@ class Meter:
     """`adapters.base.TrafficMeter` that keeps the calls it is told of."""
 
     def __init__(self) -> None:
-        self.calls: list[tuple[str, str, str, str, int, int]] = []
+        self.told: list[tuple[str, str, str, str, int, int]] = []
         """(tenant, action, name, outcome, octets in, octets out)"""
 
-    def call_counter(self, tenant: str, action: str, name: str, outcome: str = "ok"):
-        calls = self.calls
+    def calls(self, actions: Mapping[str, str]):
+        told = self.told
 
-        class Counter:
-            def call(self, bytes_in: int, bytes_out: int, /) -> None:
-                calls.append((tenant, action, name, outcome, bytes_in, bytes_out))
+        class Calls:
+            def answered(self, tenant: str, name: str, bytes_in: int, bytes_out: int, /) -> None:
+                self.ended(tenant, name, "ok", bytes_in, bytes_out)
 
-        return Counter()
+            def ended(self, tenant: str, name: str, outcome: str, *octets: int) -> None:
+                told.append((tenant, actions.get(name, "admin"), name, outcome, *octets))
+
+        return Calls()
 
 
 @dataclass

@@ -175,7 +175,7 @@ def test_calls_are_metered_by_how_they_ended(service: Service, sqs, make_queue) 
     sqs.receive_message(QueueUrl=url)
     with pytest.raises(ClientError):
         sqs.receive_message(QueueUrl=url, MaxNumberOfMessages=11)
-    _, send, full, empty, refused = service.meter.calls[-5:]
+    _, send, full, empty, refused = service.meter.told[-5:]
     assert send[:4] == ("default", "publish", "SendMessage", "ok")
     assert send[4] > 5000 > send[5] > 0
     assert full[:4] == ("default", "receive", "ReceiveMessage", "ok")

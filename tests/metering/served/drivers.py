@@ -230,6 +230,7 @@ class RocketmqDriver:
         try:
             # Makes the group, which begins at the end of the topic.
             wire.receive("rmq-orders", "workers")
+            tally["rocketmq", "empty", "api"] += 1
             for number in range(3):
                 sent = wire.send(message("rmq-orders", b"order %d" % number))
                 assert sent.status.code == 20_000, sent.status
