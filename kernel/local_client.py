@@ -342,6 +342,7 @@ class LocalClient:
             oldest_ms=min(oldest, default=None),
             consumers=sum(one.consumer_count for one in each),
             filtered=sum(one.filtering.count for one in each),
+            expired=sum(one.queue.groups[one.group].expired for one in each),
         )
 
     # --- Administration ---------------------------------------------------------------------

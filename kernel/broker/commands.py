@@ -210,7 +210,9 @@ class PutRecord(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Trim(msgspec.Struct, frozen=True, array_like=True):
-    """Retention: let go of every message of a queue below an offset, acked or not."""
+    """Retention: let go of every message of a queue below an offset, acked, leased or neither, for
+    all groups. Nothing of it becomes a dead letter; what a group had not acked counts as expired.
+    """
 
     queue: QueueId
     end: Offset

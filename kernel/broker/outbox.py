@@ -12,6 +12,7 @@ from ..model import DeadLetter, Reason, TopicKind
 from . import commands
 from .observer import Observer, Retention
 from .progress import Progress
+from .runs import sent_ms
 from .state import GroupState, OutboxItem, QueueState, Section
 
 
@@ -33,15 +34,21 @@ class Outbox:
     def put(
         self,
         queue: QueueState,
+        name: str,
         target: DeadLetter,
         progress: Progress,
         start: int,
         stop: int,
         reason: Reason,
     ) -> None:
-        """Keep the messages of [start, stop) for the outbox; their references live on there."""
+        """Keep messages of group `name` in [start, stop), which must not be acked, for the outbox;
+        their references live on there.
+        """
         state = self._state
+        # In a group that keeps the order of keys a message's time begins anew, as on AWS.
+        keeps_age = not queue.topic.groups[name].ordered
         for index, slot, count in queue.index.stretches(start, stop):
+            run = queue.index.find(start)
             for each in range(count):
                 number = state.next_outbox
                 state.next_outbox = number + 1
@@ -56,6 +63,7 @@ class Outbox:
                     slot + each,
                     reason,
                     progress.failures(start),
+                    sent_ms(run, start) if keeps_age else 0,
                 )
                 start += 1
             if has_own_reference(queue):

@@ -109,6 +109,7 @@ def _restore(state: GroupState, record: Record) -> None:
             record.slot,
             record.reason,
             record.attempts,
+            record.stored_ms,
         )
     elif isinstance(record, MetadataRecord):
         state.records[record.key] = (record.version, record.value)
@@ -191,6 +192,7 @@ def _progress(record: ProgressRecord) -> Progress:
     progress = Progress(record.floor)
     progress.restore_marks(record.marks)
     progress.used_ms = record.used_ms
+    progress.expired = record.expired
     _restore_pages(progress, record.pages)
     return progress
 

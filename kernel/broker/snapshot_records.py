@@ -61,6 +61,7 @@ class ProgressRecord(msgspec.Struct, frozen=True, array_like=True):
     marks: list[int]
     pages: list[PageRow]
     used_ms: int = 0
+    expired: int = 0
 
 
 class QueueRecord(msgspec.Struct, frozen=True, array_like=True, tag="queue"):
@@ -127,6 +128,7 @@ class OutboxRecord(msgspec.Struct, frozen=True, array_like=True, tag="outbox"):
     slot: int
     reason: Reason
     attempts: int
+    stored_ms: int = 0
 
 
 class MetadataRecord(msgspec.Struct, frozen=True, array_like=True, tag="record"):

@@ -23,7 +23,7 @@ import msgspec
 
 from .. import message as messages
 from ..broker import commands
-from ..broker.runs import COPY, features_of
+from ..broker.runs import COPY, U32_MAX, Feature, features_of
 from ..broker.state import OutboxItem
 from ..destinations import Found
 from ..errors import Code, KernelError
@@ -31,7 +31,7 @@ from ..ids import OUTBOX_CLIENT, VOLATILE_GROUP, LogIndex, Offset, RaftGroup
 from ..limits import RESULTS_KEPT_PER_CLIENT
 from ..log import entry as entries
 from ..message import Ext, Flag, Message
-from ..model import DEFAULT_GROUP, TOPICS_ROUTER, Reason, TopicInfo
+from ..model import DEFAULT_GROUP, TOPICS_ROUTER, Reason, TopicInfo, TopicKind
 from ..origins import INTERNAL, Origins
 from ..topology import Topology
 from .node import Store
@@ -193,7 +193,8 @@ class DeadLetterSender:
             if _in_cycle(topic.name, item, history):
                 continue
             ref = topic.queues[message.key_hash % len(topic.queues)]
-            parts.setdefault(ref.group, []).append([ref.id, 0, 1, features])
+            age = Feature.AGE if item.stored_ms and _minds_age(topic) else 0
+            parts.setdefault(ref.group, []).append([ref.id, 0, 1, features | age])
         self._outboxes[replica.group].sending[item.number] = len(parts)
         epoch = self._client.outbox_epoch if replica.group == VOLATILE_GROUP else 1
         if not parts:
@@ -267,6 +268,11 @@ class DeadLetterSender:
         replica.propose(commands.OutboxDone(number), (0, 0, 0), finished)
 
 
+def _minds_age(topic: TopicInfo) -> bool:
+    """Whether a topic wants the age of its dead letters in its index."""
+    return topic.options.kind is TopicKind.WORK and topic.options.retention_ms is not None
+
+
 def _history(message: Message) -> list[dict[str, object]]:
     block = message.ext.get(Ext.DEAD_LETTER)
     if block is None:
@@ -281,7 +287,9 @@ def _letter(
     history: list[dict[str, object]],
     time_ms: int,
 ) -> bytes:
-    """The slot of the dead letter: the message with one more entry of history, without TTL."""
+    """The slot of the dead letter: the message with one more entry of history, without TTL, and
+    with the age that it has by now.
+    """
     count = 1
     earlier: list[dict[str, object]] = []
     for each in history:
@@ -306,6 +314,7 @@ def _letter(
             ttl_ms=0,
             delay_ms=0,
             ext={**message.ext, Ext.DEAD_LETTER: block},
+            age_s=min(max(time_ms - item.stored_ms, 0) // 1_000, U32_MAX) if item.stored_ms else 0,
         )
     )
 
