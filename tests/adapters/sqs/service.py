@@ -58,12 +58,18 @@ class LocalCatalogue:
 
 
 class Clock(SystemClock):
-    """The system's wall clock, which a test may put forward."""
+    """The system's clocks, which a test may put forward."""
 
     ahead_ms = 0
+    """The wall clock alone."""
+    skipped_ms = 0
+    """Both clocks: so much time has passed, and nothing happened in it."""
 
     def wall_ms(self) -> int:
-        return super().wall_ms() + self.ahead_ms
+        return super().wall_ms() + self.ahead_ms + self.skipped_ms
+
+    def monotonic_ms(self) -> int:
+        return super().monotonic_ms() + self.skipped_ms
 
 
 def directory() -> Directory:
