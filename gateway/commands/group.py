@@ -66,7 +66,10 @@ def list_groups(
         page = api.get("/groups", topic=topic, after=after, limit=1000)
         rows += page["groups"]
         after = page["next"]
-    columns = ("group", "topic", "ready", "leased", "delayed", "oldest", "consumers")
+    columns = (
+        *("group", "topic", "ready", "leased", "delayed", "expired"),
+        *("oldest", "consumers"),
+    )
     shown = [
         (
             row["name"],
@@ -74,6 +77,7 @@ def list_groups(
             text(row["ready"]),
             text(row["leased"]),
             text(row["delayed"]),
+            text(row["expired"]),
             duration_text(row["oldest_age_ms"]),
             text(row["consumers"]),
         )
@@ -208,7 +212,7 @@ def _show(group: dict[str, Any], output: Format) -> None:
     rows: list[tuple[str, object]] = [
         ("name", group["name"]),
         ("topic", group["topic"]),
-        *((name, group[name]) for name in ("ready", "leased", "delayed", "consumers")),
+        *((name, group[name]) for name in ("ready", "leased", "delayed", "expired", "consumers")),
         ("oldest", duration_text(group["oldest_age_ms"])),
         ("start", options["start"]),
         ("ordered", options["ordered"]),

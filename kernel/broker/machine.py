@@ -373,6 +373,7 @@ class Machine:
                 acked += sum([stop - start for start, stop in fresh])
         if reason is Reason.EXPIRED and how is Settlement.DEAD_LETTER:
             progress.expired += acked  # those that have nowhere to go
+            self.state.expired += acked
         if acked and how is Settlement.ACK and origin != INTERNAL:
             ordered = queue.topic.groups[name].ordered
             queue.topic.usage.count_acked(origin, name, acked, ordered=ordered)
@@ -441,8 +442,9 @@ class Machine:
                 self._retention.release(self.state.group, index, count)
         queue.trimmed = Offset(max(queue.trimmed, end))
         for name, progress in queue.groups.items():
-            for start, stop in progress.ack(progress.floor, end):
-                progress.expired += stop - start
+            lost = sum([stop - start for start, stop in progress.ack(progress.floor, end)])
+            progress.expired += lost
+            self.state.expired += lost
             self._observer.purged(queue, name)
         queue.forget()
 

@@ -30,6 +30,7 @@ class Header(msgspec.Struct, frozen=True, array_like=True, tag="header"):
     next_half: int
     next_index: int
     next_subscriber: int
+    expired: int = 0
 
 
 class TopicRecord(msgspec.Struct, frozen=True, array_like=True, tag="topic"):

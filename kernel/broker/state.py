@@ -215,6 +215,7 @@ class GroupState:
         "clients",
         "cut",
         "ended_subscribers",
+        "expired",
         "group",
         "halves",
         "indexes",
@@ -243,6 +244,9 @@ class GroupState:
         self.applied = LogIndex(0)
         self.term = 0
         self.time_ms = 0
+        self.expired = 0
+        """Messages dropped unacked because they were too old, each once for every group that lost
+        it; those of topics that are gone included."""
         self.next_topic = 1
         self.next_outbox = 1
         self.topics: dict[TopicId, TopicState] = {}
