@@ -63,9 +63,7 @@ Ttl = Annotated[
 ]
 Retention = Annotated[
     str | None,
-    typer.Option(
-        "--retention", help="Messages are kept so long (72h, 7d), or none."
-    ),
+    typer.Option("--retention", help="Messages are kept so long (72h, 7d), or none."),
 ]
 MaxMessages = Annotated[
     str | None, typer.Option("--max-messages", help="Most ready messages, or none.")
