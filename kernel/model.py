@@ -48,6 +48,8 @@ class Reason(Enum):
     REJECTED = "rejected"
     OVERFLOW = "overflow"
     TOO_LARGE = "too_large"
+    MOVED = "moved"
+    """Not a dead letter: moved on by a task (`kernel.moves`). Stands in the outbox only."""
 
 
 class DeadLetter(msgspec.Struct, frozen=True):

@@ -87,6 +87,7 @@ class Command(IntEnum):
     FORGET_RETAINED = 43
     OUTBOX_AGAIN = 44
     METERED = 64
+    MOVE = 65
 
 
 WITH_MESSAGES = frozenset({Command.ENQUEUE, Command.PREPARE, Command.RETAIN})
@@ -243,6 +244,17 @@ class CheckHalves(msgspec.Struct, frozen=True, array_like=True):
     numbers: tuple[int, ...]
 
 
+class Move(msgspec.Struct, frozen=True, array_like=True):
+    """Take messages out of a group, those of the offsets that are neither acked nor leased, and
+    send them to a topic by way of the outbox. Result: how many.
+    """
+
+    queue: QueueId
+    group: str
+    topic: str
+    offsets: tuple[Offset, ...]
+
+
 class Metered(msgspec.Struct, frozen=True, array_like=True):
     """Everything that this Raft group has counted up to a log index was reported (`usage`)."""
 
@@ -276,6 +288,7 @@ Control = (
     | ResolveHalf
     | CheckHalves
     | Metered
+    | Move
     | Guard
 )
 
@@ -309,6 +322,7 @@ CONTROL_TYPES: dict[Command, type[Control]] = {
     Command.RESOLVE_HALF: ResolveHalf,
     Command.CHECK_HALVES: CheckHalves,
     Command.METERED: Metered,
+    Command.MOVE: Move,
     Command.GUARD: Guard,
 }
 _TYPE_OF = {kind: command for command, kind in CONTROL_TYPES.items()}

@@ -68,6 +68,7 @@ class Machine:
             Command.OUTBOX_DONE: self._outbox.done,
             Command.OUTBOX_AGAIN: self._outbox.again,
             Command.METERED: self._metered,
+            Command.MOVE: self._outbox.move,
             Command.GUARD: self._guard,
         }
 

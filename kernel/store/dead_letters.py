@@ -17,7 +17,9 @@ or that leads nowhere, is dropped, as its owner expects of a router without rout
 from __future__ import annotations
 
 from dataclasses import replace
+from hashlib import blake2b
 from typing import Protocol
+from uuid import UUID
 
 import msgspec
 
@@ -161,7 +163,7 @@ class DeadLetterSender:
         )
         message = messages.decode(slot)
         key = self._key(item, message)
-        history = _history(message)
+        history = history_of(message)
         been = {topic.name, *(each["topic"] for each in history)}
         targets = self._targets(item, key, message) or ()
         topics = tuple(each for each in targets if each.name not in been)
@@ -181,8 +183,12 @@ class DeadLetterSender:
     def _send(self, replica: Replica, item: OutboxItem, slot: bytes) -> None:
         message = messages.decode(slot)
         key = self._key(item, message)
-        history = _history(message)
-        letter = _letter(message, item, key, history, replica.state.time_ms)
+        history = history_of(message)
+        time_ms = replica.state.time_ms
+        if item.reason is Reason.MOVED:
+            letter = _moved(message, item, history, time_ms)
+        else:
+            letter = _letter(message, item, key, history, time_ms)
         targets = self._targets(item, key, message)
         if targets is None:
             self._wait(replica, item, key)
@@ -268,12 +274,42 @@ class DeadLetterSender:
         replica.propose(commands.OutboxDone(number), (0, 0, 0), finished)
 
 
+def _moved(
+    message: Message, item: OutboxItem, history: list[dict[str, object]], time_ms: int
+) -> bytes:
+    """The slot of a message that a task moves on: a new message, sent now, with a uid of its own
+    (the same however often it is sent), without the entry of history that it comes back from. Its
+    deduplication id must not make it a duplicate of what it was.
+    """
+    ext = {kind: value for kind, value in message.ext.items() if kind != Ext.DEAD_LETTER}
+    flags = message.flags & ~(Flag.DEAD_LETTER | Flag.DEDUPLICATE) | Flag.INTERNAL
+    if history[1:]:
+        ext[Ext.DEAD_LETTER] = msgspec.msgpack.encode(history[1:])
+        flags |= Flag.DEAD_LETTER
+    what = f"{item.queue} {item.offset} {item.number}".encode()
+    digest = blake2b(message.uid + what, digest_size=16).digest()
+    uid = UUID(bytes=digest, version=4).bytes
+    return messages.encode(
+        replace(
+            message,
+            flags=flags,
+            uid=uid,
+            published_ms=time_ms,
+            ttl_ms=0,
+            delay_ms=0,
+            ext=ext,
+            age_s=0,
+        )
+    )
+
+
 def _minds_age(topic: TopicInfo) -> bool:
     """Whether a topic wants the age of its dead letters in its index."""
     return topic.options.kind is TopicKind.WORK and topic.options.retention_ms is not None
 
 
-def _history(message: Message) -> list[dict[str, object]]:
+def history_of(message: Message) -> list[dict[str, object]]:
+    """Where a message has been a dead letter, newest first."""
     block = message.ext.get(Ext.DEAD_LETTER)
     if block is None:
         return []
