@@ -279,7 +279,7 @@ def _moved(
 ) -> bytes:
     """The slot of a message that a task moves on: a new message, sent now, with a uid of its own
     (the same however often it is sent), without the entry of history that it comes back from. Its
-    deduplication id must not make it a duplicate of what it was.
+    deduplication id must not make it a duplicate of what it was once.
     """
     ext = {kind: value for kind, value in message.ext.items() if kind != Ext.DEAD_LETTER}
     flags = message.flags & ~(Flag.DEAD_LETTER | Flag.DEDUPLICATE) | Flag.INTERNAL
@@ -324,7 +324,8 @@ def _letter(
     time_ms: int,
 ) -> bytes:
     """The slot of the dead letter: the message with one more entry of history, without TTL, and
-    with the age that it has by now.
+    with the age that it has by now. Its deduplication id, which tells repeated sends to the topic
+    it comes from, must not make it a duplicate of another topic's letter.
     """
     count = 1
     earlier: list[dict[str, object]] = []
@@ -346,7 +347,7 @@ def _letter(
     return messages.encode(
         replace(
             message,
-            flags=message.flags | Flag.DEAD_LETTER | Flag.INTERNAL,
+            flags=message.flags & ~Flag.DEDUPLICATE | Flag.DEAD_LETTER | Flag.INTERNAL,
             ttl_ms=0,
             delay_ms=0,
             ext={**message.ext, Ext.DEAD_LETTER: block},
