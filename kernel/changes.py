@@ -118,6 +118,34 @@ class PutRecord:
     expected: int | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class StartMove:
+    """Move the messages that are ready now in a group of topic `name` to another topic, each as a
+    new message; without a destination back to the topic that it was a dead letter of.
+
+    Returns the task's id; what becomes of it stands in its record (`kernel.moves.tasks`). Errors:
+    NOT_FOUND; IN_USE (a task runs for the topic); LIMIT_EXCEEDED; INVALID_ARGUMENT.
+    """
+
+    tenant: str
+    name: str
+    group: str
+    destination: str | None = None
+    per_second: int | None = None
+    """At most so many messages, 1 to `kernel.moves.PER_SECOND_MAX`, which is the default."""
+
+
+@dataclass(frozen=True, slots=True)
+class CancelMove:
+    """End a task; what was moved stays moved. Returns how many messages these are, once the record
+    says so on disk. Errors: NOT_FOUND; NOT_ALLOWED (it does not run any more).
+    """
+
+    tenant: str
+    name: str
+    task: str
+
+
 Administration = (
     PutTopic
     | DeleteTopic
@@ -128,4 +156,6 @@ Administration = (
     | PutRoute
     | DeleteRoute
     | PutRecord
+    | StartMove
+    | CancelMove
 )

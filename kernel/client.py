@@ -27,6 +27,9 @@ from .changes import (
     Administration as Administration,
 )
 from .changes import (
+    CancelMove as CancelMove,
+)
+from .changes import (
     DeleteGroup as DeleteGroup,
 )
 from .changes import (
@@ -52,6 +55,9 @@ from .changes import (
 )
 from .changes import (
     PutTopic as PutTopic,
+)
+from .changes import (
+    StartMove as StartMove,
 )
 from .errors import KernelError
 from .filters import MessageFilter

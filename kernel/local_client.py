@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import cast
+from uuid import UUID
 
 from .administration import Administrator
 from .atomic import Transaction
@@ -18,6 +19,7 @@ from .broker.state import QueueState, RouterState
 from .broker.tree_state import TreeEvent
 from .client import (
     Administration,
+    CancelMove,
     Client,
     Consumer,
     ConsumerSink,
@@ -32,6 +34,7 @@ from .client import (
     Session,
     Settlement,
     SettleSink,
+    StartMove,
 )
 from .courier import Attempt, Done, Send, direct
 from .errors import Code, KernelError
@@ -46,6 +49,7 @@ from .model import (
     TopicInfo,
     TopicStatistics,
 )
+from .moves import Mover
 from .origins import Origins
 from .ports import Clock, Random
 from .proposer import Proposer
@@ -95,6 +99,7 @@ class LocalClient:
         )
         self._watchers: list[Callable[[str, bytes | None], None]] = []
         self._receiver = Receiver(store, clock, self._loop, proposer)
+        self.moves = Mover(store, self.topology, proposer, clock.wall_ms, lambda: _task_id(random))
         self._halves = HalfDesk(store, proposer, self._publisher.durable_refusal)
         self._unused = UnusedTopics(self._has_consumers)
         self.unused_groups = UnusedGroups(store, clock.monotonic_ms())
@@ -122,6 +127,7 @@ class LocalClient:
         await self._store.start(self, clean=clean)
         await self._administrator.repair()
         await self.tree.repair()
+        await self.moves.resume()
         for replica in self._store.replicas():
             self.dead_letters.outbox_grew(replica)
         self._each_second()
@@ -130,6 +136,7 @@ class LocalClient:
         """Return once everything submitted is on disk and answered."""
         if self._second_timer is not None:
             self._second_timer.cancel()
+        await self.moves.stop()
         await self.dead_letters.stop()
         await self.tree.stop()
         if self._background:
@@ -337,12 +344,17 @@ class LocalClient:
             oldest_ms=min(oldest, default=None),
             consumers=sum(one.consumer_count for one in each),
             filtered=sum(one.filtering.count for one in each),
+            expired=sum(one.queue.groups[one.group].expired for one in each),
         )
 
     # --- Administration ---------------------------------------------------------------------
 
     async def administer(self, change: Administration) -> object:
         """Make a change."""
+        if isinstance(change, StartMove):
+            return await self.moves.start(change)
+        if isinstance(change, CancelMove):
+            return await self.moves.cancel(change)
         return await self._administrator.administer(change)
 
     # --- node.Listener ----------------------------------------------------------------------
@@ -406,6 +418,10 @@ class LocalClient:
         """A metadata record changed."""
         for action in self._watchers:
             action(key, value)
+
+
+def _task_id(random: Random) -> str:
+    return str(UUID(int=random.bits(128), version=4))
 
 
 def _is_client(client: LocalClient) -> Client:

@@ -6,13 +6,14 @@
     u32 body length     u32 native length               u32 ext length
     u64 uid high        u64 uid low     u64 published (ms since the epoch, wall of the gateway)
     u64 ttl (ms, 0: none)               u64 delay (ms, 0: none)
-    u64 ordering-key hash (0: no key)   u32 tag hash (0: no tag)        u32 reserved (0)
+    u64 ordering-key hash (0: no key)   u32 tag hash (0: no tag)        u32 age (s)
 
 `origin` is an opaque byte that an adapter registers (`adapters/base.py` lists them). `native` is
 the writer's property block as the bytes that came: the same protocol reads back exactly what was
 written. `ext` holds the kernel's own variable fields (`Ext`), each at most once, in ascending type
 order: `u8 type | u32 length | bytes`. ttl and delay count from the log time at which the message
-is appended. Nothing here is parsed again on the way through the log.
+is appended. The age is 0 but for dead letters: how long they had been stored before they came here.
+Nothing here is parsed again on the way through the log.
 
 The hot path calls `HEADER.pack` / `LENGTHS.unpack_from` directly; the functions below are for the
 rest.
@@ -87,6 +88,7 @@ class Message:
     ext: Mapping[int, bytes]
     native: bytes
     body: bytes
+    age_s: int = 0
 
 
 def key_hash(key: bytes) -> int:
@@ -136,7 +138,7 @@ def encode(message: Message) -> bytes:
         message.delay_ms,
         message.key_hash,
         message.tag_hash,
-        0,
+        message.age_s,
     )
     return header + ext + message.native + message.body
 
@@ -158,7 +160,7 @@ def decode(slot: bytes) -> Message:
         delay_ms,
         key,
         tag,
-        _reserved,
+        age_s,
     ) = HEADER.unpack_from(slot)
     native_at = HEADER_BYTES + ext_bytes
     body_at = native_at + native_bytes
@@ -175,6 +177,7 @@ def decode(slot: bytes) -> Message:
         ext=decode_ext(slot[HEADER_BYTES:native_at]),
         native=slot[native_at:body_at],
         body=slot[body_at : body_at + body_bytes],
+        age_s=age_s,
     )
 
 

@@ -48,6 +48,8 @@ class Reason(Enum):
     REJECTED = "rejected"
     OVERFLOW = "overflow"
     TOO_LARGE = "too_large"
+    MOVED = "moved"
+    """Not a dead letter: moved on by a task (`kernel.moves`). Stands in the outbox only."""
 
 
 class DeadLetter(msgspec.Struct, frozen=True):
@@ -110,7 +112,13 @@ class TopicOptions(msgspec.Struct, frozen=True, kw_only=True):
     priority_max: int = 0
     """Levels 0..priority_max (at most 255); a message above it counts as priority_max."""
     retention_ms: int | None = None
+    """A message goes so long after it was sent, whoever has acked, holds or waits for it; it does
+    not become a dead letter. Counted from the first send also for a dead letter, but in groups with
+    `ordered`. Done within about a second (dead letters: a minute). Dead letters go in the order in
+    which they came: one in front that was sent later keeps those behind it, at most until they have
+    been in this queue for so long."""
     retention_bytes: int | None = None
+    """Streams only: the newest messages with so many bytes are kept."""
     tree: bool = False
     """Part of the topic tree: what is published to its name there, or below it, is stored here
     too, and what is written here appears in the tree at its name."""
@@ -260,3 +268,6 @@ class TopicStatistics(msgspec.Struct, frozen=True):
     """Push consumers attached."""
     filtered: int = 0
     """Messages that a filter has kept from the group since its leader began."""
+    expired: int = 0
+    """Messages that the group has lost unacked because they were too old (by retention, or by a TTL
+    where nothing takes dead letters), since it began."""

@@ -19,7 +19,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from adapters.amqp import arguments, exchanges, spec
-from adapters.amqp.errors import ACCESS_REFUSED, NOT_FOUND, RESOURCE_LOCKED, AmqpError
+from adapters.amqp.errors import (
+    ACCESS_REFUSED,
+    NOT_FOUND,
+    PRECONDITION_FAILED,
+    RESOURCE_LOCKED,
+    AmqpError,
+)
 from adapters.amqp.exchanges import ExchangeDeclaration
 from adapters.amqp.fields import text_of
 from adapters.amqp.names import (
@@ -207,6 +213,8 @@ class Declarations:
                 DeleteRouter(caller.tenant, name, if_unused=method.if_unused)
             )
         except KernelError as error:
+            if error.code is Code.IN_USE:
+                raise _in_use(resource("exchange", name, caller.tenant)) from None
             if error.code is not Code.NOT_FOUND:
                 raise
         return spec.ExchangeDeleteOk()
@@ -219,8 +227,13 @@ class Declarations:
         source = check_name(method.source, "exchange")
         caller.require(PUBLISH_ROUTER, "exchange", target)
         caller.require(CONSUME_ROUTER, "exchange", source)
-        await self.exchange(caller, target)
-        router = await self.exchange(caller, source)
+        try:
+            await self.exchange(caller, target)
+            router = await self.exchange(caller, source)
+        except AmqpError as error:
+            if isinstance(method, spec.ExchangeUnbind) and error.code == NOT_FOUND:
+                return spec.ExchangeUnbindOk()
+            raise
         route = exchanges.route(router, method.routing_key, method.arguments, router=target)
         if isinstance(method, spec.ExchangeBind):
             await self._client.administer(PutRoute(caller.tenant, source, route))
@@ -350,8 +363,13 @@ class Declarations:
         source = check_name(method.exchange, "exchange")
         caller.require(PUBLISH_TOPIC, "queue", target)
         caller.require(CONSUME_ROUTER, "exchange", source)
-        await self.queue(caller, target)
-        router = await self.exchange(caller, source)
+        try:
+            await self.queue(caller, target)
+            router = await self.exchange(caller, source)
+        except AmqpError as error:
+            if isinstance(method, spec.QueueUnbind) and error.code == NOT_FOUND:
+                return spec.QueueUnbindOk()
+            raise
         if source == TOPICS_ROUTER:  # a binding of it reads the topic that its key names
             caller.require(CONSUME_TOPIC, "queue", router_key(source, key))
         route = exchanges.route(router, key, method.arguments, topic=target)
@@ -388,10 +406,23 @@ class Declarations:
                 )
             )
         except KernelError as error:
+            where = resource("queue", name, caller.tenant)
+            if error.code is Code.IN_USE:
+                consumers = self._client.statistics(topic, DEFAULT_GROUP).consumers
+                is_used = method.if_unused and (consumers or not method.if_empty)
+                raise _in_use(where) if is_used else _not_empty(where) from None
             if error.code is not Code.NOT_FOUND:
                 raise
             return spec.QueueDeleteOk(0)
         return spec.QueueDeleteOk(_count(ready))
+
+
+def _in_use(where: str) -> AmqpError:
+    return AmqpError(PRECONDITION_FAILED, f"{where} in use")
+
+
+def _not_empty(where: str) -> AmqpError:
+    return AmqpError(PRECONDITION_FAILED, f"{where} not empty")
 
 
 def named(name: str, last_declared: str) -> str:

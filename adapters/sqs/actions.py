@@ -1,8 +1,4 @@
-"""The table of actions, and what each gets: served, or refused by name.
-
-Moving dead letters back (`…MessageMoveTask…`) is refused with UnsupportedOperation: a move that
-survives its gateway is a task of the store, which this version does not have.
-"""
+"""The table of actions: what serves each."""
 
 from __future__ import annotations
 
@@ -10,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from . import (
-    errors,
+    move_actions,
     queue_actions,
     receive_actions,
     send_actions,
@@ -19,7 +15,6 @@ from . import (
     validation,
 )
 from .environment import Context
-from .errors import SqsError
 from .shape_base import Shape
 
 if TYPE_CHECKING:
@@ -31,18 +26,9 @@ if TYPE_CHECKING:
 Perform = Callable[[Context, Any], Awaitable[Shape | None]]
 
 
-async def _refuse(context: Context, _: Shape) -> None:
-    """An action that this version does not serve."""
-    raise SqsError(
-        errors.UNSUPPORTED_OPERATION,
-        f"Weir does not serve {context.action} yet. Receive from the dead-letter queue, send to "
-        "the other, delete.",
-    )
-
-
 PERFORM: Final[Mapping[str, Perform]] = {
     "AddPermission": tag_actions.add_permission,
-    "CancelMessageMoveTask": _refuse,
+    "CancelMessageMoveTask": move_actions.cancel_message_move_task,
     "ChangeMessageVisibility": settle_actions.change_message_visibility,
     "ChangeMessageVisibilityBatch": settle_actions.change_message_visibility_batch,
     "CreateQueue": queue_actions.create_queue,
@@ -52,7 +38,7 @@ PERFORM: Final[Mapping[str, Perform]] = {
     "GetQueueAttributes": queue_actions.get_queue_attributes,
     "GetQueueUrl": queue_actions.get_queue_url,
     "ListDeadLetterSourceQueues": queue_actions.list_dead_letter_source_queues,
-    "ListMessageMoveTasks": _refuse,
+    "ListMessageMoveTasks": move_actions.list_message_move_tasks,
     "ListQueueTags": tag_actions.list_queue_tags,
     "ListQueues": queue_actions.list_queues,
     "PurgeQueue": queue_actions.purge_queue,
@@ -61,7 +47,7 @@ PERFORM: Final[Mapping[str, Perform]] = {
     "SendMessage": send_actions.send_message,
     "SendMessageBatch": send_actions.send_message_batch,
     "SetQueueAttributes": queue_actions.set_queue_attributes,
-    "StartMessageMoveTask": _refuse,
+    "StartMessageMoveTask": move_actions.start_message_move_task,
     "TagQueue": tag_actions.tag_queue,
     "UntagQueue": tag_actions.untag_queue,
 }

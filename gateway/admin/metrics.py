@@ -57,6 +57,11 @@ class NodeCollector(Collector):
             ("weir_store_cache_hits", "Entries found in the tail cache.", journal.cache_hits),
             ("weir_store_cache_misses", "Entries read from disk.", journal.cache_misses),
             ("weir_store_rewrites", "Segments rewritten to free space.", journal.rewrites),
+            (
+                "weir_messages_expired",
+                "Messages that a group lost unacked because they were too old.",
+                store.expired,
+            ),
             ("weir_store_checkpoints", "Checkpoints taken.", self._local.housekeeper.checkpoints),
             (
                 "weir_dead_letters_dropped",

@@ -89,6 +89,8 @@ class GroupShown(Struct, frozen=True, kw_only=True):
     ready: int
     leased: int
     delayed: int
+    expired: int
+    """Lost unacked because they were too old, since the group began."""
     oldest_age_ms: int | None
     consumers: int
     options: GroupOptions

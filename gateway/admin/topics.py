@@ -254,6 +254,7 @@ class TopicRoutes:
             ready=figures.ready,
             leased=figures.leased,
             delayed=figures.delayed,
+            expired=figures.expired,
             oldest_age_ms=None if age is None else max(0, age),
             consumers=figures.consumers,
             options=topic.groups[name],

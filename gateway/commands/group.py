@@ -60,7 +60,10 @@ def list_groups(
 ) -> None:
     """List groups with their backlog."""
     rows, _ = connect(url, data).pages("groups", topic=topic)
-    columns = ("group", "topic", "ready", "leased", "delayed", "oldest", "consumers")
+    columns = (
+        *("group", "topic", "ready", "leased", "delayed", "expired"),
+        *("oldest", "consumers"),
+    )
     shown = [
         (
             row["name"],
@@ -68,6 +71,7 @@ def list_groups(
             text(row["ready"]),
             text(row["leased"]),
             text(row["delayed"]),
+            text(row["expired"]),
             duration_text(row["oldest_age_ms"]),
             text(row["consumers"]),
         )
@@ -202,7 +206,7 @@ def _show(group: dict[str, Any], output: Format) -> None:
     rows: list[tuple[str, object]] = [
         ("name", group["name"]),
         ("topic", group["topic"]),
-        *((name, group[name]) for name in ("ready", "leased", "delayed", "consumers")),
+        *((name, group[name]) for name in ("ready", "leased", "delayed", "expired", "consumers")),
         ("oldest", duration_text(group["oldest_age_ms"])),
         ("start", options["start"]),
         ("ordered", options["ordered"]),

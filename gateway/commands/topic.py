@@ -62,7 +62,8 @@ Ttl = Annotated[
     str | None, typer.Option("--ttl", help="Messages expire after so long (30s, 5m), or none.")
 ]
 Retention = Annotated[
-    str | None, typer.Option("--retention", help="Messages are kept so long (72h, 7d), or none.")
+    str | None,
+    typer.Option("--retention", help="Messages are kept so long (72h, 7d), or none."),
 ]
 MaxMessages = Annotated[
     str | None, typer.Option("--max-messages", help="Most ready messages, or none.")
@@ -318,6 +319,6 @@ def _show(topic: dict[str, Any], output: Format) -> None:
     for group in topic["groups"]:
         oldest = duration_text(group["oldest_age_ms"])
         figures = f"ready {group['ready']}, leased {group['leased']}, delayed {group['delayed']}"
-        figures += f", oldest {oldest}, consumers {group['consumers']}"
+        figures += f", expired {group['expired']}, oldest {oldest}, consumers {group['consumers']}"
         rows.append((f"group {group['name']}", figures))
     put_one(topic, topic["name"], rows, output)

@@ -87,6 +87,7 @@ class Command(IntEnum):
     FORGET_RETAINED = 43
     OUTBOX_AGAIN = 44
     METERED = 64
+    MOVE = 65
 
 
 WITH_MESSAGES = frozenset({Command.ENQUEUE, Command.PREPARE, Command.RETAIN})
@@ -210,7 +211,9 @@ class PutRecord(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Trim(msgspec.Struct, frozen=True, array_like=True):
-    """Retention: let go of every message of a queue below an offset, acked or not."""
+    """Retention: let go of every message of a queue below an offset, acked, leased or neither, for
+    all groups. Nothing of it becomes a dead letter; what a group had not acked counts as expired.
+    """
 
     queue: QueueId
     end: Offset
@@ -239,6 +242,17 @@ class CheckHalves(msgspec.Struct, frozen=True, array_like=True):
     """
 
     numbers: tuple[int, ...]
+
+
+class Move(msgspec.Struct, frozen=True, array_like=True):
+    """Take messages out of a group, those of the offsets that are neither acked nor leased, and
+    send them to a topic by way of the outbox. Result: how many.
+    """
+
+    queue: QueueId
+    group: str
+    topic: str
+    offsets: tuple[Offset, ...]
 
 
 class Metered(msgspec.Struct, frozen=True, array_like=True):
@@ -274,6 +288,7 @@ Control = (
     | ResolveHalf
     | CheckHalves
     | Metered
+    | Move
     | Guard
 )
 
@@ -307,6 +322,7 @@ CONTROL_TYPES: dict[Command, type[Control]] = {
     Command.RESOLVE_HALF: ResolveHalf,
     Command.CHECK_HALVES: CheckHalves,
     Command.METERED: Metered,
+    Command.MOVE: Move,
     Command.GUARD: Guard,
 }
 _TYPE_OF = {kind: command for command, kind in CONTROL_TYPES.items()}

@@ -97,6 +97,7 @@ class Cut:
                 state.halves.next,
                 state.next_index,
                 state.next_subscriber,
+                state.expired,
             )
         )
         self._outcomes: list[tuple[int, int, int]] = [
@@ -190,13 +191,13 @@ class QueueCut:
         """The groups by name, some at a time; into `later` goes who has too many pages for that."""
         some: dict[str, ProgressRecord] = {}
         rows_left = PAGES_PER_RECORD
-        for name, (floor, marks, used_ms, pages) in sorted(self._groups, key=_name_of):
+        for name, (floor, marks, used_ms, expired, pages) in sorted(self._groups, key=_name_of):
             pages.sort(key=_number_of)
             if len(pages) <= rows_left:
                 rows_left -= len(pages)
-                some[name] = ProgressRecord(floor, marks, _rows(pages), used_ms)
+                some[name] = ProgressRecord(floor, marks, _rows(pages), used_ms, expired)
             else:
-                some[name] = ProgressRecord(floor, marks, [], used_ms)
+                some[name] = ProgressRecord(floor, marks, [], used_ms, expired)
                 later.append((name, pages))
             if len(some) == GROUPS_PER_RECORD:
                 yield some
@@ -279,6 +280,7 @@ def _outbox(item: OutboxItem) -> OutboxRecord:
         item.slot,
         item.reason,
         item.attempts,
+        item.stored_ms,
     )
 
 

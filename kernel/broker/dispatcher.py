@@ -223,14 +223,15 @@ class Dispatcher:
         propose(self.queue.id, self.group, how, reason, offsets, origin, urgent=urgent)
 
     def _back(self, offsets: Iterable[int]) -> None:
-        """Messages are ready again."""
-        self.ready.give_back(offsets := list(offsets))
+        """Messages are ready again, but those that are gone: retention asks no holder."""
+        acked = self._progress.is_acked
+        offsets = list(offsets)
+        self.ready.give_back([each for each in offsets if not acked(each)])
         self._unlock(offsets)
 
     def released(self, offsets: Iterable[int]) -> None:
         """A RELEASE was applied: the messages are ready again."""
-        acked = self._progress.is_acked
-        self._back([each for each in offsets if not acked(each)])
+        self._back(offsets)
         self.pump()
 
     def settled(self, ranges: Sequence[tuple[int, int]]) -> None:

@@ -68,6 +68,7 @@ class Machine:
             Command.OUTBOX_DONE: self._outbox.done,
             Command.OUTBOX_AGAIN: self._outbox.again,
             Command.METERED: self._metered,
+            Command.MOVE: self._outbox.move,
             Command.GUARD: self._guard,
         }
 
@@ -366,7 +367,7 @@ class Machine:
             end = min(first + count, queue.index.tail)
             if target is not None:
                 for start, stop in list(progress.unacked(first, end)):
-                    self._outbox.put(queue, target, progress, start, stop, reason)
+                    self._outbox.put(queue, name, target, progress, start, stop, reason)
                 fresh = progress.ack(first, end)
                 if has_own_reference(queue):
                     release(self._retention, self.state.group, queue, progress, fresh)
@@ -374,6 +375,9 @@ class Machine:
                 fresh = progress.ack(first, end)
                 release(self._retention, self.state.group, queue, progress, fresh)
                 acked += sum([stop - start for start, stop in fresh])
+        if reason is Reason.EXPIRED and how is Settlement.DEAD_LETTER:
+            progress.expired += acked  # those that have nowhere to go
+            self.state.expired += acked
         if acked and how is Settlement.ACK and origin != INTERNAL:
             ordered = queue.topic.groups[name].ordered
             queue.topic.usage.count_acked(origin, name, acked, ordered=ordered)
@@ -432,21 +436,21 @@ class Machine:
         self._observer.purged(queue, command.group)
         return dropped
 
-    def _trim(self, command: commands.Trim) -> int:
+    def _trim(self, command: commands.Trim) -> None:
         queue = self._changing(command.queue)
-        if queue is None:
-            return 0
+        if queue is None or queue.owed is not None:
+            return
         end = min(command.end, queue.index.tail)
-        for start, stop in queue.needed():
-            for index, _slot, count in queue.index.stretches(start, min(stop, end)):
+        for start, stop in queue.needed_below(end):
+            for index, _slot, count in queue.index.stretches(start, stop):
                 self._retention.release(self.state.group, index, count)
-        trimmed = end - queue.trimmed
         queue.trimmed = Offset(max(queue.trimmed, end))
         for name, progress in queue.groups.items():
-            progress.ack(progress.floor, end)
+            lost = sum([stop - start for start, stop in progress.ack(progress.floor, end)])
+            progress.expired += lost
+            self.state.expired += lost
             self._observer.purged(queue, name)
         queue.forget()
-        return trimmed
 
     def _metered(self, command: commands.Metered) -> None:
         self.state.ledger.reported(command.index, self.state.topics)

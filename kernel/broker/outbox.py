@@ -10,8 +10,9 @@ from dataclasses import replace
 from ..ids import LogIndex, Offset
 from ..model import DeadLetter, Reason, TopicKind
 from . import commands
-from .observer import Observer, Retention
+from .observer import Observer, Retention, release
 from .progress import Progress
+from .runs import sent_ms
 from .state import GroupState, OutboxItem, QueueState, Section
 
 
@@ -33,15 +34,21 @@ class Outbox:
     def put(
         self,
         queue: QueueState,
+        name: str,
         target: DeadLetter,
         progress: Progress,
         start: int,
         stop: int,
         reason: Reason,
     ) -> None:
-        """Keep the messages of [start, stop) for the outbox; their references live on there."""
+        """Keep messages of group `name` in [start, stop), which must not be acked, for the outbox;
+        their references live on there.
+        """
         state = self._state
+        # In a group that keeps the order of keys a message's time begins anew, as on AWS.
+        keeps_age = reason is not Reason.MOVED and not queue.topic.groups[name].ordered
         for index, slot, count in queue.index.stretches(start, stop):
+            run = queue.index.find(start)
             for each in range(count):
                 number = state.next_outbox
                 state.next_outbox = number + 1
@@ -56,11 +63,34 @@ class Outbox:
                     slot + each,
                     reason,
                     progress.failures(start),
+                    sent_ms(run, start) if keeps_age else 0,
                 )
                 start += 1
             if has_own_reference(queue):
                 self._retention.retain(state.group, index, count)
         self._observer.outbox_grew()
+
+    def move(self, command: commands.Move) -> int:
+        """MOVE: messages leave their group as new ones, of no age and no attempts."""
+        state = self._state
+        state.changing(Section.QUEUES, command.queue)
+        queue = state.queues.get(command.queue)
+        progress = queue.groups.get(command.group) if queue is not None else None
+        if queue is None or progress is None:
+            return 0
+        target = DeadLetter(None, command.topic)
+        moved: list[tuple[int, int]] = []
+        for offset in command.offsets:
+            if offset < queue.index.tail and list(progress.free(offset, offset + 1)):
+                self.put(queue, command.group, target, progress, offset, offset + 1, Reason.MOVED)
+                fresh = progress.ack(offset, offset + 1)
+                if has_own_reference(queue):
+                    release(self._retention, state.group, queue, progress, fresh)
+                moved.append((offset, 1))
+        queue.forget()
+        if queue.topic.groups[command.group].ordered:
+            self._observer.settled(queue, command.group, moved)
+        return len(moved)
 
     def done(self, command: commands.OutboxDone) -> None:
         """OUTBOX_DONE: the item has reached its target."""

@@ -51,7 +51,17 @@ class ProgressPage:
 class Progress:
     """Ack state of a group in a queue. `end` arguments are exclusive."""
 
-    __slots__ = ("_cuts", "_marks", "acked_above", "floor", "hidden", "leased", "pages", "used_ms")
+    __slots__ = (
+        "_cuts",
+        "_marks",
+        "acked_above",
+        "expired",
+        "floor",
+        "hidden",
+        "leased",
+        "pages",
+        "used_ms",
+    )
 
     def __init__(self, floor: int = 0) -> None:
         self.floor = floor
@@ -65,6 +75,8 @@ class Progress:
         """Messages given back with a delay that has not passed."""
         self.used_ms = 0
         """Log time of the last lease, mark or settlement; 0: there was none yet."""
+        self.expired = 0
+        """Messages that were dropped unacked because they were too old, since the group began."""
 
     def mark(self, level: int = 0) -> int:
         """Dispatch mark of a priority level."""
@@ -88,12 +100,12 @@ class Progress:
         """The marks of the levels that have one."""
         return list(self._marks)
 
-    def cut(self) -> tuple[int, list[int], int, list[tuple[int, ProgressPage]]]:
-        """(floor, marks, time of last use, (number, page) of every page) as they are now; nothing
-        of this is changed from now on.
+    def cut(self) -> tuple[int, list[int], int, int, list[tuple[int, ProgressPage]]]:
+        """(floor, marks, time of last use, expired, (number, page) of every page) as they are now;
+        nothing of this is changed from now on.
         """
         self._cuts += 1
-        return self.floor, self._marks, self.used_ms, list(self.pages.items())
+        return self.floor, self._marks, self.used_ms, self.expired, list(self.pages.items())
 
     def _writable(self, number: int) -> ProgressPage:
         """A page to be changed: made if there is none, copied if a cut holds it."""

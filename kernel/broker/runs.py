@@ -13,7 +13,7 @@ values of such runs stand in further columns of the page, one per feature that a
 message by message; `extra` is where the run's values begin in each:
 
     priority u8 | ttl ms u32 | delay ms u32 | key hash u64 | tag hash u32
-    origin index u64 | origin slot u32 | size u32
+    origin index u64 | origin slot u32 | size u32 | age s u32
 
 The origin says where a message lies that was committed after the entry that brought it (a half
 message): its run stands in the order of the commit, alone, and `late` finds it by its origin.
@@ -69,6 +69,9 @@ class Feature:
     ORIGIN_SLOT = 128
     SIZE = 256
     """Bytes of the body, for topics that are limited by them."""
+    AGE = 512
+    """Seconds that a dead letter had been stored elsewhere when it came: retention counts from the
+    first send."""
 
 
 _COLUMNS: tuple[tuple[int, str, int], ...] = (
@@ -81,6 +84,7 @@ _COLUMNS: tuple[tuple[int, str, int], ...] = (
     (Feature.ORIGIN_INDEX, "Q", -1),
     (Feature.ORIGIN_SLOT, "I", -1),
     (Feature.SIZE, "I", 4),
+    (Feature.AGE, "I", 14),
 )
 COLUMN_KINDS = {feature: kind for feature, kind, _ in _COLUMNS}
 
@@ -146,6 +150,11 @@ class Run:
         if not self.features & feature:
             return 0
         return self.columns[feature][self.at + offset - self.first]
+
+
+def sent_ms(run: Run, offset: int) -> int:
+    """Log time at which a message was first sent: a dead letter's is that of its first queue."""
+    return run.time_ms - 1_000 * run.value(Feature.AGE, offset)
 
 
 class RunPage:
@@ -328,6 +337,21 @@ class RunIndex:
             return self.tail
         page = self._pages[at]
         return page.first[bisect_left(page.time_ms, time_ms)]
+
+    def first_sent_since(self, time_ms: int) -> int:
+        """First offset such that everything below it was first sent before a log time: what was
+        stored before, and the dead letters behind it, up to the first that is younger.
+        """
+        at = self.first_since(time_ms)
+        while at < self.tail:
+            run = self.find(at)
+            if not run.features & Feature.AGE:
+                return at
+            for offset in range(at, run.end):
+                if sent_ms(run, offset) >= time_ms:
+                    return offset
+            at = run.end
+        return at
 
     def stretches(self, start: int, end: int) -> Iterator[tuple[int, int, int]]:
         """(log index, first slot, count) of [start, end), clipped to what is there."""

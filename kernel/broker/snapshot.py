@@ -67,6 +67,7 @@ def load(records: Iterable[bytes]) -> GroupState:
     state.halves.next = header.next_half
     state.next_index = header.next_index
     state.next_subscriber = header.next_subscriber
+    state.expired = header.expired
     for data in stream:
         _restore(state, decode(data))
     state.clients = dict(sorted(state.clients.items(), key=lambda each: each[1].used_ms))
@@ -109,6 +110,7 @@ def _restore(state: GroupState, record: Record) -> None:
             record.slot,
             record.reason,
             record.attempts,
+            record.stored_ms,
         )
     elif isinstance(record, MetadataRecord):
         state.records[record.key] = (record.version, record.value)
@@ -191,6 +193,7 @@ def _progress(record: ProgressRecord) -> Progress:
     progress = Progress(record.floor)
     progress.restore_marks(record.marks)
     progress.used_ms = record.used_ms
+    progress.expired = record.expired
     _restore_pages(progress, record.pages)
     return progress
 

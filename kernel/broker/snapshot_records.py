@@ -30,6 +30,7 @@ class Header(msgspec.Struct, frozen=True, array_like=True, tag="header"):
     next_half: int
     next_index: int
     next_subscriber: int
+    expired: int = 0
 
 
 class TopicRecord(msgspec.Struct, frozen=True, array_like=True, tag="topic"):
@@ -61,6 +62,7 @@ class ProgressRecord(msgspec.Struct, frozen=True, array_like=True):
     marks: list[int]
     pages: list[PageRow]
     used_ms: int = 0
+    expired: int = 0
 
 
 class QueueRecord(msgspec.Struct, frozen=True, array_like=True, tag="queue"):
@@ -127,6 +129,7 @@ class OutboxRecord(msgspec.Struct, frozen=True, array_like=True, tag="outbox"):
     slot: int
     reason: Reason
     attempts: int
+    stored_ms: int = 0
 
 
 class MetadataRecord(msgspec.Struct, frozen=True, array_like=True, tag="record"):

@@ -53,17 +53,27 @@ class QueueState:
         self.recent: Recent | None = None
         """Deduplication ids of the topic's window."""
 
+    @property
+    def first_needed(self) -> int:
+        """The lowest offset that must be kept (`tail` if none), but for reference lists."""
+        if self.topic.options.kind is _STREAM:
+            return self.trimmed
+        return min([each.floor for each in self.groups.values()], default=self.index.tail)
+
     def needed(self) -> list[tuple[int, int]]:
         """(start, end) ranges of offsets whose messages must be kept: what retention has not
         reached of a stream, what some group has not acked of anything else.
         """
-        if self.topic.options.kind is TopicKind.STREAM:
-            return [(self.trimmed, self.index.tail)] if self.trimmed < self.index.tail else []
+        return self.needed_below(self.index.tail)
+
+    def needed_below(self, end: int) -> list[tuple[int, int]]:
+        """Those of the ranges that begin below `end` (at most `tail`), most cut off there."""
         if self.owed is not None:
             return self.owed.ranges()
-        progresses = list(self.groups.values())
-        floor = min((each.floor for each in progresses), default=self.index.tail)
-        return unacked_by_any(progresses, floor, self.index.tail)
+        first = self.first_needed
+        if self.topic.options.kind is _STREAM:
+            return [(first, end)] if first < end else []
+        return unacked_by_any(list(self.groups.values()), min(first, end), end)
 
     def is_needed(self, offset: int) -> bool:
         """Whether one message must be kept."""
@@ -152,6 +162,8 @@ class OutboxItem:
     slot: int
     reason: Reason
     attempts: int
+    stored_ms: int = 0
+    """Log time at which the message was first stored, if its age goes with it; else 0."""
 
 
 class ClientResults:
@@ -203,6 +215,7 @@ class GroupState:
         "clients",
         "cut",
         "ended_subscribers",
+        "expired",
         "group",
         "halves",
         "indexes",
@@ -231,6 +244,9 @@ class GroupState:
         self.applied = LogIndex(0)
         self.term = 0
         self.time_ms = 0
+        self.expired = 0
+        """Messages dropped unacked because they were too old, each once for every group that lost
+        it; those of topics that are gone included."""
         self.next_topic = 1
         self.next_outbox = 1
         self.topics: dict[TopicId, TopicState] = {}

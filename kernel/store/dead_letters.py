@@ -17,13 +17,15 @@ or that leads nowhere, is dropped, as its owner expects of a router without rout
 from __future__ import annotations
 
 from dataclasses import replace
+from hashlib import blake2b
 from typing import Protocol
+from uuid import UUID
 
 import msgspec
 
 from .. import message as messages
 from ..broker import commands
-from ..broker.runs import COPY, features_of
+from ..broker.runs import COPY, U32_MAX, Feature, features_of
 from ..broker.state import OutboxItem
 from ..destinations import Found
 from ..errors import Code, KernelError
@@ -31,7 +33,7 @@ from ..ids import OUTBOX_CLIENT, VOLATILE_GROUP, LogIndex, Offset, RaftGroup
 from ..limits import RESULTS_KEPT_PER_CLIENT
 from ..log import entry as entries
 from ..message import Ext, Flag, Message
-from ..model import DEFAULT_GROUP, TOPICS_ROUTER, Reason, TopicInfo
+from ..model import DEFAULT_GROUP, TOPICS_ROUTER, Reason, TopicInfo, TopicKind
 from ..origins import INTERNAL, Origins
 from ..topology import Topology
 from .node import Store
@@ -161,7 +163,7 @@ class DeadLetterSender:
         )
         message = messages.decode(slot)
         key = self._key(item, message)
-        history = _history(message)
+        history = history_of(message)
         been = {topic.name, *(each["topic"] for each in history)}
         targets = self._targets(item, key, message) or ()
         topics = tuple(each for each in targets if each.name not in been)
@@ -181,8 +183,12 @@ class DeadLetterSender:
     def _send(self, replica: Replica, item: OutboxItem, slot: bytes) -> None:
         message = messages.decode(slot)
         key = self._key(item, message)
-        history = _history(message)
-        letter = _letter(message, item, key, history, replica.state.time_ms)
+        history = history_of(message)
+        time_ms = replica.state.time_ms
+        if item.reason is Reason.MOVED:
+            letter = _moved(message, item, history, time_ms)
+        else:
+            letter = _letter(message, item, key, history, time_ms)
         targets = self._targets(item, key, message)
         if targets is None:
             self._wait(replica, item, key)
@@ -193,7 +199,8 @@ class DeadLetterSender:
             if _in_cycle(topic.name, item, history):
                 continue
             ref = topic.queues[message.key_hash % len(topic.queues)]
-            parts.setdefault(ref.group, []).append([ref.id, 0, 1, features])
+            age = Feature.AGE if item.stored_ms and _minds_age(topic) else 0
+            parts.setdefault(ref.group, []).append([ref.id, 0, 1, features | age])
         self._outboxes[replica.group].sending[item.number] = len(parts)
         epoch = self._client.outbox_epoch if replica.group == VOLATILE_GROUP else 1
         if not parts:
@@ -267,7 +274,42 @@ class DeadLetterSender:
         replica.propose(commands.OutboxDone(number), (0, 0, 0), finished)
 
 
-def _history(message: Message) -> list[dict[str, object]]:
+def _moved(
+    message: Message, item: OutboxItem, history: list[dict[str, object]], time_ms: int
+) -> bytes:
+    """The slot of a message that a task moves on: a new message, sent now, with a uid of its own
+    (the same however often it is sent), without the entry of history that it comes back from. Its
+    deduplication id must not make it a duplicate of what it was once.
+    """
+    ext = {kind: value for kind, value in message.ext.items() if kind != Ext.DEAD_LETTER}
+    flags = message.flags & ~(Flag.DEAD_LETTER | Flag.DEDUPLICATE) | Flag.INTERNAL
+    if history[1:]:
+        ext[Ext.DEAD_LETTER] = msgspec.msgpack.encode(history[1:])
+        flags |= Flag.DEAD_LETTER
+    what = f"{item.queue} {item.offset} {item.number}".encode()
+    digest = blake2b(message.uid + what, digest_size=16).digest()
+    uid = UUID(bytes=digest, version=4).bytes
+    return messages.encode(
+        replace(
+            message,
+            flags=flags,
+            uid=uid,
+            published_ms=time_ms,
+            ttl_ms=0,
+            delay_ms=0,
+            ext=ext,
+            age_s=0,
+        )
+    )
+
+
+def _minds_age(topic: TopicInfo) -> bool:
+    """Whether a topic wants the age of its dead letters in its index."""
+    return topic.options.kind is TopicKind.WORK and topic.options.retention_ms is not None
+
+
+def history_of(message: Message) -> list[dict[str, object]]:
+    """Where a message has been a dead letter, newest first."""
     block = message.ext.get(Ext.DEAD_LETTER)
     if block is None:
         return []
@@ -281,7 +323,10 @@ def _letter(
     history: list[dict[str, object]],
     time_ms: int,
 ) -> bytes:
-    """The slot of the dead letter: the message with one more entry of history, without TTL."""
+    """The slot of the dead letter: the message with one more entry of history, without TTL, and
+    with the age that it has by now. Its deduplication id, which tells repeated sends to the topic
+    it comes from, must not make it a duplicate of another topic's letter.
+    """
     count = 1
     earlier: list[dict[str, object]] = []
     for each in history:
@@ -302,10 +347,11 @@ def _letter(
     return messages.encode(
         replace(
             message,
-            flags=message.flags | Flag.DEAD_LETTER | Flag.INTERNAL,
+            flags=message.flags & ~Flag.DEDUPLICATE | Flag.DEAD_LETTER | Flag.INTERNAL,
             ttl_ms=0,
             delay_ms=0,
             ext={**message.ext, Ext.DEAD_LETTER: block},
+            age_s=min(max(time_ms - item.stored_ms, 0) // 1_000, U32_MAX) if item.stored_ms else 0,
         )
     )
 

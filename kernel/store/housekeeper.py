@@ -108,7 +108,7 @@ class Housekeeper:
         self._ticker = self._loop.call_later(TICK_SECONDS, self._tick)
         self._watch.look()
         for replica in self._store.replicas():
-            replica.retain_streams()
+            replica.trimmer.look()
             replica.forget_idle()
         self.poke()
 

@@ -69,6 +69,8 @@ class StoreStatistics:
     entries_applied: int
     applied_index: Mapping[int, int]
     volatile_bytes: int
+    expired: int
+    """Messages that groups have lost unacked because they were too old."""
 
 
 class _Durable:
@@ -396,4 +398,5 @@ class Store:
             self.entries_applied,
             {group: each.replica.state.applied for group, each in self._groups.items()},
             self.volatile_log.bytes,
+            sum(each.state.expired for each in self.replicas()),
         )

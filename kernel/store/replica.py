@@ -13,17 +13,17 @@ from ..broker import commands
 from ..broker.dispatcher import Dispatcher
 from ..broker.machine import Machine
 from ..broker.observer import Observer, Retention
-from ..broker.sizes import SizeWindow
 from ..broker.state import GroupState, QueueState, RouterState, TopicState
 from ..broker.tree_state import TreeEvent
 from ..client import LeaseVerb, Settlement
 from ..errors import Code, KernelError
-from ..ids import Offset, QueueId, RaftGroup
+from ..ids import QueueId, RaftGroup
 from ..limits import SETTLE_COUNT
-from ..model import Reason, Route, TopicInfo, TopicKind
+from ..model import Reason, Route, TopicInfo
 from ..origins import INTERNAL, Origins
 from .log_clock import LogClock
 from .open_entry import Completion, Filled, OpenEntry
+from .trimmer import Trimmer
 
 
 class Host(Protocol):
@@ -90,9 +90,7 @@ class Replica(Observer):
         self._pump: dict[Dispatcher, None] = {}
         self._idle_indexes: dict[QueueId, None] = {}
         """Reference lists of the topic tree that have lost a consumer."""
-        self._streams: dict[QueueId, None] = {}
-        """Queues of stream topics, for retention."""
-        self._windows: dict[QueueId, SizeWindow] = {}
+        self.trimmer = Trimmer(clock.now_ms, lambda trim, done: self.propose(trim, (0, 0, 0), done))
         self._changed: list[tuple[Dispatcher, Sequence[tuple[int, int]]]] = []
         self._leased: list[tuple[Callable[[int, Sequence[int]], None], int, Sequence[int]]] = []
 
@@ -175,30 +173,13 @@ class Replica(Observer):
         """
         for queue in self.state.queues.values():
             self._watch_queue(queue)
-            if queue.topic.options.kind is TopicKind.STREAM:
-                self._streams[queue.id] = None
+            self.trimmer.watch(queue)
+        self.trimmer.look()
 
     def _watch_queue(self, queue: QueueState) -> None:
         for group, progress in queue.groups.items():
             if _needs_watching(queue) or progress.leased or progress.hidden:
                 self.dispatcher(queue.id, group).appended()
-
-    def retain_streams(self) -> None:
-        """Propose to let go of what a stream's retention no longer covers; asked each second."""
-        now = self._clock.now_ms()
-        for ident in self._streams:
-            queue = self.state.queues[ident]
-            options = queue.topic.options
-            end: int = queue.trimmed
-            if options.retention_ms is not None:
-                end = max(end, queue.index.first_since(now - options.retention_ms))
-            if options.retention_bytes is not None:
-                window = self._windows.get(ident)
-                if window is None:
-                    window = self._windows[ident] = SizeWindow(queue.index, end)
-                end = max(end, window.first_within(options.retention_bytes))
-            if end > queue.trimmed:
-                self.propose(commands.Trim(ident, Offset(end)), (0, 0, 0), None)
 
     def forget_idle(self) -> None:
         """Forget the dispatchers of reference lists that nobody consumes, once what they settled
@@ -368,6 +349,7 @@ class Replica(Observer):
         dispatcher = self._dispatchers.get((queue.id, group))
         if dispatcher is not None:
             dispatcher.purged()
+            self._pump[dispatcher] = None
 
     def group_removed(self, queue: QueueState, group: str) -> None:
         """A group is gone from a queue: end its consumers."""
@@ -379,8 +361,9 @@ class Replica(Observer):
     def queues_changed(self, topic: TopicState) -> None:
         """Settings changed: messages may be too many or too old now."""
         for ref in topic.refs:
-            if topic.options.kind is TopicKind.STREAM and ref.id in self.state.queues:
-                self._streams[ref.id] = None
+            queue = self.state.queues.get(ref.id)
+            if queue is not None:
+                self.trimmer.watch(queue)
             for dispatcher in self._by_queue.get(ref.id, ()):
                 self._appended[ref.id] = None
                 self._pump[dispatcher] = None
@@ -388,8 +371,7 @@ class Replica(Observer):
     def queues_removed(self, queues: Sequence[QueueState]) -> None:
         """Queues are gone: end their consumers."""
         for queue in queues:
-            self._streams.pop(queue.id, None)
-            self._windows.pop(queue.id, None)
+            self.trimmer.forget(queue.id)
             for dispatcher in self._by_queue.pop(queue.id, ()):
                 del self._dispatchers[queue.id, dispatcher.group]
                 name = queue.topic.name

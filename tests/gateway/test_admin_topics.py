@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import time
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -144,6 +145,22 @@ def test_a_new_group_of_a_stream_begins_at_its_end(node: Process) -> None:
     assert group["ready"] == 0
     early = made(node.api("POST", "/topics/late/groups", {"name": "e", "start": "earliest"}))
     assert early["ready"] == 1
+
+
+def test_what_retention_drops_is_counted_and_shown(node: Process) -> None:
+    made(node.api("POST", "/topics", {"name": "brief", "type": "work", "retention_ms": 86_400_000}))
+    node.api("POST", "/topics/brief/messages", {"body": "old"})
+    (group,) = node.api("GET", "/topics/brief").json["groups"]
+    assert (group["ready"], group["expired"]) == (1, 0)
+    changed = node.api("PATCH", "/topics/brief", {"retention_ms": 1}).json
+    assert changed["options"]["retention_ms"] == 1
+    deadline = time.monotonic() + 10
+    while not (group := node.api("GET", "/topics/brief").json["groups"][0])["expired"]:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    assert (group["ready"], group["expired"]) == (0, 1)
+    figures = node.http("GET", "/metrics", token=None).body.decode().splitlines()
+    assert "weir_messages_expired_total 1.0" in figures
 
 
 def test_a_message_can_be_sent_and_looked_at_again_and_again(node: Process) -> None:

@@ -127,6 +127,8 @@ def test_queues_are_the_work_topics(weir: Callable[..., Ran]) -> None:
     assert "c-queue" in listed
     assert "c-stream" not in listed
     assert weir("queue", "info", "c-queue", "-o", "json").json["options"]["priority_max"] == 5
+    weir("queue", "set", "c-queue", "--retention", "4d")
+    assert "expired 0" in weir("queue", "info", "c-queue").out
     both = weir("topic", "ls", "--prefix", "c-", "-o", "name").out.splitlines()
     assert {"c-queue", "c-stream"} <= set(both)
 

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import socket
 import ssl
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+import boto3
 import grpc
 import paho.mqtt.client as mqtt
 import pika
 import pytest
+from botocore.config import Config
+from botocore.exceptions import SSLError
 
 from tests.gateway.serving import Process, refused, serving
 
@@ -54,6 +58,48 @@ def test_mqtt_over_tls(node: Process) -> None:
     assert sent.is_published()
     client.disconnect()
     client.loop_stop()
+
+
+def test_sqs_over_tls(node: Process) -> None:
+    """Signed and checked as over HTTP; the queue's URL leads back to the TLS port."""
+    url = f"https://localhost:{node.listeners['sqs.tls']}"
+    sqs = boto3.client(
+        "sqs",
+        endpoint_url=url,
+        verify=str(node.data / "tls" / "loopback.crt"),
+        region_name="eu-central-1",
+        aws_access_key_id="weir",
+        aws_secret_access_key="weir-secret",
+        config=Config(retries={"total_max_attempts": 1}),
+    )
+    queue = sqs.create_queue(QueueName="safe")["QueueUrl"]
+    assert queue.startswith(url + "/")
+    sqs.send_message(QueueUrl=queue, MessageBody="sealed " + "x" * 500_000)
+    (message,) = sqs.receive_message(QueueUrl=queue, WaitTimeSeconds=5)["Messages"]
+    assert message["Body"] == "sealed " + "x" * 500_000
+    sqs.delete_message(QueueUrl=queue, ReceiptHandle=message["ReceiptHandle"])
+    sqs.close()
+
+
+def test_an_sqs_client_that_does_not_know_the_certificate_refuses_it(node: Process) -> None:
+    sqs = boto3.client(
+        "sqs",
+        endpoint_url=f"https://localhost:{node.listeners['sqs.tls']}",
+        region_name="eu-central-1",
+        aws_access_key_id="weir",
+        aws_secret_access_key="weir-secret",
+        config=Config(retries={"total_max_attempts": 1}),
+    )
+    with pytest.raises(SSLError):
+        sqs.list_queues()
+    sqs.close()
+
+
+def test_plain_http_on_the_tls_port_of_sqs_harms_nobody(node: Process) -> None:
+    with socket.create_connection(("127.0.0.1", node.listeners["sqs.tls"]), timeout=10) as plain:
+        plain.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert b"200 OK" not in plain.recv(4_096)
+    test_sqs_over_tls(node)
 
 
 def test_grpc_over_tls(node: Process) -> None:

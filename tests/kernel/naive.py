@@ -11,14 +11,20 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum
 
-from kernel.model import GroupOptions, Overflow, TopicOptions
+from kernel.model import GroupOptions, Overflow, TopicInfo, TopicOptions
 from tests.simulator.peer import Delivery, Peer, Taker
+from tests.simulator.world import World
+
+TRIM_LATE_MS = 1_100
+"""Retention is looked after each second."""
 
 
 class Where(Enum):
     READY = "ready"
     HELD = "held"
     GONE = "gone"
+    LAPSED = "lapsed"
+    """Too old for the topic: gone, but somebody holds it."""
 
 
 @dataclass
@@ -29,6 +35,7 @@ class Note:
     body: bytes
     level: int
     deadline_ms: int | None
+    sent_ms: int
     where: Where = Where.READY
     failures: int = 0
     """Deliveries that came to nothing, as far as is certain."""
@@ -73,14 +80,16 @@ class NaiveTopic:
     notes: list[Note] = field(default_factory=list)
     dead: Counter[bytes] = field(default_factory=Counter)
     """Bodies that must have gone to the topic of dead letters."""
+    expired: int = 0
+    """Messages that went unacked because they were too old."""
 
     def ready(self) -> list[Note]:
         """What is ready, in the order in which it is to be handed out."""
         found = [note for note in self.notes if note.where is Where.READY]
         return sorted(found, key=lambda note: note.key)
 
-    def count(self, where: Where) -> int:
-        return sum(1 for note in self.notes if note.where is where)
+    def count(self, *where: Where) -> int:
+        return sum(1 for note in self.notes if note.where in where)
 
     def room(self) -> int | None:
         """How many messages more are accepted; None if that is not limited."""
@@ -97,6 +106,7 @@ class NaiveTopic:
                 body,
                 min(priority, self.options.priority_max),
                 now_ms + min(ttls) if ttls else None,
+                now_ms,
             )
         )
 
@@ -115,13 +125,15 @@ class NaiveTopic:
 
     def ack(self, offsets: Iterable[int]) -> None:
         for offset in offsets:
-            self._held(offset).where = Where.GONE
+            self._let_go(offset)
 
     def release(self, offsets: Iterable[int]) -> None:
         for offset in offsets:
             note = self._held(offset)
             attempts_max = self.group.attempts_max
-            if attempts_max is not None and note.failures + 1 >= attempts_max:
+            if note.where is Where.LAPSED:
+                note.where = Where.GONE
+            elif attempts_max is not None and note.failures + 1 >= attempts_max:
                 self._die(note)
             else:
                 note.failures += 1
@@ -129,11 +141,13 @@ class NaiveTopic:
 
     def give_back(self, offsets: Iterable[int]) -> None:
         for offset in offsets:
-            self._held(offset).where = Where.READY
+            if self._let_go(offset):
+                self.notes[offset].where = Where.READY
 
     def reject(self, offsets: Iterable[int]) -> None:
         for offset in offsets:
-            self._die(self._held(offset))
+            if self._let_go(offset):
+                self._die(self.notes[offset])
 
     def purge(self) -> int:
         dropped = self.ready()
@@ -150,7 +164,7 @@ class NaiveTopic:
             last[note.level] = max(note.offset, last.get(note.level, -1))
         for note in self.ready():
             if note.has_expired(now_ms) and (has_takers or note.offset < last.get(note.level, -1)):
-                self._die(note)
+                self._expire(note)
 
     def drop_excess(self) -> None:
         """From the front of the lowest level, down to the limit."""
@@ -168,12 +182,31 @@ class NaiveTopic:
                 if note.level == level:
                     if not note.has_expired(now_ms):
                         break
-                    self._die(note)
+                    self._expire(note)
+
+    def trim(self, trimmed: int, now_ms: int) -> None:
+        """Retention has let go of everything below `trimmed`: no more than it may, and all that it
+        must.
+        """
+        retention_ms = self.options.retention_ms
+        if retention_ms is None:
+            assert not trimmed
+            return
+        for note in self.notes[:trimmed]:
+            assert note.sent_ms + retention_ms < now_ms, "it was dropped before its time"
+            if note.where is Where.READY or note.where is Where.HELD:
+                self.expired += 1
+                note.where = Where.GONE if note.where is Where.READY else Where.LAPSED
+        for note in self.notes[trimmed:]:
+            in_time = note.sent_ms + retention_ms + TRIM_LATE_MS >= now_ms
+            assert in_time or note.where is Where.GONE, "it was kept too long"
 
     def crash(self) -> None:
         """Nobody holds anything any more; what may have been seen comes back as redelivered."""
         for note in self.notes:
-            if note.where is Where.HELD:
+            if note.where is Where.LAPSED:
+                note.where = Where.GONE
+            elif note.where is Where.HELD:
                 note.failures += 1
                 note.where = Where.READY
             elif note.where is Where.READY:
@@ -181,10 +214,27 @@ class NaiveTopic:
 
     def _held(self, offset: int) -> Note:
         note = self.notes[offset]
-        assert note.where is Where.HELD
+        assert note.where in {Where.HELD, Where.LAPSED}
         return note
+
+    def _let_go(self, offset: int) -> bool:
+        """Nobody holds a message any more; whether it was still there."""
+        note = self._held(offset)
+        was_there = note.where is Where.HELD
+        note.where = Where.GONE
+        return was_there
 
     def _die(self, note: Note) -> None:
         note.where = Where.GONE
         if self.group.dead_letter is not None:
             self.dead[note.body] += 1
+
+    def _expire(self, note: Note) -> None:
+        self.expired += self.group.dead_letter is None
+        self._die(note)
+
+
+def trimmed_to(world: World, topic: TopicInfo) -> int:
+    """Below which offset retention has let go of a topic; the model judges whether rightly."""
+    ref = topic.queues[0]
+    return world.opened.store.replica(ref.group).state.queues[ref.id].trimmed

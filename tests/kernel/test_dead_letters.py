@@ -392,3 +392,17 @@ async def test_a_circle_with_a_consumer_in_it_goes_on(world: World) -> None:
         row = (await taker.wait_for(attempt + 1))[attempt]
         await taker.settle(Settlement.DEAD_LETTER, row)
         await asyncio.sleep(2)
+
+
+@simulated()
+async def test_a_letter_is_no_duplicate_of_another_that_had_the_same_id(world: World) -> None:
+    """A deduplication id tells repeated sends to one topic; letters of others may have it too."""
+    peer = world.peer()
+    await peer.topic("dead", TopicOptions(deduplication_ms=300_000))
+    for name in ("a", "b"):
+        topic = await peer.topic(name, TopicOptions(deduplication_ms=300_000), TO_DEAD)
+        await peer.publish(topic, Draft(name.encode(), deduplication_id=b"1"))
+        taker = peer.attach(topic, credit=1)
+        await taker.wait_for(1)
+        await taker.settle(Settlement.DEAD_LETTER, 0)
+    assert [body for body, _ in await letters(world)] == [b"a", b"b"]

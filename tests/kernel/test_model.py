@@ -25,7 +25,7 @@ from kernel.model import (
     TopicInfo,
     TopicOptions,
 )
-from tests.kernel.naive import Consumer, NaiveTopic, Note, Where
+from tests.kernel.naive import Consumer, NaiveTopic, Note, Where, trimmed_to
 from tests.simulator.peer import Draft, Taker
 from tests.simulator.world import World
 
@@ -71,6 +71,7 @@ class Kernel(RuleBasedStateMachine):
     @initialize(
         priority_max=st.sampled_from((0, 0, 2)),
         ttl_ms=st.sampled_from((None, None, 5_000)),
+        retention_ms=st.sampled_from((None, None, 8_000)),
         messages_max=st.sampled_from((None, None, 3)),
         overflow=st.sampled_from((Overflow.DROP_OLDEST, Overflow.REJECT)),
         attempts_max=st.sampled_from((None, 2, 3)),
@@ -81,6 +82,7 @@ class Kernel(RuleBasedStateMachine):
         self,
         priority_max: int,
         ttl_ms: int | None,
+        retention_ms: int | None,
         messages_max: int | None,
         overflow: Overflow,
         attempts_max: int | None,
@@ -90,6 +92,7 @@ class Kernel(RuleBasedStateMachine):
         self.options = TopicOptions(
             priority_max=priority_max,
             message_ttl_ms=ttl_ms,
+            retention_ms=retention_ms,
             messages_max=messages_max,
             overflow=overflow,
         )
@@ -111,6 +114,7 @@ class Kernel(RuleBasedStateMachine):
             durable=name == "durable",
             priority_max=self.options.priority_max,
             message_ttl_ms=self.options.message_ttl_ms,
+            retention_ms=self.options.retention_ms,
             messages_max=self.options.messages_max,
             overflow=self.options.overflow,
         )
@@ -350,6 +354,7 @@ class Kernel(RuleBasedStateMachine):
         now_ms = self.world.clock.wall_ms()
         for name, model in self.models.items():
             self._hear(name, model, before[name], now_ms)
+            model.trim(trimmed_to(self.world, self.infos[name]), now_ms)
             model.expire(now_ms)
             if published == name:
                 model.drop_excess()
@@ -424,10 +429,11 @@ class Kernel(RuleBasedStateMachine):
             found = client.statistics(self.infos[name], DEFAULT_GROUP)
             assert (found.ready, found.leased, found.consumers, found.delayed) == (
                 model.count(Where.READY),
-                model.count(Where.HELD),
+                model.count(Where.HELD, Where.LAPSED),
                 len(self._attached(name)),
                 0,
             ), name
+            assert found.expired == model.expired
         dead = client.topic(DEFAULT_TENANT, "dead")
         assert dead is not None
         letters = client.statistics(dead, DEFAULT_GROUP).ready
@@ -445,7 +451,7 @@ class Kernel(RuleBasedStateMachine):
             return
         opened = self.world.opened
         needed = {
-            name: any(note.where is not Where.GONE for note in model.notes)
+            name: any(note.where in {Where.READY, Where.HELD} for note in model.notes)
             for name, model in self.models.items()
         }
         if not needed["volatile"]:

@@ -233,7 +233,6 @@ def test_exchanges_can_be_bound_to_exchanges() -> None:
     [
         spec.QueueBind(0, "missing", "amq.direct", "k"),
         spec.QueueBind(0, "q", "missing", "k"),
-        spec.QueueUnbind(0, "q", "missing", "k"),
         spec.ExchangeBind(0, "missing", "amq.direct", "k"),
         spec.ExchangeBind(0, "amq.direct", "missing", "k"),
     ],
@@ -244,6 +243,22 @@ def test_binding_what_does_not_exist_is_not_found(method: object) -> None:
     code, text = _refusal(wire, method)
     assert code == NOT_FOUND
     assert "'missing'" in text
+
+
+@pytest.mark.parametrize(
+    ("method", "answer"),
+    [
+        (spec.QueueUnbind(0, "q", "missing", "k"), spec.QueueUnbindOk()),
+        (spec.QueueUnbind(0, "missing", "amq.direct", "k"), spec.QueueUnbindOk()),
+        (spec.ExchangeUnbind(0, "missing", "amq.direct", "k"), spec.ExchangeUnbindOk()),
+        (spec.ExchangeUnbind(0, "amq.direct", "missing", "k"), spec.ExchangeUnbindOk()),
+    ],
+)
+def test_what_does_not_exist_is_unbound_already(method: object, answer: object) -> None:
+    """As in RabbitMQ, which looks for the binding and not for its ends."""
+    wire = Wire().open()
+    wire.declare("q")
+    assert wire.ask(1, method) == answer
 
 
 @pytest.mark.parametrize(

@@ -447,25 +447,3 @@ def test_permissions_are_statements_of_the_policy(sqs, make_queue) -> None:
     with pytest.raises(ClientError) as caught:
         sqs.remove_permission(QueueUrl=url, Label="senders")
     assert code_of(caught) == "InvalidParameterValue"
-
-
-# --- what is refused ---------------------------------------------------------------------------
-
-
-def _start(sqs):
-    sqs.start_message_move_task(SourceArn=f"arn:aws:sqs:eu-central-1:{ACCOUNT}:dlq")
-
-
-def _list(sqs):
-    sqs.list_message_move_tasks(SourceArn=f"arn:aws:sqs:eu-central-1:{ACCOUNT}:dlq")
-
-
-def _cancel(sqs):
-    sqs.cancel_message_move_task(TaskHandle="handle")
-
-
-@pytest.mark.parametrize("call", [_start, _list, _cancel])
-def test_message_move_tasks_are_refused(sqs, call) -> None:
-    with pytest.raises(sqs.exceptions.UnsupportedOperation) as caught:
-        call(sqs)
-    assert code_of(caught) == "AWS.SimpleQueueService.UnsupportedOperation"

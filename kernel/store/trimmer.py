@@ -1,0 +1,117 @@
+"""Retention: which messages of a Raft group's queues have become too old, or too many by bytes.
+
+The leader chooses by log time and says it in a TRIM command; nothing here is part of the state. A
+queue is looked at when its oldest message is due, not each second, so that ten thousand idle queues
+cost nothing: what comes later is younger. Dead letters bring an age with them and may be due
+earlier, which is why no queue goes without a look for more than LOOK_MS_MAX.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from heapq import heappop, heappush
+
+from ..broker.commands import Trim
+from ..broker.runs import sent_ms
+from ..broker.sizes import SizeWindow
+from ..broker.state import QueueState
+from ..ids import Offset, QueueId
+
+TRIM_COUNT_MAX = 65_536
+"""Messages that one command lets go of: bounds its apply (at one message an entry some 50 ms). The
+next follows when it is applied."""
+
+LOOK_MS_MAX = 60_000
+"""A queue with a retention is looked at so often at least."""
+
+SIZE_LOOK_MS = 1_000
+"""One that is limited by bytes, so often."""
+
+
+class Trimmer:
+    """Looks after the retention of one group's queues."""
+
+    def __init__(
+        self,
+        now_ms: Callable[[], int],
+        propose: Callable[[Trim, Callable[[object], None]], None],
+    ) -> None:
+        """`now_ms` is log time; `propose(trim, done)` has a command applied, then calls `done`."""
+        self._now_ms = now_ms
+        self._propose = propose
+        self._queues: dict[QueueId, QueueState] = {}
+        self._windows: dict[QueueId, SizeWindow] = {}
+        self._due_ms: dict[QueueId, int] = {}
+        """When each queue is to be looked at; while a command is on its way it has no entry."""
+        self._heap: list[tuple[int, QueueId]] = []
+        """The same as a heap, and entries that have been overtaken."""
+
+    def watch(self, queue: QueueState) -> None:
+        """A queue has come or its settings have changed: look at it next time."""
+        options = queue.topic.options
+        if queue.owed is not None:
+            return
+        if options.retention_ms is None and options.retention_bytes is None:
+            self.forget(queue.id)
+            return
+        self._queues[queue.id] = queue
+        self._schedule(queue.id, 0)
+
+    def forget(self, ident: QueueId) -> None:
+        """A queue is gone, or is kept without a limit."""
+        self._queues.pop(ident, None)
+        self._windows.pop(ident, None)
+        self._due_ms.pop(ident, None)
+
+    def look(self) -> None:
+        """Propose to let go of what retention no longer covers; asked each second."""
+        now = self._now_ms()
+        heap = self._heap
+        while heap and heap[0][0] <= now:
+            due_ms, ident = heappop(heap)
+            if self._due_ms.get(ident) == due_ms:
+                self._look_at(self._queues[ident], now)
+
+    def _schedule(self, ident: QueueId, due_ms: int) -> None:
+        if self._due_ms.get(ident) != due_ms:
+            self._due_ms[ident] = due_ms
+            heappush(self._heap, (due_ms, ident))
+
+    def _look_at(self, queue: QueueState, now_ms: int) -> None:
+        first = queue.first_needed
+        end = min(self._end(queue, now_ms), first + TRIM_COUNT_MAX)
+        if end <= first:
+            self._schedule(queue.id, self._next_ms(queue, first, now_ms))
+            return
+        self._due_ms.pop(queue.id, None)
+        self._propose(Trim(queue.id, Offset(end)), lambda _: self._trimmed(queue))
+
+    def _trimmed(self, queue: QueueState) -> None:
+        """A command was applied: go on with the rest of a long backlog at once."""
+        if queue.id in self._queues:
+            self._look_at(queue, self._now_ms())
+
+    def _end(self, queue: QueueState, now_ms: int) -> int:
+        """The first offset that is to stay."""
+        options = queue.topic.options
+        end = 0
+        if options.retention_ms is not None:
+            end = queue.index.first_sent_since(now_ms - options.retention_ms)
+        if options.retention_bytes is not None:
+            window = self._windows.get(queue.id)
+            if window is None:
+                window = self._windows[queue.id] = SizeWindow(queue.index, queue.trimmed)
+            end = max(end, window.first_within(options.retention_bytes))
+        return end
+
+    def _next_ms(self, queue: QueueState, first: int, now_ms: int) -> int:
+        """When the next look is due, if `first` is the oldest message."""
+        options = queue.topic.options
+        if options.retention_bytes is not None:
+            return now_ms + SIZE_LOOK_MS
+        assert options.retention_ms is not None, "queues without a limit are forgotten"
+        due_ms = now_ms
+        if queue.index.head <= first < queue.index.tail:
+            due_ms = sent_ms(queue.index.find(first), first)
+        due_ms += options.retention_ms + 1
+        return max(now_ms + 1, min(due_ms, now_ms + LOOK_MS_MAX))

@@ -1,0 +1,57 @@
+"""What is tried at both brokers: each function is a scenario, its docstring says what it is about.
+
+They cover what clients of RabbitMQ rely on: passive, exclusive, auto-delete and server-named
+queues; equivalence; mandatory and confirms; get, ack, nack, reject, recover and qos; TTL, dead
+letters, limits; and with which reply code a misuse is answered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from . import definitions, letters, traffic
+from .trial import Trial
+
+SCENARIOS: dict[str, Callable[[Trial], None]] = {
+    each.__name__: each
+    for each in (
+        definitions.passive_declare,
+        definitions.exclusive_queue,
+        definitions.auto_delete_queue,
+        definitions.server_named_queue,
+        definitions.queue_equivalence,
+        definitions.queue_arguments,
+        definitions.quorum_queue,
+        definitions.delete_and_purge,
+        definitions.expiring_queue,
+        definitions.exchange_equivalence,
+        definitions.exchange_deletion,
+        definitions.bindings,
+        definitions.routing,
+        traffic.mandatory,
+        traffic.refused_publishes,
+        traffic.confirms,
+        traffic.properties_come_back,
+        traffic.get,
+        traffic.nack_and_reject,
+        traffic.recover,
+        traffic.unknown_tags,
+        traffic.prefetch,
+        traffic.shared_prefetch,
+        traffic.consumer_tags,
+        traffic.exclusive_consumer,
+        traffic.deleted_under_a_consumer,
+        traffic.closing_gives_back,
+        traffic.priorities,
+        letters.rejected_letters,
+        letters.expired_letters,
+        letters.full_queues,
+        letters.letters_in_circles,
+        letters.delivery_limit,
+        letters.misuse,
+        letters.copies,
+        letters.exchange_type,
+        letters.queue_mode,
+        letters.transaction,
+    )
+}
