@@ -57,6 +57,17 @@ class Late:
     async def pause(self) -> None:
         await asyncio.sleep(self._chance.uniform(0, DELAY_S_MAX))
 
+    async def turn(self, lane: object) -> None:
+        """Wait for what came before in the lane, and the while that the way takes."""
+        arrived: asyncio.Future[None] = self._loop.create_future()
+
+        def arrive() -> None:
+            if not arrived.done():
+                arrived.set_result(None)
+
+        self.call(lane, arrive)
+        await arrived
+
 
 @dataclass(eq=False, slots=True)
 class _Parcel:

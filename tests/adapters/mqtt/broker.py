@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -32,15 +32,23 @@ from adapters.mqtt.server import MqttAdapter
 from auth.errors import AuthCode, AuthError
 from auth.principal import Principal, split_login
 from auth.rules import Permission
-from kernel.local_client import LocalClient
+from kernel.client import Client
 from kernel.ports import Disk
 from kernel.store.disk import DirectoryDisk
 from kernel.store.opening import open_store
 from kernel.store.system import SystemClock, SystemRandom
 from kernel.store.worker import Worker
 from tests.adapters.mqtt.support import client_decoder, single
+from tests.simulator.hostile import hostile_client
 
 WAIT_S = 10
+
+
+async def eventually(condition: Callable[[], bool]) -> None:
+    """Wait until that is so."""
+    async with asyncio.timeout(WAIT_S):
+        while not condition():
+            await asyncio.sleep(0.01)
 
 
 class EveryRight:
@@ -85,7 +93,8 @@ class Broker:
     """A running adapter."""
 
     adapter: MqttAdapter
-    kernel: LocalClient
+    kernel: Client
+    """What the adapter talks to: the store's own client, or a hostile one before it."""
     logins: Logins
     port: int
     websocket_port: int
@@ -279,9 +288,12 @@ async def serving(
     *,
     reserve_bytes: int = 0,
     sign_in: MqttSignIn | None = None,
+    hostile: int | None = None,
     **extra: Any,
 ) -> AsyncIterator[Broker]:
-    """An adapter on free loopback ports, over the store on `disk`."""
+    """An adapter on free loopback ports, over the store on `disk`. `hostile`: seed of a network
+    between it and its store (default: none, or WEIR_HOSTILE of the environment).
+    """
     clock, random = SystemClock(), SystemRandom()
     store = open_store(
         DirectoryDisk(disk) if isinstance(disk, Path) else disk,
@@ -293,8 +305,9 @@ async def serving(
     )
     await store.start()
     logins = Logins()
+    kernel = hostile_client(store.client, clock, hostile)
     adapter = MqttAdapter(
-        store.client,
+        kernel,
         sign_in or logins,
         [
             ListenerAddress("tcp", "127.0.0.1", 0),
@@ -308,7 +321,7 @@ async def serving(
     await adapter.start()
     addresses = adapter.addresses()
     ports = (addresses["tcp"][1], addresses["websocket"][1])
-    broker = Broker(adapter, store.client, logins, *ports)
+    broker = Broker(adapter, kernel, logins, *ports)
     try:
         yield broker
     finally:

@@ -32,12 +32,13 @@ from auth.policy import PolicyBook
 from auth.records import AccessKey, Create, Policy, User
 from auth.rules import parse_rule
 from auth.store import AuthStore
-from kernel.client import PutTopic
+from kernel.client import Client, PutTopic
 from kernel.model import GroupOptions, TopicInfo, TopicKind, TopicOptions, TopicStatistics
 from kernel.store.disk import DirectoryDisk, DiskFile
 from kernel.store.opening import LocalStore, open_store
 from kernel.store.system import SystemClock, SystemRandom
 from kernel.store.worker import Worker
+from tests.simulator.hostile import hostile_client
 
 assert stubs.PACKAGE
 service_pb2: Any = sys.modules["rocketmq.grpc_protocol.service_pb2"]
@@ -110,6 +111,8 @@ class Broker:
     clock: Clock
     meter: Meter
     loop: asyncio.AbstractEventLoop
+    kernel: Client
+    """What the adapter talks to: the store's own client, or a hostile one before it."""
 
     @property
     def port(self) -> int:
@@ -204,8 +207,11 @@ async def running_broker(
     settings: RocketmqSettings | None = None,
     listeners: Iterable[GrpcListener] = (GrpcListener("grpc", "127.0.0.1", 0),),
     disk: DirectoryDisk | None = None,
+    hostile: int | None = None,
 ) -> AsyncIterator[Broker]:
-    """A broker on a free loopback port, over the data in `path`."""
+    """A broker on a free loopback port, over the data in `path`. `hostile`: seed of a network
+    between it and its store (default: none, or WEIR_HOSTILE of the environment).
+    """
     loop = asyncio.get_running_loop()
     clock, meter = Clock(), Meter()
     store = open_store(
@@ -218,8 +224,9 @@ async def running_broker(
     )
     await store.start()
     known = directory()
+    kernel = hostile_client(store.client, clock, hostile)
     adapter = RocketmqAdapter(
-        store.client,
+        kernel,
         store.client.origins,
         known,
         PolicyBook(known),
@@ -230,7 +237,7 @@ async def running_broker(
     )
     await adapter.start()
     try:
-        yield Broker(adapter, store, clock, meter, loop)
+        yield Broker(adapter, store, clock, meter, loop, kernel)
     finally:
         await adapter.stop()
         await store.stop()
@@ -242,6 +249,7 @@ def broker_in_thread(
     settings: RocketmqSettings | None = None,
     listeners: Iterable[GrpcListener] = (GrpcListener("grpc", "127.0.0.1", 0),),
     disk: DirectoryDisk | None = None,
+    hostile: int | None = None,
 ) -> Iterator[Broker]:
     """The same on an event loop of its own, for clients that block."""
     started: list[Broker] = []
@@ -251,7 +259,7 @@ def broker_in_thread(
     stopping = asyncio.Event()
 
     async def main() -> None:
-        async with running_broker(path, settings, listeners, disk) as broker:
+        async with running_broker(path, settings, listeners, disk, hostile) as broker:
             started.append(broker)
             ready.set()
             await stopping.wait()
