@@ -29,6 +29,7 @@ from kernel.model import (
     RouterOptions,
     TopicOptions,
 )
+from tests.simulator import hostile_link
 from tests.simulator.far import Far
 from tests.simulator.world import World, simulated
 
@@ -156,13 +157,13 @@ async def test_an_error_of_the_command_itself_is_no_reason_to_try_again(world: W
 # --- The hostile client ---------------------------------------------------------------------
 
 
-@pytest.mark.usefixtures("often")
 @SEEDS
-@pytest.mark.parametrize("queues", [1, 3])
+@pytest.mark.parametrize(("queues", "share"), [(1, 0.03), (3, 0.03), (1, 0.2)])
 @simulated()
 async def test_every_message_is_stored_once_and_in_order(
-    world: World, seed: int, queues: int
+    world: World, seed: int, queues: int, share: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(hostile_link, "FAILURE_SHARE", share)
     far = Far(world, seed)
     topic = await far.own.topic("work", TopicOptions(queues=queues))
     batches = []

@@ -288,11 +288,10 @@ async def serving(
     *,
     reserve_bytes: int = 0,
     sign_in: MqttSignIn | None = None,
-    hostile: int | None = None,
     **extra: Any,
 ) -> AsyncIterator[Broker]:
-    """An adapter on free loopback ports, over the store on `disk`. `hostile`: seed of a network
-    between it and its store (default: none, or WEIR_HOSTILE of the environment).
+    """An adapter on free loopback ports, over the store on `disk`; over a hostile network, if
+    WEIR_HOSTILE in the environment has a seed for it.
     """
     clock, random = SystemClock(), SystemRandom()
     store = open_store(
@@ -305,7 +304,7 @@ async def serving(
     )
     await store.start()
     logins = Logins()
-    kernel = hostile_client(store.client, clock, hostile)
+    kernel = hostile_client(store.client, clock, None)
     adapter = MqttAdapter(
         kernel,
         sign_in or logins,
