@@ -32,11 +32,12 @@ from .ids import METADATA_GROUP, Offset
 from .log import entry as entries
 from .message import decode
 from .model import TopicInfo
-from .proposer import Proposer, Turns
+from .proposer import Proposer
 from .store.dead_letters import history_of
 from .store.node import Store
 from .store.replica import Replica
 from .topology import Topology
+from .turns import Turns
 
 PREFIX = "moves/"
 

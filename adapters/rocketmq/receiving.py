@@ -135,7 +135,7 @@ class Receives:
             raise RocketmqError(Code.BAD_REQUEST, "the batch size must be at least 1")
         lease_ms = _lease_ms(request, settings)
         wanted = filter_of(request.filter_expression)
-        wait_ms = _wait_ms(request, call.time_remaining(), settings)
+        asked_ms = _asked_ms(request, settings)
         at = await consuming(environment, caller, request.message_queue.topic, request.group)
         topic = await environment.topics.with_group(at.topic, at.group)
         at = at._replace(topic=topic)
@@ -143,7 +143,8 @@ class Receives:
             topic.info,
             at.group,
             messages=min(request.batch_size, settings.receive_messages_max),
-            wait_ms=wait_ms,
+            # Of what the deadline leaves now: making the group may have taken its time.
+            wait_ms=_wait_ms(asked_ms, call.time_remaining()),
             lease_ms=lease_ms,
             filter=wanted,
             origin=Origin.ROCKETMQ,
@@ -275,22 +276,24 @@ def illegal_invisible_time(
     )
 
 
-def _wait_ms(
-    request: ReceiveMessageRequest, remaining_s: float | None, settings: RocketmqSettings
-) -> int:
-    """For how long to wait for a message: what is asked, at most what the deadline leaves.
+def _asked_ms(request: ReceiveMessageRequest, settings: RocketmqSettings) -> int:
+    """For how long to wait for a message, as asked; as long as may be if no time is named.
 
-    A client that names no time waits as long as its deadline lets it. Raises ILLEGAL_POLLING_TIME.
+    Raises ILLEGAL_POLLING_TIME.
     """
-    wait_ms = settings.polling_ms_max
-    if request.HasField("long_polling_timeout"):
-        asked_ms = milliseconds(request.long_polling_timeout)
-        if asked_ms < 0:
-            raise RocketmqError(Code.ILLEGAL_POLLING_TIME, "the polling time is negative")
-        wait_ms = min(asked_ms, wait_ms)
-    if remaining_s is not None:
-        wait_ms = min(wait_ms, int(remaining_s * 1_000) - POLL_MARGIN_MS)
-    return max(wait_ms, 0)
+    if not request.HasField("long_polling_timeout"):
+        return settings.polling_ms_max
+    asked_ms = milliseconds(request.long_polling_timeout)
+    if asked_ms < 0:
+        raise RocketmqError(Code.ILLEGAL_POLLING_TIME, "the polling time is negative")
+    return min(asked_ms, settings.polling_ms_max)
+
+
+def _wait_ms(asked_ms: int, remaining_s: float | None) -> int:
+    """For how long to wait for a message: what is asked, at most what the deadline leaves."""
+    if remaining_s is None:
+        return asked_ms
+    return max(0, min(asked_ms, int(remaining_s * 1_000) - POLL_MARGIN_MS))
 
 
 def milliseconds(moment: Moment) -> int:

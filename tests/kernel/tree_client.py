@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Protocol
 
 from kernel import message as messages
+from kernel.client import Client
 from kernel.message import Ext
 from kernel.model import DEFAULT_TENANT
+from kernel.ports import Clock
 from kernel.tree import (
     Subscriber,
     SubscriberConsumer,
@@ -16,11 +19,25 @@ from kernel.tree import (
     Will,
 )
 from tests.simulator.peer import Draft, Peer, Sent, Taker
-from tests.simulator.world import World
+
+
+class Stage(Protocol):
+    """A store as a gateway sees it: a world's own, or from far away."""
+
+    @property
+    def client(self) -> Client:
+        """Its client."""
+
+    @property
+    def clock(self) -> Clock:
+        """Its clock."""
+
+    def peer(self, name: str = "peer") -> Peer:
+        """A new connection to it."""
 
 
 def will_of(
-    world: World, name: str, body: bytes, *, delay_ms: int = 0, retain: bool = False
+    world: Stage, name: str, body: bytes, *, delay_ms: int = 0, retain: bool = False
 ) -> Will:
     """A will with this body."""
     parts = Draft(body, name=name).parts((1, 2), world.clock.wall_ms())
@@ -30,7 +47,7 @@ def will_of(
 class Listener:
     """A live route and what it heard."""
 
-    def __init__(self, world: World, pattern: str) -> None:
+    def __init__(self, world: Stage, pattern: str) -> None:
         self.got: list[tuple[str, bytes]] = []
         self.watch = world.client.tree.watch(DEFAULT_TENANT, pattern, self, "tag")
 
@@ -48,7 +65,7 @@ class Listener:
 class Guest:
     """A subscriber and the connection that has it."""
 
-    def __init__(self, world: World, peer: Peer) -> None:
+    def __init__(self, world: Stage, peer: Peer) -> None:
         self._world = world
         self.peer = peer
         self.taker = Taker(world.client)
@@ -58,7 +75,7 @@ class Guest:
 
     @staticmethod
     async def open(
-        world: World,
+        world: Stage,
         name: str,
         *,
         clean: bool = False,
@@ -98,7 +115,7 @@ class Guest:
         return self.taker.bodies
 
 
-async def tell(world: World, name: str, *bodies: bytes, retain: bool = False) -> Sent:
+async def tell(world: Stage, name: str, *bodies: bytes, retain: bool = False) -> Sent:
     """Publish messages to a name; returns once that is answered."""
     found = world.client.tree.to(DEFAULT_TENANT, name, retain=retain)
     peer = world.peer()
@@ -107,7 +124,7 @@ async def tell(world: World, name: str, *bodies: bytes, retain: bool = False) ->
     return await peer.publish(found, *(Draft(body, name=name) for body in bodies))
 
 
-async def retained(world: World, pattern: str) -> list[tuple[str, bytes]]:
+async def retained(world: Stage, pattern: str) -> list[tuple[str, bytes]]:
     """(name, body) of the retained messages under a pattern."""
     found = await world.client.tree.retained(DEFAULT_TENANT, pattern, 1_000)
     decoded = [messages.decode(slot) for _age, slot in found]

@@ -19,12 +19,13 @@ from __future__ import annotations
 import asyncio
 import os
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any, cast
 
 import msgspec
 
+from kernel.atomic import ChangeLeases, Settle, Transaction
 from kernel.client import (
     Administration,
     Client,
@@ -47,17 +48,22 @@ from kernel.client import (
 )
 from kernel.courier import Courier
 from kernel.errors import KernelError, NotLoaded
+from kernel.ids import Offset
 from kernel.local_client import LocalClient
 from kernel.model import Reason, RouterInfo, TopicInfo, TopicStatistics
+from kernel.origins import Origins
 from kernel.ports import Clock
 from kernel.publish import Batch
 from tests.simulator.hostile_consumer import (
+    Holding,
     HostileConsumer,
     HostileHolder,
+    HostileSession,
     Rows,
     Settling,
-    owner_of,
+    Streamed,
 )
+from tests.simulator.hostile_halves import HostileHalves
 from tests.simulator.hostile_link import (
     HostileLink,
     Late,
@@ -65,25 +71,10 @@ from tests.simulator.hostile_link import (
     errors_through_bytes,
     through_bytes,
 )
+from tests.simulator.hostile_tree import HostileTree
 
 RESET_S = (0.2, 1.0)
 """A push stream lives so long, at least and at most, before it is reset."""
-
-
-class HostileSession:
-    """`client.Session` by its number."""
-
-    def __init__(self, inner: Session) -> None:
-        self.inner = inner
-        self.id = inner.id
-        self.epoch = inner.epoch
-        self.origin = inner.origin
-        self.consumers: dict[HostileConsumer, None] = {}
-
-    def close(self) -> None:
-        for consumer in list(self.consumers):
-            consumer.forget()
-        self.inner.close()
 
 
 class HostileBatch(Batch):
@@ -106,8 +97,16 @@ class _Answers:
         self._sink.published(batch)
 
 
+def copies_of(changes: Sequence[LeaseChange]) -> list[LeaseChange]:
+    """Changes of leases as they arrive."""
+    return [
+        LeaseChange(bytes(bytearray(each.token)), each.verb, each.delay_ms, each.reason)
+        for each in changes
+    ]
+
+
 class HostileClient:
-    """See the module's head. What is not named here goes straight to the local client."""
+    """See the module's head."""
 
     def __init__(self, local: LocalClient, clock: Clock, seed: int) -> None:
         loop = asyncio.get_running_loop()
@@ -119,20 +118,47 @@ class HostileClient:
         local.send = self.courier.send
         self._loaded: set[tuple[str, str, str]] = set()
         self._copies: dict[tuple[str, str, str], tuple[object, Any]] = {}
-        self.live: dict[HostileConsumer, None] = {}
+        self.live: dict[Streamed, None] = {}
         self.resets = 0
+        self.tree = HostileTree(self)
+        self.halves = HostileHalves(local.halves, self.late)
         self._timer = loop.call_later(RESET_S[0], self._reset_some)
         self._loop = loop
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.local, name)
+    def happens(self, share: float) -> bool:
+        return self._chance.random() < share
 
     def _reset_some(self) -> None:
         for consumer in list(self.live):
-            if self._chance.random() < 0.5:
+            if self.happens(0.5):
                 self.resets += 1
                 consumer.reset()
         self._timer = self._loop.call_later(self._chance.uniform(*RESET_S), self._reset_some)
+
+    # --- What is cached ---------------------------------------------------------------------
+
+    @property
+    def topology_version(self) -> int:
+        return self.local.topology_version
+
+    @property
+    def origins(self) -> Origins:
+        return self.local.origins
+
+    @property
+    def accepting(self) -> bool:
+        return self.local.accepting
+
+    def records(self, prefix: str) -> Mapping[str, tuple[int, bytes]]:
+        found = self.local.records(prefix)
+        return {key: (version, bytes(bytearray(value))) for key, (version, value) in found.items()}
+
+    def watch_records(self, action: Callable[[str, bytes | None], None]) -> None:
+        def changed(key: str, value: bytes | None) -> None:
+            copy = through_bytes([key, value])
+            self.late.call("records", lambda: action(*copy))
+
+        self.local.watch_records(changed)
 
     # --- Look-ups ---------------------------------------------------------------------------
 
@@ -171,6 +197,9 @@ class HostileClient:
         found = self.local.router(tenant, name)
         return None if found is None else cast("RouterInfo", through_bytes(found))
 
+    def to_topic(self, topic: TopicInfo) -> Destinations:
+        return self.local.to_topic(topic)
+
     def to_router(
         self, tenant: str, router: str, key: str, attributes: Mapping[str, object] | None = None
     ) -> Destinations:
@@ -188,6 +217,9 @@ class HostileClient:
     def batch(self, session: Session, sink: PublishSink) -> PublishBatch:
         assert isinstance(session, HostileSession)
         return HostileBatch(self.local, _Answers(sink), session.origin)
+
+    def submit(self, batch: PublishBatch) -> None:
+        self.local.submit(batch)
 
     def inner_spec(self, spec: ConsumerSpec) -> ConsumerSpec:
         """The adapter's, as the store sees it."""
@@ -222,21 +254,13 @@ class HostileClient:
         tag: object = None,
     ) -> None:
         how, reason = Settlement(how.value), Reason(reason.value)
-        groups = self._holders(consumer, through_bytes(list(offsets)))
+        copies = through_bytes(list(offsets))
+        holding = cast("Holding", consumer)
+        groups = holding.holders(copies)
+        holding.gave_up(copies)
         answer = Settling(self.late, ("settled", consumer), sink, len(groups)) if sink else None
         for inner, some in groups:
             self.local.settle(inner, how, some, reason=reason, sink=answer, tag=tag)
-
-    def _holders(self, consumer: Consumer, offsets: list[int]) -> list[tuple[Consumer, list[int]]]:
-        """Offsets by the consumer of the store that holds them."""
-        if isinstance(consumer, HostileHolder):
-            return [(consumer.inner, offsets)]
-        owner, queue = owner_of(consumer)
-        found: dict[int, tuple[Consumer, list[int]]] = {}
-        for offset in offsets:
-            inner = owner.holders.pop((queue, offset), None) or owner.inner_of(queue)
-            found.setdefault(id(inner), (inner, []))[1].append(offset)
-        return list(found.values()) or [(owner.inner_of(queue), [])]
 
     async def receive(self, spec: ReceiveSpec) -> Received:
         await self.late.pause()
@@ -275,16 +299,46 @@ class HostileClient:
     async def settle_leases(
         self, topic: TopicInfo, group: str, changes: Sequence[LeaseChange], origin: int = 0
     ) -> Sequence[KernelError | None]:
-        copies = [
-            LeaseChange(bytes(bytearray(each.token)), each.verb, each.delay_ms, each.reason)
-            for each in changes
-        ]
+        inner, copies = through_bytes(topic), copies_of(changes)
         try:
-            results = await self.local.settle_leases(through_bytes(topic), group, copies, origin)
+            results = await self.local.settle_leases(inner, group, copies, origin)
         except KernelError as error:
             raise error_through_bytes(error) from None
         await self.late.pause()
         return [error_through_bytes(each) if each is not None else None for each in results]
+
+    async def peek(
+        self, topic: TopicInfo, number: int, offset: Offset, messages: int
+    ) -> Sequence[tuple[Offset, bytes]]:
+        await self.late.pause()
+        try:
+            found = await self.local.peek(through_bytes(topic), number, offset, messages)
+        except KernelError as error:
+            raise error_through_bytes(error) from None
+        await self.late.pause()
+        return [(Offset(at), slot) for at, slot in through_bytes([list(each) for each in found])]
+
+    async def transact(self, transaction: Transaction) -> None:
+        settlements = [
+            Settle(inner, Settlement(each.how.value), offsets, Reason(each.reason.value))
+            for each in transaction.settlements
+            for inner, offsets in cast("Holding", each.consumer).holders(
+                through_bytes(list(each.offsets))
+            )
+        ]
+        changes = [
+            ChangeLeases(through_bytes(each.topic), each.group, copies_of(each.changes))
+            for each in transaction.changes
+        ]
+        await self.late.pause()
+        try:
+            await self.local.transact(Transaction(transaction.publishes, settlements, changes))
+        except KernelError as error:
+            raise error_through_bytes(error) from None
+        finally:
+            await self.late.pause()
+        for each in transaction.settlements:
+            cast("Holding", each.consumer).gave_up(each.offsets)
 
     # --- Administration ---------------------------------------------------------------------
 

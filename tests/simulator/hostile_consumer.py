@@ -12,6 +12,7 @@ from kernel.client import (
     ConsumerSink,
     ConsumerSpec,
     Deliveries,
+    Session,
     Settlement,
     SettleSink,
 )
@@ -26,12 +27,25 @@ from tests.simulator.hostile_link import (
 )
 
 
+class Streamed(Protocol):
+    """Something of an adapter's that push streams bring messages to."""
+
+    def reset(self) -> None:
+        """A new stream with the credit that is left."""
+
+    def forget(self) -> None:
+        """Nothing more is delivered; what is on its way was never seen."""
+
+
 class Host(Protocol):
     """What a consumer asks of its client."""
 
     local: LocalClient
     late: Late
-    live: dict[HostileConsumer, None]
+    live: dict[Streamed, None]
+
+    def happens(self, share: float) -> bool:
+        """Whether something does that happens in so large a share of cases."""
 
     def inner_spec(self, spec: ConsumerSpec) -> ConsumerSpec:
         """The adapter's, as the store sees it."""
@@ -66,6 +80,54 @@ class Rows:
         return rest
 
 
+class HostileSession:
+    """`client.Session` by its number."""
+
+    def __init__(self, inner: Session) -> None:
+        self.inner = inner
+        self.id = inner.id
+        self.epoch = inner.epoch
+        self.origin = inner.origin
+        self.consumers: dict[Streamed, None] = {}
+
+    def close(self) -> None:
+        for consumer in list(self.consumers):
+            consumer.forget()
+        self.inner.close()
+
+
+class Leases:
+    """Which consumers of the store hold what an adapter's consumer of one queue was given."""
+
+    def __init__(self) -> None:
+        self._holders: dict[int, Consumer] = {}
+        self._last: Consumer | None = None
+
+    def took(self, inner: Consumer, offsets: Sequence[int]) -> None:
+        """Messages have arrived."""
+        self._last = inner
+        self._holders.update(dict.fromkeys(offsets, inner))
+
+    def holders(
+        self, offsets: Sequence[int], now: Consumer | None
+    ) -> list[tuple[Consumer, list[int]]]:
+        """Offsets by their holders. `now`: who is asked about what nobody holds; by default, who
+        was the last to take something.
+        """
+        stranger = now or self._last
+        assert stranger is not None
+        found: dict[int, tuple[Consumer, list[int]]] = {}
+        for offset in offsets:
+            inner = self._holders.get(offset, stranger)
+            found.setdefault(id(inner), (inner, []))[1].append(offset)
+        return list(found.values()) or [(stranger, [])]
+
+    def gave_up(self, offsets: Sequence[int]) -> None:
+        """They are settled."""
+        for offset in offsets:
+            self._holders.pop(offset, None)
+
+
 class _Stream:
     """One life of a push consumer at the store. `ConsumerSink` of the local client."""
 
@@ -90,8 +152,7 @@ class HostileConsumer:
         self.tag = spec.tag
         self._credit = 0
         self._way: deque[tuple[Consumer, Rows]] = deque()
-        self.holders: dict[tuple[QueueId, int], Consumer] = {}
-        """Which consumer of the store holds a lease."""
+        self.leases: dict[QueueId, Leases] = {}
         self._over = False
         self._shares: dict[QueueId, HostileShare] = {}
         self._stream = self._attach()
@@ -122,7 +183,21 @@ class HostileConsumer:
         (queue,) = self._spec.topic.queues
         return queue.id
 
-    def inner_of(self, queue: QueueId) -> Consumer:
+    def _leases(self, queue: QueueId) -> Leases:
+        return self.leases.setdefault(queue, Leases())
+
+    def holders(
+        self, offsets: Sequence[int], queue: QueueId | None = None
+    ) -> list[tuple[Consumer, list[int]]]:
+        """Offsets by the consumer of the store that holds them."""
+        queue = queue or self.only_queue
+        return self._leases(queue).holders(offsets, self._inner_of(queue))
+
+    def gave_up(self, offsets: Sequence[int], queue: QueueId | None = None) -> None:
+        """They are settled."""
+        self._leases(queue or self.only_queue).gave_up(offsets)
+
+    def _inner_of(self, queue: QueueId) -> Consumer:
         """The store's consumer of one queue now."""
         inner = self._inner
         if isinstance(inner, SpreadConsumer):
@@ -174,7 +249,7 @@ class HostileConsumer:
         if self._spec.auto_ack:
             self._client.local.settle(inner, Settlement.ACK, rows.offsets)
         else:
-            self.holders.update({(rows.queue, offset): inner for offset in rows.offsets})
+            self._leases(rows.queue).took(inner, rows.offsets)
         self._sink.deliver(self._share(rows.queue), rows)
 
     def _share(self, queue: QueueId) -> Consumer:
@@ -207,13 +282,23 @@ class HostileShare:
     def cancel(self) -> None:
         self.owner.cancel()
 
+    def holders(self, offsets: Sequence[int]) -> list[tuple[Consumer, list[int]]]:
+        """See `HostileConsumer.holders`."""
+        return self.owner.holders(offsets, self.queue)
 
-def owner_of(consumer: Consumer) -> tuple[HostileConsumer, QueueId]:
-    """Which consumer of an adapter this is, and which queue it stands for."""
-    if isinstance(consumer, HostileShare):
-        return consumer.owner, consumer.queue
-    assert isinstance(consumer, HostileConsumer)
-    return consumer, consumer.only_queue
+    def gave_up(self, offsets: Sequence[int]) -> None:
+        """They are settled."""
+        self.owner.gave_up(offsets, self.queue)
+
+
+class Holding(Protocol):
+    """What every consumer of the hostile client can tell."""
+
+    def holders(self, offsets: Sequence[int]) -> list[tuple[Consumer, list[int]]]:
+        """Offsets by the consumer of the store that holds them."""
+
+    def gave_up(self, offsets: Sequence[int]) -> None:
+        """They are settled."""
 
 
 class HostileHolder:
@@ -228,6 +313,13 @@ class HostileHolder:
 
     def cancel(self) -> None:
         self.inner.cancel()
+
+    def holders(self, offsets: Sequence[int]) -> list[tuple[Consumer, list[int]]]:
+        """See `HostileConsumer.holders`."""
+        return [(self.inner, list(offsets))]
+
+    def gave_up(self, offsets: Sequence[int]) -> None:
+        """They are settled."""
 
 
 class Settling:

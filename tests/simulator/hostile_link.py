@@ -84,6 +84,8 @@ class _Road:
     parcels: list[_Parcel] = field(default_factory=list)
     broken: bool = False
     """And the client has not heard of it yet."""
+    breaks: int = 0
+    """So far. What is heard of an earlier one says nothing of the last."""
 
 
 class HostileLink:
@@ -135,15 +137,19 @@ class HostileLink:
         road = self._roads[group]
         parcels, road.parcels = road.parcels, []
         road.broken = True
+        road.breaks += 1
         for each in parcels:
             mine = code if each is first else Code.NOT_LEADER
             self._fail(group, each, Code.UNKNOWN_OUTCOME if each.given else mine)
 
     def _fail(self, group: RaftGroup, parcel: _Parcel, code: Code) -> None:
         error = KernelError(code, "the connection to the leader has broken")
+        road = self._roads[group]
+        which = road.breaks
 
         def heard() -> None:
-            self._roads[group].broken = False
+            if road.breaks == which:
+                road.broken = False
             parcel.answer(error)
 
         self._late.call(("from", group), heard)

@@ -29,9 +29,8 @@ from kernel.model import (
     RouterOptions,
     TopicOptions,
 )
-from tests.simulator import hostile, hostile_link
-from tests.simulator.hostile import HostileClient
-from tests.simulator.peer import Peer
+from tests.simulator import hostile_link
+from tests.simulator.far import Far
 from tests.simulator.world import World, simulated
 
 GROUP = RaftGroup(1)
@@ -158,33 +157,18 @@ async def test_an_error_of_the_command_itself_is_no_reason_to_try_again(world: W
 # --- The hostile client ---------------------------------------------------------------------
 
 
-class Far:
-    """A world seen through a hostile client."""
-
-    def __init__(self, world: World, seed: int) -> None:
-        self.client = HostileClient(world.client, world.clock, seed)
-        self.peer = Peer(self.client, world.clock, "far")
-
-
-@pytest.fixture
-def often(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One command in thirty fails each way, and streams are short."""
-    monkeypatch.setattr(hostile_link, "FAILURE_SHARE", 0.03)
-    monkeypatch.setattr(hostile, "RESET_S", (0.05, 0.1))
-
-
-@pytest.mark.usefixtures("often")
 @SEEDS
-@pytest.mark.parametrize("queues", [1, 3])
+@pytest.mark.parametrize(("queues", "share"), [(1, 0.03), (3, 0.03), (1, 0.2)])
 @simulated()
 async def test_every_message_is_stored_once_and_in_order(
-    world: World, seed: int, queues: int
+    world: World, seed: int, queues: int, share: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(hostile_link, "FAILURE_SHARE", share)
     far = Far(world, seed)
-    topic = await far.peer.topic("work", TopicOptions(queues=queues))
+    topic = await far.own.topic("work", TopicOptions(queues=queues))
     batches = []
     for number in range(200):
-        batches.append(far.peer.submit(topic, b"%d" % (2 * number), b"%d" % (2 * number + 1)))
+        batches.append(far.own.submit(topic, b"%d" % (2 * number), b"%d" % (2 * number + 1)))
         await asyncio.sleep(0.005)
     for sent in batches:
         await sent.done
@@ -206,10 +190,10 @@ async def test_every_message_is_stored_once_and_in_order(
 async def test_a_consumer_outlives_its_streams(world: World, seed: int) -> None:
     """Every message once, no more than it has credit for, and each can be settled."""
     far = Far(world, seed)
-    topic = await far.peer.topic("work")
-    taker = far.peer.attach(topic, credit=5)
+    topic = await far.own.topic("work")
+    taker = far.own.attach(topic, credit=5)
     for number in range(0, 300, 10):
-        far.peer.submit(topic, *[b"%d" % (number + at) for at in range(10)])
+        far.own.submit(topic, *[b"%d" % (number + at) for at in range(10)])
     async with asyncio.timeout(100):
         while len(taker.got) < 300:
             await asyncio.sleep(0.05)
@@ -235,9 +219,9 @@ async def test_what_is_on_its_way_to_a_cancelled_consumer_comes_back(
     world: World, seed: int
 ) -> None:
     far = Far(world, seed)
-    topic = await far.peer.topic("work")
-    await far.peer.publish(topic, *[b"x"] * 10)
-    taker = far.peer.attach(topic, credit=10)
+    topic = await far.own.topic("work")
+    await far.own.publish(topic, *[b"x"] * 10)
+    taker = far.own.attach(topic, credit=10)
     await asyncio.sleep(0.001)
     taker.cancel()
     await asyncio.sleep(1)
@@ -249,8 +233,8 @@ async def test_what_is_on_its_way_to_a_cancelled_consumer_comes_back(
 @simulated()
 async def test_pulls_and_leases_work(world: World, seed: int) -> None:
     far = Far(world, seed)
-    topic = await far.peer.topic("work")
-    await far.peer.publish(topic, *[b"%d" % number for number in range(20)])
+    topic = await far.own.topic("work")
+    await far.own.publish(topic, *[b"%d" % number for number in range(20)])
     seen: list[int] = []
     while len(seen) < 20:
         spec = ReceiveSpec(topic, DEFAULT_GROUP, messages=3, wait_ms=1_000, lease_ms=60_000)
@@ -277,7 +261,7 @@ async def test_definitions_are_made_once_and_known_when_loaded(world: World, see
     assert client.topic(DEFAULT_TENANT, "t0") is None
     await client.administer(PutRouter(DEFAULT_TENANT, "all", RouterOptions(match=Match.ALL)))
     for number in range(20):
-        await far.peer.topic(f"t{number}", None, GroupOptions(), must_be_new=True)
+        await far.own.topic(f"t{number}", None, GroupOptions(), must_be_new=True)
         await client.administer(PutRoute(DEFAULT_TENANT, "all", Route(topic=f"t{number}")))
     first = client.topic(DEFAULT_TENANT, "t0")
     assert first is not None

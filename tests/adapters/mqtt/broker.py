@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -30,13 +30,21 @@ from adapters.mqtt.environment import Login, MqttSettings, MqttSignIn
 from adapters.mqtt.server import MqttAdapter
 from auth.errors import AuthCode, AuthError
 from auth.principal import Principal, split_login
-from kernel.local_client import LocalClient
+from kernel.client import Client
 from kernel.ports import Disk
 from kernel.store.system import SystemClock, SystemRandom
 from tests.adapters.in_process import EveryRight, running_store
 from tests.adapters.mqtt.support import client_decoder, single
+from tests.simulator.hostile import hostile_client
 
 WAIT_S = 10
+
+
+async def eventually(condition: Callable[[], bool]) -> None:
+    """Wait until that is so."""
+    async with asyncio.timeout(WAIT_S):
+        while not condition():
+            await asyncio.sleep(0.01)
 
 
 class Logins:
@@ -66,7 +74,8 @@ class Broker:
     """A running adapter."""
 
     adapter: MqttAdapter
-    kernel: LocalClient
+    kernel: Client
+    """What the adapter talks to: the store's own client, or a hostile one before it."""
     logins: Logins
     port: int
     websocket_port: int
@@ -258,12 +267,15 @@ async def serving(
     sign_in: MqttSignIn | None = None,
     **extra: Any,
 ) -> AsyncIterator[Broker]:
-    """An adapter on free loopback ports, over the store on `disk`."""
+    """An adapter on free loopback ports, over the store on `disk`; over a hostile network, if
+    WEIR_HOSTILE in the environment has a seed for it.
+    """
     clock = SystemClock()
     async with running_store(disk, clock, reserve_bytes=reserve_bytes) as store:
         logins = Logins()
+        kernel = hostile_client(store.client, clock, None)
         adapter = MqttAdapter(
-            store.client,
+            kernel,
             sign_in or logins,
             [
                 ListenerAddress("tcp", "127.0.0.1", 0),
@@ -277,7 +289,7 @@ async def serving(
         await adapter.start()
         addresses = adapter.addresses()
         ports = (addresses["tcp"][1], addresses["websocket"][1])
-        broker = Broker(adapter, store.client, logins, *ports)
+        broker = Broker(adapter, kernel, logins, *ports)
         try:
             yield broker
         finally:

@@ -135,6 +135,7 @@ async def test_a_storm_of_one_identifier_leaves_one_connection(broker: Broker) -
                 properties=Properties(session_expiry_interval=60),
             )
         )
+    await broker.until_connections(1)
     ends = await asyncio.gather(*(first_and_end(client) for client in clients))
     assert ends.count(None) == 1
     assert set(ends) - {None} <= {ReasonCode.SESSION_TAKEN_OVER}

@@ -63,6 +63,10 @@ async def test_the_members_of_a_share_part_the_messages(broker: Broker, expiry: 
                     message = await member.next(Publish, wait_s=0.05)
                 except TimeoutError:
                     continue
+                if not message.payload:
+                    assert message.topic == "a/none"
+                    assert message.qos == 0
+                    continue
                 assert message.qos == qos
                 got.append(message)
                 if message.qos:
@@ -70,7 +74,7 @@ async def test_the_members_of_a_share_part_the_messages(broker: Broker, expiry: 
                 if message.qos == 2:
                     await member.answer(PUBREL, message.packet_id)
                     member.ack(message, PUBCOMP)
-    assert sorted(int(each.payload) for each in got if each.payload) == list(range(30))
+    assert sorted(int(each.payload) for each in got) == list(range(30))
     for number in range(30):
         assert (await alone.take()).payload == b"%d" % number
 

@@ -29,7 +29,7 @@ from adapters.rocketmq.service import SERVICE
 from adapters.rocketmq.settings import RocketmqSettings
 from adapters.rocketmq.topic_types import declared
 from auth.policy import PolicyBook
-from kernel.client import PutTopic
+from kernel.client import Client, PutTopic
 from kernel.model import GroupOptions, TopicInfo, TopicKind, TopicOptions, TopicStatistics
 from kernel.store.disk import DirectoryDisk, DiskFile
 from kernel.store.opening import LocalStore
@@ -41,6 +41,7 @@ from tests.adapters.in_process import (
     in_thread,
     running_store,
 )
+from tests.simulator.hostile import hostile_client
 
 assert stubs.PACKAGE
 service_pb2: Any = sys.modules["rocketmq.grpc_protocol.service_pb2"]
@@ -88,6 +89,8 @@ class Broker:
     clock: MovableClock
     meter: Meter
     loop: asyncio.AbstractEventLoop
+    kernel: Client
+    """What the adapter talks to: the store's own client, or a hostile one before it."""
 
     @property
     def port(self) -> int:
@@ -178,13 +181,17 @@ async def running_broker(
     settings: RocketmqSettings | None = None,
     listeners: Iterable[GrpcListener] = (GrpcListener("grpc", "127.0.0.1", 0),),
     disk: DirectoryDisk | None = None,
+    hostile: int | None = None,
 ) -> AsyncIterator[Broker]:
-    """A broker on a free loopback port, over the data in `path`."""
+    """A broker on a free loopback port, over the data in `path`. `hostile`: seed of a network
+    between it and its store (default: none, or WEIR_HOSTILE of the environment).
+    """
     clock, meter = MovableClock(), Meter()
     async with running_store(disk or path, clock) as store:
         known = directory("allow consume topic:open* group:readers")
+        kernel = hostile_client(store.client, clock, hostile)
         adapter = RocketmqAdapter(
-            store.client,
+            kernel,
             store.client.origins,
             known,
             PolicyBook(known),
@@ -195,7 +202,7 @@ async def running_broker(
         )
         await adapter.start()
         try:
-            yield Broker(adapter, store, clock, meter, asyncio.get_running_loop())
+            yield Broker(adapter, store, clock, meter, asyncio.get_running_loop(), kernel)
         finally:
             await adapter.stop()
 
@@ -205,9 +212,10 @@ def broker_in_thread(
     settings: RocketmqSettings | None = None,
     listeners: Iterable[GrpcListener] = (GrpcListener("grpc", "127.0.0.1", 0),),
     disk: DirectoryDisk | None = None,
+    hostile: int | None = None,
 ) -> AbstractContextManager[Broker]:
     """The same on an event loop of its own, for clients that block."""
-    return in_thread(partial(running_broker, path, settings, listeners, disk))
+    return in_thread(partial(running_broker, path, settings, listeners, disk, hostile))
 
 
 # --- Raw calls ----------------------------------------------------------------------------------

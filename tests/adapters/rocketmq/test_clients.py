@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from adapters.rocketmq import server
 from adapters.rocketmq.calls import outcome_of
 from adapters.rocketmq.errors import Code
 from adapters.rocketmq.service import SERVICE
@@ -179,7 +180,12 @@ def push_receive(wire: Wire, topic: str, group: str, **fields):
     return wire.receive(topic, group, auto_renew=True, invisible_s=None, **fields)
 
 
-def test_a_push_consumers_messages_stay_with_it_as_long_as_it_lives(tmp_path: Path) -> None:
+def test_a_push_consumers_messages_stay_with_it_as_long_as_it_lives(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Shorter than a setting may be, so they are looked at more often: late by the tick, a lease
+    # would be over.
+    monkeypatch.setattr(server, "TICK_S", 0.2)
     settings = RocketmqSettings(auto_renew_lease_ms=1_500)
     with broker_in_thread(tmp_path, settings) as patient:
         patient.topic("held")

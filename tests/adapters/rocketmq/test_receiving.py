@@ -16,6 +16,7 @@ from kernel.model import DEFAULT_GROUP, GroupOptions, TopicOptions
 from tests.adapters.in_process import READER_KEY_ID, READER_SECRET
 from tests.adapters.rocketmq.support import (
     Broker,
+    HeldDisk,
     Wire,
     broker_in_thread,
     message,
@@ -82,6 +83,21 @@ def test_a_poll_is_cut_to_the_deadline_of_its_call(wire: Wire, topic: str) -> No
     assert time.monotonic() - began < 1.5
     # A client that names no time: as long as its deadline allows.
     assert wire.receive(topic, "g", wait_s=None, timeout=1).code == Code.MESSAGE_NOT_FOUND
+
+
+def test_time_to_make_a_group_is_no_time_to_wait_in(tmp_path: Path) -> None:
+    """The first poll of a group makes it, which may take a while; the call must not end by that."""
+    disk = HeldDisk(tmp_path)
+    with broker_in_thread(tmp_path, disk=disk) as slow:
+        slow.topic("slow")
+        calls = Wire(slow.address)
+        disk.may_sync.clear()
+        release = threading.Timer(1, disk.may_sync.set)
+        release.start()
+        got = calls.receive("slow", "new", wait_s=None, timeout=2)
+        assert got.code == Code.MESSAGE_NOT_FOUND
+        release.join()
+        calls.close()
 
 
 def test_a_batch_is_at_most_what_was_asked_and_what_is_allowed(wire: Wire, topic: str) -> None:
