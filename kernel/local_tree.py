@@ -16,7 +16,7 @@ from .broker.tree_state import IndexChanged, SubscriberChanged, SubscriberState,
 from .client import Destinations
 from .errors import Code, KernelError
 from .ids import RaftGroup
-from .limits import NAME_BYTES_MAX, RETAINED_MAX, WILL_BYTES_MAX
+from .limits import MARK_AHEAD, NAME_BYTES_MAX, RETAINED_MAX, WILL_BYTES_MAX
 from .local_subscriber import Changes, LocalSubscriber, group_of
 from .log import entry as entries
 from .model import QueueRef
@@ -233,7 +233,7 @@ class LocalTree:
             if is_new:
                 self._keeper.join(subscriber, subscription)
                 group = group_of(subscriber.number, subscription.share)
-                join = tree.JoinIndex(subscriber.tenant, subscription.pattern, group)
+                join = tree.JoinIndex(subscriber.tenant, subscription.pattern, group, MARK_AHEAD)
                 groups = self._routes.groups_of(subscriber.tenant, subscription.pattern)
                 waiting = [self._propose(each, join) for each in groups]
             if subscriber.durable:

@@ -77,7 +77,8 @@ class Subscribers:
         if command.group not in queue.groups:
             state.changing(Section.TOPICS, ident)
             state.changing(Section.QUEUES, queue.id)
-            queue.groups[command.group] = Progress(queue.index.tail)
+            progress = queue.groups[command.group] = Progress(queue.index.tail)
+            progress.set_mark(0, queue.index.tail + command.ahead)
             queue.topic.groups[command.group] = INDEX_GROUP
 
     def _leave(self, command: tree.LeaveIndex) -> bool:
