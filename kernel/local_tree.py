@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 
 from .broker import tree_commands as tree
 from .broker.retained import RetainedMessage
-from .broker.tree_snapshot import index_queue
 from .broker.tree_state import IndexChanged, SubscriberChanged, SubscriberState, TreeEvent
 from .client import Destinations
 from .errors import Code, KernelError
@@ -59,7 +58,7 @@ class LocalTree:
     def learn(self, replica: Replica) -> None:
         """Take over what a group holds."""
         for (tenant, pattern), ident in replica.state.indexes.items():
-            self._routes.add_index(tenant, pattern, replica.group, index_queue(ident))
+            self._routes.add_index(tenant, pattern, replica.state.topics[ident].refs[0])
         self._keeper.learn(replica)
 
     async def repair(self) -> None:
@@ -80,8 +79,8 @@ class LocalTree:
             if event.removed:
                 self._routes.remove_index(event.tenant, event.pattern, replica.group)
             else:
-                queue = index_queue(event.topic)
-                self._routes.add_index(event.tenant, event.pattern, replica.group, queue)
+                ref = replica.state.topics[event.topic].refs[0]
+                self._routes.add_index(event.tenant, event.pattern, ref)
         elif isinstance(event, SubscriberChanged):
             self._fence(event.subscriber, ended=event.ended)
             self._keeper.subscriber_changed(replica, event)

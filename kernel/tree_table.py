@@ -7,10 +7,9 @@ name leads to is remembered until a route comes or goes.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from .errors import Code, KernelError
-from .ids import RaftGroup
 from .limits import TREE_NAME_BYTES_MAX
 from .model import QueueRef
 
@@ -19,10 +18,10 @@ from .model import QueueRef
 class PatternRoutes:
     """Who wants what is published under one pattern."""
 
-    indexes: dict[RaftGroup, QueueRef] = field(default_factory=dict)
-    """Its reference lists, by Raft group."""
-    watches: dict[object, None] = field(default_factory=dict)
-    """Live routes, in the order they came."""
+    indexes: tuple[QueueRef, ...] = ()
+    """Its reference lists, at most one in each Raft group."""
+    watches: tuple[object, ...] = ()
+    """Live routes, in the order they came: each gateway has one of a pattern."""
 
     def is_empty(self) -> bool:
         """Nobody is left."""

@@ -73,6 +73,11 @@ class Grade(IntEnum):
     DELAYED = 2
 
 
+_NOTHING_SENT: dict[int, Tally] = {}
+_NOTHING_TAKEN: dict[tuple[str, int], Tally] = {}
+"""Shared by the topics that nothing was counted of; never changed."""
+
+
 class TopicUsage:
     """Counts of one topic in one Raft group."""
 
@@ -83,9 +88,9 @@ class TopicUsage:
         """Log index of the first entry counted; 0: none yet."""
         self.last = 0
         """Log index of the last one."""
-        self.sent: dict[int, Tally] = {}
+        self.sent = _NOTHING_SENT
         """By `origin | features << 8`, with the features in _GRADED."""
-        self.taken: dict[tuple[str, int], Tally] = {}
+        self.taken = _NOTHING_TAKEN
         """By group and origin with _ACKED_BIT and _ORDERED_BIT."""
 
     def count_sent(self, origin: int, features: int, count: int, size: int, units: int) -> None:
@@ -93,6 +98,8 @@ class TopicUsage:
         key = origin | (features & _GRADED) << _ORIGIN_BITS
         tally = self.sent.get(key)
         if tally is None:
+            if self.sent is _NOTHING_SENT:
+                self.sent = {}
             tally = self.sent[key] = [0, 0, 0]
         tally[0] += count
         tally[1] += size
@@ -111,6 +118,8 @@ class TopicUsage:
     def _count_taken(self, kind: int, group: str, count: int, size: int, units: int) -> None:
         tally = self.taken.get((group, kind))
         if tally is None:
+            if self.taken is _NOTHING_TAKEN:
+                self.taken = {}
             if len(self.taken) >= GROUPS_COUNTED_MAX:
                 group = OTHER_GROUP
             tally = self.taken.setdefault((group, kind), [0, 0, 0])

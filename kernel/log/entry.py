@@ -31,6 +31,7 @@ _BOUNDS = struct.Struct("<II")
 _DIRECTORY_AT = HEAD.size
 VERSION = 1
 REWRITTEN = 1
+_NO_SLOTS = bytes(4)
 _END = struct.Struct("<I").unpack_from
 
 SLOTS_MAX = 65_536
@@ -104,6 +105,11 @@ def batches(entry: bytes) -> Iterator[Batch]:
             found.append((kind, version, entry[at : at + length]))
             at += length
         yield Batch(session, epoch, sequence, found, origin)
+
+
+def has_slots(entry: bytes) -> bool:
+    """Whether it carries anything but commands (hot)."""
+    return entry[12:16] != _NO_SLOTS
 
 
 def slots_bytes(entry: bytes, first: int, count: int) -> int:
