@@ -234,10 +234,10 @@ class LocalTree:
                 group = group_of(subscriber.number, subscription.share)
                 join = tree.JoinIndex(subscriber.tenant, subscription.pattern, group, MARK_AHEAD)
                 groups = self._routes.groups_of(subscriber.tenant, subscription.pattern)
-                waiting = [self._propose(each, join) for each in groups]
+                waiting = [self._proposer.begin(each, join) for each in groups]
             if subscriber.durable:
                 waiting.append(
-                    self._propose(
+                    self._proposer.begin(
                         subscriber.home,
                         tree.PutSubscription(
                             subscriber.number,
@@ -248,8 +248,8 @@ class LocalTree:
                         ),
                     )
                 )
-            results = await asyncio.gather(*waiting, return_exceptions=True)
-            errors = [each for each in results if isinstance(each, BaseException)]
+            results = [await each for each in waiting]
+            errors = [each for each in results if isinstance(each, KernelError)]
             if errors:
                 if is_new:
                     await self._keeper.leave(subscriber.number, subscriber, subscription)
