@@ -57,7 +57,7 @@ def check_name(name: str) -> None:
 
 def check_pattern(pattern: str) -> None:
     """Raises KernelError INVALID_ARGUMENT if it is no pattern."""
-    levels = pattern.split("/")
+    levels = pattern.split("/") if is_pattern(pattern) else ()
     well_formed = all(not is_pattern(each) or each in ("+", "#") for each in levels)
     if (
         not pattern
