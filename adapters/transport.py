@@ -59,6 +59,19 @@ class StreamHost(Protocol):
 class StreamProtocol(asyncio.Protocol):
     """One connection: collects output and writes it once per turn of the event loop."""
 
+    __slots__ = (
+        "__weakref__",
+        "_closing",
+        "_holds",
+        "_write_scheduled",
+        "bytes_in",
+        "bytes_out",
+        "is_writing_paused",
+        "loop",
+        "out",
+        "transport",
+    )
+
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
         self.transport: asyncio.Transport | None = None

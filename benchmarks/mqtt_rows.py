@@ -87,7 +87,8 @@ class WeirMqtt(MqttBroker):
     name = "Weir"
 
     def _command(self) -> tuple[list[str], dict[str, str]]:
-        chosen = [f"mqtt.port={self.port}", "protocols.mqtt.listeners.websocket.port=0"]
+        chosen = [f"mqtt.port={self.port}"]
+        chosen += [f"protocols.mqtt.listeners.{name}.port=0" for name in ("websocket", "tls")]
         chosen += [f"{name}.enabled=false" for name in OTHERS]
         words = [word for setting in chosen for word in ("--set", setting)]
         command = [sys.executable, "-m", "gateway", "serve", "--data", str(self.folder / "data")]

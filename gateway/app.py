@@ -14,6 +14,7 @@ from auth.errors import AuthError
 from gateway.commands.output import ExitCode, say
 from gateway.data_lock import DataDirectoryInUse
 from gateway.node import Node, StartRefused
+from gateway.open_files import allow_open_files
 from kernel.log.errors import JournalError
 
 if TYPE_CHECKING:
@@ -23,11 +24,15 @@ SWITCH_INTERVAL_S = 0.0005
 """How long a thread waits for another before it asks for the interpreter: a journal write that is
 done must not wait 5 ms (Python's default) behind a busy event loop."""
 
+_log = structlog.get_logger("weir.app")
+
 
 def run(settings: Settings) -> int:
     """Serve until told to stop; the exit code."""
     set_up_logging()
     sys.setswitchinterval(SWITCH_INTERVAL_S)
+    files = allow_open_files()
+    _log.info("open files", limit=files.now, before=files.before)
     code = ExitCode.OK
     try:
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:

@@ -127,6 +127,28 @@ class LocalSubscriber:
         await self._host.close(self, will, expiry_ms, notes)
 
 
+class _IdlePart:
+    """A reference list that has brought nothing yet. `store.idle_lists.Waiting`."""
+
+    __slots__ = ("_consumer", "ref", "subscription", "tag")
+
+    def __init__(
+        self,
+        consumer: LocalSubscriberConsumer,
+        ref: QueueRef,
+        subscription: Subscription,
+        tag: object,
+    ) -> None:
+        self._consumer = consumer
+        self.ref = ref
+        self.subscription = subscription
+        self.tag = tag
+
+    def filled(self) -> None:
+        """A message has come."""
+        self._consumer.filled(self)
+
+
 class LocalSubscriberConsumer:
     """`tree.SubscriberConsumer`: one part for each reference list, with credit in common."""
 
@@ -144,7 +166,7 @@ class LocalSubscriberConsumer:
         self._sink = sink
         self._host = host
         self._pool = Credit()
-        self._parts: dict[Subscription, list[DispatchedConsumer]] = {}
+        self._parts: dict[Subscription, list[DispatchedConsumer | _IdlePart]] = {}
         self._turn = 0
 
     def add(self, subscription: Subscription, tag: object) -> None:
@@ -156,22 +178,49 @@ class LocalSubscriberConsumer:
             return
         group = group_of(subscriber.number, subscription.share)
         parts = self._parts[subscription] = []
-        if len(self._session.consumers) >= self._session.prune_at:
-            self._session.prune()
         for ref in self._host.lists_of(subscriber.tenant, subscription.pattern):
-            topic = _list_info(subscriber.tenant, subscription.pattern, ref)
-            spec = ConsumerSpec(topic, group, self._session, tag=tag)
-            dispatcher = subscriber.store.replica(ref.group).dispatcher(ref.id, group)
-            part = dispatcher.attach(spec, self._sink, self._pool)
-            parts.append(part)
-            self._session.consumers[part] = None
-            if self._pool.left > 0:
-                dispatcher.pump()
+            part = _IdlePart(self, ref, subscription, tag)
+            replica = subscriber.store.replica(ref.group)
+            if replica.has_nothing_for(ref.id, group):
+                replica.idle_lists.add(ref.id, part)
+                parts.append(part)
+            else:
+                parts.append(attached := self._attach(part, group))
+                if self._pool.left > 0:
+                    attached.dispatcher.pump()
+
+    def _attach(self, part: _IdlePart, group: str) -> DispatchedConsumer:
+        session, ref = self._session, part.ref
+        if len(session.consumers) >= session.prune_at:
+            session.prune()
+        topic = _list_info(self._subscriber.tenant, part.subscription.pattern, ref)
+        spec = ConsumerSpec(topic, group, session, tag=part.tag)
+        dispatcher = self._subscriber.store.replica(ref.group).dispatcher(ref.id, group)
+        attached = dispatcher.attach(spec, self._sink, self._pool)
+        session.consumers[attached] = None
+        return attached
+
+    def filled(self, part: _IdlePart) -> None:
+        """A message has come for a part that was idle: its dispatcher is about to be told."""
+        parts = self._parts[part.subscription]
+        group = group_of(self._subscriber.number, part.subscription.share)
+        try:
+            parts[parts.index(part)] = self._attach(part, group)
+        except KernelError:
+            # Unsubscribed in the entry that brought the message: nothing is kept for it.
+            parts.remove(part)
 
     def remove(self, subscription: Subscription) -> None:
         """Take no more from a subscription."""
-        for part in self._parts.pop(subscription, ()):
-            part.cancel()
+        self._end(self._parts.pop(subscription, ()))
+
+    def _end(self, parts: Iterable[DispatchedConsumer | _IdlePart]) -> None:
+        for part in parts:
+            if isinstance(part, _IdlePart):
+                replica = self._subscriber.store.replica(part.ref.group)
+                replica.idle_lists.remove(part.ref.id, part)
+            else:
+                part.cancel()
 
     def grant(self, messages: int) -> None:
         """Credit for so many more deliveries; the lists take from it in turn."""
@@ -179,20 +228,19 @@ class LocalSubscriberConsumer:
         pool.left += messages
         if pool.left <= 0:
             return
-        parts = list(self._each())
+        parts = [each for each in self._each() if isinstance(each, DispatchedConsumer)]
         self._turn += 1
         for at in range(len(parts)):
             part = parts[(self._turn + at) % len(parts)]
             if pool.left > 0 and not part.ended:
                 part.dispatcher.pump()
 
-    def _each(self) -> Iterable[DispatchedConsumer]:
+    def _each(self) -> Iterable[DispatchedConsumer | _IdlePart]:
         return (part for parts in self._parts.values() for part in parts)
 
     def cancel(self) -> None:
         """Stop deliveries."""
-        for part in self._each():
-            part.cancel()
+        self._end(self._each())
         self._parts.clear()
 
 

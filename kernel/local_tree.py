@@ -11,12 +11,11 @@ from collections.abc import Callable, Sequence
 
 from .broker import tree_commands as tree
 from .broker.retained import RetainedMessage
-from .broker.tree_snapshot import index_queue
 from .broker.tree_state import IndexChanged, SubscriberChanged, SubscriberState, TreeEvent
 from .client import Destinations
 from .errors import Code, KernelError
 from .ids import RaftGroup
-from .limits import NAME_BYTES_MAX, RETAINED_MAX, WILL_BYTES_MAX
+from .limits import MARK_AHEAD, NAME_BYTES_MAX, RETAINED_MAX, WILL_BYTES_MAX
 from .local_subscriber import Changes, LocalSubscriber, group_of
 from .log import entry as entries
 from .model import QueueRef
@@ -60,7 +59,7 @@ class LocalTree:
     def learn(self, replica: Replica) -> None:
         """Take over what a group holds."""
         for (tenant, pattern), ident in replica.state.indexes.items():
-            self._routes.add_index(tenant, pattern, replica.group, index_queue(ident))
+            self._routes.add_index(tenant, pattern, replica.state.topics[ident].refs[0])
         self._keeper.learn(replica)
 
     async def repair(self) -> None:
@@ -81,8 +80,8 @@ class LocalTree:
             if event.removed:
                 self._routes.remove_index(event.tenant, event.pattern, replica.group)
             else:
-                queue = index_queue(event.topic)
-                self._routes.add_index(event.tenant, event.pattern, replica.group, queue)
+                ref = replica.state.topics[event.topic].refs[0]
+                self._routes.add_index(event.tenant, event.pattern, ref)
         elif isinstance(event, SubscriberChanged):
             self._fence(event.subscriber, ended=event.ended)
             self._keeper.subscriber_changed(replica, event)
@@ -234,12 +233,12 @@ class LocalTree:
             if is_new:
                 self._keeper.join(subscriber, subscription)
                 group = group_of(subscriber.number, subscription.share)
-                join = tree.JoinIndex(subscriber.tenant, subscription.pattern, group)
+                join = tree.JoinIndex(subscriber.tenant, subscription.pattern, group, MARK_AHEAD)
                 groups = self._routes.groups_of(subscriber.tenant, subscription.pattern)
-                waiting = [self._propose(each, join) for each in groups]
+                waiting = [self._proposer.begin(each, join) for each in groups]
             if subscriber.durable:
                 waiting.append(
-                    self._propose(
+                    self._proposer.begin(
                         subscriber.home,
                         tree.PutSubscription(
                             subscriber.number,
@@ -250,8 +249,8 @@ class LocalTree:
                         ),
                     )
                 )
-            results = await asyncio.gather(*waiting, return_exceptions=True)
-            errors = [each for each in results if isinstance(each, BaseException)]
+            results = [await each for each in waiting]
+            errors = [each for each in results if isinstance(each, KernelError)]
             if errors:
                 if is_new:
                     await self._keeper.leave(subscriber.number, subscriber, subscription)

@@ -42,6 +42,19 @@ class Proposer:
         """Have a batch carried out; the result of its first command. Raises it if it is a
         KernelError.
         """
+        result = await self._begin(group, attempt)
+        if isinstance(result, KernelError):
+            raise result
+        return result
+
+    def begin(self, group: RaftGroup, change: commands.Control) -> asyncio.Future[object]:
+        """Propose a command; what it comes to, a KernelError included: for several at once, none of
+        which needs a task.
+        """
+        replica, identity = self._store.replica(group), self.next_identity()
+        return self._begin(group, lambda heard: replica.propose(change, identity, heard))
+
+    def _begin(self, group: RaftGroup, attempt: Attempt) -> asyncio.Future[object]:
         future: asyncio.Future[object] = asyncio.get_running_loop().create_future()
 
         def done(results: object) -> None:
@@ -49,10 +62,7 @@ class Proposer:
                 future.set_result(first_of(results))
 
         self.send(group, attempt, done)
-        result = await future
-        if isinstance(result, KernelError):
-            raise result
-        return result
+        return future
 
     async def outcome_in_time(self, group: RaftGroup, attempt: Attempt) -> object:
         """`outcome`, for clients that wait. Raises KernelError TIMEOUT after the publish deadline:

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
-from heapq import heapify, heappop, heappush
 from typing import Protocol
 
 from .broker import commands
 from .broker import tree_commands as tree
 from .broker.state import GroupState
+from .broker.timers import Buckets
+from .broker.tree_snapshot import index_queue
 from .broker.tree_state import SubscriberChanged, SubscriberState, WillItem
 from .client import PublishBatch
 from .errors import KernelError
@@ -34,7 +35,11 @@ WILL_CLIENT = 3 << 62
 """Client number of a group's wills is this plus the group: nobody else's."""
 
 DUE_SLACK = 1_024
-"""The heap of deadlines is built anew when it holds so many more than there are subscribers."""
+"""Deadlines are collected anew when there are so many more than twice the subscribers: those that
+no longer hold are not taken out."""
+
+DUE_WIDTH_MS = 500
+"""So much later than due, at most, a deadline is looked at, beside the second between two looks."""
 
 
 class TreeHost(Protocol):
@@ -60,9 +65,9 @@ class Keeper:
         self._store = store
         self._host = host
         self._propose = propose
-        self._due: dict[int, int] = {}
-        """Subscriber number to the log time at which something is to happen to it."""
-        self._heap: list[tuple[int, int]] = []
+        self._due = Buckets(DUE_WIDTH_MS)
+        """Subscriber numbers, by the log time at which something may be to happen to them."""
+        self._due_count = 0
         self._members: dict[tuple[str, Subscription], dict[object, None]] = {}
         """Who is in a share: numbers of durable subscribers, and other subscribers themselves."""
         self._tasks: set[asyncio.Task[None]] = set()
@@ -100,14 +105,15 @@ class Keeper:
     ) -> None:
         routes = self._host.topology.tree
         for (tenant, pattern), ident in list(state.indexes.items()):
-            present = set(state.topics[ident].groups)
+            present = set(state.queues[index_queue(ident)].groups)
             for name in sorted(present - wanted.get((tenant, pattern), set())):
                 await self._propose(group, tree.LeaveIndex(tenant, pattern, name))
         for (tenant, pattern), names in wanted.items():
             if group not in routes.groups_of(tenant, pattern):
                 continue
             known = state.indexes.get((tenant, pattern))
-            present = set(state.topics[known].groups) if known is not None else set()
+            queue = state.queues[index_queue(known)] if known is not None else None
+            present = set(queue.groups) if queue is not None else set()
             for name in sorted(names - present):
                 await self._propose(group, tree.JoinIndex(tenant, pattern, name))
 
@@ -134,44 +140,44 @@ class Keeper:
 
     def subscriber_changed(self, replica: Replica, event: SubscriberChanged) -> None:
         """A subscriber was opened, closed or has ended."""
-        self._note_due(event.subscriber)
-        if event.ended:
-            self._due.pop(event.subscriber.number, None)
-            if event.subscriber.subscriptions and not self._stopped:
-                self._in_background(self._leave_all(replica, event.subscriber))
+        if not event.ended:
+            self._note_due(event.subscriber)
+        elif event.subscriber.subscriptions and not self._stopped:
+            self._in_background(self._leave_all(replica, event.subscriber))
 
     def _note_due(self, subscriber: SubscriberState) -> None:
+        self._add_due(subscriber)
+        states = [each.state for each in self._store.replicas()]
+        if self._due_count > 2 * sum(len(each.subscribers) for each in states) + DUE_SLACK:
+            self._due, self._due_count = Buckets(DUE_WIDTH_MS), 0
+            for state in states:
+                for each in state.subscribers.values():
+                    self._add_due(each)
+
+    def _add_due(self, subscriber: SubscriberState) -> None:
         due_ms = subscriber.due_ms()
-        if due_ms is None:
-            self._due.pop(subscriber.number, None)
-            return
-        self._due[subscriber.number] = due_ms
-        heappush(self._heap, (due_ms, subscriber.number))
-        if len(self._heap) > 2 * len(self._due) + DUE_SLACK:
-            self._heap = [(due_ms, number) for number, due_ms in self._due.items()]
-            heapify(self._heap)
+        if due_ms is not None:
+            self._due.add(subscriber.number, due_ms)
+            self._due_count += 1
 
     def each_second(self) -> None:
         """Propose what is due, by the log time of the subscriber's group; send wills again that
         were refused; forget retained messages that have expired.
         """
-        again: list[tuple[int, int]] = []
         times = {each.group: each.log_time_ms() for each in self._store.replicas()}
         latest = max(times.values())
-        while self._heap and self._heap[0][0] <= latest:
-            due_ms, number = heappop(self._heap)
-            if self._due.get(number) != due_ms:
-                continue
+        for number in self._due.due(latest):
+            self._due_count -= 1
             group = RaftGroup(number >> 40)
-            if due_ms > times[group]:
-                again.append((due_ms, number))
-                continue
             replica = self._store.replica(group)
             subscriber = replica.state.subscribers.get(number)
-            if subscriber is not None:
+            due_ms = subscriber.due_ms() if subscriber is not None else None
+            if subscriber is None or due_ms is None:
+                continue
+            if due_ms <= times[group]:
                 replica.propose(tree.SubscriberDue(number, subscriber.epoch), (0, 0, 0), None)
-        for each in again:
-            heappush(self._heap, each)
+            elif due_ms <= latest:
+                self._add_due(subscriber)
         for replica in self._store.replicas():
             self.wills_grew(replica)
             self._forget_expired(replica)

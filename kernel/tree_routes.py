@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from zlib import crc32
 
 from .destinations import Found
-from .ids import QueueId, RaftGroup
+from .ids import RaftGroup
 from .limits import NAME_BYTES_MAX, TREE_CACHE_NAMES
 from .model import QueueRef, TopicInfo
 from .placement import home_group
@@ -63,10 +63,10 @@ class TreeRoutes:
             self._doors_asked = False
             self._changed()
 
-    def add_index(self, tenant: str, pattern: str, group: RaftGroup, queue: QueueId) -> None:
+    def add_index(self, tenant: str, pattern: str, ref: QueueRef) -> None:
         """A reference list has been made."""
         routes = self._tables.setdefault(tenant, TreeTable()).make(pattern)
-        routes.indexes[group] = QueueRef(queue, group)
+        routes.indexes = (*[each for each in routes.indexes if each.group != ref.group], ref)
         self._routes_changed()
 
     def remove_index(self, tenant: str, pattern: str, group: RaftGroup) -> None:
@@ -74,7 +74,7 @@ class TreeRoutes:
         table = self._tables.get(tenant)
         routes = table.find(pattern) if table is not None else None
         if table is not None and routes is not None:
-            routes.indexes.pop(group, None)
+            routes.indexes = tuple(each for each in routes.indexes if each.group != group)
             table.prune(pattern)
             self._routes_changed()
 
@@ -82,11 +82,12 @@ class TreeRoutes:
         """The reference lists of a pattern."""
         table = self._tables.get(tenant)
         routes = table.find(pattern) if table is not None else None
-        return list(routes.indexes.values()) if routes is not None else []
+        return routes.indexes if routes is not None else ()
 
     def add_watch(self, tenant: str, pattern: str, watch: LocalWatch) -> None:
         """A live route has come."""
-        self._tables.setdefault(tenant, TreeTable()).make(pattern).watches[watch] = None
+        routes = self._tables.setdefault(tenant, TreeTable()).make(pattern)
+        routes.watches = (*routes.watches, watch)
         self._routes_changed()
 
     def remove_watch(self, tenant: str, pattern: str, watch: LocalWatch) -> None:
@@ -94,7 +95,7 @@ class TreeRoutes:
         table = self._tables.get(tenant)
         routes = table.find(pattern) if table is not None else None
         if table is not None and routes is not None:
-            routes.watches.pop(watch, None)
+            routes.watches = tuple(each for each in routes.watches if each is not watch)
             table.prune(pattern)
             self._routes_changed()
 
@@ -178,7 +179,7 @@ class TreeRoutes:
         matched = table.match(name) if table is not None else []
         return Found(
             topics,
-            refs=tuple(each.indexes[group] for each in matched if group in each.indexes),
+            refs=tuple(ref for each in matched for ref in each.indexes if ref.group == group),
             watches=tuple(watch for each in matched for watch in each.watches),
             retain_in=group if retain else None,
             tenant=tenant,

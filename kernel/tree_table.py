@@ -7,10 +7,9 @@ name leads to is remembered until a route comes or goes.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from .errors import Code, KernelError
-from .ids import RaftGroup
 from .limits import TREE_NAME_BYTES_MAX
 from .model import QueueRef
 from .watches import LocalWatch
@@ -20,10 +19,10 @@ from .watches import LocalWatch
 class PatternRoutes:
     """Who wants what is published under one pattern."""
 
-    indexes: dict[RaftGroup, QueueRef] = field(default_factory=dict)
-    """Its reference lists, by Raft group."""
-    watches: dict[LocalWatch, None] = field(default_factory=dict)
-    """Live routes, in the order they came."""
+    indexes: tuple[QueueRef, ...] = ()
+    """Its reference lists, at most one in each Raft group."""
+    watches: tuple[LocalWatch, ...] = ()
+    """Live routes, in the order they came: each gateway has one of a pattern."""
 
     def is_empty(self) -> bool:
         """Nobody is left."""
@@ -59,7 +58,7 @@ def check_name(name: str) -> None:
 
 def check_pattern(pattern: str) -> None:
     """Raises KernelError INVALID_ARGUMENT if it is no pattern."""
-    levels = pattern.split("/")
+    levels = pattern.split("/") if is_pattern(pattern) else ()
     well_formed = all(not is_pattern(each) or each in ("+", "#") for each in levels)
     if (
         not pattern

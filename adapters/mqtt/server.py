@@ -45,6 +45,8 @@ _log = structlog.get_logger("weir.mqtt")
 class MqttProtocol(StreamProtocol):
     """One TCP or TLS connection. `adapters.mqtt.environment.Host` of its driver."""
 
+    __slots__ = ("_adapter", "_traffic", "client")
+
     def __init__(self, adapter: MqttAdapter) -> None:
         super().__init__(adapter.loop)
         self._adapter = adapter
@@ -96,6 +98,8 @@ class MqttProtocol(StreamProtocol):
 
 class WebSocketProtocol(MqttProtocol):
     """One WebSocket connection: the same bytes, in frames (MQTT5 chapter 6)."""
+
+    __slots__ = ("_socket",)
 
     def __init__(self, adapter: MqttAdapter) -> None:
         super().__init__(adapter)

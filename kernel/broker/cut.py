@@ -45,7 +45,15 @@ from .snapshot_records import (
     encode,
     pack_leases,
 )
-from .state import ClientResults, GroupState, OutboxItem, QueueState, RouterState, Section
+from .state import (
+    ClientResults,
+    GroupState,
+    OutboxItem,
+    QueueState,
+    RouterState,
+    Section,
+    TopicState,
+)
 from .tree_snapshot import retained_record, subscriber_record, will_record
 from .usage import LedgerRecord, living_usage, usage_record
 
@@ -64,8 +72,8 @@ class Cut:
 
     def __init__(self, state: GroupState) -> None:
         self._saved: dict[tuple[Section, object], QueueCut | bytes | None] = {}
-        self._done: set[tuple[Section, object]] = set()
-        """What is written, or saved."""
+        self._done: dict[Section, set[object]] = {section: set() for section in Section}
+        """What is written, or saved, of each section that is not wholly written."""
         containers = {
             Section.TOPICS: state.topics,
             Section.QUEUES: state.queues,
@@ -108,19 +116,21 @@ class Cut:
 
     def save(self, section: Section, key: object) -> None:
         """The element is about to change: keep it as it is."""
-        place = (section, key)
-        if place not in self._done:
-            self._done.add(place)
+        done = self._done.get(section)
+        if done is not None and key not in done:
+            done.add(key)
+            place = (section, key)
             element = self._containers[section].get(key)
             if element is None:  # made after the cut, or about to be
                 self._saved[place] = None
             elif section is Section.QUEUES:
                 queue = cast("QueueState", element)
                 self._saved[place] = QueueCut(queue)
-                self.save(Section.USAGE, queue.topic.id)
+                if queue.topic.usage.last:
+                    self.save(Section.USAGE, queue.topic.id)
             else:
                 self._saved[place] = encode(self._records[section](key))
-                if section is Section.TOPICS:
+                if section is Section.TOPICS and cast("TopicState", element).usage.last:
                     self.save(Section.USAGE, key)
 
     def __iter__(self) -> Iterator[bytes]:
@@ -138,6 +148,7 @@ class Cut:
                     yield from saved
                 elif saved is not None:
                     yield saved
+            del self._done[section]
         if self._outcomes:
             yield encode(OutcomesRecord(self._outcomes))
         for ident, retired in self._retired:

@@ -9,7 +9,6 @@ from ..client import LeaseVerb, Settlement
 from ..ids import QueueId
 from ..model import Reason
 from ..origins import Origins
-from .state import QueueState
 
 if TYPE_CHECKING:
     from .dispatcher import Dispatcher
@@ -75,5 +74,5 @@ class Port(Protocol):
     def wake(self, dispatcher: Dispatcher, delay_ms: int) -> None:
         """Call `woken` after so long."""
 
-    def unused(self, queue: QueueState) -> None:
-        """The last consumer of the queue's group has gone."""
+    def unused(self, dispatcher: Dispatcher) -> None:
+        """Its last consumer has gone."""

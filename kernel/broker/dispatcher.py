@@ -130,7 +130,7 @@ class Dispatcher:
         if self.consumer_count:
             self.pump()
         else:
-            self._port.unused(self.queue)
+            self._port.unused(self)
 
     def end(self, error: KernelError) -> None:
         """The queue is gone: tell everybody."""

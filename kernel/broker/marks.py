@@ -24,7 +24,7 @@ class Marks:
         self._progress = progress
         self._ready = ready
         self._propose = propose
-        self._asked = [0] * ready.levels
+        self._asked = [progress.mark(level) for level in range(ready.levels)]
 
     def ask(self, level: int) -> None:
         """Have the mark of a level moved ahead, unless that is under way."""

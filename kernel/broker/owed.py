@@ -16,6 +16,11 @@ PAGE = 1 << PAGE_BITS
 _ZEROS = bytes(4 * PAGE)
 
 
+_NO_PAGES: dict[int, array[int]] = {}
+_NO_TOTALS: dict[int, int] = {}
+"""Shared by the lists that nothing was owed of yet; never changed."""
+
+
 class Owed:
     """Counts of one queue, for offsets up to `tail`."""
 
@@ -23,8 +28,8 @@ class Owed:
 
     def __init__(self, tail: int = 0) -> None:
         self.tail = tail
-        self._pages: dict[int, array[int]] = {}
-        self._totals: dict[int, int] = {}
+        self._pages = _NO_PAGES
+        self._totals = _NO_TOTALS
         """Sum of each page: it goes when nothing in it is owed."""
 
     def extend(self, tail: int, groups: int) -> None:
@@ -39,6 +44,8 @@ class Owed:
             stop = min(end, (number + 1) << PAGE_BITS)
             page = self._pages.get(number)
             if page is None:
+                if self._pages is _NO_PAGES:
+                    self._pages, self._totals = {}, {}
                 page = self._pages[number] = array("I", _ZEROS)
                 self._totals[number] = 0
             for at in range(start & 255, stop - (number << PAGE_BITS)):
@@ -73,7 +80,8 @@ class Owed:
         for ranges in unacked:
             for start, end in ranges:
                 owed.add(start, end, 1)
-        owed._pages = {number: owed._pages[number] for number in sorted(owed._pages)}
+        if owed._pages:
+            owed._pages = {number: owed._pages[number] for number in sorted(owed._pages)}
         return owed
 
     def is_owed(self, offset: int) -> bool:

@@ -48,12 +48,17 @@ class ProgressPage:
         return page
 
 
+_NO_PAGES: dict[int, ProgressPage] = {}
+"""Shared by all that have none; never changed."""
+
+
 class Progress:
     """Ack state of a group in a queue. `end` arguments are exclusive."""
 
     __slots__ = (
         "_cuts",
-        "_marks",
+        "_higher_marks",
+        "_mark",
         "acked_above",
         "expired",
         "floor",
@@ -65,9 +70,11 @@ class Progress:
 
     def __init__(self, floor: int = 0) -> None:
         self.floor = floor
-        self._marks = [floor]
+        self._mark = floor
+        self._higher_marks: tuple[int, ...] = ()
+        """Of the levels above the lowest, which few queues have."""
         self._cuts = 0
-        self.pages: dict[int, ProgressPage] = {}
+        self.pages = _NO_PAGES
         self.acked_above = 0
         self.leased = 0
         """Messages under a timed lease."""
@@ -80,38 +87,51 @@ class Progress:
 
     def mark(self, level: int = 0) -> int:
         """Dispatch mark of a priority level."""
-        return self._marks[level] if level < len(self._marks) else 0
+        if not level:
+            return self._mark
+        return self._higher_marks[level - 1] if level <= len(self._higher_marks) else 0
 
     def set_mark(self, level: int, offset: int) -> bool:
         """Move the mark of a level ahead; whether it moved."""
         if offset <= self.mark(level):
             return False
-        marks = self._marks + [0] * (level + 1 - len(self._marks))
-        marks[level] = offset
-        self._marks = marks  # a new list: a cut may hold the old one
+        if not level:
+            self._mark = offset
+        else:
+            marks = [*self._higher_marks, *[0] * (level - len(self._higher_marks))]
+            marks[level - 1] = offset
+            self._higher_marks = tuple(marks)
         return True
 
     def restore_marks(self, marks: Sequence[int]) -> None:
         """Become what a snapshot says."""
-        self._marks = list(marks)
+        self._mark, *higher = marks
+        self._higher_marks = tuple(higher)
 
     @property
     def marks(self) -> list[int]:
         """The marks of the levels that have one."""
-        return list(self._marks)
+        return [self._mark, *self._higher_marks]
 
     def cut(self) -> tuple[int, list[int], int, int, list[tuple[int, ProgressPage]]]:
         """(floor, marks, time of last use, expired, (number, page) of every page) as they are now;
         nothing of this is changed from now on.
         """
         self._cuts += 1
-        return self.floor, self._marks, self.used_ms, self.expired, list(self.pages.items())
+        return self.floor, self.marks, self.used_ms, self.expired, list(self.pages.items())
+
+    def keep(self, number: int, page: ProgressPage) -> None:
+        """Have a page that there was not."""
+        if self.pages is _NO_PAGES:
+            self.pages = {}
+        self.pages[number] = page
 
     def _writable(self, number: int) -> ProgressPage:
         """A page to be changed: made if there is none, copied if a cut holds it."""
         page = self.pages.get(number)
         if page is None:
-            page = self.pages[number] = ProgressPage(self._cuts)
+            page = ProgressPage(self._cuts)
+            self.keep(number, page)
         elif page.cuts != self._cuts:
             page = self.pages[number] = page.copy(self._cuts)
         return page

@@ -217,6 +217,11 @@ _NO_COLUMNS: dict[int, array[int]] = {}
 _decoder = msgspec.msgpack.Decoder(tuple[list[bytes], dict[int, bytes]])
 
 
+_NO_PAGES: list[RunPage] = []
+_NO_FIRSTS: list[int] = []
+"""Shared by the queues that have never had a message; never changed."""
+
+
 class RunIndex:
     """Runs of one queue in offset order, covering [head, tail)."""
 
@@ -228,9 +233,9 @@ class RunIndex:
         """Whether any message ever came with a delay."""
         self.ttls = False
         """Whether any message ever came with a TTL."""
-        self._pages: list[RunPage] = []
-        self._firsts: list[int] = []
-        self._late = LateIndex()
+        self._pages = _NO_PAGES
+        self._firsts = _NO_FIRSTS
+        self._late: LateIndex | None = None
 
     @property
     def head(self) -> int:
@@ -261,6 +266,8 @@ class RunIndex:
             return first
         if page is None or len(page.first) == RUNS_PER_PAGE:
             page = RunPage()
+            if self._pages is _NO_PAGES:
+                self._pages, self._firsts = [], []
             self._pages.append(page)
             self._firsts.append(first)
         page.first.append(first)
@@ -274,8 +281,13 @@ class RunIndex:
             self.ttls = self.ttls or Feature.TTL in columns
             page.add_values(count, columns)
             if Feature.ORIGIN_INDEX in columns:
-                self._late.add(columns[Feature.ORIGIN_INDEX][0], first)
+                self._came_late(columns[Feature.ORIGIN_INDEX][0], first)
         return first
+
+    def _came_late(self, origin: int, offset: int) -> None:
+        if self._late is None:
+            self._late = LateIndex()
+        self._late.add(origin, offset)
 
     def _end(self, at: int, run: int) -> int:
         """Offset behind the last message of a run."""
@@ -386,7 +398,7 @@ class RunIndex:
                     yield page.slot[run], self._end(at, run) - first, first
                 run += 1
             at += 1
-        for offset in self._late.offsets_of(index):
+        for offset in self._late.offsets_of(index) if self._late is not None else ():
             yield self.find(offset).slot, 1, offset
 
     def drop_below(self, offset: int) -> None:
@@ -401,7 +413,7 @@ class RunIndex:
             at += 1
         if at:
             del self._pages[:at], self._firsts[:at]
-            if self._late:
+            if self._late is not None:
                 self._late.drop_below(self.head)
 
     def pages(self) -> list[RunPage]:
@@ -412,15 +424,17 @@ class RunIndex:
         """Become the index of these pages."""
         self.tail = tail
         self.delays = self.ttls = False
-        self._pages = []
-        self._firsts = []
-        self._late = LateIndex()
+        self._pages = _NO_PAGES
+        self._firsts = _NO_FIRSTS
+        self._late = None
         self.restore_more(pages)
 
     def restore_more(self, pages: list[RunPage]) -> None:
         """Take on further pages below the tail."""
-        self._pages += pages
-        self._firsts += [page.first[0] for page in pages]
+        if not pages:
+            return
+        self._pages = [*self._pages, *pages]
+        self._firsts = [*self._firsts, *[page.first[0] for page in pages]]
         features = {bits for page in pages for bits in page.features}
         self.delays = self.delays or any(bits & Feature.DELAY for bits in features)
         self.ttls = self.ttls or any(bits & Feature.TTL for bits in features)
@@ -428,4 +442,4 @@ class RunIndex:
             for run, bits in enumerate(page.features):
                 if bits & Feature.ORIGIN_INDEX:
                     origin = page.columns[Feature.ORIGIN_INDEX][page.extra[run]]
-                    self._late.add(origin, page.first[run])
+                    self._came_late(origin, page.first[run])

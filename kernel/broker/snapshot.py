@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from hashlib import blake2b
+from sys import intern
 
 from ..ids import OUTBOX_CLIENT, LogIndex, Offset, QueueId, RaftGroup, TopicId, is_index
 from .cut import Cut
@@ -38,7 +39,15 @@ from .snapshot_records import (
     decode,
     unpack_leases,
 )
-from .state import ClientResults, GroupState, OutboxItem, QueueState, RouterState, TopicState
+from .state import (
+    INDEX_GROUPS,
+    ClientResults,
+    GroupState,
+    OutboxItem,
+    QueueState,
+    RouterState,
+    TopicState,
+)
 from .tree_records import RetainedRecord, SubscriberRecord, WillItemRecord
 from .tree_snapshot import index_queue, restore_tree
 from .usage import LedgerRecord, UsageRecord, restore_ledger, restore_usage
@@ -79,19 +88,20 @@ def load(records: Iterable[bytes]) -> GroupState:
 def _restore(state: GroupState, record: Record) -> None:
     if isinstance(record, TopicRecord):
         ident = TopicId(record.id)
+        tenant = intern(record.tenant)
         state.topics[ident] = TopicState(
             ident,
-            record.tenant,
+            tenant,
             record.name,
             record.version,
             record.options,
             record.refs,
-            record.groups,
+            record.groups if not is_index(ident) else INDEX_GROUPS,
         )
         if is_index(ident):
-            state.indexes[record.tenant, record.name] = ident
+            state.indexes[tenant, record.name] = ident
         if record.home:
-            state.topic_names[record.tenant, record.name] = ident
+            state.topic_names[tenant, record.name] = ident
     elif isinstance(record, QueueRecord | GroupsRecord | RunsRecord | PagesRecord | RecentRecord):
         _restore_queue(state, record)
     elif isinstance(record, RouterRecord):
@@ -200,7 +210,8 @@ def _progress(record: ProgressRecord) -> Progress:
 
 def _restore_pages(progress: Progress, rows: Iterable[PageRow]) -> None:
     for number, acked, attempts, leased, leases in rows:
-        page = progress.pages[number] = ProgressPage(0)
+        page = ProgressPage(0)
+        progress.keep(number, page)
         page.acked = int.from_bytes(acked, "little")
         page.attempts = attempts or None
         page.leased = int.from_bytes(leased, "little")

@@ -36,6 +36,24 @@ from .usage import Ledger, TopicUsage
 _STREAM = TopicKind.STREAM
 
 
+INDEX_GROUP = GroupOptions()
+
+
+class _IndexGroups(dict[str, GroupOptions]):
+    """Groups of a reference list: all the same, and so many that none of them stands here.
+    `QueueState.groups` has their names.
+    """
+
+    __slots__ = ()
+
+    def __missing__(self, name: str) -> GroupOptions:
+        return INDEX_GROUP
+
+
+INDEX_GROUPS = _IndexGroups()
+"""Shared by all reference lists; never changed."""
+
+
 class QueueState:
     """One queue: the index of its messages and how far each group has come."""
 

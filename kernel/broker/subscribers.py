@@ -13,25 +13,31 @@ A connection that opens it again cancels what is due; a clean start ends it firs
 from __future__ import annotations
 
 from collections.abc import Callable
+from sys import intern
 
 from .. import message as messages
 from ..errors import Code, KernelError
 from ..ids import INDEX_BIT, LogIndex, RaftGroup, TopicId
 from ..limits import NOTES_MAX, SUBSCRIPTIONS_MAX
-from ..model import GroupOptions, QueueRef, TopicOptions
+from ..model import QueueRef, TopicOptions
 from . import tree_commands as tree
 from .commands import Command
 from .observer import Observer, Retention, release
 from .progress import Progress
 from .retained import RetainedMessage
-from .state import GroupState, QueueState, Section, TopicState
+from .state import INDEX_GROUPS, GroupState, QueueState, Section, TopicState
 from .tree_snapshot import index_queue
-from .tree_state import IndexChanged, SubscriberChanged, SubscriberState, WillItem, WillsGrew
+from .tree_state import (
+    NO_NOTES,
+    IndexChanged,
+    SubscriberChanged,
+    SubscriberState,
+    WillItem,
+    WillsGrew,
+)
 
 INDEX_OPTIONS = TopicOptions(hidden=True)
 """A reference list is a work queue: a message goes when every group has acked it."""
-
-INDEX_GROUP = GroupOptions()
 
 _TTL_FIELD = 10
 
@@ -62,23 +68,22 @@ class Subscribers:
 
     def _join(self, command: tree.JoinIndex) -> None:
         state = self.state
-        key = (command.tenant, command.pattern)
+        key = (intern(command.tenant), command.pattern)
         ident = state.indexes.get(key)
         if ident is None:
             ident = TopicId(state.group << 32 | INDEX_BIT | state.next_index)
             state.next_index += 1
             ref = QueueRef(index_queue(ident), RaftGroup(state.group))
-            topic = TopicState(ident, *key, 1, INDEX_OPTIONS, (ref,), {})
+            topic = TopicState(ident, *key, 1, INDEX_OPTIONS, (ref,), INDEX_GROUPS)
             state.indexes[key] = ident
             state.topics[ident] = topic
             state.queues[ref.id] = QueueState(ref.id, topic)
             self._observer.tree_changed(IndexChanged(*key, ident, removed=False))
         queue = state.queues[index_queue(ident)]
         if command.group not in queue.groups:
-            state.changing(Section.TOPICS, ident)
             state.changing(Section.QUEUES, queue.id)
-            queue.groups[command.group] = Progress(queue.index.tail)
-            queue.topic.groups[command.group] = INDEX_GROUP
+            progress = queue.groups[command.group] = Progress(queue.index.tail)
+            progress.set_mark(0, queue.index.tail + command.ahead)
 
     def _leave(self, command: tree.LeaveIndex) -> bool:
         state = self.state
@@ -95,7 +100,7 @@ class Subscribers:
         fresh = progress.ack(progress.floor, queue.index.tail)
         release(self._retention, state.group, queue, progress, fresh)
         self._observer.group_removed(queue, command.group)
-        del queue.groups[command.group], queue.topic.groups[command.group]
+        del queue.groups[command.group]
         queue.forget()
         if not queue.groups:
             del state.indexes[key], state.topics[ident], state.queues[queue.id]
@@ -135,9 +140,9 @@ class Subscribers:
         if subscriber is None:
             number = state.group << 40 | state.next_subscriber
             state.next_subscriber += 1
-            subscriber = SubscriberState(number, command.tenant, command.name)
+            subscriber = SubscriberState(number, intern(command.tenant), command.name)
             state.subscribers[number] = subscriber
-            state.subscriber_names[command.tenant, command.name] = number
+            state.subscriber_names[subscriber.tenant, subscriber.name] = number
         elif subscriber.connected and _is_immediate(subscriber.will):
             self._send_will(subscriber)
         subscriber.epoch += 1
@@ -208,7 +213,7 @@ class Subscribers:
         del state.subscribers[subscriber.number]
         del state.subscriber_names[subscriber.tenant, subscriber.name]
         if subscriber.subscriptions:
-            subscriber.notes = {}
+            subscriber.notes = NO_NOTES
             state.ended_subscribers[subscriber.number] = subscriber
         self._observer.tree_changed(SubscriberChanged(subscriber, ended=True))
 

@@ -40,6 +40,9 @@ class JoinIndex(msgspec.Struct, frozen=True, array_like=True):
     tenant: str
     pattern: str
     group: str
+    ahead: int = 0
+    """Messages that may be handed out before the log holds a dispatch mark: for a group whose
+    consumer is there already, which so needs no MARK of its own."""
 
 
 class LeaveIndex(msgspec.Struct, frozen=True, array_like=True):

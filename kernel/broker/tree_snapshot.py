@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from sys import intern
+
 from ..ids import QueueId, TopicId, queue_id
 from .retained import RetainedMessage
 from .state import GroupState
 from .tree_records import RetainedRecord, SubscriberRecord, TreeRecord, WillItemRecord
-from .tree_state import SubscriberState, WillItem
+from .tree_state import NO_NOTES, SubscriberState, WillItem
 
 
 def index_queue(topic: TopicId) -> QueueId:
@@ -57,7 +59,7 @@ def restore_tree(state: GroupState, record: TreeRecord) -> None:
 def _restore_subscriber(state: GroupState, record: SubscriberRecord) -> None:
     subscriber = SubscriberState(
         record.number,
-        record.tenant,
+        intern(record.tenant),
         record.name,
         record.epoch,
         record.connected,
@@ -66,10 +68,10 @@ def _restore_subscriber(state: GroupState, record: SubscriberRecord) -> None:
         record.will_at_ms,
         record.ends_at_ms,
         {(share, pattern): options for share, pattern, options in record.subscriptions},
-        dict(record.notes),
+        dict(record.notes) or NO_NOTES,
     )
     if record.ended:
         state.ended_subscribers[record.number] = subscriber
     else:
         state.subscribers[record.number] = subscriber
-        state.subscriber_names[record.tenant, record.name] = record.number
+        state.subscriber_names[subscriber.tenant, subscriber.name] = record.number

@@ -7,6 +7,9 @@ from dataclasses import dataclass, field
 from ..ids import TopicId
 from .tree_commands import WillRecord
 
+NO_NOTES: dict[bytes, bytes] = {}
+"""Shared by all that have none; never changed."""
+
 
 @dataclass(slots=True)
 class SubscriberState:
@@ -26,10 +29,12 @@ class SubscriberState:
     """When it ends; set while it has no connection."""
     subscriptions: dict[tuple[str, str], bytes] = field(default_factory=dict)
     """The adapter's options by (share, pattern)."""
-    notes: dict[bytes, bytes] = field(default_factory=dict)
+    notes: dict[bytes, bytes] = field(default_factory=lambda: NO_NOTES)
 
     def note(self, changes: tuple[tuple[bytes, bytes | None], ...]) -> None:
         """Set or (None) remove notes."""
+        if changes and self.notes is NO_NOTES:
+            self.notes = {}
         for key, value in changes:
             if value is None:
                 self.notes.pop(key, None)

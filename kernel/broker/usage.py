@@ -73,6 +73,11 @@ class Grade(IntEnum):
     DELAYED = 2
 
 
+_NOTHING_SENT: dict[int, Tally] = {}
+_NOTHING_TAKEN: dict[tuple[str, int], Tally] = {}
+"""Shared by the topics that nothing was counted of; never changed."""
+
+
 class TopicUsage:
     """Counts of one topic in one Raft group."""
 
@@ -83,9 +88,9 @@ class TopicUsage:
         """Log index of the first entry counted; 0: none yet."""
         self.last = 0
         """Log index of the last one."""
-        self.sent: dict[int, Tally] = {}
+        self.sent = _NOTHING_SENT
         """By `origin | features << 8`, with the features in _GRADED."""
-        self.taken: dict[tuple[str, int], Tally] = {}
+        self.taken = _NOTHING_TAKEN
         """By group and origin with _ACKED_BIT and _ORDERED_BIT."""
 
     def count_stored(
@@ -103,7 +108,7 @@ class TopicUsage:
         try:
             tally = self.sent[key]
         except KeyError:
-            tally = self.sent[key] = [0, 0, 0]
+            tally = self._new_sent(key)
         tally[0] += count
         tally[1] += size
         tally[2] += units
@@ -115,7 +120,7 @@ class TopicUsage:
         try:
             tally = self.sent[key]
         except KeyError:
-            tally = self.sent[key] = [0, 0, 0]
+            tally = self._new_sent(key)
         tally[0] += count
         tally[1] += size
         tally[2] += units
@@ -142,7 +147,15 @@ class TopicUsage:
             tally = self._new_taken(group, kind)
         tally[0] += count
 
+    def _new_sent(self, key: int) -> Tally:
+        if self.sent is _NOTHING_SENT:
+            self.sent = {}
+        tally = self.sent[key] = [0, 0, 0]
+        return tally
+
     def _new_taken(self, group: str, kind: int) -> Tally:
+        if self.taken is _NOTHING_TAKEN:
+            self.taken = {}
         if len(self.taken) >= GROUPS_COUNTED_MAX:
             group = OTHER_GROUP
         return self.taken.setdefault((group, kind), [0, 0, 0])

@@ -31,6 +31,7 @@ _BOUNDS = struct.Struct("<II")
 _DIRECTORY_AT = HEAD.size
 VERSION = 1
 REWRITTEN = 1
+_NO_SLOTS = bytes(4)
 _END: Callable[[bytes, int], tuple[int]] = _U32.unpack_from
 _ENDS: Callable[[bytes, int], tuple[int, int]] = _BOUNDS.unpack_from
 
@@ -102,6 +103,11 @@ def batches(entry: bytes) -> Iterator[Batch]:
             found.append((kind, version, entry[at : at + length]))
             at += length
         yield Batch(session, epoch, sequence, found, origin)
+
+
+def has_slots(entry: bytes) -> bool:
+    """Whether it carries anything but commands (hot)."""
+    return entry[12:16] != _NO_SLOTS
 
 
 def slots_bytes(entry: bytes, first: int, count: int) -> int:

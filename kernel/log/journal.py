@@ -314,6 +314,10 @@ class Journal:
         self._cold.add(bodies)
         return len(bodies)
 
+    def forget(self, group: int, index: int) -> None:
+        """Nobody will ask for the entry's body soon: what is kept in memory is for others."""
+        self._cache.discard(cache_key(group, index))
+
     # --- References -------------------------------------------------------------------------
 
     def retain(self, group: int, index: int, references: int) -> None:

@@ -21,6 +21,7 @@ from ..broker.state import GroupState, QueueState, RouterState
 from ..broker.tree_state import TreeEvent
 from ..ids import VOLATILE_GROUP, LogIndex, RaftGroup, Term
 from ..limits import SETTLE_DELAY_MS
+from ..log import entry as entries
 from ..log.journal import Journal
 from ..log.writer import WriteBatch
 from ..model import Route, TopicInfo
@@ -289,6 +290,8 @@ class Store:
     def _apply(self, durable: _Durable) -> None:
         for entry in durable.core.committed():
             durable.replica.apply(entry.index, entry.term, entry.body)
+            if not entries.has_slots(entry.body):
+                self.journal.forget(durable.core.group, entry.index)
             durable.core.applied(entry.index)
             self.entries_applied += 1
 

@@ -18,9 +18,10 @@ from ..broker.tree_state import TreeEvent
 from ..client import LeaseVerb, Settlement
 from ..errors import Code, KernelError
 from ..ids import QueueId, RaftGroup
-from ..limits import SETTLE_COUNT
+from ..limits import MARK_RENEW, SETTLE_COUNT
 from ..model import Reason, Route, TopicInfo
 from ..origins import INTERNAL, Origins
+from .idle_lists import IdleLists
 from .log_clock import LogClock
 from .open_entry import Completion, Filled, OpenEntry
 from .trimmer import Trimmer
@@ -88,8 +89,9 @@ class Replica(Observer):
         self._released: list[tuple[Dispatcher, list[int]]] = []
         self._settled: list[tuple[Dispatcher, Sequence[tuple[int, int]]]] = []
         self._pump: dict[Dispatcher, None] = {}
-        self._idle_indexes: dict[QueueId, None] = {}
-        """Reference lists of the topic tree that have lost a consumer."""
+        self.idle_lists = IdleLists()
+        self._idle: dict[Dispatcher, None] = {}
+        """Those of reference lists of the topic tree that have lost their last consumer."""
         self.trimmer = Trimmer(clock.now_ms, lambda trim, done: self.propose(trim, (0, 0, 0), done))
         self._changed: list[tuple[Dispatcher, Sequence[tuple[int, int]]]] = []
         self._leased: list[tuple[Callable[[int, Sequence[int]], None], int, Sequence[int]]] = []
@@ -123,6 +125,8 @@ class Replica(Observer):
             dispatcher.settled(ranges)
         appended, self._appended = self._appended, {}
         for ident in appended:
+            if ident in self.idle_lists:
+                self.idle_lists.filled(ident)
             for dispatcher in self._by_queue.get(ident, ()):
                 dispatcher.appended()
         changed, self._changed = self._changed, []
@@ -181,20 +185,51 @@ class Replica(Observer):
             if _needs_watching(queue) or progress.leased or progress.hidden:
                 self.dispatcher(queue.id, group).appended()
 
+    def has_nothing_for(self, ident: QueueId, group: str) -> bool:
+        """Whether a group of a reference list has nothing to be handed out, nor is about to: its
+        consumers can wait in `idle_lists`. Raises KernelError NOT_FOUND.
+        """
+        if (ident, group) in self._dispatchers:
+            return False
+        queue = self.state.queues.get(ident)
+        progress = queue.groups.get(group) if queue is not None else None
+        if queue is None or progress is None:
+            raise KernelError(Code.NOT_FOUND, f"no group {group} on this topic")
+        tail = queue.index.tail
+        return progress.floor == tail and progress.mark() >= tail + MARK_RENEW
+
     def forget_idle(self) -> None:
         """Forget the dispatchers of reference lists that nobody consumes, once what they settled
         is applied: ten thousand subscribers that are away must cost nothing. Asked each second.
         """
-        if not self._idle_indexes or not self.open.empty or self._waiting:
+        noted = [each for each in self._idle if not each.consumers]
+        idle = [each for each in noted if not each.held_count]
+        self._idle = {each: None for each in noted if each.held_count}
+        if not idle:
             return
-        idle, self._idle_indexes = self._idle_indexes, {}
-        for ident in idle:
-            for dispatcher in list(self._by_queue.get(ident, ())):
-                if not dispatcher.consumers and not dispatcher.held_count:
-                    self._by_queue[ident].remove(dispatcher)
-                    del self._dispatchers[ident, dispatcher.group]
-                elif dispatcher.held_count:
-                    self._idle_indexes[ident] = None
+        if self.open.empty and not self._waiting:
+            self._forget(idle)
+        else:
+            self.open.wait(lambda _: self._forget(idle))
+            self._host.dirty(self, urgent=False)
+
+    def _forget(self, idle: Sequence[Dispatcher]) -> None:
+        """What these dispatchers settled is applied: forget them, but for those that have, or had
+        meanwhile, a consumer again.
+        """
+        shrunk: dict[QueueId, set[Dispatcher]] = {}
+        for each in idle:
+            key = (each.queue.id, each.group)
+            if each.consumers or each in self._idle or self._dispatchers.get(key) is not each:
+                continue
+            del self._dispatchers[key]
+            shrunk.setdefault(each.queue.id, set()).add(each)
+        for ident, gone in shrunk.items():
+            left = [each for each in self._by_queue[ident] if each not in gone]
+            if left:
+                self._by_queue[ident] = left
+            else:
+                del self._by_queue[ident]
 
     # --- dispatcher.Port --------------------------------------------------------------------
 
@@ -301,18 +336,18 @@ class Replica(Observer):
         """Call `dispatcher.woken` after so long."""
         self._host.call_later(delay_ms, dispatcher.woken)
 
-    def unused(self, queue: QueueState) -> None:
-        """The last consumer of a queue has gone."""
-        if queue.owed is not None:
-            self._idle_indexes[queue.id] = None
+    def unused(self, dispatcher: Dispatcher) -> None:
+        """The last consumer of a queue's group has gone."""
+        if dispatcher.queue.owed is not None:
+            self._idle[dispatcher] = None
         else:
-            self._host.unused(queue)
+            self._host.unused(dispatcher.queue)
 
     # --- machine.Observer -------------------------------------------------------------------
 
     def appended(self, queue: QueueState) -> None:
         """Messages were added."""
-        if queue.id in self._by_queue:
+        if queue.id in self._by_queue or queue.id in self.idle_lists:
             self._appended[queue.id] = None
         elif _needs_watching(queue):
             for group in queue.groups:
@@ -355,6 +390,7 @@ class Replica(Observer):
         """A group is gone from a queue: end its consumers."""
         dispatcher = self._dispatchers.pop((queue.id, group), None)
         if dispatcher is not None:
+            self._idle.pop(dispatcher, None)
             self._by_queue[queue.id].remove(dispatcher)
             dispatcher.end(KernelError(Code.NOT_FOUND, f"group {group} was removed"))
 
@@ -372,8 +408,10 @@ class Replica(Observer):
         """Queues are gone: end their consumers."""
         for queue in queues:
             self.trimmer.forget(queue.id)
+            self.idle_lists.drop(queue.id)
             for dispatcher in self._by_queue.pop(queue.id, ()):
                 del self._dispatchers[queue.id, dispatcher.group]
+                self._idle.pop(dispatcher, None)
                 name = queue.topic.name
                 dispatcher.end(KernelError(Code.NOT_FOUND, f"topic {name} was deleted"))
 

@@ -51,6 +51,8 @@ class Snapshotter:
         self._worker = worker
         self._slice_records = slice_records
         self.slices = 0
+        self.records = 0
+        """Of the last snapshots, or of those under way."""
 
     def write(
         self,
@@ -59,6 +61,7 @@ class Snapshotter:
         failed: Callable[[BaseException], None],
     ) -> None:
         """Write a snapshot of each group; `done` once all are on disk, or `failed`."""
+        self.records = 0
         self._loop.call_soon(self._next, _Round(list(groups), done, failed))
 
     def _next(self, work: _Round) -> None:
@@ -89,6 +92,7 @@ class Snapshotter:
                 last = False
                 break
         self.slices += 1
+        self.records += self._slice_records - left
         if last:
             self._store.replica(work.group).state.cut = None
         elif writer.buffered_bytes < PIECE_BYTES:

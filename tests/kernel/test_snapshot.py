@@ -191,3 +191,24 @@ def test_leases_as_the_first_snapshots_had_them_are_read() -> None:
     assert unpack_leases(3, pack_leases(leases)) == leases
     rows = [(offset, packed & (1 << 64) - 1, packed >> 64) for offset, packed in leases.items()]
     assert unpack_leases(3, rows) == leases
+
+
+@simulated()
+async def test_a_large_state_is_dumped_less_often(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kernel.store.housekeeper.RECORD_SECONDS", 0.5)
+    peer = world.peer()
+    topics = [await peer.topic(f"t{number}") for number in range(40)]
+    housekeeper = world.opened.housekeeper
+    while not housekeeper.checkpoints:
+        await asyncio.sleep(1)
+    began = world.loop.time()
+    rest = housekeeper.snapshots.records * 0.5
+    assert rest > 30
+    await peer.publish(topics[0], b"x")
+    await asyncio.sleep(rest - 5)
+    assert housekeeper.checkpoints == 1
+    await asyncio.sleep(10)
+    assert housekeeper.checkpoints == 2
+    assert world.loop.time() - began < rest + 10

@@ -13,7 +13,8 @@ this hop (expiry interval, topic alias, subscription identifiers) is taken out a
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from adapters.mqtt.codec.errors import LocalProtocolError, MqttError, malformed, protocol_error
@@ -197,12 +198,9 @@ PROPERTIES: Final = (
 """All 27 properties (MQTT5 table 2-4)."""
 
 _BY_IDENTIFIER: Final = {row.identifier: row for row in PROPERTIES}
-_BY_OWNER: Final[dict[int, tuple[PropertyRow, ...]]] = {
-    owner: tuple(row for row in PROPERTIES if owner in row.owners) for owner in _ALL
-}
 # A field that may repeat anywhere is a tuple everywhere.
 _COLLECTED: Final = frozenset(row.field for row in PROPERTIES if row.repeats_in)
-_FIELDS: Final = tuple(field.name for field in fields(Properties))
+_values_of: Final = attrgetter(*(row.field for row in PROPERTIES))
 
 
 # ---------------------------------------------------------------------------------------------
@@ -276,12 +274,11 @@ def message_block(properties: Properties) -> bytes:
 
 def _encode_rows(properties: Properties, owner: int) -> bytes:
     parts: list[bytes] = []
-    present = {name for name in _FIELDS if getattr(properties, name) not in (None, ())}
-    for row in _BY_OWNER[owner]:
-        if row.field not in present:
+    for row, value in zip(PROPERTIES, _values_of(properties), strict=True):
+        if value is None or value == ():
             continue
-        present.remove(row.field)
-        value = getattr(properties, row.field)
+        if owner not in row.owners:
+            raise LocalProtocolError(f"this packet cannot carry {row.field}")
         identifier = bytes((row.identifier,))
         if row.field in _COLLECTED:
             if len(value) > 1 and owner not in row.repeats_in:
@@ -289,8 +286,6 @@ def _encode_rows(properties: Properties, owner: int) -> bytes:
             parts += [identifier + row.kind.encode(item) for item in value]
         else:
             parts.append(identifier + row.kind.encode(value))
-    if present:
-        raise LocalProtocolError(f"this packet cannot carry {', '.join(sorted(present))}")
     return b"".join(parts)
 
 
