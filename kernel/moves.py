@@ -48,7 +48,7 @@ RUNNING_MAX = 100
 """Tasks that run at once: each costs a commit of the metadata group a second."""
 
 KEPT_MAX = 10
-"""Tasks remembered per topic: as many as a listing of SQS shows."""
+"""Tasks remembered per topic: as many as a listing shows."""
 
 OUTBOX_MAX = 2 * PER_SECOND_MAX
 """With so many items of the topic's Raft group in the outbox nothing is added: the way is slow."""
