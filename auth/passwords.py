@@ -74,11 +74,6 @@ def verify_password(stored: str, password: bytes) -> bool:
         raise AuthError(AuthCode.UNAVAILABLE, f"a password was not checked: {error}") from None
 
 
-def needs_rehash(stored: str) -> bool:
-    """True if a hash was made with other costs than those of now: set the password again."""
-    return _HASHER.check_needs_rehash(stored)
-
-
 def worker_count() -> int:
     """Threads for checks on this machine: all cores but the event loop's, 1 to WORKERS_MAX."""
     return max(1, min(WORKERS_MAX, (os.cpu_count() or 1) - 1))

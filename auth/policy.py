@@ -71,7 +71,7 @@ class Generation(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """Why something is allowed or denied, for the admin API and `weir policy explain`."""
+    """Why something is allowed or denied."""
 
     allowed: bool
     principal: Principal

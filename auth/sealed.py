@@ -16,8 +16,8 @@ Key file, mode 0600, one line a key; the last one seals, all of them open:
     # comment
     <key id, 8 hex digits> <32 bytes in base64>
 
-Rotation: `add_key` appends a line; envelopes say by which key they were sealed; `needs_reseal`
-finds the old ones; when none is left, the old line may be deleted. All gateways of an
+Rotation: add a line; from the next start on it seals. Envelopes say by which key they were sealed,
+so a line may go once every access key of its time has been made anew. All gateways of an
 installation share one file. Nonces are random: by the birthday bound a key is good for 2**32
 seals, which is a million access keys renewed four thousand times.
 """
@@ -36,7 +36,7 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from .errors import AuthCode, AuthError
-from .files import read_or_create_private, read_private, replace_private
+from .files import read_or_create_private
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -71,10 +71,6 @@ class KeyRing:
         self._active = list(keys)[-1]
         self._random_bytes = random_bytes
 
-    @property
-    def active_key_id(self) -> int:
-        return self._active
-
     def seal(self, secret: bytes, context: bytes) -> bytes:
         """An envelope that only `unseal` with the same context opens.
 
@@ -103,13 +99,6 @@ class KeyRing:
             message = "a sealed secret was altered, or belongs to another access key"
             raise AuthError(AuthCode.DAMAGED, message) from None
 
-    def needs_reseal(self, envelope: bytes) -> bool:
-        """True if an envelope was sealed by another key than the active one."""
-        if len(envelope) < _HEADER.size:
-            return True
-        _, key_id, _ = _HEADER.unpack_from(envelope)
-        return bool(key_id != self._active)
-
 
 def open_key_ring(path: Path, random_bytes: RandomBytes = os.urandom) -> KeyRing:
     """The ring of a key file; makes the file, with one key, if there is none.
@@ -121,23 +110,6 @@ def open_key_ring(path: Path, random_bytes: RandomBytes = os.urandom) -> KeyRing
         return (_HEAD + _new_line({}, random_bytes)).encode()
 
     data = read_or_create_private(path, make)
-    return KeyRing(_parse(path, data), random_bytes)
-
-
-def add_key(path: Path, random_bytes: RandomBytes = os.urandom) -> KeyRing:
-    """Appends a fresh key to an existing key file, which seals from then on. Returns the ring.
-
-    Raises FileNotFoundError, AuthError UNSAFE_FILE or DAMAGED, LIMIT_EXCEEDED at KEYS_MAX keys.
-    """
-    data = read_private(path)
-    keys = _parse(path, data)
-    if len(keys) >= KEYS_MAX:
-        message = f"{path} holds {len(keys)} keys: delete the lines that seal nothing any more"
-        raise AuthError(AuthCode.LIMIT_EXCEEDED, message)
-    if not data.endswith(b"\n"):
-        data += b"\n"
-    data += _new_line(keys, random_bytes).encode()
-    replace_private(path, data)
     return KeyRing(_parse(path, data), random_bytes)
 
 

@@ -29,7 +29,7 @@ TRY = {
     "amqp": "weir bench amqp --url amqp://guest:guest@{address}/%2f --duration 5",
     "mqtt": "mosquitto_pub -L mqtt://guest:guest@{address}/hello -q 1 -m world",
     "sqs": (
-        "AWS_ACCESS_KEY_ID=weir AWS_SECRET_ACCESS_KEY=weir-secret AWS_REGION=us-east-1 "
+        "AWS_ACCESS_KEY_ID=weir AWS_SECRET_ACCESS_KEY=weir-secret AWS_DEFAULT_REGION=us-east-1 "
         "aws --endpoint-url http://{address} sqs create-queue --queue-name hello"
     ),
 }

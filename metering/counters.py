@@ -30,7 +30,7 @@ from metering.schema.record import CLOSED_COLUMNS, HOUR_US, TEXT_BYTES_MAX, Acti
 from metering.window import RowKey, RowValues, Window, combine, fold_key
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
 # Unless a meter is told another length, which must divide an hour: a crash loses little, and
 # flushing costs nothing.
@@ -52,11 +52,6 @@ ACTIVITY_SPAN_WINDOWS = 30
 def units_4k(size_bytes: int) -> int:
     """The 4 KiB units of one message; an empty message is one unit."""
     return (size_bytes + 4095) >> 12 or 1
-
-
-def units_4k_of(sizes_bytes: Iterable[int]) -> int:
-    """The 4 KiB units of several messages, computed per message."""
-    return sum([(size + 4095) >> 12 or 1 for size in sizes_bytes])
 
 
 def measure_slots(slots: Sequence[bytes]) -> tuple[int, int]:
@@ -108,7 +103,7 @@ class Counter:
         self.units_4k += (size_bytes + 4095) >> 12 or 1
 
     def count(self, messages: int, size_bytes: int, units_4k: int) -> None:
-        """A batch of messages: their number, the sum of their sizes, `units_4k_of` their sizes."""
+        """A batch of messages: their number, the sum of their sizes, and of their units."""
         if self.idle:
             self.touch()
         self.messages += messages

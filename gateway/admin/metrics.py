@@ -40,6 +40,7 @@ class NodeCollector(Collector):
         """Every metric with its value now."""
         yield GaugeMetricFamily("weir_build_info", f"Weir {gateway.__version__}.", value=1)
         yield from self._store()
+        yield from self._half_messages()
         yield from self._protocols()
         if self._metering is not None:
             yield from _metering(self._metering)
@@ -68,6 +69,16 @@ class NodeCollector(Collector):
                 "Dead letters dropped: too many waited for a topic that does not exist.",
                 self._local.client.dead_letters.dropped,
             ),
+            (
+                "weir_store_withdrawn",
+                "Batches refused because no journal segment could be made for them.",
+                self._local.store.room.withdrawn,
+            ),
+            (
+                "weir_unused_groups_let_go",
+                "Messages let go by groups that nobody used any more.",
+                self._local.client.unused_groups.messages_let_go,
+            ),
         ):
             yield CounterMetricFamily(name, text, value=value)
         for name, text, value in (
@@ -91,6 +102,18 @@ class NodeCollector(Collector):
             ("weir_store_accepting", "1 if new messages are taken.", self._local.client.accepting),
         ):
             yield GaugeMetricFamily(name, text, value=float(value))
+
+    def _half_messages(self) -> Iterator[Metric]:
+        figures = self._local.client.halves.figures
+        for name, text, value in (
+            ("prepared", "Stored, to wait for a commit or rollback.", figures.prepared),
+            ("committed", "Committed by their producer.", figures.committed),
+            ("rolled_back", "Rolled back by their producer.", figures.rolled_back),
+            ("discarded", "Given up because nobody decided.", figures.discarded),
+            ("checks_sent", "Questions put to producers.", figures.checks_sent),
+            ("checks_unheard", "Questions no producer was there for.", figures.checks_unheard),
+        ):
+            yield CounterMetricFamily(f"weir_half_messages_{name}", text, value=value)
 
     def _protocols(self) -> Iterator[Metric]:
         gauge = GaugeMetricFamily("weir_connections", "Connections open.", labels=["protocol"])

@@ -31,7 +31,7 @@ Rules that make the bill provable:
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
@@ -173,8 +173,6 @@ CLOSED_COLUMNS: dict[str, frozenset[str]] = {
     "network": frozenset(Network),
     "outcome": frozenset(Outcome),
 }
-
-RECORD_COLUMNS = tuple(field.name for field in fields(Record))
 
 
 @dataclass(frozen=True, slots=True)

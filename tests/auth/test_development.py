@@ -12,7 +12,7 @@ from auth.development import (
     is_loopback,
     startup_check,
 )
-from auth.passwords import hash_password, needs_rehash, verify_password
+from auth.passwords import LANES, MEMORY_COST_KIB, TIME_COST, hash_password, verify_password
 from auth.records import Create
 from auth.store import AuthStore
 
@@ -48,7 +48,8 @@ def test_the_development_login_exists_while_every_listener_is_on_loopback() -> N
 def test_the_development_hash_costs_what_every_other_hash_costs() -> None:
     development = development_principals(LOOPBACK)
     assert development is not None
-    assert not needs_rehash(development.user.password_hash)
+    costs = f"m={MEMORY_COST_KIB},t={TIME_COST},p={LANES}"
+    assert development.user.password_hash.split("$")[3] == costs
 
 
 @pytest.mark.parametrize("listener", [REACHABLE[-1], Listener("sqs", "queue.internal", 9324)])

@@ -29,6 +29,8 @@ def test_health_and_metrics_are_open_on_loopback(node: Process) -> None:
     assert b"weir_build_info 1.0" in found.body
     assert b"weir_store_commits_total" in found.body
     assert b"weir_store_disk_alarm 0.0" in found.body
+    for name in ("store_withdrawn", "unused_groups_let_go", "half_messages_discarded"):
+        assert f"weir_{name}_total 0.0".encode() in found.body
 
 
 def test_health_names_its_checks(node: Process) -> None:

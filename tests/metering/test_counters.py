@@ -9,7 +9,6 @@ from metering.counters import (
     WINDOW_US,
     Meter,
     units_4k,
-    units_4k_of,
     units_64k,
 )
 from metering.schema import HOUR_US, OTHER
@@ -27,10 +26,6 @@ def rolled(meter: Meter, windows: int = 1) -> Window | None:
 )
 def test_units_round_up_and_are_at_least_one(size_bytes: int, of_4k: int, of_64k: int) -> None:
     assert (units_4k(size_bytes), units_64k(size_bytes)) == (of_4k, of_64k)
-
-
-def test_units_of_a_batch_are_computed_for_each_message() -> None:
-    assert units_4k_of([1, 1, 4097, 0]) == 5
 
 
 def test_a_window_holds_what_was_counted_in_it() -> None:

@@ -16,9 +16,8 @@ from adapters.rocketmq.telemetry import Stream
 from adapters.rocketmq.transactions import Producers
 from adapters.rocketmq.wire import Name
 from kernel.model import HalfOptions
+from tests.adapters.in_process import READER_KEY_ID, READER_SECRET
 from tests.adapters.rocketmq.support import (
-    READER_KEY_ID,
-    READER_SECRET,
     Broker,
     Wire,
     definition_pb2,

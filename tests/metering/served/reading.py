@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import fields
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,6 @@ import pyarrow.parquet as pq
 
 from metering.schema import Action, Kind, ManifestEntry, Outcome, Record, parse_manifest
 from metering.schema.manifest import MANIFEST_NAME
-from metering.schema.record import RECORD_COLUMNS
 from spark.period import Period
 from spark.reconcile import OffsetGrowth
 from spark.usage import Usage, aggregate
@@ -34,7 +34,7 @@ def records_of(archive: Path) -> list[Record]:
             for name in ("emitted_at", "window_start", "window_end"):
                 moment = row[name]
                 row[f"{name}_us"] = int(moment.timestamp()) * 1_000_000 + moment.microsecond
-            found.append(Record(**{name: row[name] for name in RECORD_COLUMNS}))
+            found.append(Record(**{field.name: row[field.name] for field in fields(Record)}))
     return found
 
 
