@@ -31,7 +31,7 @@ RUNNING_MAX = 100
 """Tasks that run at once: each costs a commit of the metadata group a second."""
 
 KEPT_MAX = 10
-"""Tasks remembered per topic: as many as a listing of SQS shows."""
+"""Tasks remembered per topic: as many as a listing shows."""
 
 
 class MoveState(Enum):
