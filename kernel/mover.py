@@ -23,6 +23,7 @@ from .message import decode
 from .model import TopicInfo
 from .moves import (
     KEPT_MAX,
+    OUTBOX_MAX,
     PER_SECOND_MAX,
     PREFIX,
     RUNNING_MAX,
@@ -38,9 +39,6 @@ from .store.dead_letters import history_of
 from .store.node import Store
 from .store.replica import Replica
 from .topology import Topology
-
-OUTBOX_MAX = 2 * PER_SECOND_MAX
-"""With so many items of the topic's Raft group in the outbox nothing is added: the way is slow."""
 
 STEP_S = 1.0
 

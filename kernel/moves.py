@@ -33,6 +33,9 @@ RUNNING_MAX = 100
 KEPT_MAX = 10
 """Tasks remembered per topic: as many as a listing shows."""
 
+OUTBOX_MAX = 2 * PER_SECOND_MAX
+"""With so many items of the topic's Raft group in the outbox nothing is added: the way is slow."""
+
 
 class MoveState(Enum):
     """How a task stands."""
