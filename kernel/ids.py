@@ -58,3 +58,8 @@ def topic_of(queue: QueueId) -> TopicId:
 def home_of(topic: TopicId) -> RaftGroup:
     """Raft group that holds the topic's definition."""
     return RaftGroup(topic >> 32)
+
+
+def uuid_of(data: bytes) -> bytes:
+    """16 random bytes, or of a hash, as a UUID: with the bits of version 4 (RFC 9562 5.4)."""
+    return data[:6] + bytes((data[6] & 0x0F | 0x40, data[7], data[8] & 0x3F | 0x80)) + data[9:]

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import cast
-from uuid import UUID
 
 from .administration import Administrator
 from .atomic import Transaction
@@ -40,7 +39,7 @@ from .courier import Attempt, Done, Send, direct
 from .errors import Code, KernelError
 from .expiry import UnusedTopics
 from .half_desk import HalfDesk
-from .ids import METADATA_GROUP, VOLATILE_GROUP, Offset, RaftGroup, SessionId
+from .ids import METADATA_GROUP, VOLATILE_GROUP, Offset, RaftGroup, SessionId, uuid_of
 from .local_tree import LocalTree
 from .model import (
     Reason,
@@ -49,7 +48,7 @@ from .model import (
     TopicInfo,
     TopicStatistics,
 )
-from .moves import Mover
+from .mover import Mover
 from .origins import Origins
 from .ports import Clock, Random
 from .proposer import Proposer
@@ -421,7 +420,8 @@ class LocalClient:
 
 
 def _task_id(random: Random) -> str:
-    return str(UUID(int=random.bits(128), version=4))
+    text = uuid_of(random.bits(128).to_bytes(16, "big")).hex()
+    return "-".join((text[:8], text[8:12], text[12:16], text[16:20], text[20:]))
 
 
 def _is_client(client: LocalClient) -> Client:

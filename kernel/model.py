@@ -112,11 +112,11 @@ class TopicOptions(msgspec.Struct, frozen=True, kw_only=True):
     priority_max: int = 0
     """Levels 0..priority_max (at most 255); a message above it counts as priority_max."""
     retention_ms: int | None = None
-    """A message goes so long after it was sent, whoever has acked, holds or waits for it; it does
-    not become a dead letter. Counted from the first send also for a dead letter, but in groups with
-    `ordered`. Done within about a second (dead letters: a minute). Dead letters go in the order in
-    which they came: one in front that was sent later keeps those behind it, at most until they have
-    been in this queue for so long."""
+    """A message goes so long after it was sent (on a stream: after it was due), whoever has acked,
+    holds or waits for it; it does not become a dead letter. Counted from the first send also for a
+    dead letter, but in groups with `ordered`. Done within about a second (dead letters: a minute).
+    Dead letters go in the order in which they came: one in front that was sent later keeps those
+    behind it, at most until they have been in this queue for so long."""
     retention_bytes: int | None = None
     """Streams only: the newest messages with so many bytes are kept."""
     tree: bool = False

@@ -365,6 +365,20 @@ class RunIndex:
             at = run.end
         return at
 
+    def first_due_since(self, time_ms: int, start: int, end: int) -> int:
+        """First offset of [start, end) that was not due before a log time, delayed or not; `end`
+        if there is none.
+        """
+        while start < end:
+            run = self.find(start)
+            for offset in range(start, min(run.end, end)):
+                if run.time_ms + run.value(Feature.DELAY, offset) >= time_ms:
+                    return offset
+                if not run.features & Feature.DELAY:
+                    break
+            start = run.end
+        return end
+
     def stretches(self, start: int, end: int) -> Iterator[tuple[int, int, int]]:
         """(log index, first slot, count) of [start, end), clipped to what is there."""
         if not self._firsts:

@@ -19,7 +19,6 @@ from __future__ import annotations
 from dataclasses import replace
 from hashlib import blake2b
 from typing import Protocol
-from uuid import UUID
 
 import msgspec
 
@@ -29,7 +28,7 @@ from ..broker.runs import COPY, U32_MAX, Feature, features_of
 from ..broker.state import OutboxItem
 from ..destinations import Found
 from ..errors import Code, KernelError
-from ..ids import OUTBOX_CLIENT, VOLATILE_GROUP, LogIndex, Offset, RaftGroup
+from ..ids import OUTBOX_CLIENT, VOLATILE_GROUP, LogIndex, Offset, RaftGroup, uuid_of
 from ..limits import RESULTS_KEPT_PER_CLIENT
 from ..log import entry as entries
 from ..message import Ext, Flag, Message
@@ -288,12 +287,11 @@ def _moved(
         flags |= Flag.DEAD_LETTER
     what = f"{item.queue} {item.offset} {item.number}".encode()
     digest = blake2b(message.uid + what, digest_size=16).digest()
-    uid = UUID(bytes=digest, version=4).bytes
     return messages.encode(
         replace(
             message,
             flags=flags,
-            uid=uid,
+            uid=uuid_of(digest),
             published_ms=time_ms,
             ttl_ms=0,
             delay_ms=0,

@@ -4,6 +4,9 @@ The leader chooses by log time and says it in a TRIM command; nothing here is pa
 queue is looked at when its oldest message is due, not each second, so that ten thousand idle queues
 cost nothing: what comes later is younger. Dead letters bring an age with them and may be due
 earlier, which is why no queue goes without a look for more than LOOK_MS_MAX.
+
+On a stream a delayed message is as old as the time when it was due, and keeps what stands behind
+it: its delay may be longer than the retention.
 """
 
 from __future__ import annotations
@@ -12,10 +15,11 @@ from collections.abc import Callable
 from heapq import heappop, heappush
 
 from ..broker.commands import Trim
-from ..broker.runs import sent_ms
+from ..broker.runs import Feature, sent_ms
 from ..broker.sizes import SizeWindow
 from ..broker.state import QueueState
 from ..ids import Offset, QueueId
+from ..model import TopicKind
 
 TRIM_COUNT_MAX = 65_536
 """Messages that one command lets go of: bounds its apply (at one message an entry some 50 ms). The
@@ -94,13 +98,17 @@ class Trimmer:
     def _end(self, queue: QueueState, now_ms: int) -> int:
         """The first offset that is to stay."""
         options = queue.topic.options
+        index = queue.index
         end = 0
         if options.retention_ms is not None:
-            end = queue.index.first_sent_since(now_ms - options.retention_ms)
+            since_ms = now_ms - options.retention_ms
+            end = index.first_sent_since(since_ms)
+            if index.delays and options.kind is TopicKind.STREAM:
+                end = index.first_due_since(since_ms, max(queue.trimmed, index.head), end)
         if options.retention_bytes is not None:
             window = self._windows.get(queue.id)
             if window is None:
-                window = self._windows[queue.id] = SizeWindow(queue.index, queue.trimmed)
+                window = self._windows[queue.id] = SizeWindow(index, queue.trimmed)
             end = max(end, window.first_within(options.retention_bytes))
         return end
 
@@ -112,6 +120,9 @@ class Trimmer:
         assert options.retention_ms is not None, "queues without a limit are forgotten"
         due_ms = now_ms
         if queue.index.head <= first < queue.index.tail:
-            due_ms = sent_ms(queue.index.find(first), first)
+            run = queue.index.find(first)
+            due_ms = sent_ms(run, first)
+            if options.kind is TopicKind.STREAM:
+                due_ms += run.value(Feature.DELAY, first)
         due_ms += options.retention_ms + 1
         return max(now_ms + 1, min(due_ms, now_ms + LOOK_MS_MAX))

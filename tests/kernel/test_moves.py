@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from kernel import message as messages
-from kernel import moves
+from kernel import mover, moves
 from kernel.broker import usage
 from kernel.client import (
     CancelMove,
@@ -316,7 +316,7 @@ async def test_tasks_and_their_records_are_bounded(
         await move(world)
         await ended(world)
     assert len(listed(world)) == KEPT_MAX
-    monkeypatch.setattr(moves, "RUNNING_MAX", 0)
+    monkeypatch.setattr(mover, "RUNNING_MAX", 0)
     with pytest.raises(KernelError) as refused:
         await move(world)
     assert refused.value.code is Code.LIMIT_EXCEEDED
@@ -326,7 +326,7 @@ async def test_tasks_and_their_records_are_bounded(
 async def test_a_slow_way_on_holds_a_task_back(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(moves, "OUTBOX_MAX", 0)
+    monkeypatch.setattr(mover, "OUTBOX_MAX", 0)
     await dead_letters(world, "a", count=2)
     await move(world)
     await asyncio.sleep(3)

@@ -210,6 +210,26 @@ async def test_a_delayed_message_is_as_old_as_its_send(world: World) -> None:
 
 
 @simulated()
+async def test_on_a_stream_the_time_of_a_delayed_message_begins_when_it_is_due(
+    world: World,
+) -> None:
+    """There a delay may be longer than the retention: the message must not go before it came."""
+    peer = world.peer()
+    options = TopicOptions(kind=TopicKind.STREAM, retention_ms=60_000)
+    topic = await peer.topic("events", options, GroupOptions())
+    await peer.publish(topic, b"plain", Draft(b"delayed", delay_ms=90_000), b"behind")
+    await asyncio.sleep(62)
+    assert (figures(world, topic).expired, figures(world, topic).delayed) == (1, 1)
+    await world.crash()
+    await asyncio.sleep(25)
+    taker = world.peer().attach(topic, credit=5)
+    await taker.wait_for(2)
+    assert taker.bodies == [b"behind", b"delayed"]
+    await asyncio.sleep(62)
+    assert live_entries(world) == 0
+
+
+@simulated()
 async def test_an_ordering_key_is_free_when_what_held_it_is_gone(world: World) -> None:
     peer = world.peer()
     topic = await peer.topic("work", MINUTE, GroupOptions(ordered=True))
