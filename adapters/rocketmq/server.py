@@ -27,7 +27,7 @@ from adapters.rocketmq.stored import ORIGIN
 from adapters.rocketmq.telemetry import Streams
 from adapters.rocketmq.topics import Topics
 from adapters.rocketmq.transactions import Producers
-from adapters.rocketmq.waiting import NameLocks, Polls, SharedBatches
+from adapters.rocketmq.waiting import NameLocks, Polls, SharedBatches, SharedChanges
 from adapters.transport import Tasks
 from auth.mqv2 import MqV2Verifier
 
@@ -123,6 +123,7 @@ class RocketmqAdapter:
             topics=Topics(client, settings, NameLocks()),
             publisher=self._batches,
             receiver=self._polls,
+            settler=SharedChanges(client, self._loop, self._tasks),
             clients=Clients(settings),
             producers=Producers(client),
             meter=meter,
