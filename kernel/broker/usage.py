@@ -28,7 +28,7 @@ import msgspec
 from ..ids import LogIndex, TopicId
 from ..log import entry as entries
 from ..message import HEADER_BYTES
-from .runs import COPY, LARGE, Feature
+from .runs import CLASS_SHIFT, CLASSES, COPY, LARGE, Feature
 
 if TYPE_CHECKING:
     from .state import GroupState, QueueState, TopicState
@@ -46,7 +46,7 @@ GROUPS_COUNTED_MAX = 64
 
 OTHER_GROUP = "__other"
 
-_GRADED = int(Feature.KEY | Feature.DELAY) | COPY
+_GRADED = int(Feature.KEY | Feature.DELAY) | COPY | CLASSES
 _ORIGIN_BITS = 8
 _ACKED_BIT = 1 << _ORIGIN_BITS
 _ORDERED_BIT = 2 << _ORIGIN_BITS
@@ -71,6 +71,15 @@ class Grade(IntEnum):
     ORDERED = 1
     """With an ordering key; of deliveries and acks: of a group that keeps the order of keys."""
     DELAYED = 2
+    CLASS_1 = 3
+    """Of the class that its protocol gave the publishing; so the next (`message.Flag`)."""
+    CLASS_2 = 4
+    HALF = 5
+    """Committed after it had been prepared."""
+
+
+HALF_FEATURES = CLASSES
+"""Bits that a committed half message is counted with: both classes, which no publishing has."""
 
 
 class TopicUsage:
@@ -297,7 +306,12 @@ def _counts(ident: TopicId, item: RetiredUsage) -> Iterator[UsageCount]:
         )
 
 
+_GRADES_OF_CLASS = (Grade.PLAIN, Grade.CLASS_1, Grade.CLASS_2, Grade.HALF)
+
+
 def _grade(features: int) -> Grade:
+    if features & CLASSES:
+        return _GRADES_OF_CLASS[(features & CLASSES) >> CLASS_SHIFT]
     if features & Feature.KEY:
         return Grade.ORDERED
     return Grade.DELAYED if features & Feature.DELAY else Grade.PLAIN

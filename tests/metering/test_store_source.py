@@ -11,10 +11,10 @@ from metering.schema.record import TEXT_BYTES_MAX
 from metering.store_source import SYSTEM_TENANT, StoreSource, protocol_names, short
 from metering.window import Window
 from tests.metering.samples import START_US
-from tests.simulator.peer import Peer
+from tests.simulator.peer import Draft, Peer
 from tests.simulator.world import World, simulated
 
-NAMES = protocol_names({7: "amqp"}, INTERNAL)
+NAMES = protocol_names({7: "amqp", 8: "mqtt"}, INTERNAL)
 VOLATILE = TopicOptions(durable=False)
 
 
@@ -76,6 +76,31 @@ async def test_the_end_offset_goes_with_the_rows_of_route(world: World) -> None:
         if key.action == "route"
     ]
     assert sorted(proofs) == [("amqp", 2, 3), ("origin-9", 1, 3)]
+
+
+@simulated()
+async def test_what_mqtt_publishes_is_told_apart_by_its_quality_of_service(world: World) -> None:
+    peer, mqtt = peer_of(world), peer_of(world, 8)
+    topic = await peer.topic("graded")
+    halves = world.client.halves
+    half = await halves.prepare(topic, "p", Draft(b"half").parts((1, 2), 3))
+    await halves.end(topic, half, commit=True)
+    for other in (peer, mqtt):
+        await other.publish(topic, *(Draft(b"x", flags=flags) for flags in (0, 16, 32, 32)))
+    (window,) = source_of(world).windows(START_US, START_US + 10)
+    found = {
+        (key.protocol, key.queue_class): values.cum_messages
+        for key, values in window.rows.items()
+        if key.action == "publish" and key.protocol in {"amqp", "mqtt"}
+    }
+    assert found == {
+        ("amqp", "standard"): 1,
+        ("mqtt", "qos0"): 1,
+        **{(name, "qos1"): 1 for name in ("amqp", "mqtt")},
+        **{(name, "qos2"): 2 for name in ("amqp", "mqtt")},
+    }
+    classes = {key.queue_class for key in window.rows if key.action == "publish"}
+    assert "transaction" in classes
 
 
 @simulated()
