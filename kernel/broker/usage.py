@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from ..ids import LogIndex, TopicId
+from ..ids import LogIndex, TopicId, is_index
 from ..log import entry as entries
 from ..message import HEADER_BYTES
 from .runs import CLASS_SHIFT, CLASSES, COPY, LARGE, Feature
@@ -45,6 +45,9 @@ GROUPS_COUNTED_MAX = 64
 """Counters of consumer groups of one topic; those that come later are counted as OTHER_GROUP."""
 
 OTHER_GROUP = "__other"
+
+PATTERN_PREFIX = "__tree/"
+"""Before the patterns of reference lists, which are counted like topics: no topic is named so."""
 
 _GRADED = int(Feature.KEY | Feature.DELAY) | COPY | CLASSES
 _ORIGIN_BITS = 8
@@ -196,7 +199,7 @@ class Ledger:
         if usage.last <= self.metered:
             return
         end = sum(queue.index.tail for queue in queues)
-        self.retired[topic.id] = RetiredUsage(topic.tenant, topic.name, usage, end)
+        self.retired[topic.id] = RetiredUsage(topic.tenant, _shown(topic), usage, end)
         if len(self.retired) > RETIRED_MAX:
             oldest = next(iter(self.retired))
             self.forgotten += sum(each[0] for each in self.retired.pop(oldest).usage.sent.values())
@@ -275,7 +278,14 @@ def counts(state: GroupState) -> Iterator[UsageCount]:
             continue
         queues = (state.queues.get(ref.id) for ref in topic.refs)
         end = sum(queue.index.tail for queue in queues if queue is not None)
-        yield from _counts(ident, RetiredUsage(topic.tenant, topic.name, topic.usage, end))
+        yield from _counts(ident, RetiredUsage(topic.tenant, _shown(topic), topic.usage, end))
+
+
+def _shown(topic: TopicState) -> str:
+    """The name that a topic's counts are told under. A pattern may be spelled like a topic, and
+    both be written to by one entry: their counters must not be taken for one another.
+    """
+    return PATTERN_PREFIX + topic.name if is_index(topic.id) else topic.name
 
 
 def _counts(ident: TopicId, item: RetiredUsage) -> Iterator[UsageCount]:

@@ -10,6 +10,7 @@ from metering.counters import Meter
 from metering.schema.record import TEXT_BYTES_MAX
 from metering.store_source import SYSTEM_TENANT, StoreSource, protocol_names, short
 from metering.window import Window
+from tests.kernel.tree_client import Guest, tell
 from tests.metering.samples import START_US
 from tests.simulator.peer import Draft, Peer
 from tests.simulator.world import World, simulated
@@ -101,6 +102,23 @@ async def test_what_mqtt_publishes_is_told_apart_by_its_quality_of_service(world
     }
     classes = {key.queue_class for key in window.rows if key.action == "publish"}
     assert "transaction" in classes
+
+
+@simulated()
+async def test_a_pattern_is_not_taken_for_a_topic_that_is_spelled_alike(world: World) -> None:
+    peer = world.peer()
+    guest = await Guest.open(world, "guest")
+    names = [f"d{number}" for number in range(12)]
+    for name in names:
+        await peer.topic(name, TopicOptions(tree=True))
+        await guest.subscribe(name)
+        await tell(world, name, b"x")
+    windows = source_of(world).windows(START_US, START_US + 10)
+    rows = [(key, values) for window in windows for key, values in window.rows.items()]
+    routed = {key.topic: values.cum_messages for key, values in rows if key.action == "route"}
+    assert routed == {each: 1 for name in names for each in (name, "__tree/" + name)}
+    published = sum(values.cum_messages for key, values in rows if key.action == "publish")
+    assert published == len(names), "each once, however many places it went to"
 
 
 @simulated()
