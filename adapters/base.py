@@ -118,9 +118,9 @@ class TrafficMeter(DeliveryMeter, Protocol):
         others administer.
         """
 
-    def unstored_counter(self, tenant: str) -> TrafficCounter:
+    def unstored_counter(self, tenant: str, queue_class: str = "standard") -> TrafficCounter:
         """Messages that were taken for somebody, but that neither the log nor a volatile topic
-        holds (MQTT: for live subscriptions only).
+        holds (MQTT: for live subscriptions only). `queue_class`: see `delivery_counter`.
         """
 
     def unroutable_counter(self, tenant: str) -> TrafficCounter:

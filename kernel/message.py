@@ -53,6 +53,9 @@ class Flag(IntFlag):
     """Moved by the server itself: never billed (DESIGN.md 8)."""
     DEDUPLICATE = 8
     """`Ext.DEDUPLICATION_ID` is there: the topic's window applies."""
+    CLASS_1 = 16
+    CLASS_2 = 32
+    """How its protocol grades the publishing (MQTT: the quality of service): for the bill only."""
 
 
 class Ext(IntEnum):

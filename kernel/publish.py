@@ -11,7 +11,7 @@ from itertools import chain
 from typing import Protocol, cast
 
 from .broker.machine import Placed
-from .broker.runs import COPY, Feature, features_of
+from .broker.runs import CLASSES, COPY, Feature, class_of, features_of
 from .client import Destinations, PublishSink
 from .destinations import Found, named
 from .errors import Code, KernelError
@@ -22,6 +22,7 @@ from .message import (
     LENGTHS,
     LENGTHS_AT,
     PROPERTIES_BYTES_MAX,
+    Flag,
 )
 from .model import QueueRef, TopicInfo
 from .topic_room import Room
@@ -29,12 +30,14 @@ from .watches import LocalWatch
 
 _PLAIN = bytes(28)
 _KEY_FIELD = 12
+_DEDUPLICATE = int(Flag.DEDUPLICATE)
+_CLASS_FLAG_LEAST = int(Flag.CLASS_1)
 SUBSCRIBER_CLIENT = 1 << 62
 """Client number of a subscriber's repeated batches is this plus its number."""
 
 _RUN_SLOTS_MAX = 60_000
 """A run's count is a u16."""
-_APART = int(Feature.DEDUPLICATE | Feature.KEY | Feature.DELAY) | COPY
+_APART = int(Feature.DEDUPLICATE | Feature.KEY | Feature.DELAY) | COPY | CLASSES
 
 
 class BatchHost(Protocol):
@@ -144,8 +147,11 @@ class Batch:
         if size > found.small_bytes and self._is_too_large(found, header, position):
             return
         features = 0
-        if header[40:68] != _PLAIN or header[2] or header[3] > 7:
+        flags = header[3]
+        if header[40:68] != _PLAIN or header[2] or flags & _DEDUPLICATE:
             features = features_of(header)
+        elif flags >= _CLASS_FLAG_LEAST:
+            features = class_of(flags)
         single = found.single
         if single is None:
             self._add_many(found, parts, size, position, features)

@@ -134,8 +134,12 @@ class Receiver:
                 results[position] = KernelError(Code.LEASE_LOST, "not a lease of this topic")
                 continue
             by_queue.setdefault(QueueId(token[0]), []).append((position, change, *token[1:]))
-        for ident, wanted in by_queue.items():
-            good = await self._change(refs[ident], group, wanted, origin)
+        under_way = [
+            self._change(refs[ident], group, wanted, origin) for ident, wanted in by_queue.items()
+        ]
+        # Queues do not wait for one another's commit.
+        goods = [await under_way[0]] if len(under_way) == 1 else await asyncio.gather(*under_way)
+        for wanted, good in zip(by_queue.values(), goods, strict=True):
             for (position, *_), held in zip(wanted, good, strict=True):
                 if not held:
                     results[position] = KernelError(

@@ -44,7 +44,13 @@ _CLASSES = {
     Grade.PLAIN: QueueClass.STANDARD,
     Grade.ORDERED: QueueClass.FIFO,
     Grade.DELAYED: QueueClass.DELAY,
+    Grade.CLASS_1: QueueClass.QOS1,
+    Grade.CLASS_2: QueueClass.QOS2,
+    Grade.HALF: QueueClass.TRANSACTION,
 }
+_GRADED_PROTOCOL = "mqtt"
+"""The one that grades what is published; its grade 0 has a name too."""
+_OF_PUBLISHING = (Verb.PUBLISHED, Verb.ROUTED)
 # What a bill asks of volatile traffic: references in memory are not `routed`, and acks are free.
 _OF_VOLATILE = (Verb.PUBLISHED, Verb.DELIVERED)
 
@@ -126,7 +132,7 @@ class StoreSource:
             group=count.group,
             protocol=self._protocol(count.origin),
             action=_ACTIONS[count.verb],
-            queue_class=_CLASSES[count.grade],
+            queue_class=self._class(count),
             messages=count.messages,
             size_bytes=count.size_bytes,
             units_4k=count.units_4k,
@@ -142,9 +148,18 @@ class StoreSource:
             action=_ACTIONS[count.verb],
             topic=short(count.topic),
             group=count.group,
-            queue_class=_CLASSES[count.grade],
+            queue_class=self._class(count),
             region=self._region,
         )
+
+    def _class(self, count: UsageCount) -> str:
+        if (
+            count.grade is Grade.PLAIN
+            and count.verb in _OF_PUBLISHING
+            and self._protocol(count.origin) == _GRADED_PROTOCOL
+        ):
+            return QueueClass.QOS0
+        return _CLASSES[count.grade]
 
     def _protocol(self, origin: int) -> str:
         return self._origins.get(origin) or f"origin-{origin}"

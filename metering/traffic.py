@@ -81,9 +81,9 @@ class Traffic:
         """Counts calls by their names; `actions` of those that do not administer."""
         return Calls(self.call_counter, actions)
 
-    def unstored_counter(self, tenant: str) -> Counter:
+    def unstored_counter(self, tenant: str, queue_class: str = QueueClass.STANDARD) -> Counter:
         """Messages that were taken and that no topic holds: publishes like any other."""
-        return self._counter(tenant, Action.PUBLISH)
+        return self._counter(tenant, Action.PUBLISH, queue_class=queue_class)
 
     def unroutable_counter(self, tenant: str) -> Counter:
         """Messages that were taken and had no destination: publishes that are not billed."""

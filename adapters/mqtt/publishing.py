@@ -15,7 +15,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from adapters.mqtt import notes
-from adapters.mqtt.codec.packet_types import RETAIN_BIT
+from adapters.mqtt.codec.packet_types import QOS_BITS, RETAIN_BIT
 from adapters.mqtt.codec.reason_codes import ReasonCode
 from adapters.mqtt.refusals import reason_of
 from adapters.mqtt.stored import head_of, ttl_of
@@ -153,13 +153,14 @@ class Publisher:
                 packet_id = run.packet_ids[index]
                 sequence = self._noted.get(packet_id, 0)
                 if traffic is not None and not to.is_stored and not sequence:
-                    traffic.live.count_one(len(head) + len(body) - HEADER_BYTES)
+                    traffic.live[2].count_one(len(head) + len(body) - HEADER_BYTES)
                 singles.append(_Single(token, packet_id, to, head, body, sequence))
                 continue
             batch.add(to, (head, body), len(head) + len(body))
             tokens.append(token)
             if traffic is not None and not to.is_stored:
-                traffic.live.count_one(len(head) + len(body) - HEADER_BYTES)
+                live = traffic.live[(flags & QOS_BITS) >> 1]
+                live.count_one(len(head) + len(body) - HEADER_BYTES)
         if tokens:
             batch.tag = tokens
             env.counters.published += len(tokens)

@@ -45,7 +45,10 @@ KERNEL_PROPERTIES: Final = {
 _KERNEL_MARK: Final = b"weir."
 
 _ORIGIN: Final = int(Origin.MQTT)
-_PERSISTENT: Final = int(Flag.PERSISTENT)
+_QOS_1: Final = int(Flag.PERSISTENT | Flag.CLASS_1)
+_QOS_2: Final = int(Flag.PERSISTENT | Flag.CLASS_2)
+_FLAGS: Final = (0, 0, _QOS_1, 0, _QOS_2, 0, 0)
+"""Flags of the header by the bits of the QoS: durable from QoS 1 on, and what the bill asks for."""
 _KEPT_FLAGS: Final = QOS_BITS | RETAIN_BIT
 _pack_header = HEADER.pack
 _pack_native = NATIVE.pack
@@ -95,12 +98,11 @@ def head_of(
     if block and _KERNEL_MARK in block:
         ext, key, tag = _with_kernel_fields(name, block)
     high, low = uid
-    persistent = _PERSISTENT if flags & QOS_BITS else 0
     header = _pack_header(
         VERSION,
         _ORIGIN,
         0,
-        persistent,
+        _FLAGS[flags & QOS_BITS],
         body_bytes,
         NATIVE_BYTES + len(block),
         len(ext),

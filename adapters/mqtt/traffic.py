@@ -1,6 +1,7 @@
 """What MQTT clients of one tenant do, for the bill: deliveries by QoS, messages for nobody, octets.
 
-What the log holds (messages stored, acknowledged) the store counts itself. Deliveries by the topic
+What the log holds (messages stored, by QoS as `stored` marks them; acknowledged) the store counts
+itself. Deliveries by the topic
 tree have no topic of their own to be counted under; a member of a topic's group has.
 """
 
@@ -38,8 +39,10 @@ class TenantTraffic:
         self._tenant = tenant
         self.deliveries = self.of_group("", "")
         self.nobody: TrafficCounter = meter.unroutable_counter(tenant)
-        self.live: TrafficCounter = meter.unstored_counter(tenant)
-        """Messages for live subscriptions only, which the store never sees."""
+        self.live: tuple[TrafficCounter, ...] = tuple(
+            meter.unstored_counter(tenant, name) for name in QUEUE_CLASSES
+        )
+        """By QoS: messages for live subscriptions only, which the store never sees."""
 
     def of_group(self, topic: str, group: str) -> Deliveries:
         """Counters of a consumer group of a topic."""

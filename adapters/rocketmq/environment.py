@@ -11,7 +11,16 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Iterable, Sequence
 
     from adapters.base import CallMeter, TrafficMeter
-    from kernel.client import Client, LeaseVerb, PublishBatch, Received, ReceiveSpec
+    from kernel.client import (
+        Client,
+        LeaseChange,
+        LeaseVerb,
+        PublishBatch,
+        Received,
+        ReceiveSpec,
+    )
+    from kernel.errors import KernelError
+    from kernel.model import TopicInfo
     from kernel.ports import Clock
 
     from .callers import Caller, Gate
@@ -68,6 +77,15 @@ class Publisher(Protocol):
         """Returns once the batch has completed; call it right after the last `add`."""
 
 
+class Settler(Protocol):
+    """Lease changes that the calls of one turn make together (`waiting`)."""
+
+    def settle(
+        self, topic: TopicInfo, group: str, changes: Sequence[LeaseChange]
+    ) -> Awaitable[Sequence[KernelError | None]]:
+        """As `Client.settle_leases`. Raises KernelError."""
+
+
 class Receiver(Protocol):
     """Receives that may have to wait (`waiting`)."""
 
@@ -113,6 +131,7 @@ class Environment:
     topics: Topics
     publisher: Publisher
     receiver: Receiver
+    settler: Settler
     clients: Clients
     producers: Producers
     meter: TrafficMeter | None = None

@@ -27,7 +27,7 @@ from adapters.rocketmq.stored import ORIGIN
 from adapters.rocketmq.telemetry import Streams
 from adapters.rocketmq.topics import Topics
 from adapters.rocketmq.transactions import Producers
-from adapters.rocketmq.waiting import Polls, SharedBatches
+from adapters.rocketmq.waiting import Polls, SharedBatches, SharedChanges
 from adapters.transport import Tasks
 from auth.mqv2 import MqV2Verifier
 from kernel.turns import Turns
@@ -124,6 +124,7 @@ class RocketmqAdapter:
             topics=Topics(client, settings, Turns()),
             publisher=self._batches,
             receiver=self._polls,
+            settler=SharedChanges(client, self._loop, self._tasks),
             clients=Clients(settings),
             producers=Producers(client),
             meter=meter,

@@ -56,9 +56,7 @@ async def ack_message(environment: Environment, data: bytes, call: Call) -> byte
         places.append(place)
         changes.append(LeaseChange(token, LeaseVerb.ACK))
     if changes:
-        failures = await environment.client.settle_leases(
-            at.topic.info, at.group, changes, Origin.ROCKETMQ
-        )
+        failures = await environment.settler.settle(at.topic.info, at.group, changes)
         for place, change, failure in zip(places, changes, failures, strict=True):
             if failure is not None:
                 errors[place] = from_kernel(failure)

@@ -2,6 +2,7 @@
 
 * `SharedBatches`: the sends of one turn of the event loop share kernel batches; each waits for its
   own future, which the one completion of the batch resolves.
+* `SharedChanges`: so do the acks of one turn, one change of leases a topic and group.
 * `Polls`: a receive ends by a message, by its time, by its client's going, or by `drain`.
 """
 
@@ -15,13 +16,20 @@ from kernel.client import LeaseChange, LeaseVerb, Received
 from kernel.errors import KernelError
 
 from .errors import Code, RocketmqError
-from .settings import GATHER_S, GATHERINGS_MAX, PUBLISH_BYTES_MAX, PUBLISH_MESSAGES_MAX
+from .settings import (
+    ACK_ENTRIES_MAX,
+    GATHER_S,
+    GATHERINGS_MAX,
+    PUBLISH_BYTES_MAX,
+    PUBLISH_MESSAGES_MAX,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from adapters.transport import Tasks
     from kernel.client import Client, PublishBatch, ReceiveSpec, Session
+    from kernel.model import TopicInfo
 
 _NOTHING = Received(None, None, (), 0)
 
@@ -119,6 +127,70 @@ class SharedBatches:
         for done in waiting:
             if not done.done():
                 done.set_result(None)
+
+
+class SharedChanges:
+    """Lease changes of the calls of one turn of the event loop, a call of the kernel for each topic
+    and group. Clients ack one by one: a change alone costs the log three times its share of many.
+    """
+
+    def __init__(self, client: Client, loop: asyncio.AbstractEventLoop, tasks: Tasks) -> None:
+        self._client = client
+        self._loop = loop
+        self._tasks = tasks
+        self._open: dict[tuple[int, str], _Changes] = {}
+
+    def settle(
+        self, topic: TopicInfo, group: str, changes: Sequence[LeaseChange]
+    ) -> asyncio.Future[Sequence[KernelError | None]]:
+        """Change leases, as `Client.settle_leases`."""
+        key = (topic.id, group)
+        batch = self._open.get(key)
+        if batch is None or len(batch.changes) + len(changes) > ACK_ENTRIES_MAX:
+            batch = self._open[key] = _Changes(topic, group)
+            self._loop.call_soon(self._hand_over, key, batch)
+        done: asyncio.Future[Sequence[KernelError | None]] = self._loop.create_future()
+        batch.calls.append((len(changes), done))
+        batch.changes += changes
+        return done
+
+    def _hand_over(self, key: tuple[int, str], batch: _Changes) -> None:
+        if self._open.get(key) is batch:
+            del self._open[key]
+        self._tasks.start(self._settle(batch)).add_done_callback(batch.leave)
+
+    async def _settle(self, batch: _Changes) -> None:
+        at = 0
+        try:
+            results = await self._client.settle_leases(
+                batch.topic, batch.group, batch.changes, Origin.ROCKETMQ
+            )
+        except KernelError as error:
+            for _, done in batch.calls:
+                if not done.done():
+                    done.set_exception(error)
+        else:
+            for count, done in batch.calls:
+                if not done.done():
+                    done.set_result(results[at : at + count])
+                at += count
+
+
+class _Changes:
+    """Changes that go together, and the calls that wait for them: (number of changes, future)."""
+
+    __slots__ = ("calls", "changes", "group", "topic")
+
+    def __init__(self, topic: TopicInfo, group: str) -> None:
+        self.topic = topic
+        self.group = group
+        self.changes: list[LeaseChange] = []
+        self.calls: list[tuple[int, asyncio.Future[Sequence[KernelError | None]]]] = []
+
+    def leave(self, _task: object) -> None:
+        """Nobody works on them any more: calls that have no answer are left when all stops."""
+        for _, done in self.calls:
+            done.cancel()
 
 
 class Polls:

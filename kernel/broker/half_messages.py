@@ -23,7 +23,7 @@ from .observer import Observer, Retention
 from .runs import COLUMN_KINDS, Feature, columns_of
 from .sizes import is_sized
 from .state import GroupState, Section
-from .usage import units_of
+from .usage import HALF_FEATURES, units_of
 
 ROLLED_BACK = -1
 UNKNOWN = -2
@@ -131,7 +131,7 @@ class HalfCommands:
         }
         offset = queue.index.append(state.applied, 0, 1, state.time_ms, columns)
         size = half.size_bytes - HEADER_BYTES
-        features = sum(key for key, _ in half.values)
+        features = HALF_FEATURES
         queue.topic.usage.count_sent(half.origin, features, 1, size, units_of([half.size_bytes]))
         state.ledger.note(queue.topic, state.applied)
         self._halves.resolved(half, offset)

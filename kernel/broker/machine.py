@@ -29,7 +29,7 @@ from .observer import ACKED, ACKED_LATE, Observer, Retention, release, release_p
 from .outbox import Outbox, has_own_reference
 from .progress import Progress
 from .recent import Recent
-from .runs import COPY, LARGE, Feature, columns_of, features_of
+from .runs import CLASSES, COPY, LARGE, Feature, columns_of, features_of
 from .sizes import is_sized
 from .state import GroupState, QueueState, Section
 from .subscribers import Subscribers
@@ -39,7 +39,7 @@ _ENQUEUE = int(Command.ENQUEUE)
 _ACK = int(Command.ACK)
 
 _SIZE = int(Feature.SIZE)
-_IN_PAGE = ~(COPY | LARGE)
+_IN_PAGE = ~(COPY | LARGE | CLASSES)
 
 Placed = int | list[tuple[int, bytes]]
 """Where a run went: its first offset (-1: the queue is gone), or, with deduplication, of each

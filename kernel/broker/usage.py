@@ -25,10 +25,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from ..ids import LogIndex, TopicId
+from ..ids import LogIndex, TopicId, is_index
 from ..log import entry as entries
 from ..message import HEADER_BYTES
-from .runs import COPY, LARGE, Feature
+from .runs import CLASS_SHIFT, CLASSES, COPY, LARGE, Feature
 
 if TYPE_CHECKING:
     from .state import GroupState, QueueState, TopicState
@@ -46,7 +46,10 @@ GROUPS_COUNTED_MAX = 64
 
 OTHER_GROUP = "__other"
 
-_GRADED = int(Feature.KEY | Feature.DELAY) | COPY
+PATTERN_PREFIX = "__tree/"
+"""Before the patterns of reference lists, which are counted like topics: no topic is named so."""
+
+_GRADED = int(Feature.KEY | Feature.DELAY) | COPY | CLASSES
 _ORIGIN_BITS = 8
 _ACKED_BIT = 1 << _ORIGIN_BITS
 _ORDERED_BIT = 2 << _ORIGIN_BITS
@@ -71,6 +74,15 @@ class Grade(IntEnum):
     ORDERED = 1
     """With an ordering key; of deliveries and acks: of a group that keeps the order of keys."""
     DELAYED = 2
+    CLASS_1 = 3
+    """Of the class that its protocol gave the publishing; so the next (`message.Flag`)."""
+    CLASS_2 = 4
+    HALF = 5
+    """Committed after it had been prepared."""
+
+
+HALF_FEATURES = CLASSES
+"""Bits that a committed half message is counted with: both classes, which no publishing has."""
 
 
 _NOTHING_SENT: dict[int, Tally] = {}
@@ -200,7 +212,7 @@ class Ledger:
         if usage.last <= self.metered:
             return
         end = sum(queue.index.tail for queue in queues)
-        self.retired[topic.id] = RetiredUsage(topic.tenant, topic.name, usage, end)
+        self.retired[topic.id] = RetiredUsage(topic.tenant, _shown(topic), usage, end)
         if len(self.retired) > RETIRED_MAX:
             oldest = next(iter(self.retired))
             self.forgotten += sum(each[0] for each in self.retired.pop(oldest).usage.sent.values())
@@ -279,7 +291,14 @@ def counts(state: GroupState) -> Iterator[UsageCount]:
             continue
         queues = (state.queues.get(ref.id) for ref in topic.refs)
         end = sum(queue.index.tail for queue in queues if queue is not None)
-        yield from _counts(ident, RetiredUsage(topic.tenant, topic.name, topic.usage, end))
+        yield from _counts(ident, RetiredUsage(topic.tenant, _shown(topic), topic.usage, end))
+
+
+def _shown(topic: TopicState) -> str:
+    """The name that a topic's counts are told under. A pattern may be spelled like a topic, and
+    both be written to by one entry: their counters must not be taken for one another.
+    """
+    return PATTERN_PREFIX + topic.name if is_index(topic.id) else topic.name
 
 
 def _counts(ident: TopicId, item: RetiredUsage) -> Iterator[UsageCount]:
@@ -310,7 +329,12 @@ def _counts(ident: TopicId, item: RetiredUsage) -> Iterator[UsageCount]:
         )
 
 
+_GRADES_OF_CLASS = (Grade.PLAIN, Grade.CLASS_1, Grade.CLASS_2, Grade.HALF)
+
+
 def _grade(features: int) -> Grade:
+    if features & CLASSES:
+        return _GRADES_OF_CLASS[(features & CLASSES) >> CLASS_SHIFT]
     if features & Feature.KEY:
         return Grade.ORDERED
     return Grade.DELAYED if features & Feature.DELAY else Grade.PLAIN

@@ -20,7 +20,7 @@ from kernel.client import (
     Settlement,
 )
 from kernel.ids import VOLATILE_GROUP, Offset
-from kernel.message import HEADER_BYTES
+from kernel.message import HEADER_BYTES, Flag
 from kernel.model import (
     DEFAULT_GROUP,
     DEFAULT_TENANT,
@@ -111,6 +111,34 @@ async def test_ordered_and_delayed_messages_are_told_apart_message_by_message(
     await peer.publish(topic, *drafts * 3, Draft(b"5", key=b"k", delay_ms=9))
     graded = {e.grade: e.messages for e in everything(world) if e.verb is Verb.PUBLISHED}
     assert graded == {Grade.PLAIN: 6, Grade.ORDERED: 4, Grade.DELAYED: 3}
+    check_growth(world)
+
+
+@simulated()
+async def test_classes_of_publishing_are_told_apart_however_messages_come(world: World) -> None:
+    peer = peer_of(world)
+    topic = await peer.topic("classes")
+    one, two = Draft(b"1", flags=Flag.CLASS_1), Draft(b"2", flags=Flag.CLASS_2)
+    plain, first = Draft(b"0"), Draft(b"3", flags=Flag.CLASS_1, tag=b"t", priority=1)
+    await peer.publish(topic, plain, one, one, two, plain, first, two, two)
+    graded = {e.grade: e.messages for e in everything(world) if e.verb is Verb.PUBLISHED}
+    assert graded == {Grade.PLAIN: 2, Grade.CLASS_1: 3, Grade.CLASS_2: 3}
+    check_growth(world)
+
+
+@simulated()
+async def test_a_half_message_is_counted_when_it_is_committed_as_what_it_was(world: World) -> None:
+    peer = peer_of(world)
+    topic = await peer.topic("deals")
+    halves = world.client.halves
+    parts = Draft(b"half").parts((1, 2), 3)
+    committed = await halves.prepare(topic, "p", parts)
+    dropped = await halves.prepare(topic, "p", parts)
+    assert everything(world) == []
+    await halves.end(topic, committed, commit=True)
+    await halves.end(topic, dropped, commit=False)
+    graded = {e.grade: e.messages for e in everything(world) if e.verb is Verb.PUBLISHED}
+    assert graded == {Grade.HALF: 1}
     check_growth(world)
 
 

@@ -9,8 +9,10 @@ from pathlib import Path
 import pika
 
 from gateway.node_metering import ARCHIVE_DIRECTORY, export_offline
-from metering.schema import INTERNAL, Action
+from metering.schema import INTERNAL, Action, Kind
 from metering.schema.manifest import sequence_gaps
+from spark.pricebook import default_price_book
+from spark.rating import rate
 from spark.reconcile import OffsetGrowth, check_proof, check_routed
 from tests.gateway.serving import Process, serving
 from tests.metering.served.drivers import DRIVERS, Driver, Tally
@@ -92,6 +94,21 @@ def test_what_is_billed_is_what_was_served_although_the_node_was_killed(tmp_path
     others = {key: count for key, count in after_the_kill.items() if key[2] == "api"}
     assert {key: count for key, count in found.items() if key[2] == "store"} == stored
     assert {key: count for key, count in found.items() if key[2] == "api"} == others
+
+    # Classes of publishing weigh in the price book, and so on the lines of an invoice.
+    published = [row for row in usage if row.kind == Kind.STORE and row.action == Action.PUBLISH]
+    classes = Counter[tuple[str, str]]()
+    for row in published:
+        classes[row.protocol, row.queue_class] += row.messages
+    assert [classes["mqtt", name] for name in ("qos0", "qos1", "qos2")] == [0, 2 * 3, 2 * 1]
+    assert classes["rocketmq", "transaction"] == 2
+    quantities = Counter[str]()
+    for period in periods_of(records):
+        rows = [row for row in published if period.start_us <= row.hour_us < period.end_us]
+        for line in rate(default_price_book(), rows, period):
+            quantities[line.sku] += line.quantity
+    assert quantities["mqtt.published"] == 2 * (3 * 2 + 5)
+    assert quantities["rocketmq.published"] == 2 * (3 + 5)
 
     # Exporting again, with another start of the store, adds nothing to any of it.
     export_offline(tmp_path)

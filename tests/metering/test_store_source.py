@@ -10,11 +10,12 @@ from metering.counters import Meter
 from metering.schema.record import TEXT_BYTES_MAX
 from metering.store_source import SYSTEM_TENANT, StoreSource, protocol_names, short
 from metering.window import Window
+from tests.kernel.tree_client import Guest, tell
 from tests.metering.samples import START_US
-from tests.simulator.peer import Peer
+from tests.simulator.peer import Draft, Peer
 from tests.simulator.world import World, simulated
 
-NAMES = protocol_names({7: "amqp"}, INTERNAL)
+NAMES = protocol_names({7: "amqp", 8: "mqtt"}, INTERNAL)
 VOLATILE = TopicOptions(durable=False)
 
 
@@ -76,6 +77,48 @@ async def test_the_end_offset_goes_with_the_rows_of_route(world: World) -> None:
         if key.action == "route"
     ]
     assert sorted(proofs) == [("amqp", 2, 3), ("origin-9", 1, 3)]
+
+
+@simulated()
+async def test_what_mqtt_publishes_is_told_apart_by_its_quality_of_service(world: World) -> None:
+    peer, mqtt = peer_of(world), peer_of(world, 8)
+    topic = await peer.topic("graded")
+    halves = world.client.halves
+    half = await halves.prepare(topic, "p", Draft(b"half").parts((1, 2), 3))
+    await halves.end(topic, half, commit=True)
+    for other in (peer, mqtt):
+        await other.publish(topic, *(Draft(b"x", flags=flags) for flags in (0, 16, 32, 32)))
+    (window,) = source_of(world).windows(START_US, START_US + 10)
+    found = {
+        (key.protocol, key.queue_class): values.cum_messages
+        for key, values in window.rows.items()
+        if key.action == "publish" and key.protocol in {"amqp", "mqtt"}
+    }
+    assert found == {
+        ("amqp", "standard"): 1,
+        ("mqtt", "qos0"): 1,
+        **{(name, "qos1"): 1 for name in ("amqp", "mqtt")},
+        **{(name, "qos2"): 2 for name in ("amqp", "mqtt")},
+    }
+    classes = {key.queue_class for key in window.rows if key.action == "publish"}
+    assert "transaction" in classes
+
+
+@simulated()
+async def test_a_pattern_is_not_taken_for_a_topic_that_is_spelled_alike(world: World) -> None:
+    peer = world.peer()
+    guest = await Guest.open(world, "guest")
+    names = [f"d{number}" for number in range(12)]
+    for name in names:
+        await peer.topic(name, TopicOptions(tree=True))
+        await guest.subscribe(name)
+        await tell(world, name, b"x")
+    windows = source_of(world).windows(START_US, START_US + 10)
+    rows = [(key, values) for window in windows for key, values in window.rows.items()]
+    routed = {key.topic: values.cum_messages for key, values in rows if key.action == "route"}
+    assert routed == {each: 1 for name in names for each in (name, "__tree/" + name)}
+    published = sum(values.cum_messages for key, values in rows if key.action == "publish")
+    assert published == len(names), "each once, however many places it went to"
 
 
 @simulated()

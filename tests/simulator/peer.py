@@ -51,6 +51,7 @@ class Draft:
     native: bytes = b""
     name: str = ""
     """In the topic tree."""
+    flags: int = 0
 
     def parts(self, uid: tuple[int, int], published_ms: int) -> list[bytes]:
         """Header, ext, native block and body, as `PublishBatch.add` takes them."""
@@ -68,7 +69,7 @@ class Draft:
             VERSION,
             ORIGIN,
             self.priority,
-            Flag.DEDUPLICATE if self.deduplication_id else 0,
+            self.flags | (Flag.DEDUPLICATE if self.deduplication_id else 0),
             len(self.body),
             len(self.native),
             len(ext),

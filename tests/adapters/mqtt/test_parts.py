@@ -183,8 +183,8 @@ class Meter:
     def unroutable_counter(self, tenant):
         return Counter(self.said, "nobody", tenant)
 
-    def unstored_counter(self, tenant):
-        return Counter(self.said, "live", tenant)
+    def unstored_counter(self, tenant, queue_class="standard"):
+        return Counter(self.said, "live", tenant, queue_class)
 
     def octet_counter(self, tenant):
         return Counter(self.said, "octets", tenant)
@@ -228,6 +228,7 @@ async def test_what_is_delivered_and_what_is_not_is_metered(tmp_path) -> None:
         ("deliver", "default", "", "", "qos2", 1, 5 + 6 + 10 + 3, 1),
     ]
     assert [each for each in said if each[0] == "nobody"] == [("nobody", "default", 5)]
+    assert [each[:3] for each in said if each[0] == "live"] == [("live", "default", "qos1")]
     octets = [each for each in said if each[0] == "octets"]
     assert len(octets) == 3
     assert all(min(each[2:]) > 4 for each in octets)

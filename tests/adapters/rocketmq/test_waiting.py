@@ -5,8 +5,17 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from adapters.rocketmq.settings import GATHER_S, GATHERINGS_MAX, PUBLISH_MESSAGES_MAX
-from adapters.rocketmq.waiting import SharedBatches
+from adapters.base import Origin
+from adapters.rocketmq.settings import (
+    ACK_ENTRIES_MAX,
+    GATHER_S,
+    GATHERINGS_MAX,
+    PUBLISH_MESSAGES_MAX,
+)
+from adapters.rocketmq.waiting import SharedBatches, SharedChanges
+from adapters.transport import Tasks
+from kernel.client import LeaseChange, LeaseVerb
+from kernel.errors import Code, KernelError
 
 
 class FakeBatch:
@@ -137,3 +146,84 @@ async def test_a_call_that_was_given_up_does_not_matter_to_others() -> None:
     await turn()
     batches.published(client.submitted[0])
     assert stays.done()
+
+
+# --- Changes of leases --------------------------------------------------------------------------
+
+
+class Topic:
+    """As much of a `TopicInfo` as is looked at."""
+
+    def __init__(self, ident: int) -> None:
+        self.id = ident
+
+
+class Settling:
+    """Keeps what is changed; fails what is asked of a topic without a number."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[int, str, list[bytes]]] = []
+
+    async def settle_leases(self, topic: Topic, group: str, changes: Any, origin: int) -> Any:
+        assert origin == Origin.ROCKETMQ
+        self.calls.append((topic.id, group, [each.token for each in changes]))
+        await turn()
+        if not topic.id:
+            raise KernelError(Code.NOT_FOUND, "gone")
+        return [
+            KernelError(Code.LEASE_LOST, each.token.decode()) if each.token > b"5" else None
+            for each in changes
+        ]
+
+
+def ack(*tokens: str) -> list[LeaseChange]:
+    return [LeaseChange(token.encode(), LeaseVerb.ACK) for token in tokens]
+
+
+def settling() -> tuple[SharedChanges, Settling, Tasks]:
+    loop = asyncio.get_running_loop()
+    client, tasks = Settling(), Tasks(loop)
+    return SharedChanges(client, loop, tasks), client, tasks  # type: ignore[arg-type]
+
+
+async def test_acks_of_one_turn_are_one_change_for_each_topic_and_group() -> None:
+    changes, client, _ = settling()
+    one, other, gone = Topic(1), Topic(2), Topic(0)
+    wanted = [
+        *((one, "g", "1"), (one, "g", "6 2"), (other, "g", "3"), (one, "h", "7")),
+        *((gone, "g", "4"), (gone, "g", "5")),
+    ]
+    found = await asyncio.gather(
+        *(changes.settle(topic, group, ack(*text.split())) for topic, group, text in wanted),  # type: ignore[arg-type]
+        return_exceptions=True,
+    )
+    assert client.calls == [
+        (1, "g", [b"1", b"6", b"2"]),
+        (2, "g", [b"3"]),
+        (1, "h", [b"7"]),
+        (0, "g", [b"4", b"5"]),
+    ]
+    told = [
+        each.message if isinstance(each, KernelError) else [one and one.message for one in each]  # type: ignore[union-attr]
+        for each in found
+    ]
+    assert told == [[None], ["6", None], [None], ["7"], "gone", "gone"]
+
+
+async def test_a_change_holds_no_more_than_one_request_may() -> None:
+    changes, client, _ = settling()
+    many = ["1"] * (ACK_ENTRIES_MAX - 1)
+    await asyncio.gather(*(changes.settle(Topic(1), "g", ack(*many)) for _ in range(2)))  # type: ignore[arg-type]
+    assert [len(tokens) for _, _, tokens in client.calls] == [len(many)] * 2
+
+
+async def test_whoever_left_is_not_waited_for_and_stopping_ends_all() -> None:
+    changes, _, tasks = settling()
+    left = changes.settle(Topic(1), "g", ack("1"))  # type: ignore[arg-type]
+    stays = changes.settle(Topic(1), "g", ack("2"))  # type: ignore[arg-type]
+    left.cancel()
+    assert await stays == [None]
+    late = changes.settle(Topic(1), "g", ack("3"))  # type: ignore[arg-type]
+    await turn()
+    await tasks.stop()
+    assert late.cancelled()

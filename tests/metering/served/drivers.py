@@ -154,7 +154,7 @@ class SqsDriver:
 
 
 class MqttDriver:
-    """QoS 0 to a live subscriber, QoS 1 to a session that is away, and one to nobody."""
+    """QoS 0 to a live subscriber, QoS 1 and 2 to a session that is away, and one to nobody."""
 
     name = "mqtt"
 
@@ -169,14 +169,14 @@ class MqttDriver:
             live.take()
             tally["mqtt", "publish", "api"] += 1
             tally["mqtt", "deliver", "api"] += 1
-        for number in range(3):
-            giver.publish(f"stored/{number}", 1)
+        for number in range(4):
+            giver.publish(f"stored/{number}", 2 if number == 3 else 1)
             tally["mqtt", "publish", "store"] += 1
             tally["mqtt", "route", "store"] += 1
         giver.publish("nobody/at/all", 1)
         tally["mqtt", "unroutable", "api"] += 1
         back = MqttClient(node, "away", clean=False)
-        for _ in range(3):
+        for _ in range(4):
             back.take()
             tally["mqtt", "deliver", "api"] += 1
             tally["mqtt", "ack", "store"] += 1
@@ -222,10 +222,11 @@ class RocketmqDriver:
 
     def drive(self, node: Process, tally: Tally) -> None:
         # gRPC's stubs live beside the tests of the adapter, and cost 12 MB.
-        from tests.adapters.rocketmq.support import Wire, message
+        from tests.adapters.rocketmq.support import Wire, message, resource, service_pb2
 
-        made = node.api("POST", "/topics", {"name": "rmq-orders", "type": "normal"})
-        assert made.status in (200, 201, 409), made.body
+        for name, kind in (("rmq-orders", "normal"), ("rmq-deals", "transaction")):
+            made = node.api("POST", "/topics", {"name": name, "type": kind})
+            assert made.status in (200, 201, 409), made.body
         wire = Wire(f"127.0.0.1:{node.listeners['rocketmq.grpc']}")
         try:
             # Makes the group, which begins at the end of the topic.
@@ -236,6 +237,16 @@ class RocketmqDriver:
                 assert sent.status.code == 20_000, sent.status
             tally["rocketmq", "publish", "store"] += 3
             tally["rocketmq", "route", "store"] += 3
+            for resolution in (1, 2):  # commit, rollback
+                (entry,) = wire.send(message("rmq-deals", message_type=4)).entries
+                ended = service_pb2.EndTransactionRequest(
+                    topic=resource("rmq-deals"),
+                    transaction_id=entry.transaction_id,
+                    resolution=resolution,
+                )
+                assert wire.call("EndTransaction", ended).status.code == 20_000
+            tally["rocketmq", "publish", "store"] += 1
+            tally["rocketmq", "route", "store"] += 1
             left = 3
             while left:
                 received = wire.receive("rmq-orders", "workers", wait_s=5)
