@@ -210,6 +210,9 @@ class HostileConsumer:
         """Nothing more is delivered; what is on its way was never seen."""
         self._over = True
         self._client.live.pop(self, None)
+        self._lose_what_is_on_its_way()
+
+    def _lose_what_is_on_its_way(self) -> None:
         while self._way:
             inner, rows = self._way.popleft()
             self._give_back(inner, rows.offsets)
@@ -219,12 +222,14 @@ class HostileConsumer:
             self._client.local.settle(inner, Settlement.RETURN, offsets)
 
     def reset(self) -> None:
-        """A new stream with the credit that is left; the old one keeps its leases."""
+        """A new stream with the credit that is left; the old one keeps the leases that arrived."""
         unique = self._spec.exclusive or self._client.is_delicate(self._spec)
         if self._over or unique:
             return
         old, self._stream = self._inner, self._attach()
         old.cancel()
+        if self._spec.lease_ms is None and self._client.happens(0.5):
+            self._lose_what_is_on_its_way()
         coming = sum(len(rows.offsets) for _, rows in self._way)
         self._inner.grant(self._credit - coming)
 

@@ -55,6 +55,10 @@ def test_kombu_simple_queue_expects_the_brokers_cancel(threaded_broker: Broker) 
         with pytest.raises(queue.Empty):
             simple.get_nowait()
         simple.queue.delete()
+        ends = time.monotonic() + 5
+        while threaded_broker.adapter.statistics().gauges["consumers"]:
+            assert time.monotonic() < ends
+            time.sleep(0.01)
         # It cancels its consumer now, and finds that the broker has done so already.
         with pytest.raises(amqp.ConsumerCancelled):
             simple.close()
