@@ -29,6 +29,8 @@ LOADS = 16
 SYNC_S = 0.02
 """A sync of the simulated disk takes no time otherwise."""
 
+UNUSED_MS = 130_000
+
 SUBSCRIBER_BYTES_MAX = 2_500
 
 
@@ -213,6 +215,31 @@ async def test_what_was_only_commands_leaves_the_memory_of_the_log(world: World)
 
     await tell(world, "t", b"x" * 1_000)
     assert journal.statistics().cache_bytes > before + 1_000
+
+
+@simulated()
+async def test_a_subscription_that_nothing_came_for_is_in_use_all_the_same(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kernel.broker.state.INDEX_GROUP", GroupOptions(unused_ms=UNUSED_MS))
+    monkeypatch.setattr("kernel.unused_groups.NOTE_MS", UNUSED_MS // 10)
+    for name in ("present", "gone"):
+        guest = await Guest.open(world, name)
+        await guest.subscribe("t")
+        await guest.leave()
+    present = await Guest.open(world, "present")
+    await asyncio.sleep(2 * UNUSED_MS / 1_000)
+    await present.leave()
+    await asyncio.sleep(1)
+    await tell(world, "t", b"1")
+    await asyncio.sleep(70)
+
+    # One was there until a while ago, though nothing came; the other has not come for too long.
+    back = await Guest.open(world, "present", credit=10)
+    assert [each.body for each in await back.taker.wait_for(1)] == [b"1"]
+    late = await Guest.open(world, "gone", credit=10)
+    await asyncio.sleep(1)
+    assert late.bodies == []
 
 
 @simulated()
