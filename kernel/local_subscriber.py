@@ -15,6 +15,7 @@ from .model import QueueRef, TopicInfo
 from .session import LocalSession
 from .store.node import Store
 from .tree import SubscriberConsumer, SubscriberSink, SubscriberSpec, Subscription
+from .unused_groups import note_use
 
 Changes = Sequence[tuple[bytes, bytes | None]]
 
@@ -184,6 +185,7 @@ class LocalSubscriberConsumer:
             if replica.has_nothing_for(ref.id, group):
                 replica.idle_lists.add(ref.id, part)
                 parts.append(part)
+                note_use(replica, ref.id, group)
             else:
                 parts.append(attached := self._attach(part, group))
                 if self._pool.left > 0:
@@ -215,10 +217,13 @@ class LocalSubscriberConsumer:
         self._end(self._parts.pop(subscription, ()))
 
     def _end(self, parts: Iterable[DispatchedConsumer | _IdlePart]) -> None:
+        subscriber = self._subscriber
         for part in parts:
             if isinstance(part, _IdlePart):
-                replica = self._subscriber.store.replica(part.ref.group)
+                replica = subscriber.store.replica(part.ref.group)
                 replica.idle_lists.remove(part.ref.id, part)
+                group = group_of(subscriber.number, part.subscription.share)
+                note_use(replica, part.ref.id, group)
             else:
                 part.cancel()
 

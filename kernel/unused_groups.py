@@ -16,7 +16,7 @@ from collections.abc import Iterator
 
 from .broker import commands
 from .broker.state import QueueState
-from .ids import Offset, TopicId
+from .ids import Offset, QueueId, TopicId
 from .model import DEFAULT_GROUP, TopicKind
 from .store.node import Store
 from .store.replica import Replica
@@ -72,9 +72,7 @@ class UnusedGroups:
         unused_max_ms = queue.topic.groups[group].unused_ms
         if unused_max_ms is None:
             return
-        in_use = (queue.topic.id, group) in used or any(
-            each.consumer_count for each in replica.dispatchers_of(queue.id) if each.group == group
-        )
+        in_use = (queue.topic.id, group) in used or replica.has_consumer(queue.id, group)
         unused_ms = time_ms - progress.used_ms
         if not progress.used_ms or (in_use and unused_ms >= min(NOTE_MS, unused_max_ms // 2)):
             replica.propose_mark(queue.id, group, 0, 0)
@@ -88,6 +86,16 @@ class UnusedGroups:
     def _let_go(self, result: object) -> None:
         count = result[0] if isinstance(result, tuple) and result else 0
         self.messages_let_go += count if isinstance(count, int) else 0
+
+
+def note_use(replica: Replica, ident: QueueId, group: str) -> None:
+    """A consumer that there is nothing for has come or goes, which counts as use. While it waits
+    its group holds nothing that could be let go.
+    """
+    queue = replica.state.queues.get(ident)
+    progress = queue.groups.get(group) if queue is not None else None
+    if progress is not None and replica.log_time_ms() - progress.used_ms >= NOTE_MS:
+        replica.propose_mark(ident, group, 0, 0)
 
 
 def _named_groups(replica: Replica) -> Iterator[tuple[QueueState, str]]:

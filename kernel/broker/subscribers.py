@@ -84,6 +84,7 @@ class Subscribers:
             state.changing(Section.QUEUES, queue.id)
             progress = queue.groups[command.group] = Progress(queue.index.tail)
             progress.set_mark(0, queue.index.tail + command.ahead)
+            progress.used_ms = state.time_ms
 
     def _leave(self, command: tree.LeaveIndex) -> bool:
         state = self.state

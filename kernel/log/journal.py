@@ -230,10 +230,9 @@ class Journal:
         `batch.stable` has their terms too: an index whose term is not the log's any more was
         replaced meanwhile.
         """
-        writer = self._writer
-        if writer.in_flight is not batch:
+        if self._writer.in_flight is not batch:
             raise JournalError("this batch is not in flight")
-        writer.end()
+        self._writer.end()
         for group, state in batch.hard_states.items():
             self._groups[group].hard_state = state
         self._cache.add(batch.bodies)
@@ -315,8 +314,9 @@ class Journal:
         return len(bodies)
 
     def forget(self, group: int, index: int) -> None:
-        """Nobody will ask for the entry's body soon: what is kept in memory is for others."""
-        self._cache.discard(cache_key(group, index))
+        """Nobody will ask for the entry soon: what memory there is for bodies is for others."""
+        self._cache.discard(key := cache_key(group, index))
+        self._cold.discard(key)
 
     # --- References -------------------------------------------------------------------------
 
@@ -330,9 +330,7 @@ class Journal:
         An entry that nothing holds is dead once it stands below the checkpoint.
         """
         if self._locations.release(group, index, references):
-            key = cache_key(group, index)
-            self._cache.discard(key)
-            self._cold.discard(key)
+            self.forget(group, index)
 
     # --- Checkpoints ------------------------------------------------------------------------
 
@@ -496,8 +494,7 @@ class Journal:
         in_flight = self._writer.in_flight
         for old in range(index, log.last_index + 1):
             key = cache_key(group, old)
-            self._cache.discard(key)
-            self._cold.discard(key)
+            self.forget(group, old)
             self._writer.pending_bodies.pop(key, None)
             if in_flight is not None:
                 in_flight.bodies.pop(key, None)

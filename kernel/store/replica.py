@@ -171,6 +171,11 @@ class Replica(Observer):
         """Dispatchers of a queue's groups, as far as anybody has asked for them."""
         return self._by_queue.get(queue, ())
 
+    def has_consumer(self, queue: QueueId, group: str) -> bool:
+        """Whether anybody consumes from a group now, pulls aside."""
+        dispatcher = self._dispatchers.get((queue, group))
+        return dispatcher is not None and dispatcher.consumer_count > 0
+
     def watch(self) -> None:
         """Start dispatchers of queues whose messages must be looked after without consumers:
         those with a TTL or a limit. For a new leader.

@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from types import FunctionType, ModuleType
+
+import pytest
+from msgspec import structs
 
 from kernel.broker.dispatcher import Dispatcher
+from kernel.broker.snapshot import dump, load
+from kernel.broker.snapshot_records import TopicRecord, decode, encode
+from kernel.broker.state import INDEX_GROUP, INDEX_GROUPS
 from kernel.ids import is_index, topic_of
 from kernel.log import entry as entries
-from kernel.model import TopicInfo
+from kernel.model import GroupOptions, TopicInfo
 from kernel.tree import Subscription
 from tests.kernel.tree_client import Guest, tell
 from tests.simulator.world import World, simulated
@@ -19,6 +28,10 @@ LOADS = 16
 
 SYNC_S = 0.02
 """A sync of the simulated disk takes no time otherwise."""
+
+UNUSED_MS = 130_000
+
+SUBSCRIBER_BYTES_MAX = 2_500
 
 
 def dispatchers(world: World) -> list[Dispatcher]:
@@ -44,7 +57,7 @@ def commands(world: World, since: dict[int, int] | None = None) -> list[int]:
 
 
 @asynccontextmanager
-async def load(world: World) -> AsyncIterator[None]:
+async def under_load(world: World) -> AsyncIterator[None]:
     """Publishes without a pause, so that something always waits for its entry."""
     world.workers.delay_s["weir-journal-writer"] = SYNC_S
     topics = [await world.peer().topic(f"load{number}") for number in range(LOADS)]
@@ -153,7 +166,7 @@ async def test_what_was_never_handed_out_is_fresh_after_a_restart(world: World) 
 
 @simulated()
 async def test_dispatchers_of_lists_are_forgotten_under_constant_load(world: World) -> None:
-    async with load(world):
+    async with under_load(world):
         for number in range(5):
             guest = await Guest.open(world, f"g{number}", credit=10)
             await guest.subscribe("t")
@@ -172,7 +185,7 @@ async def test_dispatchers_of_lists_are_forgotten_under_constant_load(world: Wor
 
 @simulated()
 async def test_a_dispatcher_whose_consumer_came_back_is_kept(world: World) -> None:
-    async with load(world):
+    async with under_load(world):
         guest = await Guest.open(world, "g", credit=1)
         await guest.subscribe("t")
         await tell(world, "t", b"1", b"2")
@@ -188,3 +201,135 @@ async def test_a_dispatcher_whose_consumer_came_back_is_kept(world: World) -> No
         assert len(dispatchers(world)) == 1
         await guest.taker.ack()
         await again.taker.ack()
+
+
+@simulated()
+async def test_what_was_only_commands_leaves_the_memory_of_the_log(world: World) -> None:
+    journal = world.opened.store.journal
+    guest = await Guest.open(world, "g")
+    await guest.subscribe("t")
+    before = journal.statistics().cache_bytes
+    for number in range(50):
+        await Guest.open(world, f"g{number}")
+    assert journal.statistics().cache_bytes == before
+
+    await tell(world, "t", b"x" * 1_000)
+    assert journal.statistics().cache_bytes > before + 1_000
+
+
+@simulated()
+async def test_a_subscription_that_nothing_came_for_is_in_use_all_the_same(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kernel.broker.state.INDEX_GROUP", GroupOptions(unused_ms=UNUSED_MS))
+    monkeypatch.setattr("kernel.unused_groups.NOTE_MS", UNUSED_MS // 10)
+    for name in ("present", "gone"):
+        guest = await Guest.open(world, name)
+        await guest.subscribe("t")
+        await guest.leave()
+    present = await Guest.open(world, "present")
+    await asyncio.sleep(2 * UNUSED_MS / 1_000)
+    await present.leave()
+    await asyncio.sleep(1)
+    await tell(world, "t", b"1")
+    await asyncio.sleep(70)
+
+    # One was there until a while ago, though nothing came; the other has not come for too long.
+    back = await Guest.open(world, "present", credit=10)
+    assert [each.body for each in await back.taker.wait_for(1)] == [b"1"]
+    late = await Guest.open(world, "gone", credit=10)
+    await asyncio.sleep(1)
+    assert late.bodies == []
+
+
+@simulated()
+async def test_deadlines_that_no_longer_hold_do_not_pile_up(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kernel.subscriber_keeper.DUE_SLACK", 10)
+    for _ in range(200):
+        guest = await Guest.open(world, "g", expiry_ms=60_000)
+        await guest.leave()
+    assert world.client.tree._keeper._due_count <= 2 + 10 + 1
+
+    # The last one holds.
+    await asyncio.sleep(58)
+    guest = await Guest.open(world, "g", expiry_ms=5_000)
+    assert guest.subscriber.resumed
+    await guest.leave()
+    await asyncio.sleep(8)
+    assert not (await Guest.open(world, "g")).subscriber.resumed
+
+
+@simulated()
+async def test_groups_of_a_list_have_their_options_without_standing_in_it(world: World) -> None:
+    for number in range(3):
+        guest = await Guest.open(world, f"g{number}")
+        await guest.subscribe("t")
+    (queue,) = [
+        queue
+        for replica in world.opened.store.replicas()
+        for queue in replica.state.queues.values()
+        if queue.owed is not None
+    ]
+    assert len(queue.groups) == 3
+    assert not INDEX_GROUPS
+    assert [queue.topic.groups[name] for name in queue.groups] == [INDEX_GROUP] * 3
+
+    await world.restart()
+    state = world.opened.store.replica(queue.topic.refs[0].group).state
+    restored = state.queues[queue.id]
+    assert set(restored.groups) == set(queue.groups)
+    assert restored.topic.groups is INDEX_GROUPS
+
+
+@simulated()
+async def test_lists_of_older_snapshots_named_their_groups(world: World) -> None:
+    guest = await Guest.open(world, "g")
+    await guest.subscribe("t")
+    (state,) = [each.state for each in world.opened.store.replicas() if each.state.indexes]
+    records = list(dump(state))
+    (at,) = [at for at, each in enumerate(records) if isinstance(decode(each), TopicRecord)]
+    record = decode(records[at])
+    (group,) = next(iter(state.queues.values())).groups
+    older = structs.replace(record, groups={group: GroupOptions()})
+    loaded = load([*records[:at], encode(older), *records[at + 1 :]])
+
+    (topic,) = loaded.topics.values()
+    assert topic.groups is INDEX_GROUPS
+    assert list(dump(loaded)) == records
+
+
+def size_of(*roots: object) -> int:
+    """Bytes of everything that these objects lead to."""
+    known = {id(each): each for each in roots}
+    waiting = list(roots)
+    while waiting:
+        for each in gc.get_referents(waiting.pop()):
+            if id(each) not in known and not isinstance(each, type | ModuleType | FunctionType):
+                known[id(each)] = each
+                waiting.append(each)
+    return sum(map(sys.getsizeof, known.values()))
+
+
+@simulated()
+async def test_a_subscriber_that_is_away_costs_little_memory(world: World) -> None:
+    async def come_and_go(names: range) -> None:
+        for number in names:
+            guest = await Guest.open(world, f"device-{number}", expiry_ms=3_600_000)
+            await guest.subscribe(f"devices/{number}/orders", options=b"12345")
+            await guest.leave()
+
+    def size() -> int:
+        states = [each.state for each in world.opened.store.replicas()]
+        tables = [*world.client.topology.tree._tables.values()]
+        # Results are remembered of so many commands, however many subscribers there are.
+        results = size_of(*(each.clients for each in states))
+        return size_of(*states, *tables, world.client.tree._keeper._due) - results
+
+    await come_and_go(range(50))
+    before = size()
+    await come_and_go(range(50, 350))
+
+    each = (size() - before) / 300
+    assert each < SUBSCRIBER_BYTES_MAX
