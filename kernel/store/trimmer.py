@@ -21,9 +21,12 @@ from ..broker.state import QueueState
 from ..ids import Offset, QueueId
 from ..model import TopicKind
 
-TRIM_COUNT_MAX = 65_536
-"""Messages that one command lets go of: bounds its apply (at one message an entry some 50 ms). The
-next follows when it is applied."""
+TRIM_COUNT_MAX = 8_192
+"""Messages that one command lets go of: bounds its apply (at one message an entry, half of them
+leased, 15 ms; at 100 an entry 0.2 ms). The next follows when it is applied."""
+
+LOOKS_MAX = 2_000
+"""Queues that are looked at in one turn, 4.5 us each; the others when it is their turn again."""
 
 LOOK_MS_MAX = 60_000
 """A queue with a retention is looked at so often at least."""
@@ -71,9 +74,11 @@ class Trimmer:
         """Propose to let go of what retention no longer covers; asked each second."""
         now = self._now_ms()
         heap = self._heap
-        while heap and heap[0][0] <= now:
+        looks = 0
+        while heap and heap[0][0] <= now and looks < LOOKS_MAX:
             due_ms, ident = heappop(heap)
             if self._due_ms.get(ident) == due_ms:
+                looks += 1
                 self._look_at(self._queues[ident], now)
 
     def _schedule(self, ident: QueueId, due_ms: int) -> None:

@@ -464,3 +464,19 @@ def test_a_queue_without_a_limit_or_that_is_gone_is_not_looked_at() -> None:
     looks.trimmer.forget(QueueId(looks.queue.id))
     looks.trimmer.look()
     assert looks.asked == []
+
+
+def test_one_turn_looks_at_so_many_queues_and_the_next_at_the_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(trimmer, "LOOKS_MAX", 2)
+    looks = Looks(TopicOptions(retention_ms=20_000))
+    for number in range(1, 5):
+        queue = QueueState(queue_id(TopicId(1), number), looks.queue.topic)
+        queue.index.append(5, 0, 3, 1)
+        looks.trimmer.watch(queue)
+    seen = []
+    for _ in range(3):
+        looks.trimmer.look()
+        seen.append(len(looks.asked))
+    assert seen == [1, 3, 4]
