@@ -9,9 +9,15 @@
 * One command in a hundred finds that the leader has moved (NOT_LEADER), and one in a hundred loses
   its answer (UNKNOWN_OUTCOME), executed or not; all that is behind it on the same connection fails
   with it. The client's own courier sends them again; adapters hear of neither.
-* Push streams are reset: the consumer at the store is replaced by another one under the adapter's
-  hands, with the leases of the old one still good and its credit carried over.
-* Nothing is known of a name before it is loaded.
+* Push streams are reset, those of the tree's subscribers too: the consumer at the store is replaced
+  by another one under the adapter's hands, with the leases of the old one still good and its credit
+  carried over; what was on its way arrives, or is lost and delivered again.
+* Nothing is known of a name before it is loaded, and of changes the gateway hears late
+  (`hostile_topology`), of its own before it has their answer.
+
+What it is kinder in than a network: `submit`, `settle`, `grant` and the end of a session reach the
+store at once (only those of the tree come late); `attach` answers at once; `statistics` are exact;
+live routes of the tree are known to the store at once.
 """
 
 from __future__ import annotations
