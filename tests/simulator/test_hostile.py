@@ -286,8 +286,12 @@ async def test_own_changes_are_known_with_their_answer_and_others_a_while_later(
     await far.own.topic("own")
     assert far.client.topic(DEFAULT_TENANT, "own") is not None
     before = far.client.topology_version
-    await world.client.administer(DeleteTopic(DEFAULT_TENANT, "own"))
+    change = DeleteTopic(DEFAULT_TENANT, "own")
+    deleting = asyncio.ensure_future(world.client.administer(change))
+    while world.client.topic(DEFAULT_TENANT, "own") is not None:
+        await asyncio.sleep(0)
     assert far.client.topic(DEFAULT_TENANT, "own") is not None
+    await deleting
     await asyncio.sleep(hostile_link.DELAY_S_MAX)
     assert far.client.topic(DEFAULT_TENANT, "own") is None
     assert far.client.topology_version > before
