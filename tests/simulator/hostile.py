@@ -9,9 +9,15 @@
 * One command in a hundred finds that the leader has moved (NOT_LEADER), and one in a hundred loses
   its answer (UNKNOWN_OUTCOME), executed or not; all that is behind it on the same connection fails
   with it. The client's own courier sends them again; adapters hear of neither.
-* Push streams are reset: the consumer at the store is replaced by another one under the adapter's
-  hands, with the leases of the old one still good and its credit carried over.
-* Nothing is known of a name before it is loaded.
+* Push streams are reset, those of the tree's subscribers too: the consumer at the store is replaced
+  by another one under the adapter's hands, with the leases of the old one still good and its credit
+  carried over; what was on its way arrives, or is lost and delivered again.
+* Nothing is known of a name before it is loaded, and of changes the gateway hears late
+  (`hostile_topology`), of its own before it has their answer.
+
+What it is kinder in than a network: `submit`, `settle`, `grant` and the end of a session reach the
+store at once (only those of the tree come late); `attach` answers at once; `statistics` are exact;
+live routes of the tree are known to the store at once.
 """
 
 from __future__ import annotations
@@ -32,7 +38,6 @@ from kernel.client import (
     Consumer,
     ConsumerSink,
     ConsumerSpec,
-    DeleteTopic,
     Destinations,
     LeaseChange,
     LeaseVerb,
@@ -71,6 +76,7 @@ from tests.simulator.hostile_link import (
     errors_through_bytes,
     through_bytes,
 )
+from tests.simulator.hostile_topology import LateTopology
 from tests.simulator.hostile_tree import HostileTree
 
 RESET_S = (0.2, 1.0)
@@ -117,7 +123,7 @@ class HostileClient:
         self.courier = Courier(self.link, clock, loop)
         local.send = self.courier.send
         self._loaded: set[tuple[str, str, str]] = set()
-        self._copies: dict[tuple[str, str, str], tuple[object, Any]] = {}
+        self.definitions = LateTopology(local, self.late)
         self.live: dict[Streamed, None] = {}
         self.resets = 0
         self.tree = HostileTree(self)
@@ -139,7 +145,7 @@ class HostileClient:
 
     @property
     def topology_version(self) -> int:
-        return self.local.topology_version
+        return self.definitions.version
 
     @property
     def origins(self) -> Origins:
@@ -162,15 +168,6 @@ class HostileClient:
 
     # --- Look-ups ---------------------------------------------------------------------------
 
-    def _copy(self, key: tuple[str, str, str], found: Any) -> Any:
-        """A copy of a definition, the same one until it changes."""
-        if found is None:
-            return None
-        known = self._copies.get(key)
-        if known is None or known[0] is not found:
-            known = self._copies[key] = (found, through_bytes(found))
-        return known[1]
-
     def _check_loaded(self, kind: str, tenant: str, name: str) -> None:
         if (kind, tenant, name) not in self._loaded:
             raise NotLoaded(name)
@@ -178,33 +175,29 @@ class HostileClient:
     async def load(self, tenant: str, *, topics: Sequence[str], routers: Sequence[str]) -> None:
         await self.late.pause()
         await self.local.load(tenant, topics=topics, routers=routers)
+        await self.definitions.heard()
         self._loaded.update(("topic", tenant, name) for name in topics)
         self._loaded.update(("router", tenant, name) for name in routers)
 
     def topic(self, tenant: str, name: str) -> TopicInfo | None:
         self._check_loaded("topic", tenant, name)
-        found = self.local.topic(tenant, name)
-        return cast("TopicInfo | None", self._copy(("topic", tenant, name), found))
+        return self.definitions.topics.get((tenant, name))
 
     def topics(self, tenant: str) -> Sequence[TopicInfo]:
-        return [
-            cast("TopicInfo", self._copy(("topic", tenant, each.name), each))
-            for each in self.local.topics(tenant)
-        ]
+        return [each for each in self.definitions.topics.values() if each.tenant == tenant]
 
     def router(self, tenant: str, name: str) -> RouterInfo | None:
         self._check_loaded("router", tenant, name)
-        found = self.local.router(tenant, name)
-        return None if found is None else cast("RouterInfo", through_bytes(found))
+        return self.definitions.router_info(tenant, name)
 
     def to_topic(self, topic: TopicInfo) -> Destinations:
-        return self.local.to_topic(topic)
+        return self.definitions.to_topic(topic)
 
     def to_router(
         self, tenant: str, router: str, key: str, attributes: Mapping[str, object] | None = None
     ) -> Destinations:
         self._check_loaded("router", tenant, router)
-        return self.local.to_router(tenant, router, key, attributes)
+        return self.definitions.find(tenant, router, key, attributes)
 
     def statistics(self, topic: TopicInfo, group: str) -> TopicStatistics:
         return self.local.statistics(topic, group)
@@ -349,12 +342,15 @@ class HostileClient:
         except KernelError as error:
             raise error_through_bytes(error) from None
         finally:
+            await self.definitions.heard()
             if isinstance(change, PutTopic):
                 self._loaded.add(("topic", change.tenant, change.name))
             elif isinstance(change, PutRouter):
                 self._loaded.add(("router", change.tenant, change.name))
-        if isinstance(change, DeleteTopic):
-            self._copies.pop(("topic", change.tenant, change.name), None)
+        if isinstance(result, TopicInfo):
+            # The one that is found by name from now on, unless it has changed again.
+            known = self.definitions.topics.get((result.tenant, result.name))
+            return known if known == result else through_bytes(result)
         return through_bytes(result) if isinstance(result, msgspec.Struct) else result
 
     @staticmethod

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from kernel.broker.consumers import SpreadConsumer
+from kernel.broker.consumers import DispatchedConsumer, SpreadConsumer
 from kernel.client import (
     Consumer,
     ConsumerSink,
@@ -25,6 +25,7 @@ from tests.simulator.hostile_link import (
     errors_through_bytes,
     through_bytes,
 )
+from tests.simulator.hostile_topology import LateTopology
 
 
 class Streamed(Protocol):
@@ -42,6 +43,7 @@ class Host(Protocol):
 
     local: LocalClient
     late: Late
+    definitions: LateTopology
     live: dict[Streamed, None]
 
     def happens(self, share: float) -> bool:
@@ -228,10 +230,25 @@ class HostileConsumer:
             return
         old, self._stream = self._inner, self._attach()
         old.cancel()
-        if self._spec.lease_ms is None and self._client.happens(0.5):
-            self._lose_what_is_on_its_way()
         coming = sum(len(rows.offsets) for _, rows in self._way)
+        if coming and self._client.happens(0.5):
+            self._lose_on_reset(old, coming)
         self._inner.grant(self._credit - coming)
+
+    def _lose_on_reset(self, old: Consumer, coming: int) -> None:
+        """What is on its way over the old stream does not arrive, and comes over the new one:
+        before what is behind it and before other consumers get it, so that there must be room for
+        all of it at once.
+        """
+        new = self._inner
+        if not isinstance(new, DispatchedConsumer) or self._spec.lease_ms is not None:
+            return
+        if any(inner is not old for inner, _ in self._way):
+            return
+        offsets = [offset for _, rows in self._way for offset in rows.offsets]
+        self._way.clear()
+        new.pool.left += coming
+        self._give_back(old, offsets)
 
     def on_the_way(self, inner: Consumer, rows: Rows) -> None:
         if self._over:

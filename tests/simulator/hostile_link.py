@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -44,15 +45,24 @@ class Late:
     def __init__(self, loop: asyncio.AbstractEventLoop, chance: random.Random) -> None:
         self._loop = loop
         self._chance = chance
+        self._lanes: dict[object, deque[Callable[[], None]]] = {}
+        """What is under way."""
         self._last: dict[object, float] = {}
+        """When the last of it is due."""
 
     def call(self, lane: object, action: Callable[[], None]) -> None:
+        self._lanes.setdefault(lane, deque()).append(action)
         due = self._loop.time() + self._chance.uniform(0, DELAY_S_MAX)
-        due = self._last[lane] = max(due, self._last.get(lane, 0.0) + 1e-6)
-        self._loop.call_at(due, action)
+        due = self._last[lane] = max(due, self._last.get(lane, 0.0))
+        self._loop.call_at(due, self._arrive, lane)
 
-    def forget(self, lane: object) -> None:
-        self._last.pop(lane, None)
+    def _arrive(self, lane: object) -> None:
+        # Whichever timer it is: some loops round the time of each, and so change their order.
+        calls = self._lanes[lane]
+        action = calls.popleft()
+        if not calls:
+            del self._lanes[lane], self._last[lane]
+        action()
 
     async def pause(self) -> None:
         await asyncio.sleep(self._chance.uniform(0, DELAY_S_MAX))

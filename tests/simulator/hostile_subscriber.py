@@ -65,7 +65,7 @@ class HostileSubscriber:
         except KernelError as error:
             await late.pause()
             raise error_through_bytes(error) from None
-        await late.pause()
+        await self._client.definitions.heard()
         self.subscriptions[copy_of(subscription)] = through_bytes(options)
         return is_new
 

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from kernel.client import Destinations
 from kernel.errors import KernelError
 from kernel.tree import Subscriber, SubscriberSink, SubscriberSpec, Watch, WatchSink, Will
+from kernel.watches import LocalWatch
 from tests.simulator.hostile_consumer import Host
 from tests.simulator.hostile_link import Late, error_through_bytes, through_bytes
 from tests.simulator.hostile_subscriber import HostileSubscriber, Name, way_from, way_to
@@ -24,21 +25,21 @@ class HostileWatch:
         self._late = late
         self._sink = sink
         self.tag = tag
-        self.inner: Watch | None = None
+        self.inner: tuple[Watch, ...] = ()
 
     def published_live(self, watch: Watch, slots: Sequence[bytes]) -> None:
         copies = through_bytes(list(slots))
 
         def tell() -> None:
-            if self.inner is not None:
+            if self.inner:
                 self._sink.published_live(self, copies)
 
         self._late.call(self, tell)
 
     def cancel(self) -> None:
-        inner, self.inner = self.inner, None
-        if inner is not None:
-            inner.cancel()
+        inner, self.inner = self.inner, ()
+        for each in inner:
+            each.cancel()
 
 
 class _Fence:
@@ -72,21 +73,32 @@ class HostileTree:
         self._client = client
         self._late = client.late
         self._local = client.local.tree
+        self._routes = client.definitions.tree
         self._leaving: set[asyncio.Task[None]] = set()
 
     def to(self, tenant: str, name: str, *, retain: bool = False) -> Destinations:
         try:
-            return self._local.to(tenant, name, retain=retain)
+            if retain:
+                self._local.to(tenant, name, retain=True)
+            return self._routes.to(tenant, name, retain=retain)
         except KernelError as error:
             raise error_through_bytes(error) from None
 
     def watch(self, tenant: str, pattern: str, sink: WatchSink, tag: object = None) -> Watch:
         watch = HostileWatch(self._late, sink, tag)
         try:
-            watch.inner = self._local.watch(tenant, pattern, watch)
+            of_store = self._local.watch(tenant, pattern, watch)
         except KernelError as error:
             raise error_through_bytes(error) from None
+        # What is published here goes by the routes that are known here; the rest (wills, dead
+        # letters) by the store's.
+        own = LocalWatch(tenant, pattern, watch, None, self._unwatch)
+        self._routes.add_watch(tenant, pattern, own)
+        watch.inner = (of_store, own)
         return watch
+
+    def _unwatch(self, watch: LocalWatch) -> None:
+        self._routes.remove_watch(watch.tenant, watch.pattern, watch)
 
     async def retained(
         self, tenant: str, pattern: str, messages_max: int

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Callable
 
 import pytest
@@ -274,3 +275,42 @@ async def test_definitions_are_made_once_and_known_when_loaded(world: World, see
     with pytest.raises(KernelError) as failure:
         await client.administer(DeleteTopic(DEFAULT_TENANT, "t0"))
     assert failure.value.code is Code.NOT_FOUND
+
+
+@SEEDS
+@simulated()
+async def test_own_changes_are_known_with_their_answer_and_others_a_while_later(
+    world: World, seed: int
+) -> None:
+    far = Far(world, seed)
+    await far.own.topic("own")
+    assert far.client.topic(DEFAULT_TENANT, "own") is not None
+    before = far.client.topology_version
+    change = DeleteTopic(DEFAULT_TENANT, "own")
+    deleting = asyncio.ensure_future(world.client.administer(change))
+    while world.client.topic(DEFAULT_TENANT, "own") is not None:
+        await asyncio.sleep(0.0005)
+    assert far.client.topic(DEFAULT_TENANT, "own") is not None
+    await deleting
+    await asyncio.sleep(hostile_link.DELAY_S_MAX)
+    assert far.client.topic(DEFAULT_TENANT, "own") is None
+    assert far.client.topology_version > before
+
+
+def test_a_lane_keeps_its_order_on_a_loop_that_does_not() -> None:
+    timers: list[Callable[[], None]] = []
+
+    class Rounding:
+        def time(self) -> float:
+            return 0.0
+
+        def call_at(self, when: float, action: Callable[[object], None], lane: object) -> None:
+            timers.insert(0, lambda: action(lane))
+
+    late = hostile_link.Late(Rounding(), random.Random(1))  # type: ignore[arg-type]
+    heard: list[int] = []
+    for number in range(3):
+        late.call("lane", lambda number=number: heard.append(number))
+    for timer in timers:
+        timer()
+    assert heard == [0, 1, 2]

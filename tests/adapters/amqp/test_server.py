@@ -210,16 +210,16 @@ async def test_a_bug_in_the_state_machine_is_an_internal_error_and_logged(
 
     async with _raw(broker) as client:
         await client.open()
-        monkeypatch.setattr(broker.store.client, "statistics", broken)
+        monkeypatch.setattr(broker.client, "statistics", broken)
         client.send(1, spec.QueueDeclare(0, "q", durable=True))
         close = await client.receive()
         assert isinstance(close, spec.ConnectionClose)
         assert close.reply_code == 541
     async with _raw(broker) as client:
         await client.open()
-        monkeypatch.setattr(broker.store.client, "batch", broken)
+        monkeypatch.setattr(broker.client, "batch", broken)
         monkeypatch.undo()
-        monkeypatch.setattr(broker.store.client, "to_topic", broken)
+        monkeypatch.setattr(broker.client, "to_topic", broken)
         client.send(1, spec.QueueDeclare(0, "q", durable=True))
         assert isinstance(await client.receive(), spec.QueueDeclareOk)
         client.writer.write(Wire.publish_bytes(1, "", "q", b"x"))

@@ -130,7 +130,7 @@ class Broker:
         if word is not None:
             chosen = declared(chosen, word)
         change = PutTopic("default", name, chosen, groups or {})
-        made = self.run(lambda: self.store.client.administer(change))
+        made = self.run(lambda: self.kernel.administer(change))
         assert isinstance(made, TopicInfo)
         return made
 
