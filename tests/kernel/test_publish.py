@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable
+from dataclasses import replace
 
 import hypothesis.strategies as st
 import pytest
@@ -90,6 +91,77 @@ def bodies(part: Part, queue: int) -> list[bytes]:
     """Bodies (one octet each) of the messages of a queue, in order."""
     slots = slots_of(part)
     return [slots[slot + at][-1:] for _, slot, count, _ in part.runs[queue] for at in range(count)]
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["one", "other", "spread", "both"]),
+            st.sampled_from([Draft(b""), Draft(b"", priority=5), Draft(b"", key=b"k")]),
+            st.lists(st.binary(max_size=3), min_size=1, max_size=5),
+        ),
+        min_size=1,
+        max_size=6,
+    )
+)
+def test_messages_alike_are_added_as_if_one_by_one(
+    calls: list[tuple[str, Draft, list[bytes]]],
+) -> None:
+    one, other, spread = topic(1), topic(2), topic(1, 2)
+    batches = []
+    for by_columns in (True, False):
+        ways = {
+            "one": Found((one,)),
+            "other": Found((other,)),
+            "spread": Found((spread,)),
+            "both": Found((one, other)),
+        }
+        batch = Batch(Host(), Heard(), ORIGIN)
+        for way, like, texts in calls:
+            drafts = [replace(like, body=text) for text in texts]
+            if by_columns:
+                high, low = batch.uids(len(drafts))
+                split = [each.parts((high, low + at), 1) for at, each in enumerate(drafts)]
+                heads = [
+                    b"".join(parts[: len(parts) - bool(d.body)])
+                    for parts, d in zip(split, drafts, strict=True)
+                ]
+                sizes = [len(head) + len(text) for head, text in zip(heads, texts, strict=True)]
+                batch.add_alike(ways[way], heads, texts, sizes)
+            else:
+                add(batch, ways[way], *drafts)
+        batches.append(batch)
+    columns, rows = batches
+    assert (columns.count, columns.size_bytes) == (rows.count, rows.size_bytes)
+    for ours, theirs in zip(columns.parts, rows.parts, strict=True):
+        assert slots_of(ours) == slots_of(theirs)
+        assert (ours.group, ours.runs, ours.lengths, ours.positions) == (
+            theirs.group,
+            theirs.runs,
+            theirs.lengths,
+            theirs.positions,
+        )
+
+
+def test_of_messages_alike_the_one_that_is_too_large_fails_alone() -> None:
+    small = TopicInfo(
+        *("default", "t", TopicId(next(numbers)), 1, TopicOptions(message_bytes_max=2)),
+        (QueueRef(queue_id(TopicId(1), 0), RaftGroup(1)),),
+        {},
+    )
+    batch = Batch(Host(), Heard(), ORIGIN)
+    bodies = [b"1", b"123", b"12"]
+    heads = [b"".join(Draft(body).parts(batch.uid(), 1)[:1]) for body in bodies]
+    batch.add_alike(
+        Found((small,)),
+        heads,
+        bodies,
+        [len(head) + len(body) for head, body in zip(heads, bodies, strict=True)],
+    )
+    assert list(batch.failures or {}) == [1]
+    assert batch.count == 3
+    assert batch.parts[0].positions == [0, 2]
 
 
 @settings(max_examples=80, deadline=None)

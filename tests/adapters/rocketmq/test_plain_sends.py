@@ -101,6 +101,46 @@ def test_the_same_is_stored_the_short_way_and_the_long_way(sent: list) -> None:
         assert short is not None
 
 
+@st.composite
+def requests_alike(draw: st.DrawFn) -> bytes:
+    """Messages of one size, as one client sends them together; at times one is not like that."""
+    count, size = draw(st.integers(2, 6)), draw(st.sampled_from([1, 5, 130, 20_000]))
+    numbers = draw(st.lists(st.integers(0, 10**9), min_size=count, max_size=count))
+    sent = [
+        message("t", b"%*d" % (size, number % 10), message_id=f"A{number:010}", message_type=1)
+        for number in numbers
+    ]
+    if draw(st.booleans()):
+        odd = sent[draw(st.integers(0, count - 1))]
+        change = draw(st.sampled_from(["topic", "tag", "host", "id", "group"]))
+        system = odd.system_properties
+        if change == "topic":
+            odd.topic.name = "u"
+        elif change == "host":
+            system.born_host = "10.0.0.8"
+        elif change == "id":
+            system.message_id = "-" * len(system.message_id)
+        else:
+            setattr(system, "tag" if change == "tag" else "message_group", "x")
+    return request(*sent)
+
+
+@given(requests_alike(), st.data())
+def test_messages_of_one_size_are_read_by_columns_and_are_the_same(
+    data: bytes, draw: st.DataObject
+) -> None:
+    short = plain(data)
+    if short is None:
+        assert any(word in data for word in (b"\x12\x01u", b"\x0a\x01x", b"--", b"\x01\x01x"))
+    else:
+        assert short == careful(data)
+    spoilt = bytearray(data)
+    for _ in range(draw.draw(st.integers(1, 3))):
+        spoilt[draw.draw(st.integers(0, len(spoilt) - 1))] = draw.draw(st.integers(0, 255))
+    short = plain(bytes(spoilt))
+    assert short is None or short == careful(bytes(spoilt))
+
+
 @pytest.mark.parametrize("size", [1, 127, 128, 16_383, 16_384, 2_097_151, 2_097_152, 4_194_304])
 def test_bodies_of_every_length_of_length(size: int) -> None:
     data = request(message("t", b"x" * size, message_type=1), message("t", b"y", message_type=1))
