@@ -286,12 +286,6 @@ def short_text(field: bytes | None) -> str | None:
     return None if field is None else field[1:].decode("utf-8", "surrogateescape")
 
 
-def short_field(text: str | bytes) -> bytes:
-    """A short-string property from text. Raises ValueError over 255 bytes."""
-    raw = text.encode("utf-8", "surrogateescape") if isinstance(text, str) else text
-    return bytes((len(raw),)) + raw
-
-
 def encode_headers(table: Table) -> bytes:
     """A headers property from a table."""
     return encode_table(table)

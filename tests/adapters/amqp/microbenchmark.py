@@ -17,7 +17,7 @@ from adapters.amqp.frames import PROTOCOL_HEADER
 from adapters.amqp.methods import encode_method
 from kernel.client import ConsumerSpec, Settlement
 from tests.adapters.amqp.fake_kernel import Columns, FakeBatch, FakeClient, FakeConsumer
-from tests.adapters.amqp.wire import CAPABILITIES, Wire
+from tests.adapters.amqp.wire import CAPABILITIES, Wire, short_field
 
 ROUNDS = 30
 CHUNK = 60
@@ -73,13 +73,13 @@ def _best(work: Callable[[], None], messages: int) -> float:
 
 def _block(headers: dict[str, int] | None = None) -> bytes:
     fields: list[bytes | None] = [None] * properties.PROPERTY_COUNT
-    fields[properties.CONTENT_TYPE] = properties.short_field("application/octet-stream")
+    fields[properties.CONTENT_TYPE] = short_field("application/octet-stream")
     fields[properties.DELIVERY_MODE] = b"\x02"
     if headers is not None:
         from adapters.amqp.fields import Table
 
         fields[properties.HEADERS] = properties.encode_headers(Table.of(headers))
-        fields[properties.MESSAGE_ID] = properties.short_field("x" * 36)
+        fields[properties.MESSAGE_ID] = short_field("x" * 36)
     return properties.join(fields)
 
 

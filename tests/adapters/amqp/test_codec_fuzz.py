@@ -9,6 +9,7 @@ from adapters.amqp.errors import REPLY_NAMES, AmqpError
 from adapters.amqp.fields import Field, Table
 from adapters.amqp.frames import encode_content, scan
 from adapters.amqp.methods import decode_method, encode_method
+from tests.adapters.amqp.wire import short_field
 
 FRAMES = 100_000
 SEED = 20_261_121
@@ -25,12 +26,12 @@ _ARGUMENTS = Table((*_HEADERS.entries, ("time", Field("T", 1_700_000_000)), ("b"
 
 
 def _block() -> bytes:
-    fields: list[bytes | None] = [properties.short_field("text")] * properties.PROPERTY_COUNT
+    fields: list[bytes | None] = [short_field("text")] * properties.PROPERTY_COUNT
     fields[properties.HEADERS] = properties.encode_headers(_HEADERS)
     fields[properties.DELIVERY_MODE] = b"\x02"
     fields[properties.PRIORITY] = b"\x09"
     fields[properties.TIMESTAMP] = bytes(8)
-    fields[properties.EXPIRATION] = properties.short_field("60000")
+    fields[properties.EXPIRATION] = short_field("60000")
     return properties.join(fields)
 
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from adapters.amqp import properties
 from adapters.amqp.errors import PRECONDITION_FAILED, SYNTAX_ERROR, AmqpError
 from adapters.amqp.fields import Field, Table, encode_table
+from tests.adapters.amqp.wire import short_field
 
 
 def _block(**values: object) -> bytes:
@@ -21,7 +22,7 @@ def _block(**values: object) -> bytes:
     return header.marshal()[12:]
 
 
-_SHORT = st.binary(max_size=255).map(properties.short_field)
+_SHORT = st.binary(max_size=255).map(short_field)
 _RAW_FIELDS = {
     properties.HEADERS: st.dictionaries(
         st.text("xyz-", max_size=5), st.one_of(st.booleans(), st.integers(0, 99)), max_size=4
@@ -74,7 +75,7 @@ def test_headers_without_meaning_to_us_are_checked_but_not_decoded() -> None:
 
 @pytest.mark.parametrize("text", ["", "soon", "-1", "1.5", " 1", "4294967296", "٣"])
 def test_a_bad_expiration_is_precondition_failed(text: str) -> None:
-    block = b"\x01\x00" + properties.short_field(text)
+    block = b"\x01\x00" + short_field(text)
     with pytest.raises(AmqpError) as caught:
         properties.inspect(block)
     assert caught.value.code == PRECONDITION_FAILED
@@ -118,9 +119,9 @@ def test_replacing_headers_leaves_every_other_byte() -> None:
         (("a", Field("B", 1)), ("x-delivery-count", Field("I", 1)), ("z", Field("V", None)))
     )
     fields: list[bytes | None] = [None] * properties.PROPERTY_COUNT
-    fields[properties.CONTENT_TYPE] = properties.short_field("text/plain")
+    fields[properties.CONTENT_TYPE] = short_field("text/plain")
     fields[properties.HEADERS] = encode_table(headers)
-    fields[properties.APP_ID] = properties.short_field(b"\xff\x00")
+    fields[properties.APP_ID] = short_field(b"\xff\x00")
     changed = properties.split(
         properties.replace_headers(properties.join(fields), {"x-delivery-count": Field("l", 2)})
     )

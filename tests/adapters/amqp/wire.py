@@ -32,6 +32,12 @@ CAPABILITIES = Table.of(
 )
 
 
+def short_field(text: str | bytes) -> bytes:
+    """A short-string property from text. Raises ValueError over 255 bytes."""
+    raw = text.encode("utf-8", "surrogateescape") if isinstance(text, str) else text
+    return bytes((len(raw),)) + raw
+
+
 class CountingRandom:
     """1, 2, 3: a different name each time, the same in each run."""
 
@@ -275,7 +281,7 @@ def block_of(**values: bytes | Table) -> bytes:
         elif place in (properties.DELIVERY_MODE, properties.PRIORITY, properties.TIMESTAMP):
             fields[place] = value
         else:
-            fields[place] = properties.short_field(value)
+            fields[place] = short_field(value)
     return properties.join(fields)
 
 
