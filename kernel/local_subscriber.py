@@ -205,6 +205,9 @@ class LocalSubscriberConsumer:
     def filled(self, part: _IdlePart) -> None:
         """A message has come for a part that was idle: its dispatcher is about to be told."""
         parts = self._parts[part.subscription]
+        if self._session.closed:
+            parts.remove(part)
+            return
         group = group_of(self._subscriber.number, part.subscription.share)
         try:
             parts[parts.index(part)] = self._attach(part, group)

@@ -24,6 +24,18 @@ Change = tuple[int, int, LeaseVerb, Reason, int]
 class Timekeeper:
     """Looks after the deadlines of one (queue, group)."""
 
+    __slots__ = (
+        "_drop",
+        "_now_ms",
+        "_progress",
+        "_queue",
+        "_ready",
+        "_sifted",
+        "_timers",
+        "_wake",
+        "_wake_at_ms",
+    )
+
     def __init__(
         self,
         queue: QueueState,

@@ -152,6 +152,20 @@ async def test_unsubscribing_before_the_consumer_knows_loses_nothing_of_others(
 
 
 @simulated()
+async def test_a_session_that_is_closed_holds_nothing_that_comes_later(world: World) -> None:
+    guest = await Guest.open(world, "g", credit=10)
+    await guest.subscribe("t")
+    guest.peer.close()
+    await tell(world, "t", b"1")
+    await asyncio.sleep(0.1)
+
+    assert guest.bodies == []
+    assert not dispatchers(world)
+    back = await Guest.open(world, "g", credit=10)
+    assert [each.body for each in await back.taker.wait_for(1)] == [b"1"]
+
+
+@simulated()
 async def test_what_was_never_handed_out_is_fresh_after_a_restart(world: World) -> None:
     guest = await Guest.open(world, "g", credit=10)
     await guest.subscribe("t")
