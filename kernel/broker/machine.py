@@ -306,8 +306,11 @@ class Machine:
         """Acks of any number of queues: a log entry lets go of all of them at once (hot)."""
         name, ranges = commands.decode_ack(body)
         state = self.state
-        released = _Releases()
-        by_index = released.by_index
+        by_index: dict[int, int] = {}
+
+        def let_go(_group: int, index: int, references: int) -> None:
+            by_index[index] = by_index.get(index, 0) + references
+
         for ident, first, count in ranges:
             queue = self._changing(ident)
             progress = queue.groups.get(name) if queue is not None else None
@@ -316,7 +319,7 @@ class Machine:
             progress.used_ms = state.time_ms
             fresh = progress.ack(first, min(first + count, queue.index.tail))
             if len(fresh) != 1 or not release_plain(by_index, queue, *fresh[0]):
-                release(released, state.group, queue, progress, fresh)
+                release(let_go, state.group, queue, progress, fresh)
             ordered = queue.topic.groups[name].ordered
             acked = sum([stop - start for start, stop in fresh])
             if acked and origin != INTERNAL:
@@ -366,10 +369,10 @@ class Machine:
                     self._outbox.put(queue, target, progress, start, stop, reason)
                 fresh = progress.ack(first, end)
                 if has_own_reference(queue):
-                    release(self._retention, self.state.group, queue, progress, fresh)
+                    release(self._retention.release, self.state.group, queue, progress, fresh)
             else:
                 fresh = progress.ack(first, end)
-                release(self._retention, self.state.group, queue, progress, fresh)
+                release(self._retention.release, self.state.group, queue, progress, fresh)
                 acked += sum([stop - start for start, stop in fresh])
         if acked and how is Settlement.ACK and origin != INTERNAL:
             ordered = queue.topic.groups[name].ordered
@@ -423,7 +426,7 @@ class Machine:
         for stop in (*sorted(command.keep), min(command.end, queue.index.tail)):
             fresh = progress.ack(start, stop)
             dropped += sum(end - begin for begin, end in fresh)
-            release(self._retention, self.state.group, queue, progress, fresh)
+            release(self._retention.release, self.state.group, queue, progress, fresh)
             start = max(start, stop + 1)
         queue.forget()
         self._observer.purged(queue, command.group)
@@ -447,23 +450,6 @@ class Machine:
 
     def _metered(self, command: commands.Metered) -> None:
         self.state.ledger.reported(command.index, self.state.topics)
-
-
-class _Releases:
-    """`Retention` that adds up what one command lets go of."""
-
-    __slots__ = ("by_index",)
-
-    def __init__(self) -> None:
-        self.by_index: dict[int, int] = {}
-
-    def retain(self, group: int, index: int, references: int) -> None:
-        """Not asked for by an ack."""
-        raise NotImplementedError
-
-    def release(self, group: int, index: int, references: int) -> None:
-        """So many references to the entry are gone."""
-        self.by_index[index] = self.by_index.get(index, 0) + references
 
 
 def _is_late(progress: Progress, offset: int, lease: int, verb: LeaseVerb) -> bool | None:

@@ -93,7 +93,7 @@ class Subscribers:
         state.changing(Section.TOPICS, ident)
         state.changing(Section.QUEUES, queue.id)
         fresh = progress.ack(progress.floor, queue.index.tail)
-        release(self._retention, state.group, queue, progress, fresh)
+        release(self._retention.release, state.group, queue, progress, fresh)
         self._observer.group_removed(queue, command.group)
         del queue.groups[command.group], queue.topic.groups[command.group]
         queue.forget()
