@@ -87,6 +87,7 @@ class Command(IntEnum):
     FORGET_RETAINED = 43
     OUTBOX_AGAIN = 44
     METERED = 64
+    SWEEP = 65
 
 
 WITH_MESSAGES = frozenset({Command.ENQUEUE, Command.PREPARE, Command.RETAIN})
@@ -216,6 +217,18 @@ class Trim(msgspec.Struct, frozen=True, array_like=True):
     end: Offset
 
 
+class Sweep(msgspec.Struct, frozen=True, array_like=True):
+    """Make one hole of the index's runs in each of these (first, end) ranges of offsets, which
+    every group is done with, and put the pages that cover offsets [start, end) together. The
+    leader says what is worth it. Result: the runs saved.
+    """
+
+    queue: QueueId
+    start: Offset
+    end: Offset
+    ranges: tuple[tuple[int, int], ...]
+
+
 class DeleteGroup(msgspec.Struct, frozen=True, array_like=True):
     """Remove a group from a topic's definition and from its queues in this Raft group."""
 
@@ -269,6 +282,7 @@ Control = (
     | OutboxAgain
     | PutRecord
     | Trim
+    | Sweep
     | DeleteGroup
     | tree.TreeControl
     | ResolveHalf
@@ -291,6 +305,7 @@ CONTROL_TYPES: dict[Command, type[Control]] = {
     Command.OUTBOX_AGAIN: OutboxAgain,
     Command.PUT_RECORD: PutRecord,
     Command.TRIM: Trim,
+    Command.SWEEP: Sweep,
     Command.DELETE_GROUP: DeleteGroup,
     Command.JOIN_INDEX: tree.JoinIndex,
     Command.LEAVE_INDEX: tree.LeaveIndex,

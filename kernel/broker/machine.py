@@ -33,6 +33,7 @@ from .runs import COPY, LARGE, Feature, columns_of, features_of
 from .sizes import is_sized
 from .state import GroupState, QueueState, Section
 from .subscribers import Subscribers
+from .sweep import carry_out
 from .usage import measure
 
 _ENQUEUE = int(Command.ENQUEUE)
@@ -65,6 +66,7 @@ class Machine:
             Command.LEADER_START: self._leader_start,
             Command.PURGE: self._purge,
             Command.TRIM: self._trim,
+            Command.SWEEP: self._sweep,
             Command.OUTBOX_DONE: self._outbox.done,
             Command.OUTBOX_AGAIN: self._outbox.again,
             Command.METERED: self._metered,
@@ -447,6 +449,10 @@ class Machine:
             self._observer.purged(queue, name)
         queue.forget()
         return trimmed
+
+    def _sweep(self, command: commands.Sweep) -> int:
+        queue = self._changing(command.queue)
+        return 0 if queue is None else carry_out(queue, command)
 
     def _metered(self, command: commands.Metered) -> None:
         self.state.ledger.reported(command.index, self.state.topics)

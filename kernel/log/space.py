@@ -64,10 +64,10 @@ class Space:
 
     # --- Jobs -------------------------------------------------------------------------------
 
-    def maintenance(self, *, segments: bool) -> MaintenanceJob | None:
+    def maintenance(self, *, segments: bool, removals: bool) -> MaintenanceJob | None:
         """See `Journal.maintenance`."""
         prepare = self._writer.prepare() if segments else None
-        return prepare or self._index() or self.removal()
+        return prepare or self._index() or (self.removal() if removals else None)
 
     def end_maintenance(self, job: MaintenanceJob) -> None:
         """The job has run without error."""

@@ -1,8 +1,12 @@
 """Background work of a store: checkpoints, space, disk marks. Never on the write path.
 
 One job runs at a time in its own thread; the event loop only hands over what the job needs. The
-groups' states are dumped in slices (`snapshotter`), the files are written by the thread. A
-checkpoint is taken every 128 MiB of journal or 10 s, if anything was applied since.
+groups' states are dumped in slices (`snapshotter`), the files are written by the thread; segments
+are prepared, rewritten and removed meanwhile. A checkpoint is taken every 128 MiB of journal (half
+of that if the snapshots are small) or 10 s, if anything was applied since.
+
+A checkpoint may fall into a rewrite: recovery takes rewritten entries from any segment that is
+there, once the closing record names them.
 """
 
 from __future__ import annotations
@@ -26,18 +30,27 @@ from .snapshotter import SLICE_RECORDS, Snapshotter, Written
 from .worker import Runner, Workers
 
 CHECKPOINT_BYTES = 128 * 1024 * 1024
+CHECKPOINT_BYTES_MIN = 64 * 1024 * 1024
+SNAPSHOT_FACTOR = 16
+"""So many times the bytes of the last snapshots are written to the journal before the next ones, in
+the bounds above: nothing dead goes before a checkpoint, so that a small state is better dumped
+often, and a large one costs at most a sixteenth of the journal's bytes."""
 CHECKPOINT_SECONDS = 10
 TICK_SECONDS = 1.0
 
-SPARSE_BYTES_MIN = 64 * 1024 * 1024
+SPARSE_BYTES_MIN = 32 * 1024 * 1024
 SPARSE_FACTOR = 3
-"""Rewriting begins above so many bytes on disk and so many times the live ones: the segment being
-written, the next one and the reserve are always there, and the bound to keep is 5 times the live
-bytes once these are more than a segment."""
+"""Rewriting begins above so many bytes on disk and so many times the live ones: the next segment
+and the reserve (24 MiB) are always there, and the bound to keep is 5 times the live bytes once
+these are more than a segment."""
 
 POKE_SECONDS = 0.01
 """With many writes a second, what is due is looked at so often: two segments are kept ready, which
 no disk fills in that time."""
+
+LOOK_SECONDS = 0.1
+"""What asks for a look at every segment (there are 6,000 in 100 GB) is looked at so often, and
+after each job."""
 
 RETRY_SECONDS = 1.0
 """After a failed job (a full disk) the next try comes so much later."""
@@ -71,11 +84,16 @@ class Housekeeper:
         self._paused_until = 0.0
         self._no_segment_until = 0.0
         self._next_poke = 0.0
+        self._next_look = 0.0
         self._ticker: asyncio.TimerHandle | None = None
         self._last_checkpoint = loop.time()
-        self._bytes_at_checkpoint = self._journal.statistics().bytes_written
+        self._bytes_at_checkpoint = self._journal.bytes_written
         self._marks: dict[RaftGroup, int] = {}
         self.snapshots = Snapshotter(loop, store, disk, self._worker, slice_records)
+        self._dumping = False
+        """Snapshots are being written; other jobs go on."""
+        self._dumped: Written | None = None
+        """They are on disk: the checkpoint that names them is the next job."""
         self._rewrite: RewriteJob | None = None
         self._rewriting: dict[tuple[int, int], bytes] = {}
         """Bodies of the entries in the part that is being rewritten."""
@@ -94,6 +112,7 @@ class Housekeeper:
         self._stopping = True
         if self._ticker is not None:
             self._ticker.cancel()
+        self.poke()
         await self._idle()
         self._checkpoint()
         await self._idle()
@@ -101,7 +120,7 @@ class Housekeeper:
 
     async def _idle(self) -> None:
         """Return once no job is under way (a checkpoint is a chain of them)."""
-        while self._busy:  # noqa: ASYNC110 - once, at the end of the process
+        while self._busy or self._dumping or self._dumped is not None:  # noqa: ASYNC110 - once, at the end of the process
             await asyncio.sleep(0.005)
 
     def _tick(self) -> None:
@@ -110,6 +129,7 @@ class Housekeeper:
         for replica in self._store.replicas():
             replica.retain_streams()
             replica.forget_idle()
+            replica.sweeper.look()
         self.poke()
 
     @property
@@ -128,24 +148,47 @@ class Housekeeper:
             self._next_poke = now + POKE_SECONDS
             self.poke()
 
+    @property
+    def under_way(self) -> str:
+        """What is being done now: "checkpoint", "rewrite" or "" (segments come and go unnamed)."""
+        if self._dumping or self._dumped is not None:
+            return "checkpoint"
+        return "rewrite" if self._rewrite is not None else ""
+
     def poke(self) -> None:
         """Start the most urgent job, unless one runs."""
-        if self._busy or self._stopping or self._loop.time() < self._paused_until:
+        now = self._loop.time()
+        if self._busy or (self._stopping and self._dumped is None):
             return
-        job = self._journal.maintenance(segments=self._loop.time() >= self._no_segment_until)
+        if now < self._paused_until and not self._stopping:
+            return
+        look = now >= self._next_look
+        if look:
+            self._next_look = now + LOOK_SECONDS
+        job = (
+            self._journal.maintenance(segments=now >= self._no_segment_until, removals=look)
+            if not self._stopping
+            else None
+        )
         if job is not None:
             self._run(job.run, lambda: self._maintained(job), lambda: self._not_maintained(job))
+        elif self._dumped is not None:
+            self._write_checkpoint(self._dumped)
         elif self._rewrite is not None:
             self._continue_rewrite(self._rewrite)
-        elif self._checkpoint_due():
+        elif look:
+            self._look()
+
+    def _look(self) -> None:
+        """Begin a checkpoint or a rewrite, if one is due."""
+        if not self._dumping and self._checkpoint_due():
             self._checkpoint()
-        else:
-            # A rewrite takes room before it gives some: never out of the reserve.
-            may = self._journal.can_accept and self._is_sparse()
-            candidate = self._journal.rewrite_candidate() if may else None
-            if candidate is not None:
-                self._rewrite = self._journal.rewrite(candidate, self._live_slots)
-                self._continue_rewrite(self._rewrite)
+        # A rewrite takes room before it gives some: never out of the reserve.
+        may = self._journal.can_accept and self._is_sparse()
+        candidate = self._journal.rewrite_candidate() if may else None
+        if candidate is not None:
+            self._rewrite = self._journal.rewrite(candidate, self._live_slots)
+            self._continue_rewrite(self._rewrite)
 
     def _is_sparse(self) -> bool:
         """Whether rewriting is worth its writes: the journal is large, and mostly dead. Segments
@@ -179,7 +222,9 @@ class Housekeeper:
                     failed()
                 if not (_no_space(error) or may_fail):
                     self._fatal("housekeeping could not write", error)
+                self.poke()
                 return
+            self._next_look = 0.0
             done()
             self.poke()
 
@@ -200,8 +245,9 @@ class Housekeeper:
     # --- Checkpoints ------------------------------------------------------------------------
 
     def _checkpoint_due(self) -> bool:
-        written = self._journal.statistics().bytes_written - self._bytes_at_checkpoint
-        if written >= CHECKPOINT_BYTES:
+        written = self._journal.bytes_written - self._bytes_at_checkpoint
+        wanted = SNAPSHOT_FACTOR * self.snapshots.bytes_written
+        if written >= min(max(wanted, CHECKPOINT_BYTES_MIN), CHECKPOINT_BYTES):
             return True
         overdue = self._loop.time() - self._last_checkpoint >= CHECKPOINT_SECONDS
         return overdue and bool(self._changed())
@@ -220,16 +266,22 @@ class Housekeeper:
         if not changed:
             return
         self._last_checkpoint = self._loop.time()
-        self._bytes_at_checkpoint = self._journal.statistics().bytes_written
-        self._busy = True
+        self._bytes_at_checkpoint = self._journal.bytes_written
+        self._dumping = True
         self.snapshots.write(changed, self._snapshots_written, self._snapshot_failed)
 
     def _snapshots_written(self, written: Written) -> None:
+        self._dumping = False
+        self._dumped = written
+        self.poke()
+
+    def _write_checkpoint(self, written: Written) -> None:
+        self._dumped = None
         last = self._journal.checkpoint(written)
         self._run(last.run, lambda: self._checkpointed(written, last), self._make_room)
 
     def _snapshot_failed(self, error: BaseException) -> None:
-        self._busy = False
+        self._dumping = False
         self.failures += 1
         self._paused_until = self._loop.time() + RETRY_SECONDS
         if _no_space(error):
@@ -263,6 +315,8 @@ class Housekeeper:
         """One more slice of the segment; then its closing record."""
         if job.closed:
             self._rewrite = None
+            self._next_look = 0.0
+            self.poke()
             return
         part = job.read()
         if part is None:

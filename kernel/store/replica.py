@@ -24,6 +24,7 @@ from ..model import Reason, Route, TopicInfo, TopicKind
 from ..origins import INTERNAL, Origins
 from .log_clock import LogClock
 from .open_entry import Completion, Filled, OpenEntry
+from .sweeper import Sweeper
 
 
 class Host(Protocol):
@@ -93,6 +94,7 @@ class Replica(Observer):
         self._streams: dict[QueueId, None] = {}
         """Queues of stream topics, for retention."""
         self._windows: dict[QueueId, SizeWindow] = {}
+        self.sweeper = Sweeper(state.queues.get, self._propose_sweep)
         self._changed: list[tuple[Dispatcher, Sequence[tuple[int, int]]]] = []
         self._leased: list[tuple[Callable[[int, Sequence[int]], None], int, Sequence[int]]] = []
 
@@ -175,6 +177,8 @@ class Replica(Observer):
         """
         for queue in self.state.queues.values():
             self._watch_queue(queue)
+            if queue.index.long:
+                self.sweeper.watch(queue)
             if queue.topic.options.kind is TopicKind.STREAM:
                 self._streams[queue.id] = None
 
@@ -320,6 +324,9 @@ class Replica(Observer):
         """Call `dispatcher.woken` after so long."""
         self._host.call_later(delay_ms, dispatcher.woken)
 
+    def _propose_sweep(self, command: commands.Sweep, done: Callable[[], None]) -> None:
+        self.propose(command, (0, 0, 0), lambda _result: self.tell_when_moved(done))
+
     def unused(self, queue: QueueState) -> None:
         """The last consumer of a queue has gone."""
         if queue.owed is not None:
@@ -331,6 +338,8 @@ class Replica(Observer):
 
     def appended(self, queue: QueueState) -> None:
         """Messages were added."""
+        if queue.index.long:
+            self.sweeper.watch(queue)
         if queue.id in self._by_queue:
             self._appended[queue.id] = None
         elif _needs_watching(queue):

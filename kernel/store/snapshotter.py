@@ -51,6 +51,8 @@ class Snapshotter:
         self._worker = worker
         self._slice_records = slice_records
         self.slices = 0
+        self.bytes_written = 0
+        """Of the last snapshots, or of those under way."""
 
     def write(
         self,
@@ -59,6 +61,7 @@ class Snapshotter:
         failed: Callable[[BaseException], None],
     ) -> None:
         """Write a snapshot of each group; `done` once all are on disk, or `failed`."""
+        self.bytes_written = 0
         self._loop.call_soon(self._next, _Round(list(groups), done, failed))
 
     def _next(self, work: _Round) -> None:
@@ -105,6 +108,7 @@ class Snapshotter:
             else:
                 self._loop.call_later(PAUSE_SECONDS, self._slice, work)
 
+        self.bytes_written += writer.buffered_bytes
         self._worker.submit(writer.take(last=last).run, finished)
 
 
