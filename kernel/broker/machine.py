@@ -142,6 +142,12 @@ class Machine:
             self.state.cut.save(Section.QUEUES, ident)
         return self.state.queues.get(ident)
 
+    def _progressing(self, ident: QueueId, group: str) -> QueueState | None:
+        """A queue of whose groups only one is about to get on ("": none), if it is there."""
+        if self.state.cut is not None:
+            self.state.cut.save_queue(ident, group)
+        return self.state.queues.get(ident)
+
     # --- Messages ---------------------------------------------------------------------------
 
     def _enqueue(self, index: LogIndex, body: bytes, entry: bytes, origin: int) -> list[Placed]:
@@ -161,7 +167,7 @@ class Machine:
                 continue
             touched[queue] = None
             if cut is not None:
-                cut.save(Section.QUEUES, queue.id)
+                cut.save_queue(queue.id, "")
             features = asked | _SIZE if is_sized(queue.topic.options) else asked
             if measured != (slot, count):  # the copies of a fan-out have it in common
                 measured = (slot, count)
@@ -237,7 +243,7 @@ class Machine:
     def _lease(self, index: int, body: bytes, origin: int) -> list[int]:
         """Lease what is free of the offsets named; those it got. The lease is this entry."""
         ident, name, deadline_ms, ranges, size, units = commands.decode_lease(body)
-        queue = self._changing(ident)
+        queue = self._progressing(ident, name)
         progress = queue.groups.get(name) if queue is not None else None
         if queue is None or progress is None:
             return []
@@ -261,7 +267,7 @@ class Machine:
     def _change(self, body: bytes, origin: int) -> list[int]:
         """Change timed leases; per change 1 if the token was good, else 0."""
         ident, name, changes = commands.decode_change(body)
-        queue = self._changing(ident)
+        queue = self._progressing(ident, name)
         progress = queue.groups.get(name) if queue is not None else None
         if queue is None or progress is None:
             return [0] * len(changes)
@@ -314,7 +320,7 @@ class Machine:
             by_index[index] = by_index.get(index, 0) + references
 
         for ident, first, count in ranges:
-            queue = self._changing(ident)
+            queue = self._progressing(ident, name)
             progress = queue.groups.get(name) if queue is not None else None
             if queue is None or progress is None:
                 continue
@@ -335,7 +341,7 @@ class Machine:
 
     def _settle(self, body: bytes, origin: int) -> None:
         ident, name, how, reason, ranges = commands.decode_settle(body)
-        queue = self._changing(ident)
+        queue = self._progressing(ident, name)
         progress = queue.groups.get(name) if queue is not None else None
         if queue is None or progress is None:
             return
@@ -384,7 +390,7 @@ class Machine:
 
     def _mark(self, body: bytes) -> None:
         ident, name, level, offset = commands.decode_mark(body)
-        queue = self._changing(ident)
+        queue = self._progressing(ident, name)
         progress = queue.groups.get(name) if queue is not None else None
         if queue is not None and progress is not None:
             progress.used_ms = self.state.time_ms
@@ -417,7 +423,7 @@ class Machine:
             start = stop
 
     def _purge(self, command: commands.Purge) -> int:
-        queue = self._changing(command.queue)
+        queue = self._progressing(command.queue, command.group)
         progress = queue.groups.get(command.group) if queue is not None else None
         if queue is None or progress is None:
             return 0
@@ -451,7 +457,7 @@ class Machine:
         return trimmed
 
     def _sweep(self, command: commands.Sweep) -> int:
-        queue = self._changing(command.queue)
+        queue = self._progressing(command.queue, "")
         return 0 if queue is None else carry_out(queue, command)
 
     def _metered(self, command: commands.Metered) -> None:

@@ -76,7 +76,8 @@ class Subscribers:
         queue = state.queues[index_queue(ident)]
         if command.group not in queue.groups:
             state.changing(Section.TOPICS, ident)
-            state.changing(Section.QUEUES, queue.id)
+            if state.cut is not None:
+                state.cut.save_queue(queue.id, "")
             queue.groups[command.group] = Progress(queue.index.tail)
             queue.topic.groups[command.group] = INDEX_GROUP
 
@@ -91,7 +92,8 @@ class Subscribers:
         if progress is None:
             return False
         state.changing(Section.TOPICS, ident)
-        state.changing(Section.QUEUES, queue.id)
+        if state.cut is not None:
+            state.cut.save_queue(queue.id, command.group)
         fresh = progress.ack(progress.floor, queue.index.tail)
         release(self._retention.release, state.group, queue, progress, fresh)
         self._observer.group_removed(queue, command.group)

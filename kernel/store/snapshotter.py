@@ -19,10 +19,11 @@ from .snapshot_file import SnapshotWriter, name_of
 from .worker import Runner
 
 SLICE_RECORDS = 200
-SLICE_BYTES = 64 * 1024
+SLICE_BYTES = 24 * 1024
 """A slice ends at so many records (5 us and more each) or bytes (25 ns each, if they are leases):
-about 1.5 ms, and with the record that takes it beyond 2.5. Counted, not timed: the clock of an
-event loop may stand still within a turn."""
+about a millisecond, with the record that takes it beyond. A publish meets two slices at the most,
+one before its write and one behind. Counted, not timed: the clock of an event loop may stand still
+within a turn."""
 
 PAUSE_SECONDS = 0.002
 """Between two slices the event loop does other work for at least so long."""
