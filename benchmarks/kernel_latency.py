@@ -16,6 +16,7 @@ from statistics import median
 from typing import NamedTuple
 
 from benchmarks.kernel_load import BODY, Drain, Publisher, make_topic, open_at, put
+from gateway.garbage import Garbage
 from kernel import message as messages
 from kernel.client import ConsumerSpec, PublishBatch, ReceiveSpec
 from kernel.model import TopicInfo, TopicOptions
@@ -122,6 +123,7 @@ def report(row: str, pairs: list[tuple[float, float]], **more: object) -> None:
 
 async def snapshot_rows(data: Path, leases: int, seconds: float = 75) -> None:
     """Publish p99 during snapshots with so many leases."""
+    garbage = Garbage(asyncio.get_running_loop())  # as a node does
     local = await open_at(data / "leases")
     session = local.client.open_session("bench")
     topic = await make_topic(local, "leased", TopicOptions())
@@ -131,6 +133,7 @@ async def snapshot_rows(data: Path, leases: int, seconds: float = 75) -> None:
     while leased < leases:
         leased += len((await local.client.receive(spec)).tokens)
     probe = Probe(local, await topic_beside(local, topic))
+    garbage.start()
     await asyncio.sleep(12)  # the checkpoint of all this
     before = local.housekeeper.checkpoints
     await probe.run(seconds)
@@ -142,6 +145,7 @@ async def snapshot_rows(data: Path, leases: int, seconds: float = 75) -> None:
         max_with_ms=worst(probe, "checkpoint"),
         max_without_ms=worst(probe, ""),
     )
+    garbage.stop()
     await local.stop()
 
 

@@ -55,8 +55,10 @@ class SnapshotWriter:
         return SnapshotPiece(self, parts, last=last)
 
     def write(self, parts: list[bytes], *, last: bool) -> None:
-        """Thread: append the parts; after the last ones fdatasync, rename, sync the directory.
-        OSError; then the file is closed, and what is left of it overwritten some day.
+        """Thread: append the parts and sync them, piece by piece: all of a large snapshot at once
+        would keep the journal's next sync waiting. After the last ones rename; the name is durable
+        once the directory is synced (`sync_names`). OSError; then the file is closed, and what is
+        left of it overwritten some day.
         """
         if self._file is None:
             self._file = self._disk.open(self.name + ".tmp", create=True)
@@ -68,15 +70,13 @@ class SnapshotWriter:
                 parts.append(_LENGTH.pack(self._checksum))
             write_all(self._file, parts, self._end)
             self._end += sum(map(len, parts))
-            if last:
-                self._file.fdatasync()
+            self._file.fdatasync()
             done = True
         finally:
             if last or not done:
                 self._file.close()
         if last:
             self._disk.rename(self.name + ".tmp", self.name)
-            self._disk.sync_directory(DIRECTORY)
 
 
 class SnapshotPiece:
@@ -92,6 +92,11 @@ class SnapshotPiece:
     def run(self) -> None:
         """Thread: see `SnapshotWriter.write`."""
         self._writer.write(self._parts, last=self._last)
+
+
+def sync_names(disk: Disk) -> None:
+    """Thread: make the names of the snapshots written before durable. OSError."""
+    disk.sync_directory(DIRECTORY)
 
 
 def read(disk: Disk, name: str) -> Iterator[bytes]:

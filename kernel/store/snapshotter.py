@@ -15,7 +15,7 @@ from ..broker.cut import Cut
 from ..ids import RaftGroup
 from ..ports import Disk
 from .node import Store
-from .snapshot_file import SnapshotWriter, name_of
+from .snapshot_file import SnapshotWriter, name_of, sync_names
 from .worker import Runner
 
 SLICE_RECORDS = 200
@@ -28,8 +28,10 @@ within a turn."""
 PAUSE_SECONDS = 0.002
 """Between two slices the event loop does other work for at least so long."""
 
-PIECE_BYTES = 1024 * 1024
-"""Bytes handed to the thread at once: bounds the memory that a snapshot takes."""
+PIECE_BYTES = 512 * 1024
+"""Bytes handed to the thread at once, and synced: bounds the memory that a snapshot takes, and what
+the journal's sync may have to wait for.
+"""
 
 Written = dict[int, tuple[int, str]]
 """Group to (applied index, name) of its new snapshot."""
@@ -68,7 +70,7 @@ class Snapshotter:
     def _next(self, work: _Round) -> None:
         """Begin with the next group."""
         if not work.groups:
-            work.done(work.written)
+            self._sync_names(work)
             return
         group = work.groups.pop(0)
         state = self._store.replica(group).state
@@ -111,6 +113,17 @@ class Snapshotter:
 
         self.bytes_written += writer.buffered_bytes
         self._worker.submit(writer.take(last=last).run, finished)
+
+    def _sync_names(self, work: _Round) -> None:
+        """All are written: one sync of their directory for all of them."""
+
+        def finished(error: BaseException | None) -> None:
+            if error is not None:
+                work.failed(error)
+            else:
+                work.done(work.written)
+
+        self._worker.submit(lambda: sync_names(self._disk), finished)
 
 
 class _Round:
