@@ -380,9 +380,9 @@ class Journal:
             self._groups[number].forget_below(group.index)
 
     @property
-    def position(self) -> Position:
-        """From where recovery would scan now."""
-        return self._checkpoint.position
+    def last_checkpoint(self) -> Checkpoint:
+        """The last durable one."""
+        return self._checkpoint
 
     # --- Space ------------------------------------------------------------------------------
 

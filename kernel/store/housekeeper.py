@@ -25,7 +25,7 @@ from ..log.writer import PrepareJob
 from ..ports import Disk
 from .disk_watch import DiskLevel, DiskSpace, DiskWatch
 from .node import Store
-from .snapshot_file import DIRECTORY
+from .snapshot_file import tidy
 from .snapshotter import SLICE_RECORDS, Snapshotter, Written
 from .worker import Runner, Workers
 
@@ -43,6 +43,10 @@ SPARSE_FACTOR = 3
 """Rewriting begins above so many bytes on disk and so many times the live ones: the next segment
 and the reserve (24 MiB) are always there, and the bound to keep is 5 times the live bytes once
 these are more than a segment."""
+
+SPARE_BYTES = 64 * 1024
+"""Room that is kept for a checkpoint on a full disk: so many bytes, and as the snapshots grow half
+more than the last ones took, in steps that double."""
 
 POKE_SECONDS = 0.01
 """With many writes a second, what is due is looked at so often: two segments are kept ready, which
@@ -94,6 +98,10 @@ class Housekeeper:
         """Snapshots are being written; other jobs go on."""
         self._dumped: Written | None = None
         """They are on disk: the checkpoint that names them is the next job."""
+        self._spare_bytes = SPARE_BYTES
+        """Kept aside for a checkpoint on a full disk; 0 once one has needed it."""
+        self._untidy = True
+        """Files of snapshots are to be removed, or the spare one to be made."""
         self._rewrite: RewriteJob | None = None
         self._rewriting: dict[tuple[int, int], bytes] = {}
         """Bodies of the entries in the part that is being rewritten."""
@@ -120,8 +128,8 @@ class Housekeeper:
 
     async def _idle(self) -> None:
         """Return once no job is under way (a checkpoint is a chain of them)."""
-        while self._busy or self._dumping or self._dumped is not None:  # noqa: ASYNC110 - once, at the end of the process
-            await asyncio.sleep(0.005)
+        while self._busy or self._untidy or self.under_way == "checkpoint":  # noqa: ASYNC110
+            await asyncio.sleep(0.005)  # once, at the end of the process
 
     def _tick(self) -> None:
         self._ticker = self._loop.call_later(TICK_SECONDS, self._tick)
@@ -158,7 +166,7 @@ class Housekeeper:
     def poke(self) -> None:
         """Start the most urgent job, unless one runs."""
         now = self._loop.time()
-        if self._busy or (self._stopping and self._dumped is None):
+        if self._busy or (self._stopping and self._dumped is None and not self._untidy):
             return
         if now < self._paused_until and not self._stopping:
             return
@@ -174,6 +182,8 @@ class Housekeeper:
             self._run(job.run, lambda: self._maintained(job), lambda: self._not_maintained(job))
         elif self._dumped is not None:
             self._write_checkpoint(self._dumped)
+        elif self._untidy and not self._dumping:
+            self._tidy()
         elif self._rewrite is not None:
             self._continue_rewrite(self._rewrite)
         elif look:
@@ -288,12 +298,18 @@ class Housekeeper:
             self._make_room()
         else:
             self._fatal("a snapshot could not be written", error)
+        self.poke()
 
     def _make_room(self) -> None:
-        """A checkpoint found no space, and without one nothing is ever freed: so it goes before the
-        segment that is kept for settlements, which wait meanwhile, and is tried again soon.
+        """A checkpoint found no space, and without one nothing is ever freed: so it gets the spare
+        room, then that of the segment that is kept for settlements, which wait meanwhile. It is
+        tried again soon; until then what this try has left goes, or it would be in its way.
         """
-        self._journal.give_up_reserve()
+        if self._spare_bytes:
+            self._spare_bytes = 0
+        else:
+            self._journal.give_up_reserve()
+        self._untidy = True
         self._no_segment_until = self._loop.time() + 3 * RETRY_SECONDS
         self._last_checkpoint = -math.inf
 
@@ -302,8 +318,22 @@ class Housekeeper:
         self.checkpoints += 1
         for group, (index, _name) in written.items():
             self._marks[RaftGroup(group)] = index
-        keep = {each.snapshot for each in job.checkpoint.groups.values()}
-        self._run(lambda: remove_others(self._disk, keep), lambda: None)
+        self._untidy = True
+        self._spare_bytes = self._spare_wanted()
+
+    def _tidy(self) -> None:
+        """Remove snapshots that no checkpoint names, keep room for the next ones."""
+        self._untidy = False
+        keep = {each.snapshot for each in self._journal.last_checkpoint.groups.values()}
+        spare_bytes = self._spare_bytes
+        self._run(lambda: tidy(self._disk, keep, spare_bytes), lambda: None)
+
+    def _spare_wanted(self) -> int:
+        """Room to keep: the same for long, since to change it is work for the disk."""
+        wanted = SPARE_BYTES
+        while wanted < 1.5 * self.snapshots.bytes_written:
+            wanted *= 2
+        return wanted
 
     # --- Rewriting --------------------------------------------------------------------------
 
@@ -341,12 +371,3 @@ class Housekeeper:
 def _no_space(error: BaseException) -> bool:
     """Whether a job failed for want of room."""
     return isinstance(error, OSError) and error.errno in {errno.ENOSPC, errno.EDQUOT}
-
-
-def remove_others(disk: Disk, keep: set[str]) -> None:
-    """Thread: remove snapshot files that no checkpoint names. OSError."""
-    others = [name for name in disk.names(DIRECTORY) if f"{DIRECTORY}/{name}" not in keep]
-    for name in others:
-        disk.remove(f"{DIRECTORY}/{name}")
-    if others:
-        disk.sync_directory(DIRECTORY)
