@@ -20,11 +20,12 @@ from gateway.garbage import Garbage
 from kernel import message as messages
 from kernel.client import ConsumerSpec, PublishBatch, ReceiveSpec
 from kernel.model import TopicInfo, TopicOptions
+from kernel.store.housekeeper import SPARSE_BYTES_MIN
 from kernel.store.opening import LocalStore
 
 PERIOD_S = 0.002
-SETTLE_S = 1.0
-"""Left out after the start of a store."""
+
+SAMPLES_MIN = 100
 
 NEVER = 1 << 40
 """`sparse_bytes_min` with which nothing is rewritten."""
@@ -96,7 +97,7 @@ def rounds(samples: list[tuple[float, float, str]], work: str) -> list[tuple[flo
         if not stretches or stretches[-1][0] is not working:
             stretches.append((working, []))
         stretches[-1][1].append(latency)
-    long = [each for each in stretches if len(each[1]) >= 100]
+    long = [each for each in stretches if len(each[1]) >= SAMPLES_MIN]
     found = []
     for (is_first, one), (_, other) in zip(long[::2], long[1::2], strict=False):
         found.append((p99(one), p99(other)) if is_first else (p99(other), p99(one)))
@@ -110,6 +111,8 @@ def p99(values: list[float]) -> float:
 
 def report(row: str, pairs: list[tuple[float, float]], **more: object) -> None:
     """The row of all pairs."""
+    if not pairs:
+        raise SystemExit(f"{row}: too little of the work was seen")
     put(
         row,
         rounds=len(pairs),
@@ -163,8 +166,8 @@ def worst(probe: Probe, work: str) -> float:
     return round(1e3 * max((each for _, each, did in probe.samples if did == work), default=0), 1)
 
 
-async def rewrite_rows(data: Path, megabytes: int = 300, repeat: int = 5) -> None:
-    """Publish p99 while segments are rewritten."""
+async def rewrite_rows(data: Path, megabytes: int = 600, repeat: int = 5) -> None:
+    """Publish p99 while segments are rewritten: all samples of a store's start, in two heaps."""
     pairs: list[tuple[float, float]] = []
     highest: dict[str, float] = {"rewrite": 0.0, "": 0.0}
     rewritten = 0
@@ -175,13 +178,20 @@ async def rewrite_rows(data: Path, megabytes: int = 300, repeat: int = 5) -> Non
         sink = Drain(local, 200)
         for topic in topics:
             local.client.attach(ConsumerSpec(topic, "default", session), sink).grant(2_000)
-        await Publisher(local, session, topics).publish(megabytes * 1_000)
-        await sink.until(megabytes * 1_000)
+        load = Publisher(local, session, topics)
+        load.body = 10 * BODY
+        await load.publish(megabytes * 100)
+        await sink.until(megabytes * 100)
         await local.stop()
-        local = await open_at(data / f"sparse{turn}")
+        local = await open_at(data / f"sparse{turn}", sparse_bytes_min=NEVER)
         probe = Probe(local, await make_topic(local, "probed", TopicOptions()))
+        await probe.run(3)
+        local.housekeeper.sparse_bytes_min = SPARSE_BYTES_MIN
         await probe.run(6)
-        pairs += rounds(probe.samples, "rewrite")[:1]
+        during = [latency for _, latency, did in probe.samples if did == "rewrite"]
+        without = [latency for _, latency, did in probe.samples if not did]
+        if len(during) >= SAMPLES_MIN:
+            pairs.append((p99(during), p99(without)))
         highest = {work: max(old, worst(probe, work)) for work, old in highest.items()}
         rewritten += local.store.journal.statistics().rewrites
         await local.stop()

@@ -83,6 +83,7 @@ class Publisher:
         self._sent = 0
         self._done: asyncio.Future[None] | None = None
         self.levels = 1
+        self.body = BODY
 
     async def publish(self, count: int) -> None:
         """Return once all are on disk."""
@@ -96,14 +97,15 @@ class Publisher:
         if self._left <= 0:
             return
         batch = self._client.batch(self._session, self)
-        pack, size = messages.HEADER.pack, messages.HEADER_BYTES + len(BODY)
+        body = self.body
+        pack, size = messages.HEADER.pack, messages.HEADER_BYTES + len(body)
         for _ in range(min(BATCH, self._left)):
             self._sent += 1
             level = self._sent % self.levels
             header = pack(
-                1, 0, level, 0, len(BODY), 0, 0, *batch.uid(), 0, self._ttl_ms, 0, 0, 0, 0
+                1, 0, level, 0, len(body), 0, 0, *batch.uid(), 0, self._ttl_ms, 0, 0, 0, 0
             )
-            batch.add(self._to[self._sent % len(self._to)], (header, BODY), size)
+            batch.add(self._to[self._sent % len(self._to)], (header, body), size)
         self._left -= batch.count
         self._client.submit(batch)
 

@@ -131,7 +131,7 @@ class Journal:
 
     def finish_recovery(self) -> None:
         """Snapshots are loaded, references retained, entries replayed: what is dead may go."""
-        self._space.limit = self._checkpoint.position.segment
+        self._space.begin(self._checkpoint.position.segment)
         for number, group in self._checkpoint.groups.items():
             self._locations.checkpointed(number, group.index)
 

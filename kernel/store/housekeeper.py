@@ -83,7 +83,8 @@ class Housekeeper:
         self._accept = accept
         self._fatal = fatal
         self._watch = DiskWatch(disk, self._worker, self._judge_space, reserve_bytes)
-        self._sparse_bytes_min = sparse_bytes_min
+        self.sparse_bytes_min = sparse_bytes_min
+        """A smaller journal is never rewritten; may be changed at any time."""
         self._busy = False
         self._paused_until = 0.0
         self._no_segment_until = 0.0
@@ -206,7 +207,7 @@ class Housekeeper:
         """
         journal = self._journal.statistics()
         return journal.bytes_on_disk > max(
-            self._sparse_bytes_min, SPARSE_FACTOR * journal.live_bytes
+            self.sparse_bytes_min, SPARSE_FACTOR * journal.live_bytes
         )
 
     def _run(
