@@ -10,12 +10,14 @@ with the work and the one without just before or after it: the ratio of their p9
 from __future__ import annotations
 
 import asyncio
+import sys
 import time
 from pathlib import Path
 from statistics import median
 from typing import NamedTuple
 
 from benchmarks.kernel_load import BODY, Drain, Publisher, make_topic, open_at, put
+from gateway.app import SWITCH_INTERVAL_S
 from gateway.garbage import Garbage
 from kernel import message as messages
 from kernel.client import ConsumerSpec, PublishBatch, ReceiveSpec
@@ -42,6 +44,7 @@ class Probe:
     """Publishes on time; (due, latency in seconds, what housekeeping did) of each message."""
 
     def __init__(self, local: LocalStore, topic: TopicInfo) -> None:
+        sys.setswitchinterval(SWITCH_INTERVAL_S)  # as a node does
         self._local = local
         self._session = local.client.open_session("probe")
         self._to = local.client.to_topic(topic)

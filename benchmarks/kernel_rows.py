@@ -71,11 +71,11 @@ async def calm(data: Path) -> None:
             return
 
 
-async def space(data: Path, gigabytes: int) -> None:
+async def space(data: Path, gigabytes: float) -> None:
     """Bytes on disk after much has gone through: one stuck message; 50 queues with one unacked in
     every 200.
     """
-    count = gigabytes * 1_000_000
+    count = int(gigabytes * 1_000_000)
     for row, queues, every in (("space-one-stuck", 1, count), ("space-50-queues", 50, 200)):
         local = await open_at(data / row)
         session = local.client.open_session("bench")
@@ -115,7 +115,7 @@ def main() -> None:
     )
     parser.add_argument("--data", type=Path, default=Path(".bench/kernel"))
     parser.add_argument("--messages", type=int, default=1_000_000)
-    parser.add_argument("--gigabytes", type=int, default=5)
+    parser.add_argument("--gigabytes", type=float, default=5)
     options = parser.parse_args()
     shutil.rmtree(options.data, ignore_errors=True)
     for row in options.rows:

@@ -56,8 +56,9 @@ class JournalOptions:
     less to keep ready than a whole segment."""
     cache_bytes: int = 256 * 1024 * 1024
     cold_bytes: int = 16 * 1024 * 1024
-    rewrite_share: float = 0.2
-    """A segment with a smaller live share is worth rewriting."""
+    rewrite_share: float = 0.34
+    """A segment with a smaller live share may be rewritten: a third, since a journal of more than
+    three times its live bytes (`housekeeper.SPARSE_FACTOR`) always has such a segment."""
     accept_damage: bool = False
     """Open although groups lost synced data; they are named in `Recovered.damaged`."""
 
