@@ -22,7 +22,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from benchmarks.kernel_rows import fail, make_topic
+from benchmarks.kernel_load import fail, make_topic
 from kernel import message as messages
 from kernel.client import (
     Consumer,

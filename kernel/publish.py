@@ -139,7 +139,7 @@ class Batch:
 
     def add(self, to: Destinations, parts: Sequence[bytes], size: int) -> None:
         """One message (see `client.PublishBatch.add`; hot)."""
-        found = cast("Found", to)
+        found: Found = to  # type: ignore[assignment]  # a cast is a call
         position = self.count
         self.count = position + 1
         self.size_bytes += size
@@ -169,9 +169,12 @@ class Batch:
         runs = part.runs.get(single.id)
         if runs is not None:
             run = runs[-1]
-            if run[1] + run[2] == slot and run[2] < _RUN_SLOTS_MAX and _joins(run[3], features):
+            bits = run[3]
+            if run[1] + run[2] == slot < run[1] + _RUN_SLOTS_MAX and (
+                bits == features or not (bits ^ features) & _APART  # `_joins`, without a call
+            ):
                 run[2] += 1
-                run[3] |= features
+                run[3] = bits | features
                 return
             runs.append([single.id, slot, 1, features])
         else:

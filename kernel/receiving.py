@@ -12,6 +12,7 @@ from typing import cast
 
 from .broker.consumers import DispatchedConsumer
 from .broker.dispatcher import Dispatcher
+from .broker.runs import Feature
 from .client import ConsumerSpec, LeaseChange, LeaseVerb, Received, ReceiveSpec
 from .errors import Code, KernelError
 from .ids import Offset, QueueId
@@ -189,6 +190,9 @@ class Receiver:
         at = max(int(offset), queue.index.head)
         while len(found) < messages and queue.index.head <= at < queue.index.tail:
             run = queue.index.find(at)
+            if run.features & Feature.HOLE:
+                at = run.end
+                continue
             count = min(run.end - at, messages - len(found))
             entry = self._store.entry(ref.group, run.index)
             if entry is None and not queue.is_needed(at):

@@ -88,6 +88,7 @@ class Command(IntEnum):
     OUTBOX_AGAIN = 44
     METERED = 64
     MOVE = 65
+    SWEEP = 66
 
 
 WITH_MESSAGES = frozenset({Command.ENQUEUE, Command.PREPARE, Command.RETAIN})
@@ -219,6 +220,18 @@ class Trim(msgspec.Struct, frozen=True, array_like=True):
     end: Offset
 
 
+class Sweep(msgspec.Struct, frozen=True, array_like=True):
+    """Make one hole of the index's runs in each of these (first, end) ranges of offsets, which
+    every group is done with, and put the pages that cover offsets [start, end) together. The
+    leader says what is worth it. Result: the runs saved.
+    """
+
+    queue: QueueId
+    start: Offset
+    end: Offset
+    ranges: tuple[tuple[int, int], ...]
+
+
 class DeleteGroup(msgspec.Struct, frozen=True, array_like=True):
     """Remove a group from a topic's definition and from its queues in this Raft group."""
 
@@ -283,6 +296,7 @@ Control = (
     | OutboxAgain
     | PutRecord
     | Trim
+    | Sweep
     | DeleteGroup
     | tree.TreeControl
     | ResolveHalf
@@ -306,6 +320,7 @@ CONTROL_TYPES: dict[Command, type[Control]] = {
     Command.OUTBOX_AGAIN: OutboxAgain,
     Command.PUT_RECORD: PutRecord,
     Command.TRIM: Trim,
+    Command.SWEEP: Sweep,
     Command.DELETE_GROUP: DeleteGroup,
     Command.JOIN_INDEX: tree.JoinIndex,
     Command.LEAVE_INDEX: tree.LeaveIndex,

@@ -4,8 +4,9 @@ A cut takes the keys of everything there is, which costs little, and then makes 
 after the other, whenever it is asked. What is about to change before its turn has come is kept as
 it was: `GroupState.changing` says so before each change (DESIGN.md 4: snapshots in slices).
 
-    a queue      its pages are listed; a page of progress that changes later is copied first
-                 (`Progress.cut`), a full page of runs never changes
+    a queue      its pages of runs are listed, and its groups; a full page of runs never changes
+    a group      its pages of progress are listed when it is about to get on, or when its turn has
+                 come; a page that changes later is copied first (`Progress.cut`)
     the rest     its record is made at once: small, and changed seldom
 
     state.cut = cut = Cut(state)
@@ -20,7 +21,7 @@ from collections.abc import Callable, Iterator, Mapping
 from operator import itemgetter
 from typing import cast
 
-from ..ids import TopicId
+from ..ids import QueueId, TopicId
 from .halves import HalfMessage
 from .progress import ProgressPage
 from .runs import RunPage
@@ -57,14 +58,17 @@ from .state import (
 from .tree_snapshot import retained_record, subscriber_record, will_record
 from .usage import LedgerRecord, living_usage, usage_record
 
-PAGES_PER_RECORD = 8
+PAGES_PER_RECORD = 4
 """Pages of a queue in one record: with 256 leases a page, half a millisecond."""
 
 GROUPS_PER_RECORD = 200
 """Groups of a queue in one record, at some 2 us each."""
 
-_name_of = itemgetter(0)
 _number_of = itemgetter(0)
+
+
+Held = tuple[int, list[int], int, int, list[tuple[int, ProgressPage]]]
+"""What `Progress.cut` gives."""
 
 
 class Cut:
@@ -74,6 +78,8 @@ class Cut:
         self._saved: dict[tuple[Section, object], QueueCut | bytes | None] = {}
         self._done: dict[Section, set[object]] = {section: set() for section in Section}
         """What is written, or saved, of each section that is not wholly written."""
+        self._writing: QueueCut | None = None
+        """The queue whose records are being made."""
         containers = {
             Section.TOPICS: state.topics,
             Section.QUEUES: state.queues,
@@ -116,6 +122,25 @@ class Cut:
 
     def save(self, section: Section, key: object) -> None:
         """The element is about to change: keep it as it is."""
+        self._keep(section, key)
+        if section is Section.QUEUES:
+            self._hold(key, None)
+
+    def save_queue(self, ident: QueueId, group: str) -> None:
+        """A queue is about to change, and of its groups at most this one."""
+        self._keep(Section.QUEUES, ident)
+        if group:
+            self._hold(ident, group)
+
+    def _hold(self, key: object, group: str | None) -> None:
+        """Keep the progress of a group, or of every one, in a queue."""
+        saved = self._saved.get((Section.QUEUES, key))
+        if isinstance(saved, QueueCut):
+            saved.hold(group)
+        elif self._writing is not None and self._writing.ident == key:
+            self._writing.hold(group)
+
+    def _keep(self, section: Section, key: object) -> None:
         done = self._done.get(section)
         if done is not None and key not in done:
             done.add(key)
@@ -127,11 +152,11 @@ class Cut:
                 queue = cast("QueueState", element)
                 self._saved[place] = QueueCut(queue)
                 if queue.topic.usage.last:
-                    self.save(Section.USAGE, queue.topic.id)
+                    self._keep(Section.USAGE, queue.topic.id)
             else:
                 self._saved[place] = encode(self._records[section](key))
                 if section is Section.TOPICS and cast("TopicState", element).usage.last:
-                    self.save(Section.USAGE, key)
+                    self._keep(Section.USAGE, key)
 
     def __iter__(self) -> Iterator[bytes]:
         """The records, in the order of `Section`, each section by key."""
@@ -142,10 +167,12 @@ class Cut:
             if section is not Section.RETAINED:
                 keys.sort(key=cast("Callable[[object], int]", _itself))  # all of one kind
             for key in keys:
-                self.save(section, key)
+                self._keep(section, key)
                 saved = self._saved.pop((section, key))
                 if isinstance(saved, QueueCut):
+                    self._writing = saved
                     yield from saved
+                    self._writing = None
                 elif saved is not None:
                     yield saved
             del self._done[section]
@@ -160,23 +187,35 @@ def _itself(key: object) -> object:
 
 
 class QueueCut:
-    """One queue as it was: the lists of its pages, the last page of runs as bytes."""
+    """One queue as it was: the list of its pages of runs, the last one as bytes; its groups, those
+    that got on since as they were.
+    """
 
-    __slots__ = ("_groups", "_pages", "_queue", "_recent", "_tail", "_trimmed")
+    __slots__ = ("_groups", "_held", "_pages", "_queue", "_recent", "_tail", "_trimmed", "ident")
 
     def __init__(self, queue: QueueState) -> None:
+        self.ident = queue.id
         self._queue = queue
         self._tail = queue.index.tail
         self._trimmed = queue.trimmed
         self._pages: list[RunPage | bytes] = [*queue.index.pages()]
         if self._pages:
             self._pages[-1] = _dumped(self._pages[-1])
-        self._groups = [(name, progress.cut()) for name, progress in queue.groups.items()]
+        self._groups = dict(queue.groups)
+        """Groups that are as they were."""
+        self._held: dict[str, Held] = {}
         self._recent = queue.recent.cut() if queue.recent is not None else []
+
+    def hold(self, group: str | None) -> None:
+        """The progress of a group, or of every one, is about to change: keep it as it is."""
+        for name in [*self._groups] if group is None else [group]:
+            progress = self._groups.pop(name, None)
+            if progress is not None:
+                self._held[name] = progress.cut()
 
     def __iter__(self) -> Iterator[bytes]:
         """Its records. What is small stands in the first one."""
-        ident = self._queue.id
+        ident = self.ident
         step = PAGES_PER_RECORD
         inline = [_dumped(page) for page in self._pages[:step]]
         recent = [row for chunk, first, end in self._recent[:1] for row in chunk[first:end]]
@@ -202,7 +241,9 @@ class QueueCut:
         """The groups by name, some at a time; into `later` goes who has too many pages for that."""
         some: dict[str, ProgressRecord] = {}
         rows_left = PAGES_PER_RECORD
-        for name, (floor, marks, used_ms, expired, pages) in sorted(self._groups, key=_name_of):
+        for name in sorted([*self._groups, *self._held]):
+            self.hold(name)
+            floor, marks, used_ms, expired, pages = self._held.pop(name)
             pages.sort(key=_number_of)
             if len(pages) <= rows_left:
                 rows_left -= len(pages)

@@ -167,7 +167,7 @@ class Definitions:
             self.state.changing(Section.QUEUES, queue.id)
             progress = queue.groups[command.group]
             fresh = progress.ack(progress.floor, queue.index.tail)
-            release(self._retention, self.state.group, queue, progress, fresh)
+            release(self._retention.release, self.state.group, queue, progress, fresh)
             self._observer.group_removed(queue, command.group)
             del queue.groups[command.group]
             queue.forget()

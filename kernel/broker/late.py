@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 
 class LateIndex:
@@ -39,7 +39,17 @@ class LateIndex:
 
     def drop_below(self, head: int) -> None:
         """Forget offsets below `head`."""
-        kept = [at for at, offset in enumerate(self._offsets) if offset >= head]
+        self.drop_within([(0, head)])
+
+    def drop_within(self, ranges: Sequence[tuple[int, int]]) -> None:
+        """Forget offsets in some (start, end) ranges that rise."""
+        starts = [start for start, _ in ranges]
+
+        def is_within(offset: int) -> bool:
+            at = bisect_right(starts, offset) - 1
+            return at >= 0 and offset < ranges[at][1]
+
+        kept = [at for at, offset in enumerate(self._offsets) if not is_within(offset)]
         if len(kept) < len(self._offsets):
             self._origins = array("Q", [self._origins[at] for at in kept])
             self._offsets = array("Q", [self._offsets[at] for at in kept])

@@ -33,6 +33,7 @@ from .runs import CLASSES, COPY, LARGE, Feature, columns_of, features_of
 from .sizes import is_sized
 from .state import GroupState, QueueState, Section
 from .subscribers import Subscribers
+from .sweep import carry_out
 from .usage import measure
 
 _ENQUEUE = int(Command.ENQUEUE)
@@ -65,6 +66,7 @@ class Machine:
             Command.LEADER_START: self._leader_start,
             Command.PURGE: self._purge,
             Command.TRIM: self._trim,
+            Command.SWEEP: self._sweep,
             Command.OUTBOX_DONE: self._outbox.done,
             Command.OUTBOX_AGAIN: self._outbox.again,
             Command.METERED: self._metered,
@@ -141,6 +143,12 @@ class Machine:
             self.state.cut.save(Section.QUEUES, ident)
         return self.state.queues.get(ident)
 
+    def _progressing(self, ident: QueueId, group: str) -> QueueState | None:
+        """A queue of whose groups only one is about to get on ("": none), if it is there."""
+        if self.state.cut is not None:
+            self.state.cut.save_queue(ident, group)
+        return self.state.queues.get(ident)
+
     # --- Messages ---------------------------------------------------------------------------
 
     def _enqueue(self, index: LogIndex, body: bytes, entry: bytes, origin: int) -> list[Placed]:
@@ -160,7 +168,7 @@ class Machine:
                 continue
             touched[queue] = None
             if cut is not None:
-                cut.save(Section.QUEUES, queue.id)
+                cut.save_queue(queue.id, "")
             features = asked | _SIZE if is_sized(queue.topic.options) else asked
             if not features & _IN_PAGE:
                 placed.append(queue.index.append(index, slot, count, time_ms))
@@ -239,7 +247,7 @@ class Machine:
     def _lease(self, index: int, body: bytes, origin: int) -> list[int]:
         """Lease what is free of the offsets named; those it got. The lease is this entry."""
         ident, name, deadline_ms, ranges, size, units = commands.decode_lease(body)
-        queue = self._changing(ident)
+        queue = self._progressing(ident, name)
         progress = queue.groups.get(name) if queue is not None else None
         if queue is None or progress is None:
             return []
@@ -263,7 +271,7 @@ class Machine:
     def _change(self, body: bytes, origin: int) -> list[int]:
         """Change timed leases; per change 1 if the token was good, else 0."""
         ident, name, changes = commands.decode_change(body)
-        queue = self._changing(ident)
+        queue = self._progressing(ident, name)
         progress = queue.groups.get(name) if queue is not None else None
         if queue is None or progress is None:
             return [0] * len(changes)
@@ -310,17 +318,20 @@ class Machine:
         """Acks of any number of queues: a log entry lets go of all of them at once (hot)."""
         name, ranges = commands.decode_ack(body)
         state = self.state
-        released = _Releases()
-        by_index = released.by_index
+        by_index: dict[int, int] = {}
+
+        def let_go(_group: int, index: int, references: int) -> None:
+            by_index[index] = by_index.get(index, 0) + references
+
         for ident, first, count in ranges:
-            queue = self._changing(ident)
+            queue = self._progressing(ident, name)
             progress = queue.groups.get(name) if queue is not None else None
             if queue is None or progress is None:
                 continue
             progress.used_ms = state.time_ms
             fresh = progress.ack(first, min(first + count, queue.index.tail))
             if len(fresh) != 1 or not release_plain(by_index, queue, *fresh[0]):
-                release(released, state.group, queue, progress, fresh)
+                release(let_go, state.group, queue, progress, fresh)
             ordered = queue.topic.groups[name].ordered
             acked = sum([stop - start for start, stop in fresh])
             if acked and origin != INTERNAL:
@@ -334,7 +345,7 @@ class Machine:
 
     def _settle(self, body: bytes, origin: int) -> None:
         ident, name, how, reason, ranges = commands.decode_settle(body)
-        queue = self._changing(ident)
+        queue = self._progressing(ident, name)
         progress = queue.groups.get(name) if queue is not None else None
         if queue is None or progress is None:
             return
@@ -370,10 +381,10 @@ class Machine:
                     self._outbox.put(queue, name, target, progress, start, stop, reason)
                 fresh = progress.ack(first, end)
                 if has_own_reference(queue):
-                    release(self._retention, self.state.group, queue, progress, fresh)
+                    release(self._retention.release, self.state.group, queue, progress, fresh)
             else:
                 fresh = progress.ack(first, end)
-                release(self._retention, self.state.group, queue, progress, fresh)
+                release(self._retention.release, self.state.group, queue, progress, fresh)
                 acked += sum([stop - start for start, stop in fresh])
         if reason is Reason.EXPIRED and how is Settlement.DEAD_LETTER:
             progress.expired += acked  # those that have nowhere to go
@@ -386,7 +397,7 @@ class Machine:
 
     def _mark(self, body: bytes) -> None:
         ident, name, level, offset = commands.decode_mark(body)
-        queue = self._changing(ident)
+        queue = self._progressing(ident, name)
         progress = queue.groups.get(name) if queue is not None else None
         if queue is not None and progress is not None:
             progress.used_ms = self.state.time_ms
@@ -419,7 +430,7 @@ class Machine:
             start = stop
 
     def _purge(self, command: commands.Purge) -> int:
-        queue = self._changing(command.queue)
+        queue = self._progressing(command.queue, command.group)
         progress = queue.groups.get(command.group) if queue is not None else None
         if queue is None or progress is None:
             return 0
@@ -430,7 +441,7 @@ class Machine:
         for stop in (*sorted(command.keep), min(command.end, queue.index.tail)):
             fresh = progress.ack(start, stop)
             dropped += sum(end - begin for begin, end in fresh)
-            release(self._retention, self.state.group, queue, progress, fresh)
+            release(self._retention.release, self.state.group, queue, progress, fresh)
             start = max(start, stop + 1)
         queue.forget()
         self._observer.purged(queue, command.group)
@@ -452,25 +463,12 @@ class Machine:
             self._observer.purged(queue, name)
         queue.forget()
 
+    def _sweep(self, command: commands.Sweep) -> int:
+        queue = self._progressing(command.queue, "")
+        return 0 if queue is None else carry_out(queue, command)
+
     def _metered(self, command: commands.Metered) -> None:
         self.state.ledger.reported(command.index, self.state.topics)
-
-
-class _Releases:
-    """`Retention` that adds up what one command lets go of."""
-
-    __slots__ = ("by_index",)
-
-    def __init__(self) -> None:
-        self.by_index: dict[int, int] = {}
-
-    def retain(self, group: int, index: int, references: int) -> None:
-        """Not asked for by an ack."""
-        raise NotImplementedError
-
-    def release(self, group: int, index: int, references: int) -> None:
-        """So many references to the entry are gone."""
-        self.by_index[index] = self.by_index.get(index, 0) + references
 
 
 def _is_late(progress: Progress, offset: int, lease: int, verb: LeaseVerb) -> bool | None:

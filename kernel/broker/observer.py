@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from ..model import Route, TopicInfo, TopicKind
@@ -11,6 +11,9 @@ from .state import QueueState, RouterState, TopicState
 from .tree_state import TreeEvent
 
 _STREAM = TopicKind.STREAM
+Release = Callable[[int, int, int], None]
+"""`Retention.release`, or what else is to hear (group, index, references) of what is let go."""
+
 ACKED = -1
 ACKED_LATE = -2
 """The lease had ended before the ack: the message was ready again."""
@@ -92,13 +95,13 @@ def release_plain(released: dict[int, int], queue: QueueState, start: int, end: 
 
 
 def release(
-    retention: Retention,
+    let_go: Release,
     group: int,
     queue: QueueState,
     progress: Progress,
     ranges: Sequence[tuple[int, int]],
 ) -> None:
-    """Messages in `ranges` were just acked by `progress`: let go those that all groups have
+    """Messages in `ranges` were just acked by `progress`: `let_go` of those that all groups have
     acked. A stream keeps them until retention comes.
     """
     if queue.topic.options.kind is _STREAM:
@@ -107,10 +110,10 @@ def release(
         for start, end in ranges:
             for low, high in queue.owed.settle(start, end):
                 for index, _slot, count in queue.index.stretches(low, high):
-                    retention.release(group, index, count)
+                    let_go(group, index, count)
         return
     others = [each for each in queue.groups.values() if each is not progress]
     for start, end in ranges:
         for low, high in acked_by_all(others, start, end):
             for index, _slot, count in queue.index.stretches(low, high):
-                retention.release(group, index, count)
+                let_go(group, index, count)

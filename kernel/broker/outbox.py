@@ -85,7 +85,7 @@ class Outbox:
                 self.put(queue, command.group, target, progress, offset, offset + 1, Reason.MOVED)
                 fresh = progress.ack(offset, offset + 1)
                 if has_own_reference(queue):
-                    release(self._retention, state.group, queue, progress, fresh)
+                    release(self._retention.release, state.group, queue, progress, fresh)
                 moved.append((offset, 1))
         queue.forget()
         if queue.topic.groups[command.group].ordered:

@@ -18,7 +18,9 @@ message by message; `extra` is where the run's values begin in each:
 The origin says where a message lies that was committed after the entry that brought it (a half
 message): its run stands in the order of the commit, alone, and `late` finds it by its origin.
 
-Full pages never change. Pages are dropped from the front as the queue's messages die.
+Full pages never change. Pages are dropped from the front as the queue's messages die. Behind one
+that nobody takes they are swept (`sweep`): dead runs that stand side by side become one, a **hole**
+with the index and time of the first of them, and what is left moves together into new pages.
 """
 
 from __future__ import annotations
@@ -38,6 +40,9 @@ DEAD_RUNS_KEPT = 16
 """The only page of a queue that is empty is kept while it has fewer runs: a queue that is filled
 and drained by single messages makes a new page for every sixteenth, and an idle one keeps 0.5 KB.
 """
+LONG_PAGES = 4
+"""An index of more pages is worth a look by the sweep."""
+
 U32_MAX = (1 << 32) - 1
 """TTLs and delays are clipped to it: 49.7 days, above the longest that any protocol allows (40
 days for a delay); a longer TTL counts as that long."""
@@ -83,6 +88,8 @@ class Feature:
     AGE = 512
     """Seconds that a dead letter had been stored elsewhere when it came: retention counts from the
     first send."""
+    HOLE = 1024
+    """No message at all: offsets that every group is done with."""
 
 
 _COLUMNS: tuple[tuple[int, str, int], ...] = (
@@ -193,6 +200,35 @@ class RunPage:
         self.values = 0
         """Length of every column."""
 
+    def add_hole(self, first: int, index: int, time_ms: int) -> None:
+        """Append a hole: see the module's head."""
+        self.first.append(first)
+        self.index.append(index)
+        self.time_ms.append(time_ms)
+        self.slot.append(0)
+        self.features.append(Feature.HOLE)
+        self.extra.append(self.values)
+
+    def add_runs(self, page: RunPage, start: int, stop: int, end: int) -> None:
+        """Append runs [start, stop) of another page, the last of which ends at offset `end`."""
+        for own, each in zip(self._plain(), page._plain(), strict=True):
+            own.extend(each[start:stop])
+        if not page.columns:
+            return
+        for run in range(start, stop):
+            here = len(self.extra) - stop + run
+            features = page.features[run]
+            self.extra[here] = self.values
+            if features and features != Feature.HOLE:
+                at = page.extra[run]
+                to = at + (page.first[run + 1] if run + 1 < stop else end) - page.first[run]
+                own_values = {
+                    feature: page.columns[feature][at:to]
+                    for feature in COLUMN_KINDS
+                    if features & feature
+                }
+                self.add_values(to - at, own_values)
+
     def add_values(self, count: int, columns: dict[int, array[int]]) -> None:
         """Append the values of a run's `count` messages to the page's columns."""
         if not self.columns:
@@ -236,6 +272,8 @@ _NO_COLUMNS: dict[int, array[int]] = {}
 _decoder = msgspec.msgpack.Decoder(tuple[list[bytes], dict[int, bytes]])
 
 
+_NOT_HERE = Feature.ORIGIN_INDEX | Feature.HOLE
+
 _NO_PAGES: list[RunPage] = []
 _NO_FIRSTS: list[int] = []
 """Shared by the queues that have never had a message; never changed."""
@@ -244,7 +282,7 @@ _NO_FIRSTS: list[int] = []
 class RunIndex:
     """Runs of one queue in offset order, covering [head, tail)."""
 
-    __slots__ = ("_firsts", "_late", "_pages", "delays", "tail", "ttls")
+    __slots__ = ("_firsts", "_late", "_pages", "delays", "long", "tail", "ttls")
 
     def __init__(self, tail: int = 0) -> None:
         self.tail = tail
@@ -252,6 +290,8 @@ class RunIndex:
         """Whether any message ever came with a delay."""
         self.ttls = False
         """Whether any message ever came with a TTL."""
+        self.long = False
+        """Whether it has more than LONG_PAGES pages, or had when it got the last one."""
         self._pages = _NO_PAGES
         self._firsts = _NO_FIRSTS
         self._late: LateIndex | None = None
@@ -289,6 +329,7 @@ class RunIndex:
                 self._pages, self._firsts = [], []
             self._pages.append(page)
             self._firsts.append(first)
+            self.long = len(self._pages) > LONG_PAGES
         page.first.append(first)
         page.index.append(index)
         page.time_ms.append(time_ms)
@@ -427,7 +468,7 @@ class RunIndex:
             run = bisect_left(page.index, index)
             while run < len(page.index) and page.index[run] == index:
                 first = page.first[run]
-                if not page.features[run] & Feature.ORIGIN_INDEX:
+                if not page.features[run] & _NOT_HERE:
                     yield page.slot[run], self._end(at, run) - first, first
                 run += 1
             at += 1
@@ -453,6 +494,42 @@ class RunIndex:
         """What is kept, in order."""
         return list(self._pages)
 
+    @property
+    def page_count(self) -> int:
+        """Pages kept."""
+        return len(self._pages)
+
+    def full_pages(self, offset: int, pages_max: int) -> tuple[list[RunPage], int, int]:
+        """Up to so many full pages from the one of an offset in [head, tail) on, and the offsets
+        [start, end) that they cover.
+        """
+        at = bisect_right(self._firsts, offset) - 1
+        stop = min(at + pages_max, len(self._pages) - 1)
+        pages = self._pages[at:stop]
+        return pages, self._firsts[at], self._firsts[stop] if pages else self._firsts[at]
+
+    def whole_pages(self, start: int, end: int) -> list[RunPage]:
+        """The full pages that cover offsets [start, end); none if none begin and end there."""
+        low, high = bisect_left(self._firsts, start), bisect_left(self._firsts, end)
+        if not low < high < len(self._firsts) or self._firsts[low] != start:
+            return []
+        return self._pages[low:high] if self._firsts[high] == end else []
+
+    def replace(self, start: int, end: int, pages: list[RunPage]) -> None:
+        """Put other pages that cover the same offsets in the place of `whole_pages`."""
+        low, high = bisect_left(self._firsts, start), bisect_left(self._firsts, end)
+        self._pages[low:high] = pages
+        self._firsts[low:high] = [page.first[0] for page in pages]
+        if self._late:
+            self._late.drop_within(
+                [
+                    (first, self._end(at, run))
+                    for at in range(low, low + len(pages))
+                    for run, first in enumerate(self._pages[at].first)
+                    if self._pages[at].features[run] & Feature.HOLE
+                ]
+            )
+
     def restore(self, pages: list[RunPage], tail: int) -> None:
         """Become the index of these pages."""
         self.tail = tail
@@ -468,6 +545,7 @@ class RunIndex:
             return
         self._pages = [*self._pages, *pages]
         self._firsts = [*self._firsts, *[page.first[0] for page in pages]]
+        self.long = len(self._pages) > LONG_PAGES
         features = {bits for page in pages for bits in page.features}
         self.delays = self.delays or any(bits & Feature.DELAY for bits in features)
         self.ttls = self.ttls or any(bits & Feature.TTL for bits in features)

@@ -218,7 +218,14 @@ class Saver(Protocol):
     """A snapshot under way: hears of each element before it is changed or removed."""
 
     def save(self, section: Section, key: object) -> None:
-        """Keep the element as it is, unless it is kept or written already."""
+        """Keep the element as it is, unless it is kept or written already; a queue with the
+        progress of every group.
+        """
+
+    def save_queue(self, ident: QueueId, group: str) -> None:
+        """The same for a queue of whose groups at most one is about to get on ("": none): there
+        may be ten thousand.
+        """
 
 
 class GroupState:

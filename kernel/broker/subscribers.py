@@ -81,7 +81,8 @@ class Subscribers:
             self._observer.tree_changed(IndexChanged(*key, ident, removed=False))
         queue = state.queues[index_queue(ident)]
         if command.group not in queue.groups:
-            state.changing(Section.QUEUES, queue.id)
+            if state.cut is not None:
+                state.cut.save_queue(queue.id, "")
             progress = queue.groups[command.group] = Progress(queue.index.tail)
             progress.set_mark(0, queue.index.tail + command.ahead)
             progress.used_ms = state.time_ms
@@ -97,9 +98,10 @@ class Subscribers:
         if progress is None:
             return False
         state.changing(Section.TOPICS, ident)
-        state.changing(Section.QUEUES, queue.id)
+        if state.cut is not None:
+            state.cut.save_queue(queue.id, command.group)
         fresh = progress.ack(progress.floor, queue.index.tail)
-        release(self._retention, state.group, queue, progress, fresh)
+        release(self._retention.release, state.group, queue, progress, fresh)
         self._observer.group_removed(queue, command.group)
         del queue.groups[command.group]
         queue.forget()

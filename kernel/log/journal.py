@@ -51,12 +51,14 @@ class JournalOptions:
     """Sizes of a journal."""
 
     segment_bytes: int = 64 * 1024 * 1024
-    reserve_bytes: int = 16 * 1024 * 1024
-    """The segment kept for settlements on a full disk."""
+    reserve_bytes: int = 8 * 1024 * 1024
+    """The segment kept for settlements on a full disk: 300,000 acks of single messages, and as much
+    less to keep ready than a whole segment."""
     cache_bytes: int = 256 * 1024 * 1024
     cold_bytes: int = 16 * 1024 * 1024
-    rewrite_share: float = 0.2
-    """A segment with a smaller live share is worth rewriting."""
+    rewrite_share: float = 0.34
+    """A segment with a smaller live share may be rewritten: a third, since a journal of more than
+    three times its live bytes (`housekeeper.SPARSE_FACTOR`) always has such a segment."""
     accept_damage: bool = False
     """Open although groups lost synced data; they are named in `Recovered.damaged`."""
 
@@ -129,10 +131,8 @@ class Journal:
         return Journal(disk, options, state), recovered
 
     def finish_recovery(self) -> None:
-        """Snapshots are loaded, their references retained, entries replayed: from now on what
-        nothing holds may go.
-        """
-        self._space.limit = self._checkpoint.position.segment
+        """Snapshots are loaded, references retained, entries replayed: what is dead may go."""
+        self._space.begin(self._checkpoint.position.segment)
         for number, group in self._checkpoint.groups.items():
             self._locations.checkpointed(number, group.index)
 
@@ -202,11 +202,6 @@ class Journal:
         """Records queued for the next batch."""
         return len(self._writer.pending)
 
-    @property
-    def pending_bytes(self) -> int:
-        """Bytes queued for the next batch, without padding."""
-        return self._writer.pending_bytes
-
     def begin(self) -> WriteBatch | None:
         """Frame everything queued as one batch; None if nothing is, or one is in flight.
 
@@ -245,6 +240,11 @@ class Journal:
         settlements.
         """
         return self._writer.can_accept
+
+    @property
+    def bytes_written(self) -> int:
+        """Bytes written since start."""
+        return self._writer.bytes_written
 
     @property
     def synced_sequence(self) -> int:
@@ -383,27 +383,27 @@ class Journal:
             self._groups[number].forget_below(group.index)
 
     @property
-    def position(self) -> Position:
-        """From where recovery would scan now."""
-        return self._checkpoint.position
+    def last_checkpoint(self) -> Checkpoint:
+        """The last durable one."""
+        return self._checkpoint
 
     # --- Space ------------------------------------------------------------------------------
 
-    def maintenance(self, *, segments: bool = True) -> MaintenanceJob | None:
+    def maintenance(self, *, segments: bool = True, removals: bool = True) -> MaintenanceJob | None:
         """The next job that housekeeping wants done in a thread (a segment to prepare, a location
         file to write, segments to remove), None if there is none. Then `end_maintenance(job)`.
 
-        Ask after every `end`. After a failed preparation the same is wanted at once: ask without
-        `segments` for a second.
+        After a failed preparation the same is wanted at once: ask without `segments` for a second.
+        `removals` looks at every segment: now and then is enough.
         """
-        return self._space.maintenance(segments=segments)
+        return self._space.maintenance(segments=segments, removals=removals)
 
     def end_maintenance(self, job: MaintenanceJob) -> None:
         """The job has run without error."""
         self._space.end_maintenance(job)
 
     def prepare_segment(self) -> PrepareJob | None:
-        """A job that allocates a segment before it is needed, None if enough are ready."""
+        """A job that allocates a segment before it is needed, None if enough are."""
         return self._writer.prepare()
 
     def further_segment(self, body_bytes: int) -> PrepareJob:
@@ -423,7 +423,7 @@ class Journal:
         return self._space.removable()
 
     def removal(self) -> RemovalJob | None:
-        """A job that removes what is removable, None if nothing is or one is under way."""
+        """A job for them, None if there are none or one is under way."""
         return self._space.removal()
 
     def rewrite_candidate(self, share: float | None = None) -> Segment | None:

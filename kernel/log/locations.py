@@ -15,7 +15,7 @@ and one message that nobody takes keeps one chunk.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from .errors import JournalError
 from .segment import Segment
@@ -25,6 +25,9 @@ CHUNK_ENTRIES = 1 << CHUNK_SHIFT
 CHUNK_MASK = CHUNK_ENTRIES - 1
 SEGMENT_SHIFT = 30
 OFFSET_MASK = (1 << SEGMENT_SHIFT) - 1
+
+Weighed = tuple[int, int, int, int]
+"""(group, index, offset in its segment, references it had) of an entry."""
 
 _ZEROS_Q = bytes(8 * CHUNK_ENTRIES)
 _ZEROS_I = bytes(4 * CHUNK_ENTRIES)
@@ -174,6 +177,31 @@ class Locations:
         chunk.lengths[slot] = length
         chunk.total[slot] = chunk.live[slot]
         self._account(chunk, slot, 1)
+
+    def large(self, length_min: int) -> Iterator[tuple[int, int, int, int]]:
+        """(group, index, segment, offset) of every held entry whose record is so long."""
+        for group, chunks in self._groups.items():
+            for number, chunk in chunks.items():
+                if not chunk.held or max(chunk.lengths) < length_min:
+                    continue
+                first = number << CHUNK_SHIFT
+                for slot, length in enumerate(chunk.lengths):
+                    position = chunk.positions[slot]
+                    if length >= length_min and chunk.live[slot] and position:
+                        offset = (position & OFFSET_MASK) << 3
+                        yield group, first + slot, position >> SEGMENT_SHIFT, offset
+
+    def weigh(self, segment: int, found: Sequence[Weighed]) -> None:
+        """So many references these entries of a segment had; what was moved meanwhile is left."""
+        for group, index, offset, references in found:
+            chunk = self._groups.get(group, {}).get(index >> CHUNK_SHIFT)
+            slot = index & CHUNK_MASK
+            if chunk is None or chunk.positions[slot] != pack_position(segment, offset):
+                continue
+            if chunk.live[slot]:
+                self._account(chunk, slot, -1)
+                chunk.total[slot] = max(chunk.total[slot], references)
+                self._account(chunk, slot, 1)
 
     def truncate(self, group: int, index: int) -> None:
         """Forget the group's entries from `index` on: another leader's replace them."""

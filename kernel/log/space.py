@@ -14,6 +14,7 @@ from .locations import Locations
 from .record import Close, RecordType, seed_of
 from .rewrite import LiveSlots, RewriteJob
 from .segment import HEADER_PAGE_BYTES, Segment
+from .survey import SurveyJob, surveys
 from .writer import PrepareJob, WriteBatch, Writer
 
 
@@ -36,7 +37,7 @@ class RemovalJob:
         self._disk.sync_directory(JOURNAL_DIRECTORY)
 
 
-MaintenanceJob = PrepareJob | LocationFileJob | RemovalJob
+MaintenanceJob = PrepareJob | LocationFileJob | RemovalJob | SurveyJob
 
 
 class Space:
@@ -59,15 +60,35 @@ class Space:
         self._to_index: list[Segment] = []
         self._indexing: LocationFileJob | None = None
         self._removing: RemovalJob | None = None
+        self._surveys: list[SurveyJob] = []
+        self._surveying: SurveyJob | None = None
         self.rewrites = 0
         self.rewritten_bytes = 0
 
     # --- Jobs -------------------------------------------------------------------------------
 
-    def maintenance(self, *, segments: bool) -> MaintenanceJob | None:
+    def maintenance(self, *, segments: bool, removals: bool) -> MaintenanceJob | None:
         """See `Journal.maintenance`."""
         prepare = self._writer.prepare() if segments else None
-        return prepare or self._index() or self.removal()
+        return prepare or self._index() or (self._removal_or_survey() if removals else None)
+
+    def begin(self, limit: int) -> None:
+        """Recovery is over: segments below number `limit` stand wholly below the checkpoint."""
+        self.limit = limit
+        self._surveys = surveys(self._disk, self._locations)
+
+    def _removal_or_survey(self) -> RemovalJob | SurveyJob | None:
+        job = self.removal()
+        if job is not None or self._surveying is not None:
+            return job
+        while self._surveys:
+            survey = self._surveys.pop()
+            segment = self._locations.segments.get(survey.number)
+            if segment is not None:  # all of it may have been acked since the start
+                segment.readers += 1
+                self._surveying = survey
+                return survey
+        return None
 
     def end_maintenance(self, job: MaintenanceJob) -> None:
         """The job has run without error."""
@@ -75,6 +96,10 @@ class Space:
             self._writer.end_prepare(job)
         elif isinstance(job, LocationFileJob):
             self._indexing = None
+        elif isinstance(job, SurveyJob):
+            self._surveying = None
+            self._locations.segments[job.number].readers -= 1
+            self._locations.weigh(job.number, job.found)
         else:
             self._removing = None
             for number in job.numbers:

@@ -349,7 +349,8 @@ class Writer:
         enough = self.can_accept and len(self._ready) >= READY_SEGMENTS
         if self._preparing is not None or enough:
             return None
-        reserve = len(self._ready) >= READY_SEGMENTS - 1
+        # Both are used in turn, so that every second segment is of either size.
+        reserve = bool(self._ready) and self._ready[0].size >= self._segment_bytes
         self._preparing = self._new_job(self._reserve_bytes if reserve else self._segment_bytes)
         return self._preparing
 

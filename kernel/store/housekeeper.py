@@ -1,9 +1,13 @@
 """Background work of a store: checkpoints, space, disk marks. Never on the write path.
 
 One job runs at a time in its own thread; the event loop only hands over what the job needs. The
-groups' states are dumped in slices (`snapshotter`), the files are written by the thread. A
-checkpoint is taken every 128 MiB of journal or 10 s (later, if the state is large), if anything was
-applied since.
+groups' states are dumped in slices (`snapshotter`), the files are written by the thread; segments
+are prepared, rewritten and removed meanwhile. A checkpoint is taken every 128 MiB of journal (half
+of that if the snapshots are small) or 10 s (later, if the state is large), if anything was applied
+since.
+
+A checkpoint may fall into a rewrite: recovery takes rewritten entries from any segment that is
+there, once the closing record names them.
 """
 
 from __future__ import annotations
@@ -22,11 +26,16 @@ from ..log.writer import PrepareJob
 from ..ports import Disk
 from .disk_watch import DiskLevel, DiskSpace, DiskWatch
 from .node import Store
-from .snapshot_file import DIRECTORY
+from .snapshot_file import tidy
 from .snapshotter import SLICE_RECORDS, Snapshotter, Written
 from .worker import Runner, Workers
 
 CHECKPOINT_BYTES = 128 * 1024 * 1024
+CHECKPOINT_BYTES_MIN = 64 * 1024 * 1024
+SNAPSHOT_FACTOR = 16
+"""So many times the bytes of the last snapshots are written to the journal before the next ones, in
+the bounds above: nothing dead goes before a checkpoint, so that a small state is better dumped
+often, and a large one costs at most a sixteenth of the journal's bytes."""
 CHECKPOINT_SECONDS = 10
 CHECKPOINT_SECONDS_MAX = 300.0
 RECORD_SECONDS = 20 * 10e-6
@@ -35,15 +44,23 @@ until the bound above: making one takes some 10 us, so that a twentieth of a cor
 however much the store knows. 100,000 subscribers are 300,000 records: one checkpoint a minute."""
 TICK_SECONDS = 1.0
 
-SPARSE_BYTES_MIN = 64 * 1024 * 1024
+SPARSE_BYTES_MIN = 32 * 1024 * 1024
 SPARSE_FACTOR = 3
-"""Rewriting begins above so many bytes on disk and so many times the live ones: the segment being
-written, the next one and the reserve are always there, and the bound to keep is 5 times the live
-bytes once these are more than a segment."""
+"""Rewriting begins above so many bytes on disk and so many times the live ones: the next segment
+and the reserve (24 MiB) are always there, and the bound to keep is 5 times the live bytes once
+these are more than a segment."""
+
+SPARE_BYTES = 64 * 1024
+"""Room that is kept for a checkpoint on a full disk: so many bytes, and as the snapshots grow half
+more than the last ones took, in steps that double."""
 
 POKE_SECONDS = 0.01
 """With many writes a second, what is due is looked at so often: two segments are kept ready, which
 no disk fills in that time."""
+
+LOOK_SECONDS = 0.1
+"""What asks for a look at every segment (there are 6,000 in 100 GB) is looked at so often, and
+after each job."""
 
 RETRY_SECONDS = 1.0
 """After a failed job (a full disk) the next try comes so much later."""
@@ -72,16 +89,26 @@ class Housekeeper:
         self._accept = accept
         self._fatal = fatal
         self._watch = DiskWatch(disk, self._worker, self._judge_space, reserve_bytes)
-        self._sparse_bytes_min = sparse_bytes_min
+        self.sparse_bytes_min = sparse_bytes_min
+        """A smaller journal is never rewritten; may be changed at any time."""
         self._busy = False
         self._paused_until = 0.0
         self._no_segment_until = 0.0
         self._next_poke = 0.0
+        self._next_look = 0.0
         self._ticker: asyncio.TimerHandle | None = None
         self._last_checkpoint = loop.time()
-        self._bytes_at_checkpoint = self._journal.statistics().bytes_written
+        self._bytes_at_checkpoint = self._journal.bytes_written
         self._marks: dict[RaftGroup, int] = {}
         self.snapshots = Snapshotter(loop, store, disk, self._worker, slice_records)
+        self._dumping = False
+        """Snapshots are being written; other jobs go on."""
+        self._dumped: Written | None = None
+        """They are on disk: the checkpoint that names them is the next job."""
+        self._spare_bytes = SPARE_BYTES
+        """Kept aside for a checkpoint on a full disk; 0 once one has needed it."""
+        self._untidy = True
+        """Files of snapshots are to be removed, or the spare one to be made."""
         self._rewrite: RewriteJob | None = None
         self._rewriting: dict[tuple[int, int], bytes] = {}
         """Bodies of the entries in the part that is being rewritten."""
@@ -100,6 +127,7 @@ class Housekeeper:
         self._stopping = True
         if self._ticker is not None:
             self._ticker.cancel()
+        self.poke()
         await self._idle()
         self._checkpoint()
         await self._idle()
@@ -107,8 +135,8 @@ class Housekeeper:
 
     async def _idle(self) -> None:
         """Return once no job is under way (a checkpoint is a chain of them)."""
-        while self._busy:  # noqa: ASYNC110 - once, at the end of the process
-            await asyncio.sleep(0.005)
+        while self._busy or self._untidy or self.under_way == "checkpoint":  # noqa: ASYNC110
+            await asyncio.sleep(0.005)  # once, at the end of the process
 
     def _tick(self) -> None:
         self._ticker = self._loop.call_later(TICK_SECONDS, self._tick)
@@ -116,6 +144,7 @@ class Housekeeper:
         for replica in self._store.replicas():
             replica.trimmer.look()
             replica.forget_idle()
+            replica.sweeper.look()
         self.poke()
 
     @property
@@ -134,24 +163,49 @@ class Housekeeper:
             self._next_poke = now + POKE_SECONDS
             self.poke()
 
+    @property
+    def under_way(self) -> str:
+        """What is being done now: "checkpoint", "rewrite" or "" (segments come and go unnamed)."""
+        if self._dumping or self._dumped is not None:
+            return "checkpoint"
+        return "rewrite" if self._rewrite is not None else ""
+
     def poke(self) -> None:
         """Start the most urgent job, unless one runs."""
-        if self._busy or self._stopping or self._loop.time() < self._paused_until:
+        now = self._loop.time()
+        if self._busy or (self._stopping and self._dumped is None and not self._untidy):
             return
-        job = self._journal.maintenance(segments=self._loop.time() >= self._no_segment_until)
+        if now < self._paused_until and not self._stopping:
+            return
+        look = now >= self._next_look
+        if look:
+            self._next_look = now + LOOK_SECONDS
+        job = (
+            self._journal.maintenance(segments=now >= self._no_segment_until, removals=look)
+            if not self._stopping
+            else None
+        )
         if job is not None:
             self._run(job.run, lambda: self._maintained(job), lambda: self._not_maintained(job))
+        elif self._dumped is not None:
+            self._write_checkpoint(self._dumped)
+        elif self._untidy and not self._dumping:
+            self._tidy()
         elif self._rewrite is not None:
             self._continue_rewrite(self._rewrite)
-        elif self._checkpoint_due():
+        elif look:
+            self._look()
+
+    def _look(self) -> None:
+        """Begin a checkpoint or a rewrite, if one is due."""
+        if not self._dumping and self._checkpoint_due():
             self._checkpoint()
-        else:
-            # A rewrite takes room before it gives some: never out of the reserve.
-            may = self._journal.can_accept and self._is_sparse()
-            candidate = self._journal.rewrite_candidate() if may else None
-            if candidate is not None:
-                self._rewrite = self._journal.rewrite(candidate, self._live_slots)
-                self._continue_rewrite(self._rewrite)
+        # A rewrite takes room before it gives some: never out of the reserve.
+        may = self._journal.can_accept and self._is_sparse()
+        candidate = self._journal.rewrite_candidate() if may else None
+        if candidate is not None:
+            self._rewrite = self._journal.rewrite(candidate, self._live_slots)
+            self._continue_rewrite(self._rewrite)
 
     def _is_sparse(self) -> bool:
         """Whether rewriting is worth its writes: the journal is large, and mostly dead. Segments
@@ -159,7 +213,7 @@ class Housekeeper:
         """
         journal = self._journal.statistics()
         return journal.bytes_on_disk > max(
-            self._sparse_bytes_min, SPARSE_FACTOR * journal.live_bytes
+            self.sparse_bytes_min, SPARSE_FACTOR * journal.live_bytes
         )
 
     def _run(
@@ -185,7 +239,9 @@ class Housekeeper:
                     failed()
                 if not (_no_space(error) or may_fail):
                     self._fatal("housekeeping could not write", error)
+                self.poke()
                 return
+            self._next_look = 0.0
             done()
             self.poke()
 
@@ -206,8 +262,9 @@ class Housekeeper:
     # --- Checkpoints ------------------------------------------------------------------------
 
     def _checkpoint_due(self) -> bool:
-        written = self._journal.statistics().bytes_written - self._bytes_at_checkpoint
-        if written >= CHECKPOINT_BYTES:
+        written = self._journal.bytes_written - self._bytes_at_checkpoint
+        wanted = SNAPSHOT_FACTOR * self.snapshots.bytes_written
+        if written >= min(max(wanted, CHECKPOINT_BYTES_MIN), CHECKPOINT_BYTES):
             return True
         rest = min(self.snapshots.records * RECORD_SECONDS, CHECKPOINT_SECONDS_MAX)
         overdue = self._loop.time() - self._last_checkpoint >= max(CHECKPOINT_SECONDS, rest)
@@ -227,28 +284,40 @@ class Housekeeper:
         if not changed:
             return
         self._last_checkpoint = self._loop.time()
-        self._bytes_at_checkpoint = self._journal.statistics().bytes_written
-        self._busy = True
+        self._bytes_at_checkpoint = self._journal.bytes_written
+        self._dumping = True
         self.snapshots.write(changed, self._snapshots_written, self._snapshot_failed)
 
     def _snapshots_written(self, written: Written) -> None:
+        self._dumping = False
+        self._dumped = written
+        self.poke()
+
+    def _write_checkpoint(self, written: Written) -> None:
+        self._dumped = None
         last = self._journal.checkpoint(written)
         self._run(last.run, lambda: self._checkpointed(written, last), self._make_room)
 
     def _snapshot_failed(self, error: BaseException) -> None:
-        self._busy = False
+        self._dumping = False
         self.failures += 1
         self._paused_until = self._loop.time() + RETRY_SECONDS
         if _no_space(error):
             self._make_room()
         else:
             self._fatal("a snapshot could not be written", error)
+        self.poke()
 
     def _make_room(self) -> None:
-        """A checkpoint found no space, and without one nothing is ever freed: so it goes before the
-        segment that is kept for settlements, which wait meanwhile, and is tried again soon.
+        """A checkpoint found no space, and without one nothing is ever freed: so it gets the spare
+        room, then that of the segment that is kept for settlements, which wait meanwhile. It is
+        tried again soon; until then what this try has left goes, or it would be in its way.
         """
-        self._journal.give_up_reserve()
+        if self._spare_bytes:
+            self._spare_bytes = 0
+        else:
+            self._journal.give_up_reserve()
+        self._untidy = True
         self._no_segment_until = self._loop.time() + 3 * RETRY_SECONDS
         self._last_checkpoint = -math.inf
 
@@ -257,8 +326,22 @@ class Housekeeper:
         self.checkpoints += 1
         for group, (index, _name) in written.items():
             self._marks[RaftGroup(group)] = index
-        keep = {each.snapshot for each in job.checkpoint.groups.values()}
-        self._run(lambda: remove_others(self._disk, keep), lambda: None)
+        self._untidy = True
+        self._spare_bytes = self._spare_wanted()
+
+    def _tidy(self) -> None:
+        """Remove snapshots that no checkpoint names, keep room for the next ones."""
+        self._untidy = False
+        keep = {each.snapshot for each in self._journal.last_checkpoint.groups.values()}
+        spare_bytes = self._spare_bytes
+        self._run(lambda: tidy(self._disk, keep, spare_bytes), lambda: None)
+
+    def _spare_wanted(self) -> int:
+        """Room to keep: the same for long, since to change it is work for the disk."""
+        wanted = SPARE_BYTES
+        while wanted < 1.5 * self.snapshots.bytes_written:
+            wanted *= 2
+        return wanted
 
     # --- Rewriting --------------------------------------------------------------------------
 
@@ -270,6 +353,8 @@ class Housekeeper:
         """One more slice of the segment; then its closing record."""
         if job.closed:
             self._rewrite = None
+            self._next_look = 0.0
+            self.poke()
             return
         part = job.read()
         if part is None:
@@ -294,12 +379,3 @@ class Housekeeper:
 def _no_space(error: BaseException) -> bool:
     """Whether a job failed for want of room."""
     return isinstance(error, OSError) and error.errno in {errno.ENOSPC, errno.EDQUOT}
-
-
-def remove_others(disk: Disk, keep: set[str]) -> None:
-    """Thread: remove snapshot files that no checkpoint names. OSError."""
-    others = [name for name in disk.names(DIRECTORY) if f"{DIRECTORY}/{name}" not in keep]
-    for name in others:
-        disk.remove(f"{DIRECTORY}/{name}")
-    if others:
-        disk.sync_directory(DIRECTORY)

@@ -24,6 +24,7 @@ from ..origins import INTERNAL, Origins
 from .idle_lists import IdleLists
 from .log_clock import LogClock
 from .open_entry import Completion, Filled, OpenEntry
+from .sweeper import Sweeper
 from .trimmer import Trimmer
 
 
@@ -93,6 +94,7 @@ class Replica(Observer):
         self._idle: dict[Dispatcher, None] = {}
         """Those of reference lists of the topic tree that have lost their last consumer."""
         self.trimmer = Trimmer(clock.now_ms, lambda trim, done: self.propose(trim, (0, 0, 0), done))
+        self.sweeper = Sweeper(state.queues.get, self._propose_sweep)
         self._changed: list[tuple[Dispatcher, Sequence[tuple[int, int]]]] = []
         self._leased: list[tuple[Callable[[int, Sequence[int]], None], int, Sequence[int]]] = []
 
@@ -182,6 +184,8 @@ class Replica(Observer):
         """
         for queue in self.state.queues.values():
             self._watch_queue(queue)
+            if queue.index.long:
+                self.sweeper.watch(queue)
             self.trimmer.watch(queue)
         self.trimmer.look()
 
@@ -341,6 +345,9 @@ class Replica(Observer):
         """Call `dispatcher.woken` after so long."""
         self._host.call_later(delay_ms, dispatcher.woken)
 
+    def _propose_sweep(self, command: commands.Sweep, done: Callable[[], None]) -> None:
+        self.propose(command, (0, 0, 0), lambda _result: self.tell_when_moved(done))
+
     def unused(self, dispatcher: Dispatcher) -> None:
         """The last consumer of a queue's group has gone."""
         if dispatcher.queue.owed is not None:
@@ -352,6 +359,8 @@ class Replica(Observer):
 
     def appended(self, queue: QueueState) -> None:
         """Messages were added."""
+        if queue.index.long:
+            self.sweeper.watch(queue)
         if queue.id in self._by_queue or queue.id in self.idle_lists:
             self._appended[queue.id] = None
         elif _needs_watching(queue):

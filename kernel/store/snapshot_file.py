@@ -10,10 +10,11 @@ from collections.abc import Iterator
 
 from crc32c import crc32c
 
-from ..log.files import read_all, write_all
+from ..log.files import NO_SPACE, read_all, write_all
 from ..ports import Disk, File
 
 DIRECTORY = "snap"
+SPARE = f"{DIRECTORY}/spare"
 _HEAD = struct.Struct("<8sI")
 _LENGTH = struct.Struct("<I")
 _MAGIC = b"weirsnap"
@@ -55,8 +56,10 @@ class SnapshotWriter:
         return SnapshotPiece(self, parts, last=last)
 
     def write(self, parts: list[bytes], *, last: bool) -> None:
-        """Thread: append the parts; after the last ones fdatasync, rename, sync the directory.
-        OSError; then the file is closed, and what is left of it overwritten some day.
+        """Thread: append the parts and sync them, piece by piece: all of a large snapshot at once
+        would keep the journal's next sync waiting. After the last ones rename; the name is durable
+        once the directory is synced (`sync_names`). OSError; then the file is closed, and what is
+        left of it overwritten some day.
         """
         if self._file is None:
             self._file = self._disk.open(self.name + ".tmp", create=True)
@@ -68,15 +71,13 @@ class SnapshotWriter:
                 parts.append(_LENGTH.pack(self._checksum))
             write_all(self._file, parts, self._end)
             self._end += sum(map(len, parts))
-            if last:
-                self._file.fdatasync()
+            self._file.fdatasync()
             done = True
         finally:
             if last or not done:
                 self._file.close()
         if last:
             self._disk.rename(self.name + ".tmp", self.name)
-            self._disk.sync_directory(DIRECTORY)
 
 
 class SnapshotPiece:
@@ -92,6 +93,53 @@ class SnapshotPiece:
     def run(self) -> None:
         """Thread: see `SnapshotWriter.write`."""
         self._writer.write(self._parts, last=self._last)
+
+
+def tidy(disk: Disk, keep: set[str], spare_bytes: int) -> None:
+    """Thread: remove what no checkpoint names, `keep` being the names of the last one; keep so many
+    bytes aside for the next one, if there is room, in a file that 0 removes. OSError.
+    """
+    others = [f"{DIRECTORY}/{name}" for name in disk.names(DIRECTORY)]
+    others = [name for name in others if name not in keep and name != SPARE]
+    for name in others:
+        disk.remove(name)
+    kept_bytes = _spare_bytes(disk)
+    if kept_bytes not in (0, spare_bytes):
+        disk.remove(SPARE)
+    if spare_bytes and kept_bytes != spare_bytes:
+        _set_aside(disk, spare_bytes)
+    if others or kept_bytes != spare_bytes:
+        disk.sync_directory(DIRECTORY)
+
+
+def _spare_bytes(disk: Disk) -> int:
+    """Bytes that are set aside."""
+    try:
+        file = disk.open(SPARE)
+    except FileNotFoundError:
+        return 0
+    try:
+        return file.size()
+    finally:
+        file.close()
+
+
+def _set_aside(disk: Disk, spare_bytes: int) -> None:
+    """Make the spare file; nothing is there if it does not fit."""
+    file = disk.open(SPARE, create=True)
+    try:
+        file.allocate(spare_bytes)
+    except OSError as error:
+        disk.remove(SPARE)
+        if error.errno not in NO_SPACE:
+            raise
+    finally:
+        file.close()
+
+
+def sync_names(disk: Disk) -> None:
+    """Thread: make the names of the snapshots written before durable. OSError."""
+    disk.sync_directory(DIRECTORY)
 
 
 def read(disk: Disk, name: str) -> Iterator[bytes]:

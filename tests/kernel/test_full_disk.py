@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 
 import pytest
 
@@ -202,6 +203,62 @@ async def test_space_that_acks_set_free_is_given_back_while_no_segment_can_be_ma
     await asyncio.sleep(30)
     assert world.client.accepting
     assert not (await peer.publish(topic, b"x")).failures
+
+
+@simulated(reserve_bytes=0)
+async def test_what_was_acked_is_freed_though_others_filled_the_disk_and_the_reserve_is_full(
+    world: World,
+) -> None:
+    """No byte is left anywhere but in the spare file, which is there for this checkpoint."""
+    peer = world.peer()
+    topic = await peer.topic("work")
+    await peer.publish(topic, *[b"x" * 1_000] * 100)
+    await world.settle_down()
+    await asyncio.sleep(1)
+    world.disk.capacity = world.disk.used
+    while not (await peer.publish(topic, b"x" * 1_000)).failures:
+        await asyncio.sleep(0.02)
+    await world.client.administer(PurgeTopic(DEFAULT_TENANT, "work", DEFAULT_GROUP))
+    room = world.opened.store.room
+    writing: list[asyncio.Future[object]] = []
+    while not room.starved:
+        put = PutRecord(f"r/{len(writing) % 2}", b"x" * 1_000)
+        writing.append(asyncio.ensure_future(world.client.administer(put)))
+        while not (writing[-1].done() or room.starved):
+            await asyncio.sleep(0.001)
+    assert len(writing) > 5
+    assert world.opened.store.journal.statistics().ready_segments == 0
+    world.disk.capacity = world.disk.used
+    checkpoints = world.opened.housekeeper.checkpoints
+    await asyncio.sleep(30)
+    assert world.opened.housekeeper.checkpoints > checkpoints
+    assert all(each.done() for each in writing)
+    assert world.client.accepting
+    assert not (await peer.publish(topic, b"x")).failures
+    assert world.fatal == []
+    assert world.disk.content("snap/spare")  # made again
+
+
+@simulated(reserve_bytes=0)
+async def test_a_checkpoint_that_finds_no_room_leaves_nothing_behind(world: World) -> None:
+    """Or each try would take the room of the next."""
+    peer = world.peer()
+    topic = await peer.topic("work")
+    await asyncio.sleep(15)
+    await peer.publish(topic, b"x")
+    housekeeper, disk = world.opened.housekeeper, world.disk
+    before = {*disk.names("snap")} - {"spare"}
+    # The snapshot of the group gets its name, and `ckpt` does not.
+    disk.fail("rename", OSError(errno.ENOSPC, "full"), after=1)
+    checkpoints = housekeeper.checkpoints
+    while not housekeeper.failures:
+        await asyncio.sleep(0.1)
+    assert housekeeper.checkpoints == checkpoints
+    assert len({*disk.names("snap")} - before - {"spare"}) == 1
+    await asyncio.sleep(10)
+    assert housekeeper.checkpoints > checkpoints
+    kept = {each.snapshot for each in world.opened.store.journal.last_checkpoint.groups.values()}
+    assert {f"snap/{name}" for name in disk.names("snap")} == kept | {"snap/spare"}
 
 
 # --- The volume -----------------------------------------------------------------------------

@@ -212,3 +212,41 @@ async def test_a_large_state_is_dumped_less_often(
     await asyncio.sleep(10)
     assert housekeeper.checkpoints == 2
     assert world.loop.time() - began < rest + 10
+
+
+@simulated()
+async def test_a_cut_of_ten_thousand_groups_takes_those_that_get_on_and_the_rest_in_their_turn(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To take them all at once would hold up everybody for 7 ms."""
+    peer = world.peer()
+    groups = {f"g{number}": GroupOptions() for number in range(10_000)}
+    topic = await peer.topic("work", groups=groups)
+    await peer.publish(topic, b"1", b"2")
+    takers = [peer.attach(topic, credit=2, group=name) for name in ("g7", "g9999")]
+    for taker in takers:
+        await taker.wait_for(2)
+    state = world.opened.store.replica(topic.queues[0].group).state
+    expected = list(dump(state))
+    held: list[Progress] = []
+    cut_of = Progress.cut
+
+    def counted(progress: Progress) -> object:
+        held.append(progress)
+        return cut_of(progress)
+
+    monkeypatch.setattr(Progress, "cut", counted)
+    cut = Cut(state)
+    state.cut = cut
+    assert held == []
+    await takers[0].ack(1)
+    progresses = state.queues[topic.queues[0].id].groups
+    assert held == [progresses["g7"]]
+    found = []
+    for record in cut:
+        found.append(record)
+        if len(held) > 5_000 and takers[1].held:
+            await takers[1].ack(0, 1)
+    state.cut = None
+    assert found == expected
+    assert len(held) == len(groups)

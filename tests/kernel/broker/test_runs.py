@@ -18,6 +18,7 @@ from kernel.broker.runs import (
     columns_of,
     features_of,
 )
+from kernel.broker.sweep import punch
 from kernel.log import entry as entries
 from tests.simulator.peer import Draft
 
@@ -60,7 +61,8 @@ def batches(draw: st.DrawFn) -> list[list[Place]]:
 
 
 def build(runs: list[list[Place]]) -> tuple[RunIndex, list[Place]]:
-    index, places = RunIndex(), []
+    index = RunIndex()
+    places: list[Place] = []
     for run in runs:
         columns = {
             feature: array(KINDS[feature], [dict(each.values)[feature] for each in run])
@@ -136,6 +138,95 @@ def test_look_ups_by_entry_and_by_time(runs: list[list[Place]]) -> None:
         first = index.first_since(time_ms)
         since = [at for at, each in enumerate(places) if each.time_ms >= time_ms]
         assert first == (since[0] if since else index.tail)
+
+
+def many(count: int, features: bool) -> tuple[RunIndex, list[Place]]:
+    """An index of many short runs, every third of them with features if asked."""
+    runs = []
+    at = 0
+    for number in range(count):
+        length = 1 + number % 3
+        values = ((1, number % 10), (8, number)) if features and number % 3 == 0 else ()
+        runs.append([Place(number + 1, slot, number, values) for slot in range(length)])
+        at += length
+    return build(runs)
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.data(), st.booleans())
+def test_holes_leave_every_other_message_where_it_is(data: st.DataObject, features: bool) -> None:
+    index, places = many(5 * RUNS_PER_PAGE, features)
+    _, start, end = index.full_pages(data.draw(st.integers(0, 900)), 3)
+    firsts = [each for page in index.pages() for each in page.first if start <= each < end]
+    cuts = sorted(data.draw(st.sets(st.sampled_from([*firsts, end]), max_size=12)))
+    ranges = list(zip(cuts[::2], cuts[1::2], strict=False))
+    dead = {offset for first, stop in ranges for offset in range(first, stop)}
+    runs = [len(page.first) for page in index.pages()]
+    saved = punch(index, start, end, ranges)
+    assert saved == sum(runs) - sum(len(page.first) for page in index.pages())
+    assert saved == sum(sum(first <= each < stop for each in firsts) - 1 for first, stop in ranges)
+    restored = RunIndex()
+    restored.restore([RunPage.load(page.dump()) for page in index.pages()], index.tail)
+    for each in (index, restored):
+        assert all(len(page.first) <= RUNS_PER_PAGE for page in each.pages())
+        for offset, place in enumerate(places):
+            run = each.find(offset)
+            assert bool(run.features & Feature.HOLE) == (offset in dead)
+            if offset not in dead:
+                assert (run.index, run.slot, run.time_ms) == (
+                    place.index,
+                    place.slot,
+                    place.time_ms,
+                )
+                for feature in KINDS:
+                    assert run.value(feature, offset) == dict(place.values).get(feature, 0)
+        found = {
+            first + at
+            for number in range(5 * RUNS_PER_PAGE + 2)
+            for _, count, first in each.offsets_of(number)
+            for at in range(count)
+        }
+        assert found == set(range(len(places))) - dead
+
+
+def test_a_hole_grows_with_what_dies_beside_it_and_pages_move_together() -> None:
+    index, _ = many(10 * RUNS_PER_PAGE, False)
+    _, start, end = index.full_pages(0, 20)
+    firsts = [each for page in index.pages() for each in page.first if each < end]
+    for step in (4, 16):
+        live = set(firsts[::step])
+        ranges = [
+            (first + 1, stop)
+            for first, stop in zip(firsts[::step], [*firsts[step::step], end], strict=True)
+        ]
+        assert live
+        aligned = [(firsts[firsts.index(first - 1) + 1], stop) for first, stop in ranges]
+        punch(index, start, end, aligned)
+    kept = sum(len(page.first) for page in index.pages()[:-1])
+    assert kept == 2 * len(firsts[::16])
+    assert index.page_count == -(-kept // RUNS_PER_PAGE) + 1
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "ranges"),
+    [
+        (1, 512, [(2, 8)]),  # not where a page begins
+        (0, 500, [(2, 8)]),  # not where one ends
+        (0, 1_536, [(2, 8)]),  # the last page is still filled
+        (0, 512, [(3, 8)]),  # not where a run begins
+        (0, 512, [(2, 7)]),
+        (512, 0, []),
+    ],
+)
+def test_a_hole_that_does_not_fit_the_runs_is_not_made(
+    start: int, end: int, ranges: list[tuple[int, int]]
+) -> None:
+    index = RunIndex()
+    for number in range(3 * RUNS_PER_PAGE):
+        index.append(number + 1, 0, 2, number)
+    assert punch(index, start, end, ranges) == 0
+    assert [len(page.first) for page in index.pages()] == [RUNS_PER_PAGE] * 3
+    assert punch(index, 0, 512, [(2, 8)]) == 2
 
 
 def test_a_batch_of_any_length_is_one_run() -> None:

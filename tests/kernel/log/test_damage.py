@@ -241,7 +241,7 @@ def test_a_damaged_sealed_segment_without_location_file_is_damage() -> None:
     run_workload(store, seed=4, commits=50)
     disk = store.disk.killed_copy()
     oldest = store.journal.segments()[0].number
-    assert oldest < store.journal.position.segment
+    assert oldest < store.journal.last_checkpoint.position.segment
     disk.remove(locations_name(oldest))
     disk.flip(segment_name(oldest), 4096 + 300)
     with pytest.raises(JournalDamaged, match=f"segment {oldest} at"):

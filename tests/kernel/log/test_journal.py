@@ -36,7 +36,7 @@ class TestBatches:
         assert journal.pending_records == 10
         assert commit(journal) == [(group, 1) for group in range(5)]
         assert disk.syncs == before + 1
-        assert journal.pending_records == journal.pending_bytes == 0
+        assert journal.pending_records == journal.statistics().pending_bytes == 0
         assert journal.statistics().syncs == 1
 
     def test_nothing_queued_is_no_batch(self) -> None:

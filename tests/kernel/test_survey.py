@@ -1,0 +1,67 @@
+"""After a start: what is sparse is found to be, and rewritten."""
+
+from __future__ import annotations
+
+import asyncio
+
+from kernel.model import DEFAULT_GROUP
+from tests.simulator.peer import Peer
+from tests.simulator.world import World, simulated
+
+ENTRIES = 40
+BATCH = 10
+BODY = b"x" * 1_000
+
+
+async def fill(peer: Peer) -> None:
+    """Entries of 10 KB with one message each that nobody acks."""
+    topic = await peer.topic("work")
+    taker = peer.attach(topic, credit=ENTRIES * BATCH)
+    for _ in range(ENTRIES):
+        await peer.publish(topic, *[BODY] * BATCH)
+    await taker.wait_for(ENTRIES * BATCH)
+    await taker.ack(*(each for each in taker.got if each.offset % BATCH))
+
+
+@simulated()
+async def test_segments_that_were_sparse_before_a_start_are_rewritten_after_it(
+    world: World,
+) -> None:
+    world.opened.housekeeper.sparse_bytes_min = 1 << 40
+    await fill(world.peer())
+    await world.stop()
+    await world.start()
+    journal = world.opened.store.journal
+    # Each entry counts as wholly alive: all that is known is who refers to it.
+    assert journal.statistics().live_bytes > 0.9 * ENTRIES * BATCH * len(BODY)
+    world.opened.housekeeper.sparse_bytes_min = 0
+    await asyncio.sleep(15)
+    statistics = journal.statistics()
+    assert statistics.rewrites > 5
+    assert statistics.live_bytes < 3 * ENTRIES * len(BODY)
+    assert statistics.bytes_on_disk < 0.5 * ENTRIES * BATCH * len(BODY)
+    await world.crash()
+    assert world.opened.store.journal.statistics().live_bytes < 3 * ENTRIES * len(BODY)
+    topic = world.client.topic("default", "work")
+    assert topic is not None
+    assert world.client.statistics(topic, DEFAULT_GROUP).ready == ENTRIES
+    again = world.peer().attach(topic, credit=ENTRIES)
+    await again.wait_for(ENTRIES)
+    assert [each.body for each in again.got] == [BODY] * ENTRIES
+
+
+@simulated()
+async def test_a_segment_that_dies_before_its_survey_is_let_go(world: World) -> None:
+    await fill(world.peer())
+    await world.stop()
+    world.workers.hold("weir-housekeeping")
+    await world.start()
+    topic = world.client.topic("default", "work")
+    assert topic is not None
+    taker = world.peer().attach(topic, credit=ENTRIES)
+    await taker.wait_for(ENTRIES)
+    await taker.ack(*taker.got)
+    world.workers.release("weir-housekeeping")
+    await asyncio.sleep(30)
+    assert world.fatal == []
+    assert world.opened.store.journal.statistics().live_entries == 0
