@@ -33,11 +33,12 @@ from .client import (
     Settlement,
     SettleSink,
 )
-from .courier import Attempt, Done, Send, direct
+from .courier import Attempt, Send
 from .errors import Code, KernelError
 from .expiry import UnusedTopics
 from .half_desk import HalfDesk
 from .ids import METADATA_GROUP, VOLATILE_GROUP, Offset, RaftGroup, SessionId
+from .leader import Done, Identity, Leader
 from .local_tree import LocalTree
 from .model import (
     QueueRef,
@@ -85,9 +86,9 @@ class LocalClient:
         self._next_session = 1
         self._publisher = Publisher(self, store, clock, self._loop)
         self._second_timer: asyncio.TimerHandle | None = None
-        self.send: Send = direct
-        """How commands with an identity get to their group."""
-        proposer = Proposer(store, self.next_identity, self.send_to)
+        self.send: Send | None = None
+        """How commands with an identity get to their group, if not straight."""
+        proposer = Proposer(self.next_identity, self.send_to)
         self._administrator = Administrator(store, self.topology, proposer)
         self.dead_letters = DeadLetterSender(store, self)
         self.room = Room(self._dispatcher, self.dead_letters.refused)
@@ -137,7 +138,7 @@ class LocalClient:
             await asyncio.gather(*self._background, return_exceptions=True)
         await self._store.wait_idle()
 
-    def next_identity(self) -> tuple[int, int, int]:
+    def next_identity(self) -> Identity:
         """(client, epoch, sequence) of the next batch of this process."""
         self._sequence += 1
         return self._identity, 1, self._sequence
@@ -149,7 +150,21 @@ class LocalClient:
 
     def send_to(self, group: RaftGroup, attempt: Attempt, done: Done) -> None:
         """Have a command with an identity carried out in a group, once."""
-        (direct if group == VOLATILE_GROUP else self.send)(group, attempt, done)
+        leader = self.leader_here(group)
+        if leader is not None:
+            attempt(leader, done)
+        elif self.send is not None:
+            self.send(group, attempt, done)
+
+    def leader_here(self, group: RaftGroup) -> Leader | None:
+        """The leader of a group that cannot move away from this process."""
+        if self.send is None or group == VOLATILE_GROUP:
+            return self.leader_of(group)
+        return None
+
+    def leader_of(self, group: RaftGroup) -> Leader:
+        """The leader of a group, in this store."""
+        return self._store.replica(group)
 
     # --- Sessions ---------------------------------------------------------------------------
 

@@ -14,8 +14,8 @@ from .broker import commands
 from .courier import Attempt, Send
 from .errors import Code, KernelError
 from .ids import RaftGroup
+from .leader import Identity
 from .limits import PUBLISH_DEADLINE_MS
-from .store.node import Store
 
 
 def first_of(results: object) -> object:
@@ -26,18 +26,17 @@ def first_of(results: object) -> object:
 class Proposer:
     """Has commands carried out, each once, and awaits what they come to."""
 
-    def __init__(
-        self, store: Store, next_identity: Callable[[], tuple[int, int, int]], send: Send
-    ) -> None:
-        self._store = store
+    def __init__(self, next_identity: Callable[[], Identity], send: Send) -> None:
         self.next_identity = next_identity
         """(client, epoch, sequence) of the next batch of this process."""
         self.send = send
 
     async def propose(self, group: RaftGroup, change: commands.Control) -> object:
         """Propose a command; its result once applied. Raises it if it is a KernelError."""
-        replica, identity = self._store.replica(group), self.next_identity()
-        return await self.outcome(group, lambda heard: replica.propose(change, identity, heard))
+        identity = self.next_identity()
+        return await self.outcome(
+            group, lambda leader, heard: leader.propose(change, identity, heard)
+        )
 
     async def outcome(self, group: RaftGroup, attempt: Attempt) -> object:
         """Have a batch carried out; the result of its first command. Raises it if it is a

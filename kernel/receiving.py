@@ -12,11 +12,12 @@ from typing import cast
 
 from .broker.consumers import DispatchedConsumer
 from .broker.dispatcher import Dispatcher
-from .client import ConsumerSpec, LeaseChange, LeaseVerb, Received, ReceiveSpec
+from .client import ConsumerSpec, LeaseChange, Received, ReceiveSpec
 from .errors import Code, KernelError
 from .ids import Offset, QueueId
+from .leader import LeaseChanging
 from .log import entry as entries
-from .model import QueueRef, Reason, TopicInfo
+from .model import QueueRef, TopicInfo
 from .ports import Clock
 from .proposer import Proposer
 from .pull import Pull, decode_token
@@ -150,25 +151,16 @@ class Receiver:
         wanted: Sequence[tuple[int, LeaseChange, int, int]],
         origin: int,
     ) -> Sequence[int]:
-        replica = self._store.replica(ref.group)
-        now = replica.log_time_ms()
-        is_last = replica.dispatcher(ref.id, group).is_last_attempt
-        packed = [
-            (offset, lease, LeaseVerb.DEAD_LETTER, Reason.ATTEMPTS, 0)
-            if change.verb is LeaseVerb.RELEASE and is_last(offset)
-            else (
-                offset,
-                lease,
-                change.verb,
-                change.reason,
-                now + change.delay_ms if change.delay_ms else 0,
-            )
+        changes = [
+            LeaseChanging(Offset(offset), lease, change.verb, change.reason, change.delay_ms)
             for _, change, offset, lease in wanted
         ]
         identity = self._proposer.next_identity()
         good = await self._proposer.outcome(
             ref.group,
-            lambda done: replica.change(ref.id, group, packed, identity, done, origin),
+            lambda leader, done: leader.change_leases(
+                ref.id, group, changes, identity, done, origin
+            ),
         )
         return cast("Sequence[int]", good)
 

@@ -17,9 +17,10 @@ from .broker import tree_commands as tree
 from .broker.state import GroupState
 from .broker.tree_state import SubscriberChanged, SubscriberState, WillItem
 from .client import PublishBatch
-from .courier import Attempt, Done
+from .courier import Attempt
 from .errors import KernelError
 from .ids import RaftGroup
+from .leader import Done
 from .local_subscriber import LocalSubscriber, group_of
 from .publish import Batch
 from .store.node import Store

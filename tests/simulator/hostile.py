@@ -114,7 +114,7 @@ class HostileClient:
         self.local = local
         self._chance = random.Random(seed)
         self.late = Late(loop, self._chance)
-        self.link = HostileLink(self.late, self._chance)
+        self.link = HostileLink(self.late, self._chance, local.leader_of)
         self.courier = Courier(self.link, clock, loop)
         local.send = self.courier.send
         self._loaded: set[tuple[str, str, str]] = set()
