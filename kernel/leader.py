@@ -13,7 +13,7 @@ from typing import Protocol
 from .broker import commands
 from .client import LeaseVerb
 from .ids import Offset, QueueId, RaftGroup
-from .model import Reason
+from .model import Reason, TopicStatistics
 
 Done = Callable[[object], None]
 """Called once: with the results of a batch's commands (`machine.Machine.apply`), or with a bare
@@ -79,4 +79,21 @@ class Leader(Protocol):
     ) -> None:
         """Change timed leases; its result: per change 1 if the token was good, else 0. A release
         after the last attempt is a dead letter.
+        """
+
+    def purge(
+        self, queue: QueueId, group: str, identity: Identity, done: Done, *, in_flight: bool
+    ) -> None:
+        """Drop everything that a group has not acked, what is leased only if `in_flight`; its
+        result: how many.
+        """
+
+    async def figures(self, queue: QueueId, group: str) -> TopicStatistics:
+        """Figures of one queue and group. Raises KernelError NOT_FOUND."""
+
+    async def peek(
+        self, queue: QueueId, offset: Offset, messages: int
+    ) -> Sequence[tuple[Offset, bytes]]:
+        """Messages of a queue from an offset on, without leasing them. Raises KernelError
+        NOT_FOUND.
         """

@@ -89,7 +89,7 @@ class LocalClient:
         self.send: Send | None = None
         """How commands with an identity get to their group, if not straight."""
         proposer = Proposer(self.next_identity, self.send_to)
-        self._administrator = Administrator(store, self.topology, proposer)
+        self._administrator = Administrator(store, self.topology, proposer, self.leader_of)
         self.dead_letters = DeadLetterSender(store, self)
         self.room = Room(self._dispatcher, self.dead_letters.refused)
         self._transactor = Transactor(
@@ -164,7 +164,7 @@ class LocalClient:
 
     def leader_of(self, group: RaftGroup) -> Leader:
         """The leader of a group, in this store."""
-        return self._store.replica(group)
+        return self._store.leader(group)
 
     # --- Sessions ---------------------------------------------------------------------------
 
@@ -344,19 +344,20 @@ class LocalClient:
         self, topic: TopicInfo, number: int, offset: Offset, messages: int
     ) -> Sequence[tuple[Offset, bytes]]:
         """Messages from an offset on, without leasing them."""
-        return await self._receiver.peek(topic, number, offset, messages)
+        ref = topic.queues[number]
+        return await self.leader_of(ref.group).peek(ref.id, offset, messages)
 
-    def statistics(self, topic: TopicInfo, group: str) -> TopicStatistics:
+    async def statistics(self, topic: TopicInfo, group: str) -> TopicStatistics:
         """Figures of a topic and group."""
-        each = [self._dispatcher(topic, group, number) for number in range(len(topic.queues))]
-        oldest = [time_ms for one in each if (time_ms := one.oldest_ms()) is not None]
+        each = [await self.leader_of(ref.group).figures(ref.id, group) for ref in topic.queues]
+        oldest = [one.oldest_ms for one in each if one.oldest_ms is not None]
         return TopicStatistics(
-            ready=sum(one.ready_count for one in each),
-            leased=sum(one.leased_count for one in each),
-            delayed=sum(one.delayed_count for one in each),
+            ready=sum(one.ready for one in each),
+            leased=sum(one.leased for one in each),
+            delayed=sum(one.delayed for one in each),
             oldest_ms=min(oldest, default=None),
-            consumers=sum(one.consumer_count for one in each),
-            filtered=sum(one.filtering.count for one in each),
+            consumers=sum(one.consumers for one in each),
+            filtered=sum(one.filtered for one in each),
         )
 
     # --- Administration ---------------------------------------------------------------------

@@ -16,7 +16,6 @@ from .client import ConsumerSpec, LeaseChange, Received, ReceiveSpec
 from .errors import Code, KernelError
 from .ids import Offset, QueueId
 from .leader import LeaseChanging
-from .log import entry as entries
 from .model import QueueRef, TopicInfo
 from .ports import Clock
 from .proposer import Proposer
@@ -163,32 +162,6 @@ class Receiver:
             ),
         )
         return cast("Sequence[int]", good)
-
-    async def peek(
-        self, topic: TopicInfo, number: int, offset: Offset, messages: int
-    ) -> Sequence[tuple[Offset, bytes]]:
-        """Messages from an offset on, without leasing them."""
-        ref = topic.queues[number]
-        replica = self._store.replica(ref.group)
-        queue = replica.state.queues.get(ref.id)
-        if queue is None:
-            raise KernelError(Code.NOT_FOUND, f"topic {topic.name} was deleted")
-        found: list[tuple[Offset, bytes]] = []
-        at = max(int(offset), queue.index.head)
-        while len(found) < messages and queue.index.head <= at < queue.index.tail:
-            run = queue.index.find(at)
-            count = min(run.end - at, messages - len(found))
-            entry = self._store.entry(ref.group, run.index)
-            if entry is None and not queue.is_needed(at):
-                at += 1
-                continue
-            if entry is None:
-                await self._store.fetched(ref.group, run.index)
-                continue
-            slots = entries.slots(entry, run.slot, count)
-            found += [(Offset(at + i), slot) for i, slot in enumerate(slots) if slot]
-            at += count
-        return found
 
 
 def _set_once(future: asyncio.Future[None]) -> None:

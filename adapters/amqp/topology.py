@@ -245,7 +245,7 @@ class Declarations:
         if method.passive:
             name = named(name, last_declared)
             caller.require(INSPECT_TOPIC, "queue", name)
-            return self._declared(await self.queue(caller, name))
+            return await self._declared(await self.queue(caller, name))
         if not name:
             return await self._declare_server_named(caller, method)
         caller.require(CONFIGURE_TOPIC, "queue", name)
@@ -254,9 +254,9 @@ class Declarations:
             check_new_name(name, "queue")
             topic = await self._create_queue(caller, name, method, hidden=False)
             if topic is not None:
-                return self._declared(topic)
+                return await self._declared(topic)
             topic = await self.queue(caller, name)
-        return self._declared(await self._redeclare(caller, topic, method))
+        return await self._declared(await self._redeclare(caller, topic, method))
 
     async def _declare_server_named(
         self, caller: Caller, method: spec.QueueDeclare
@@ -266,7 +266,7 @@ class Declarations:
             caller.require(CONFIGURE_TOPIC, "queue", name)
             topic = await self._create_queue(caller, name, method, hidden=True)
             if topic is not None:
-                return self._declared(topic)
+                return await self._declared(topic)
 
     async def _create_queue(
         self, caller: Caller, name: str, method: spec.QueueDeclare, *, hidden: bool
@@ -335,8 +335,8 @@ class Declarations:
         if router:
             caller.require(PUBLISH_ROUTER, "exchange", router)
 
-    def _declared(self, topic: TopicInfo) -> spec.QueueDeclareOk:
-        figures = self._client.statistics(topic, DEFAULT_GROUP)
+    async def _declared(self, topic: TopicInfo) -> spec.QueueDeclareOk:
+        figures = await self._client.statistics(topic, DEFAULT_GROUP)
         return spec.QueueDeclareOk(topic.name, figures.ready, figures.consumers)
 
     async def bind_queue(

@@ -27,6 +27,7 @@ from ..model import Route, TopicInfo
 from ..origins import Origins
 from ..ports import Clock
 from ..raft.core import HardState, RaftCore
+from .local_leader import LocalLeader
 from .log_clock import LogClock
 from .open_entry import Filled
 from .replica import Replica
@@ -72,13 +73,14 @@ class StoreStatistics:
 
 
 class _Durable:
-    """A group in the journal: replica and core."""
+    """A group in the journal: replica, leader and core."""
 
-    __slots__ = ("core", "replica")
+    __slots__ = ("core", "leader", "replica")
 
-    def __init__(self, replica: Replica, core: RaftCore) -> None:
+    def __init__(self, replica: Replica, core: RaftCore, leader: LocalLeader) -> None:
         self.replica = replica
         self.core = core
+        self.leader = leader
 
 
 class Store:
@@ -127,11 +129,12 @@ class Store:
                 LogIndex(journal.last_index(group)),
                 state.applied,
             )
-            self._groups[group] = _Durable(replica, core)
+            self._groups[group] = _Durable(replica, core, LocalLeader(replica, self))
         self.volatile_log = VolatileLog()
         self.volatile = Replica(
             GroupState(VOLATILE_GROUP), self, self.volatile_log, LogClock(clock, 0)
         )
+        self._volatile_leader = LocalLeader(self.volatile, self)
 
     # --- Life -------------------------------------------------------------------------------
 
@@ -187,6 +190,10 @@ class Store:
     def replica(self, group: RaftGroup) -> Replica:
         """One group."""
         return self.volatile if group == VOLATILE_GROUP else self._groups[group].replica
+
+    def leader(self, group: RaftGroup) -> LocalLeader:
+        """The leader of a group, which is this store."""
+        return self._volatile_leader if group == VOLATILE_GROUP else self._groups[group].leader
 
     @property
     def data_groups(self) -> list[RaftGroup]:

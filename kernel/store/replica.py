@@ -7,7 +7,6 @@ become durable, answers those who waited and hands out messages. Nothing here do
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Protocol
 
 from ..broker import commands
@@ -20,7 +19,7 @@ from ..broker.tree_state import TreeEvent
 from ..client import LeaseVerb, Settlement
 from ..errors import Code, KernelError
 from ..ids import Offset, QueueId, RaftGroup
-from ..leader import Done, Identity, LeaseChanging
+from ..leader import Identity
 from ..limits import SETTLE_COUNT
 from ..model import Reason, Route, TopicInfo, TopicKind
 from ..origins import INTERNAL, Origins
@@ -287,9 +286,9 @@ class Replica(Observer):
         self, queue: QueueId, group: str, changes: Sequence[tuple[int, int, LeaseVerb, Reason, int]]
     ) -> None:
         """Put changes of timed leases into the open entry."""
-        self._change(queue, group, changes, (0, 0, 0), None, INTERNAL)
+        self.change(queue, group, changes, (0, 0, 0), None, INTERNAL)
 
-    def _change(
+    def change(
         self,
         queue: QueueId,
         group: str,
@@ -298,6 +297,7 @@ class Replica(Observer):
         done: Completion | None,
         origin: int,
     ) -> None:
+        """Put changes of timed leases into the open entry."""
         self.open.add_changes(identity, queue, group, changes, done, origin)
         self._host.dirty(self, urgent=True)
 
@@ -305,66 +305,6 @@ class Replica(Observer):
         """Put a dispatch mark into the open entry."""
         self.open.add_mark(queue, group, level, offset)
         self._host.dirty(self, urgent=True)
-
-    # --- leader.Leader ----------------------------------------------------------------------
-
-    def publish(
-        self,
-        identity: Identity,
-        runs: Sequence[Sequence[int]],
-        lengths: list[int],
-        buffers: list[bytes],
-        size: int,
-        done: Done,
-        origin: int,
-        retained: Sequence[tuple[str, int]] = (),
-    ) -> None:
-        """Put a client's messages into the open entry, which takes the lists over (hot)."""
-        self.open.add_publish(identity, runs, lengths, buffers, size, done, origin, retained)
-        self._host.dirty(self, urgent=True)
-
-    def submit(
-        self,
-        identity: Identity,
-        own: Sequence[commands.Packed],
-        lengths: Sequence[int],
-        buffers: Sequence[bytes],
-        done: Done,
-        origin: int,
-    ) -> None:
-        """Put a client's commands into the open entry."""
-        self.open.add_slots(identity, own, lengths, buffers, done, origin)
-        self._host.dirty(self, urgent=True)
-
-    def change_leases(
-        self,
-        queue: QueueId,
-        group: str,
-        changes: Sequence[LeaseChanging],
-        identity: Identity,
-        done: Done,
-        origin: int,
-    ) -> None:
-        """Put a client's changes of timed leases into the open entry."""
-        now = self._clock.now_ms()
-        try:
-            is_last = self.dispatcher(queue, group).is_last_attempt
-        except KernelError as error:
-            self._host.call_later(0, partial(done, (error,)))
-            return
-        packed = [
-            (each.offset, each.lease, LeaseVerb.DEAD_LETTER, Reason.ATTEMPTS, 0)
-            if each.verb is LeaseVerb.RELEASE and is_last(each.offset)
-            else (
-                each.offset,
-                each.lease,
-                each.verb,
-                each.reason,
-                now + each.delay_ms if each.delay_ms else 0,
-            )
-            for each in changes
-        ]
-        self._change(queue, group, packed, identity, done, origin)
 
     def propose(
         self, change: commands.Control, identity: Identity, done: Completion | None

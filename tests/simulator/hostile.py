@@ -180,8 +180,9 @@ class HostileClient:
     def queue_of(self, topic: TopicInfo, number: int) -> QueueRef:
         return cast("QueueRef", through_bytes(self.local.queue_of(topic, number)))
 
-    def statistics(self, topic: TopicInfo, group: str) -> TopicStatistics:
-        return self.local.statistics(topic, group)
+    async def statistics(self, topic: TopicInfo, group: str) -> TopicStatistics:
+        await self.late.pause()
+        return await self.local.statistics(topic, group)
 
     # --- Sessions and messages --------------------------------------------------------------
 

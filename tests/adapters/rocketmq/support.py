@@ -38,6 +38,7 @@ from kernel.store.disk import DirectoryDisk, DiskFile
 from kernel.store.opening import LocalStore, open_store
 from kernel.store.system import SystemClock, SystemRandom
 from kernel.store.worker import Worker
+from tests.simulator.world import figures_of
 
 assert stubs.PACKAGE
 service_pb2: Any = sys.modules["rocketmq.grpc_protocol.service_pb2"]
@@ -160,7 +161,7 @@ class Broker:
         def look() -> TopicStatistics:
             topic = self.store.client.topic("default", name)
             assert topic is not None
-            return self.store.client.statistics(topic, group)
+            return figures_of(self.store.client, topic, group)
 
         return self.do(look)
 
