@@ -408,6 +408,10 @@ class LocalClient:
         """Something of the topic tree changed."""
         self.tree.changed(replica, event)
 
+    def leads(self, replica: Replica) -> None:
+        """This node has begun to serve a group."""
+        self.outbox_grew(replica)
+
     def outbox_grew(self, replica: Replica) -> None:
         """There are dead letters to send."""
         self.dead_letters.outbox_grew(replica)

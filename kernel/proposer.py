@@ -19,7 +19,11 @@ from .limits import PUBLISH_DEADLINE_MS
 
 
 def first_of(results: object) -> object:
-    """What the first command of a batch came to: its result, or a KernelError."""
+    """What the first command of a batch came to: its result, or a KernelError (also if that is all
+    there is: the batch was not carried out, or nobody knows).
+    """
+    if isinstance(results, KernelError):
+        return results
     return results[0] if isinstance(results, tuple) and results else None
 
 

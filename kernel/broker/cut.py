@@ -97,6 +97,7 @@ class Cut:
                 state.halves.next,
                 state.next_index,
                 state.next_subscriber,
+                state.membership,
             )
         )
         self._outcomes: list[tuple[int, int, int]] = [

@@ -67,6 +67,7 @@ def load(records: Iterable[bytes]) -> GroupState:
     state.halves.next = header.next_half
     state.next_index = header.next_index
     state.next_subscriber = header.next_subscriber
+    state.membership = header.membership
     for data in stream:
         _restore(state, decode(data))
     state.clients = dict(sorted(state.clients.items(), key=lambda each: each[1].used_ms))

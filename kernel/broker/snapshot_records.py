@@ -11,6 +11,7 @@ from collections.abc import Mapping
 import msgspec
 
 from ..model import DeadLetter, GroupOptions, QueueRef, Reason, Route, RouterOptions, TopicOptions
+from ..raft.messages import Membership
 from .tree_records import RetainedRecord, SubscriberRecord, WillItemRecord
 from .usage import LedgerRecord, UsageRecord
 
@@ -30,6 +31,7 @@ class Header(msgspec.Struct, frozen=True, array_like=True, tag="header"):
     next_half: int
     next_index: int
     next_subscriber: int
+    membership: Membership | None = None
 
 
 class TopicRecord(msgspec.Struct, frozen=True, array_like=True, tag="topic"):

@@ -171,6 +171,11 @@ class Journal:
         log = self._groups.get(group)
         return log.term(index) if log is not None else 0
 
+    def snapshot_of(self, group: int) -> tuple[int, int, str]:
+        """(index, term, name) of the group's last durable snapshot; zeros and no name: none."""
+        known = self._checkpoint.groups.get(group)
+        return (known.index, known.term, known.snapshot) if known is not None else (0, 0, "")
+
     # --- Writing ----------------------------------------------------------------------------
 
     def append(self, group: int, term: int, index: int, body: bytes) -> None:

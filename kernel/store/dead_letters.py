@@ -120,6 +120,8 @@ class DeadLetterSender:
     def outbox_grew(self, replica: Replica) -> None:
         """Send what is not under way yet."""
         state = replica.state
+        if not replica.leading:
+            return
         outbox = self._outboxes.get(replica.group)
         if outbox is None:
             outbox = _Outbox(min(state.outbox, default=state.next_outbox))

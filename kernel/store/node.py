@@ -1,39 +1,64 @@
 """The store of one process: journal, Raft groups, and the loop that turns proposals into commits.
 
     fill open entries -> flush: close, propose, frame -> writer thread: pwritev + fdatasync
-      -> stable -> commit -> (next flush) -> apply -> answers and deliveries
+                                                \\-> other members, who write it meanwhile
+      -> on a majority of disks -> commit -> apply -> answers and deliveries
 
-One write is in flight at a time; what arrives meanwhile makes the next one, so that no timer ever
-delays a commit. A batch is answered only from `_apply`, which runs only on entries that the
-journal has reported as synced. An fdatasync error ends the process at once: after it nobody can
-say what the disk holds (raft-store.md 3.5).
+One write is in flight at a time, for all groups; what arrives meanwhile makes the next one, so that
+no timer ever delays a commit. A batch is answered only from `_apply`, which runs only on entries
+that a majority of the members, this node among them, has synced. Votes and answers to a leader
+leave only when what they promise is on this disk; a leader's entries leave at once. An fdatasync
+error ends the process: after it nobody can say what the disk holds (raft-store.md 3.5).
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
-from ..broker import commands
 from ..broker.state import GroupState, QueueState, RouterState
 from ..broker.tree_state import TreeEvent
-from ..ids import VOLATILE_GROUP, LogIndex, RaftGroup, Term
+from ..errors import Code, KernelError
+from ..ids import VOLATILE_GROUP, LogIndex, RaftGroup
 from ..limits import SETTLE_DELAY_MS
 from ..log.journal import Journal
 from ..log.writer import WriteBatch
 from ..model import Route, TopicInfo
 from ..origins import Origins
 from ..ports import Clock
-from ..raft.core import HardState, RaftCore
+from ..raft.core import RaftCore
+from ..raft.errors import RaftError
+from ..raft.messages import APPEND, LEADER, HardState, Membership, Message, ReadWanted, Ready
+from ..raft.options import RaftOptions
+from .group_log import GroupLog
 from .local_leader import LocalLeader
 from .log_clock import LogClock
+from .member import Member
 from .open_entry import Filled
+from .peers import Alone, Peers
 from .replica import Replica
 from .room import Room
+from .ticker import Ticker
 from .volatile import VolatileLog
 from .worker import Workers
+
+_UNBOUNDED = 1 << 62
+"""What is uncommitted or to be applied is what a few writes carry, and that is bounded where it is
+gathered (`open_entry`, `room`)."""
+
+_NOT_LEADER = KernelError(Code.NOT_LEADER, "this node does not lead the group")
+
+
+@dataclass(frozen=True, slots=True)
+class RaftTiming:
+    """Of elections: syncs of 300 ms were seen, and none of them is a failure (raft-store.md 3.6)."""
+
+    tick_ms: int = 150
+    election_ticks: int = 10
+    """A follower that has heard nothing for so long, and up to twice as long, campaigns."""
 
 
 class Listener(Protocol):
@@ -60,6 +85,9 @@ class Listener(Protocol):
     def tree_changed(self, replica: Replica, event: TreeEvent) -> None:
         """Something of the topic tree changed."""
 
+    def leads(self, replica: Replica) -> None:
+        """This node has begun to serve a group."""
+
 
 @dataclass(frozen=True, slots=True)
 class StoreStatistics:
@@ -72,15 +100,15 @@ class StoreStatistics:
     volatile_bytes: int
 
 
-class _Durable:
-    """A group in the journal: replica, leader and core."""
+class _Written:
+    """What waits for a write: a Ready of a member's core, and messages that may leave then."""
 
-    __slots__ = ("core", "leader", "replica")
+    __slots__ = ("member", "messages", "number")
 
-    def __init__(self, replica: Replica, core: RaftCore, leader: LocalLeader) -> None:
-        self.replica = replica
-        self.core = core
-        self.leader = leader
+    def __init__(self, member: Member, number: int, messages: Sequence[Message]) -> None:
+        self.member = member
+        self.number = number
+        self.messages = messages
 
 
 class Store:
@@ -94,24 +122,40 @@ class Store:
         clock: Clock,
         fatal: Callable[[str, BaseException], None],
         workers: Workers,
-        node: str = "local",
+        *,
+        node: int = 1,
+        peers: Peers | None = None,
+        timing: RaftTiming | None = None,
+        jitter: Callable[[int], int] = lambda _ticks: 0,
+        configurations: Mapping[RaftGroup, Sequence[int]] | None = None,
     ) -> None:
+        """`node`: this store's number in its cluster; `jitter(n)`: 0 to n - 1 by chance, spreads
+        elections; `configurations`: per group the indexes of changes of membership that are in the
+        log and not applied.
+        """
         self._loop = loop
         self.journal = journal
         self.origins = Origins()
         self._clock = clock
         self._fatal = fatal
-        self._node = node
+        self.node = node
+        self._peers = peers or Alone()
         self._listener: Listener | None = None
         self._writer = workers("weir-journal-writer")
         self._reader = workers("weir-journal-reader")
         self._fetching: dict[tuple[RaftGroup, int], list[Callable[[], None]]] = {}
-        self._groups: dict[RaftGroup, _Durable] = {}
         self._dirty: dict[Replica, None] = {}
         self._volatile_dirty = False
         self._writing: WriteBatch | None = None
-        self._gathered: list[tuple[_Durable, Filled]] = []
+        self._gathered: list[tuple[Member, Filled]] = []
         """Closed entries that wait for room in the journal."""
+        self._queued: list[_Written] = []
+        """Who waits for the next write."""
+        self._in_flight: list[_Written] = []
+        """Who waits for the one in flight."""
+        self._applied: dict[Member, None] = {}
+        """Members that have applied something in this turn."""
+        self._starting: dict[Member, tuple[asyncio.Future[None], bool]] = {}
         self.room = Room(journal, self._writer, self.call_later, self._start_write, fatal)
         self._flush_scheduled = False
         self._lazy_timer: asyncio.TimerHandle | None = None
@@ -119,22 +163,44 @@ class Store:
         self._after_write: Callable[[], None] = lambda: None
         self.commits = 0
         self.entries_applied = 0
-        for group, state in states.items():
-            replica = Replica(state, self, journal, LogClock(clock, state.time_ms))
-            term, vote, commit = journal.hard_state(group)
-            core = RaftCore(
-                group,
-                1,
-                HardState(Term(term), vote, LogIndex(commit)),
-                LogIndex(journal.last_index(group)),
-                state.applied,
-            )
-            self._groups[group] = _Durable(replica, core, LocalLeader(replica, self))
+        timing = timing or RaftTiming()
+        self._options = RaftOptions(
+            node,
+            election_ticks=timing.election_ticks,
+            max_uncommitted_bytes=_UNBOUNDED,
+            max_applying_bytes=_UNBOUNDED,
+        )
+        self._jitter = jitter
+        self._groups = {
+            group: self._member(group, state, (configurations or {}).get(group, ()))
+            for group, state in states.items()
+        }
+        self._ticker = Ticker(loop, clock, timing.tick_ms, self._tick)
         self.volatile_log = VolatileLog()
         self.volatile = Replica(
             GroupState(VOLATILE_GROUP), self, self.volatile_log, LogClock(clock, 0)
         )
+        self.volatile.lead()
         self._volatile_leader = LocalLeader(self.volatile, self)
+
+    def _member(self, group: RaftGroup, state: GroupState, configurations: Sequence[int]) -> Member:
+        index, term, name = self.journal.snapshot_of(group)
+        membership = state.membership or Membership((self.node,))
+        log = GroupLog(self.journal, group, index, term)
+        log.has_snapshot(index, term, name, membership)
+        hard = self.journal.hard_state(group)
+        core = RaftCore(
+            self._options,
+            log,
+            HardState(hard.term, hard.vote, max(hard.commit, state.applied)),
+            membership,
+            state.applied,
+            self._jitter,
+            configurations,
+        )
+        log.keeps_recent = not core.tracker.is_singleton
+        replica = Replica(state, self, self.journal, LogClock(self._clock, state.time_ms))
+        return Member(core, log, replica, LocalLeader(replica, self))
 
     # --- Life -------------------------------------------------------------------------------
 
@@ -143,23 +209,26 @@ class Store:
         self._after_write = action
 
     async def start(self, listener: Listener, *, clean: bool = False) -> None:
-        """Become leader of every group: raise and sync its term, return what had been handed
-        out (unless the last run ended in order), then serve.
+        """Take part. Of a group without other members this node becomes the leader at once: raises
+        and syncs its term, takes back what had been handed out (unless the last run ended in order,
+        `clean`), serves. Returns once it leads all of these.
         """
         self._listener = listener
-        started: list[asyncio.Future[object]] = []
-        for durable in self._groups.values():
-            durable.core.campaign()
-            future: asyncio.Future[object] = self._loop.create_future()
-            start = commands.LeaderStart(self._node, clean)
-            durable.replica.propose(start, (0, 0, 0), future.set_result)
-            started.append(future)
+        started: list[asyncio.Future[None]] = []
+        for member in self._groups.values():
+            if member.core.tracker.is_singleton:
+                future: asyncio.Future[None] = self._loop.create_future()
+                self._starting[member] = (future, clean)
+                started.append(future)
+                member.core.campaign()
+                self._take(member)
+        self._members_changed()
+        self._turn_over()
         await asyncio.gather(*started)
-        for durable in self._groups.values():
-            durable.replica.watch()
 
     async def stop(self) -> None:
         """Write what is pending, then stop the threads."""
+        self._ticker.stop()
         await self.wait_idle()
         self._writer.stop()
         self._reader.stop()
@@ -192,8 +261,12 @@ class Store:
         return self.volatile if group == VOLATILE_GROUP else self._groups[group].replica
 
     def leader(self, group: RaftGroup) -> LocalLeader:
-        """The leader of a group, which is this store."""
+        """What serves a group here, while this node leads it."""
         return self._volatile_leader if group == VOLATILE_GROUP else self._groups[group].leader
+
+    def member(self, group: RaftGroup) -> Member:
+        """This node's part in a group of the journal."""
+        return self._groups[group]
 
     @property
     def data_groups(self) -> list[RaftGroup]:
@@ -232,10 +305,16 @@ class Store:
         if self._volatile_dirty:
             self._volatile_dirty = False
             self._commit_volatile()
+        self._turn_over()
+        self._wake_idle()
+
+    def _turn_over(self) -> None:
+        """What this turn has brought: to the disk, to other members, to consumers."""
         may_write = self._writing is None and not self.room.waiting
         if may_write and (self._dirty or self.journal.pending_records):
             self._start_write()
-        self._wake_idle()
+        self._dispatch()
+        self._peers.flush()
 
     def _start_write(self) -> None:
         if self._lazy_timer is not None and not self._volatile_dirty:
@@ -243,30 +322,47 @@ class Store:
             # never start a write that the next publish would have to wait for.
             self._lazy_timer.cancel()
             self._lazy_timer = None
-        for replica in self._dirty:
-            durable = self._groups[replica.group]
-            self._gathered += [(durable, filled) for filled in replica.close()]
-        self._dirty.clear()
+        self._gather()
         if not self.room.fits([filled for _, filled in self._gathered]):
             self._wake_idle()
             return
         gathered, self._gathered = self._gathered, []
-        touched: dict[RaftCore, None] = {}
-        for durable, filled in gathered:
+        touched: dict[Member, None] = {}
+        for member, filled in gathered:
             if filled.waiting:
-                durable.replica.proposed(durable.core.propose(filled.body), filled)
-                touched[durable.core] = None
-        for core in touched:
-            ready = core.ready()
-            if ready.hard_state is not None:
-                state = ready.hard_state
-                self.journal.append_hard_state(core.group, state.term, state.vote, state.commit)
-            for entry in ready.entries:
-                self.journal.append(core.group, entry.term, entry.index, entry.body)
+                self._propose(member, filled)
+                touched[member] = None
+        for member in touched:
+            self._take(member)
         batch = self.journal.begin()
         if batch is not None:
             self._writing = batch
+            self._in_flight, self._queued = self._queued, []
             self._writer.submit(batch.run, self._written)
+
+    def _gather(self) -> None:
+        """Close the entries that have been filled; those of a group that this node is about to
+        lead wait for it, those of one that it does not lead are refused.
+        """
+        waiting: dict[Replica, None] = {}
+        for replica in self._dirty:
+            member = self._groups[replica.group]
+            if member.core.role == LEADER:
+                self._gathered += [(member, filled) for filled in replica.close()]
+            elif member in self._starting:
+                waiting[replica] = None
+            else:
+                replica.refuse(_NOT_LEADER)
+        self._dirty = waiting
+
+    def _propose(self, member: Member, filled: Filled) -> None:
+        try:
+            member.proposed(filled)
+        except RaftError as error:  # leadership is on its way to another node
+            refusal = KernelError(Code.NOT_LEADER, str(error))
+            for done in filled.waiting:
+                if done is not None:
+                    done(refusal)
 
     def _written(self, error: BaseException | None) -> None:
         """The write in flight is on disk: start the next one, then apply."""
@@ -277,31 +373,143 @@ class Store:
             self._fatal("the journal could not be written and synced", error)
             return
         self.commits += 1
-        stable = self.journal.end(batch)
+        self.journal.end(batch)
+        written, self._in_flight = self._in_flight, []
         if self._dirty or self.journal.pending_records:
             self._start_write()
-        touched: list[Replica] = []
-        for group, index in stable:
-            durable = self._groups[RaftGroup(group)]
-            durable.core.stable(LogIndex(index))
-            self._apply(durable)
-            touched.append(durable.replica)
-        for replica in touched:
-            replica.dispatch()
+        for each in written:
+            self._stable(each)
+        self._turn_over()
         self._after_write()
         self._wake_idle()
 
-    def _apply(self, durable: _Durable) -> None:
-        for entry in durable.core.committed():
-            durable.replica.apply(entry.index, entry.term, entry.body)
-            durable.core.applied(entry.index)
-            self.entries_applied += 1
+    def _stable(self, written: _Written) -> None:
+        """A Ready is on disk."""
+        member = written.member
+        for message in written.messages:
+            self._peers.send(member.group, message)
+        member.core.stable(written.number)
+        self._take(member)
+
+    # --- Consensus --------------------------------------------------------------------------
+
+    def receive(self, group: RaftGroup, message: Message) -> None:
+        """A message of another member. What does not fit on the disk is as good as lost: the leader
+        sends it again.
+        """
+        member = self._groups.get(group)
+        if member is None or message.to != self.node:
+            return
+        if message.kind == APPEND and message.entries:
+            sizes = [len(entry.body) for entry in message.entries]
+            if not self.room.takes(sizes):
+                return
+        try:
+            member.core.step(message)
+        except RaftError:
+            return  # of somebody who is no member, or for a leader
+        self._take(member)
+        self._schedule_flush()
+
+    def unreachable(self, node: int) -> None:
+        """Messages to a node were lost."""
+        for member in self._groups.values():
+            member.core.report_unreachable(node)
+
+    def _tick(self, elapsed: int) -> None:
+        for member in self._groups.values():
+            member.core.tick(elapsed)
+            if member.core.has_ready():
+                self._take(member)
+        self._turn_over()
+
+    def _take(self, member: Member) -> None:
+        """Do what the core asks for."""
+        core = member.core
+        self._do(member, core.ready())
+        while core.has_ready():
+            self._do(member, core.ready())
+
+    def _do(self, member: Member, ready: Ready) -> None:
+        if ready.soft_state is not None:
+            self._role_changed(member)
+        if ready.must_sync:
+            if ready.hard_state is not None:
+                self.journal.append_hard_state(member.group, *ready.hard_state)
+            if ready.entries:
+                member.log.appended(ready.entries)
+        for message in ready.messages_now:
+            self._peers.send(member.group, message)
+        if ready.number:
+            self._await_disk(_Written(member, ready.number, ready.messages_after_sync), ready)
+        if ready.committed:
+            self._apply(member, ready)
+        for wanted in ready.reads_wanted:
+            self.fetch(member.group, wanted.low, partial(self._loaded, member, wanted))
+
+    def _await_disk(self, written: _Written, ready: Ready) -> None:
+        """Once what this Ready and those before it bring is on disk, it is stable."""
+        member = written.member
+        if ready.must_sync or any(each.member is member for each in self._queued):
+            self._queued.append(written)
+        elif any(each.member is member for each in self._in_flight):
+            self._in_flight.append(written)
+        else:
+            for message in written.messages:
+                self._peers.send(member.group, message)
+            member.core.stable(written.number)
+
+    def _apply(self, member: Member, ready: Ready) -> None:
+        members = member.state.membership
+        for entry in ready.committed:
+            member.apply(entry)
+        member.core.applied(ready.committed[-1].index)
+        self.entries_applied += len(ready.committed)
+        self._applied[member] = None
+        if member.state.membership is not members:
+            self._members_changed()
+
+    def _dispatch(self) -> None:
+        while self._applied:
+            applied, self._applied = self._applied, {}
+            for member in applied:
+                member.replica.dispatch()
+
+    def _loaded(self, member: Member, wanted: ReadWanted) -> None:
+        member.core.loaded(wanted)
+        if member.core.has_ready():
+            self._take(member)
+            self._schedule_flush()
+
+    def _role_changed(self, member: Member) -> None:
+        leads = member.core.role == LEADER
+        if leads and not member.leads:
+            future, clean = self._starting.pop(member, (None, False))
+            started = partial(self._serves, member, future)
+            member.lead(str(self.node), clean=clean, started=started)
+        elif member.leads and not leads:
+            member.follow()
+
+    def _serves(self, member: Member, future: asyncio.Future[None] | None) -> None:
+        if self._listener is not None:
+            self._listener.leads(member.replica)
+        if future is not None and not future.done():
+            future.set_result(None)
+
+    def _members_changed(self) -> None:
+        """Time passes only for groups that have other members."""
+        alone = True
+        for member in self._groups.values():
+            single = member.core.tracker.is_singleton and member.core.tracker.own is not None
+            member.log.keeps_recent = not single
+            alone = alone and single
+        self._ticker.run(not alone)
 
     def _commit_volatile(self) -> None:
         replica = self.volatile
         for filled in replica.close():
             index = self.volatile_log.append(filled.body)
-            replica.proposed(index, filled)
+            replica.proposed(LogIndex(index), filled)
             replica.apply(index, 1, filled.body)
             self.volatile_log.sweep(index)
         replica.dispatch()
@@ -401,6 +609,6 @@ class Store:
         return StoreStatistics(
             self.commits,
             self.entries_applied,
-            {group: each.replica.state.applied for group, each in self._groups.items()},
+            {group: each.state.applied for group, each in self._groups.items()},
             self.volatile_log.bytes,
         )

@@ -273,6 +273,12 @@ class OpenEntry:
         self._batches, self._lengths, self._parts, self._waiting = [], [], [], []
         self._bytes = 0
 
+    def abandon(self) -> list[Completion | None]:
+        """Forget everything; who waits for it."""
+        self._close()
+        closed, self._closed = self._closed, []
+        return [done for _, _, _, waiting in closed for done in waiting]
+
     def take(self, time_ms: int) -> list[Filled]:
         """Close everything, stamped with log time; the entry is empty again."""
         if self._batches or self._settled or self._acked:

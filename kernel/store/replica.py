@@ -67,7 +67,7 @@ class Host(Protocol):
 
 
 class Replica(Observer):
-    """One group at its leader."""
+    """One group: follows the log; at its leader it fills entries and hands out messages."""
 
     def __init__(
         self, state: GroupState, host: Host, retention: Retention, clock: LogClock
@@ -76,6 +76,7 @@ class Replica(Observer):
         self.state = state
         self.machine = Machine(state, retention, self)
         self.open = OpenEntry()
+        self.leading = False
         self._host = host
         self._clock = clock
         self._entry_index = 0
@@ -97,7 +98,36 @@ class Replica(Observer):
         self._changed: list[tuple[Dispatcher, Sequence[tuple[int, int]]]] = []
         self._leased: list[tuple[Callable[[int, Sequence[int]], None], int, Sequence[int]]] = []
 
+    # --- Leading ----------------------------------------------------------------------------
+
+    def lead(self) -> None:
+        """This node was elected."""
+        self.leading = True
+        self._clock.start_at(self.state.time_ms)
+
+    def follow(self, unknown: KernelError, refused: KernelError) -> None:
+        """It leads no more: those whose batches are in the log hear `unknown`, those whose are not
+        hear `refused`, as do consumers. What these hold returns when the next leader begins.
+        """
+        self.leading = False
+        waiting, self._waiting = self._waiting, {}
+        dispatchers, self._dispatchers = self._dispatchers, {}
+        for each in (self._by_queue, self._appended, self._pump, self._streams, self._windows):
+            each.clear()
+        self._released, self._settled, self._changed, self._leased = [], [], [], []
+        self._idle_indexes = {}
+        for dones in waiting.values():
+            _tell(dones, unknown)
+        self.refuse(refused)
+        for dispatcher in dispatchers.values():
+            dispatcher.end(refused)
+        self._moved()
+
     # --- Proposing --------------------------------------------------------------------------
+
+    def refuse(self, error: KernelError) -> None:
+        """Nothing of what was asked for is proposed."""
+        _tell(self.open.abandon(), error)
 
     def close(self) -> list[Filled]:
         """What is to be proposed now, as entries."""
@@ -334,7 +364,7 @@ class Replica(Observer):
         """Messages were added."""
         if queue.id in self._by_queue:
             self._appended[queue.id] = None
-        elif _needs_watching(queue):
+        elif self.leading and _needs_watching(queue):
             for group in queue.groups:
                 self.dispatcher(queue.id, group)
             self._appended[queue.id] = None
@@ -419,6 +449,12 @@ class Replica(Observer):
     def tree_changed(self, event: TreeEvent) -> None:
         """Something of the topic tree changed."""
         self._host.tree_changed(self, event)
+
+
+def _tell(waiting: Sequence[Completion | None], error: KernelError) -> None:
+    for done in waiting:
+        if done is not None:
+            done(error)
 
 
 def _needs_watching(queue: QueueState) -> bool:
