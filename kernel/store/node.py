@@ -19,14 +19,17 @@ from typing import Protocol
 from ..broker import commands
 from ..broker.state import GroupState, QueueState, RouterState
 from ..broker.tree_state import TreeEvent
-from ..ids import VOLATILE_GROUP, LogIndex, RaftGroup, Term
+from ..ids import VOLATILE_GROUP, LogIndex, RaftGroup
 from ..limits import SETTLE_DELAY_MS
 from ..log.journal import Journal
 from ..log.writer import WriteBatch
 from ..model import Route, TopicInfo
 from ..origins import Origins
 from ..ports import Clock
-from ..raft.core import HardState, RaftCore
+from ..raft.core import RaftCore
+from ..raft.messages import LEADER, HardState, Membership
+from ..raft.options import RaftOptions
+from .journal_storage import JournalStorage
 from .log_clock import LogClock
 from .open_entry import Filled
 from .replica import Replica
@@ -71,6 +74,13 @@ class StoreStatistics:
     volatile_bytes: int
 
 
+_UNBOUNDED = 1 << 62
+_VOTER = 1
+_RAFT = RaftOptions(_VOTER, max_uncommitted_bytes=_UNBOUNDED, max_applying_bytes=_UNBOUNDED)
+"""One voter, which nobody else need hear of. What is uncommitted is what one write carries, and
+that is bounded where it is gathered (`open_entry`, `room`)."""
+
+
 class _Durable:
     """A group in the journal: replica and core."""
 
@@ -110,6 +120,9 @@ class Store:
         self._writing: WriteBatch | None = None
         self._gathered: list[tuple[_Durable, Filled]] = []
         """Closed entries that wait for room in the journal."""
+        self._queued: list[tuple[_Durable, int]] = []
+        """Readies whose records the next write takes."""
+        self._in_flight: list[tuple[_Durable, int]] = []
         self.room = Room(journal, self._writer, self.call_later, self._start_write, fatal)
         self._flush_scheduled = False
         self._lazy_timer: asyncio.TimerHandle | None = None
@@ -119,13 +132,14 @@ class Store:
         self.entries_applied = 0
         for group, state in states.items():
             replica = Replica(state, self, journal, LogClock(clock, state.time_ms))
-            term, vote, commit = journal.hard_state(group)
+            term, vote, _commit = journal.hard_state(group)
             core = RaftCore(
-                group,
-                1,
-                HardState(Term(term), vote, LogIndex(commit)),
-                LogIndex(journal.last_index(group)),
+                _RAFT,
+                JournalStorage(journal, group, state.applied),
+                HardState(term, vote, state.applied),
+                Membership((_VOTER,)),
                 state.applied,
+                lambda _ticks: 0,
             )
             self._groups[group] = _Durable(replica, core)
         self.volatile_log = VolatileLog()
@@ -147,6 +161,7 @@ class Store:
         started: list[asyncio.Future[object]] = []
         for durable in self._groups.values():
             durable.core.campaign()
+            self._take(durable)
             future: asyncio.Future[object] = self._loop.create_future()
             start = commands.LeaderStart(self._node, clean)
             durable.replica.propose(start, (0, 0, 0), future.set_result)
@@ -236,30 +251,48 @@ class Store:
             # never start a write that the next publish would have to wait for.
             self._lazy_timer.cancel()
             self._lazy_timer = None
+        waiting: dict[Replica, None] = {}
         for replica in self._dirty:
             durable = self._groups[replica.group]
-            self._gathered += [(durable, filled) for filled in replica.close()]
-        self._dirty.clear()
+            if durable.core.role == LEADER:
+                self._gathered += [(durable, filled) for filled in replica.close()]
+            else:
+                waiting[replica] = None
+        self._dirty = waiting
         if not self.room.fits([filled for _, filled in self._gathered]):
             self._wake_idle()
             return
         gathered, self._gathered = self._gathered, []
-        touched: dict[RaftCore, None] = {}
+        touched: dict[_Durable, None] = {}
         for durable, filled in gathered:
             if filled.waiting:
-                durable.replica.proposed(durable.core.propose(filled.body), filled)
-                touched[durable.core] = None
-        for core in touched:
-            ready = core.ready()
-            if ready.hard_state is not None:
-                state = ready.hard_state
-                self.journal.append_hard_state(core.group, state.term, state.vote, state.commit)
-            for entry in ready.entries:
-                self.journal.append(core.group, entry.term, entry.index, entry.body)
+                index = durable.core.propose((filled.body,))
+                durable.replica.proposed(LogIndex(index), filled)
+                touched[durable] = None
+        for durable in touched:
+            self._take(durable)
         batch = self.journal.begin()
         if batch is not None:
             self._writing = batch
+            self._in_flight, self._queued = self._queued, []
             self._writer.submit(batch.run, self._written)
+
+    def _take(self, durable: _Durable) -> None:
+        """Do what the core asks for: queue what is to be written, apply what is committed."""
+        ready = durable.core.ready()
+        if ready.must_sync:
+            group = durable.replica.group
+            if ready.hard_state is not None:
+                self.journal.append_hard_state(group, *ready.hard_state)
+            for entry in ready.entries:
+                self.journal.append(group, entry.term, entry.index, entry.body)
+        if ready.number:
+            self._queued.append((durable, ready.number))
+        if ready.committed:
+            for entry in ready.committed:
+                durable.replica.apply(entry.index, entry.term, entry.body)
+            durable.core.applied(ready.committed[-1].index)
+            self.entries_applied += len(ready.committed)
 
     def _written(self, error: BaseException | None) -> None:
         """The write in flight is on disk: start the next one, then apply."""
@@ -270,25 +303,19 @@ class Store:
             self._fatal("the journal could not be written and synced", error)
             return
         self.commits += 1
-        stable = self.journal.end(batch)
+        self.journal.end(batch)
+        stable, self._in_flight = self._in_flight, []
         if self._dirty or self.journal.pending_records:
             self._start_write()
-        touched: list[Replica] = []
-        for group, index in stable:
-            durable = self._groups[RaftGroup(group)]
-            durable.core.stable(LogIndex(index))
-            self._apply(durable)
-            touched.append(durable.replica)
-        for replica in touched:
-            replica.dispatch()
+        for durable, number in stable:
+            durable.core.stable(number)
+            self._take(durable)
+        for durable, _ in stable:
+            durable.replica.dispatch()
+        if self.journal.pending_records:
+            self._schedule_flush()  # a new leader's first entry, and what has waited for a leader
         self._after_write()
         self._wake_idle()
-
-    def _apply(self, durable: _Durable) -> None:
-        for entry in durable.core.committed():
-            durable.replica.apply(entry.index, entry.term, entry.body)
-            durable.core.applied(entry.index)
-            self.entries_applied += 1
 
     def _commit_volatile(self) -> None:
         replica = self.volatile
