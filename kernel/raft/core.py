@@ -27,6 +27,7 @@ from .configuration import ConfigurationChange, changed, decode, encode
 from .errors import NotLeader, UnknownSender
 from .log import RaftLog, Write
 from .messages import (
+    ANSWERS,
     CANDIDATE,
     EMPTY,
     FOLLOWER,
@@ -158,11 +159,7 @@ class RaftCore:
         `read_index` raise for such a request that was forwarded; LogDamaged.
         """
         kind = message.kind
-        if (
-            message.sender not in self.tracker.progress
-            and (kind in _ANSWERS)
-            and message.sender != self.node
-        ):
+        if message.sender not in self.tracker.progress and kind in ANSWERS:
             raise UnknownSender(message.sender)
         term = message.term
         if term != self.term and term and not election.other_term(self, message):
@@ -195,6 +192,8 @@ class RaftCore:
         if self.heartbeat_elapsed >= self.options.heartbeat_ticks:
             self.heartbeat_elapsed = 0
             sending.heartbeat(self, self.reads.last_context())
+            if self.tracker.members.auto_leave:
+                leader.leave_joint_if_due(self)
 
     def propose(self, bodies: Sequence[bytes]) -> int:
         """Append entries with these bodies at the leader; index of the first. A follower with
@@ -381,8 +380,11 @@ class RaftCore:
 
     def apply_configuration(self, entry: Entry) -> Membership:
         """A committed CONFIGURATION entry is being applied: the membership in force from now on.
-        ConfigurationRefused if it does not fit: then nothing has changed, on any node.
+        An entry that a snapshot has overtaken changes nothing. ConfigurationRefused if it does not
+        fit: then nothing has changed, on any node.
         """
+        if self.log.snapshot is not None or entry.index <= self.log.applied:
+            return self.tracker.members
         members = changed(self.tracker.members, decode(entry.body))
         self.tracker.switch(members, self.log.last_index)
         if self.role == LEADER:
@@ -485,13 +487,3 @@ class RaftCore:
         self.term_start = log.last_index + 1
         log.append(Entry(self.term, self.term_start, EMPTY, b""))
         sending.broadcast(self)
-
-
-_ANSWERS = frozenset(
-    (
-        messages.APPEND_ANSWER,
-        messages.PREVOTE_ANSWER,
-        messages.VOTE_ANSWER,
-        messages.HEARTBEAT_ANSWER,
-    )
-)

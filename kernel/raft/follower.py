@@ -81,8 +81,7 @@ def _restore(core: RaftCore, snapshot: Snapshot) -> bool:
     """Take the snapshot, unless this log has what it holds or this node is not in it."""
     log = core.log
     members = snapshot.membership
-    known = (*members.voters, *members.voters_outgoing, *members.learners)
-    if snapshot.index <= log.committed or core.node not in known:
+    if snapshot.index <= log.committed or not members.has(core.node):
         return False
     if log.term(snapshot.index) == snapshot.term:
         log.commit_to(snapshot.index)

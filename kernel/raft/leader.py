@@ -231,7 +231,7 @@ def leave_joint_if_due(core: RaftCore) -> None:
         try:
             propose_change(core, b"")
         except RaftError:
-            # Leadership is being handed over: whoever leads next will see to it.
+            # Leadership is being handed over: the next leader will see to it, or the next tick.
             return
 
 

@@ -44,6 +44,9 @@ READ_INDEX: Final = 12
 READ_INDEX_ANSWER: Final = 13
 MESSAGE_KINDS: Final = 14
 
+ANSWERS: Final = frozenset((APPEND_ANSWER, PREVOTE_ANSWER, VOTE_ANSWER, HEARTBEAT_ANSWER))
+"""Kinds that only a member may send."""
+
 NORMAL: Final = 0
 """An entry that somebody proposed."""
 CONFIGURATION: Final = 1
@@ -95,6 +98,10 @@ class Membership:
     """Voters of the outgoing half that become learners when it ends."""
     auto_leave: bool = False
     """The leader ends the joint configuration by itself."""
+
+    def has(self, node: int) -> bool:
+        """Whether the node is a member of any kind."""
+        return node in self.voters or node in self.voters_outgoing or node in self.learners
 
 
 @dataclass(frozen=True, slots=True)

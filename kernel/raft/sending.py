@@ -78,7 +78,8 @@ def _send_snapshot(core: RaftCore, progress: Progress) -> bool:
     if not progress.recent_active:
         return False
     snapshot = core.log.storage_snapshot()
-    if snapshot is None:
+    if snapshot is None or not snapshot.membership.has(progress.node):
+        # None now, or one from before the member was added, which would not take it.
         return False
     progress.become_snapshot(snapshot.index)
     core.send(Message(messages.SNAPSHOT, core.node, progress.node, core.term, snapshot=snapshot))

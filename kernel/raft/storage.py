@@ -1,8 +1,8 @@
 """What a core needs of the place where its log lives: a port; the store puts its journal behind it.
 
 Terms and bounds are answered at once, from memory. Bodies need not be in memory: `entries` may say
-so, and the core then asks for a read in its Ready and goes on with everybody else. Whatever the
-driver takes from a Ready must be visible here before it calls the core again.
+so, and the core then asks for a read in its Ready and goes on with everybody else. What `stable`
+has reported must be visible here before; what is only queued for writing may be.
 """
 
 from __future__ import annotations
@@ -31,6 +31,8 @@ class Storage(Protocol):
         """
 
     def snapshot(self) -> Snapshot | None:
-        """A snapshot to send to a member that needs entries before `first_index`; None: not now.
-        Its index is at least `first_index` - 1.
+        """A snapshot to send to a member that needs entries before `first_index`; None: not now,
+        it is asked for again with the member's next answer. Its index is at least `first_index`
+        - 1. One whose membership lacks the member is of no use: take it after the change that
+        added it.
         """

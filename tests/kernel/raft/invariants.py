@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import Protocol
 
 from kernel.raft.core import RaftCore
-from kernel.raft.messages import LEADER, Entry, Membership
+from kernel.raft.messages import LEADER, VOTE_ANSWER, Entry, Membership, Message
 
 from .memory import MemoryStorage
 
@@ -40,6 +40,7 @@ class Invariants:
         self._applied_to: dict[int, int] = {}
         self._last: dict[int, tuple[RaftCore, int, int, int, int, int]] = {}
         self._members: dict[int, Membership] = {}
+        self._votes: dict[tuple[int, int], int] = {}
 
     def restarted(self, node: Watched, applied: int) -> None:
         """A node came up with what its disk had; its state machine is at `applied`."""
@@ -60,19 +61,29 @@ class Invariants:
     def snapshot_installed(self, node: Watched, index: int) -> None:
         self._applied_to[node.ident] = index
 
-    def check(self, nodes: Iterable[Watched]) -> None:
-        """All rules that need no event."""
+    def check(self, nodes: Iterable[Watched], touched: Watched | None = None) -> None:
+        """All rules that need no event, for all nodes or the one that something happened to."""
         everyone = list(nodes)
-        for node in everyone:
+        for node in everyone if touched is None else (touched,):
             core = node.core
             if core is not None:
                 self._one_leader(core)
                 self._log_matching(core)
                 self._never_back(core)
-        for node in everyone:
-            if node.core is not None:
-                self._commits(node.core, everyone)
-                self._remember(node.core)
+                self._commits(core, everyone)
+                self._remember(core)
+
+    def voted(self, message: Message) -> None:
+        """One vote a term: the answers that leave a node, over all its lives."""
+        if message.kind == VOTE_ANSWER and not message.reject:
+            key = (message.sender, message.term)
+            if self._votes.setdefault(key, message.to) != message.to:
+                raise Violation(f"one vote a term: node {key[0]} in term {key[1]}")
+
+    @property
+    def committed(self) -> int:
+        """The highest index that any node has known to be committed."""
+        return self._highest_commit
 
     def _one_leader(self, core: RaftCore) -> None:
         if core.role != LEADER:

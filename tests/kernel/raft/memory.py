@@ -18,6 +18,8 @@ class MemoryStorage:
         """The log begins behind it."""
         self.latest = snapshot
         """What a member that lacks the log's beginning is sent."""
+        self.refresh: Callable[[], None] = lambda: None
+        """Called before a snapshot is handed out."""
         self.resident: Callable[[int], bool] = lambda _index: True
         """Whether a body is in memory."""
 
@@ -44,6 +46,7 @@ class MemoryStorage:
         return found or None
 
     def snapshot(self) -> Snapshot | None:
+        self.refresh()
         return self.latest if self.latest.index else None
 
     # --- The driver's side ------------------------------------------------------------------
