@@ -409,7 +409,7 @@ class LocalClient:
         self.tree.changed(replica, event)
 
     def leads(self, replica: Replica) -> None:
-        """This node has begun to serve a group."""
+        """A group is served here from now on."""
         self.outbox_grew(replica)
 
     def outbox_grew(self, replica: Replica) -> None:

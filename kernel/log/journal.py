@@ -174,7 +174,7 @@ class Journal:
     def snapshot_of(self, group: int) -> tuple[int, int, str]:
         """(index, term, name) of the group's last durable snapshot; zeros and no name: none."""
         known = self._checkpoint.groups.get(group)
-        return (known.index, known.term, known.snapshot) if known is not None else (0, 0, "")
+        return (known.index, known.term, known.snapshot) if known else (0, 0, "")
 
     # --- Writing ----------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""This node's part in one Raft group: its core, its log, its state, and while it leads, the leader.
+"""What a node has of one Raft group: core, log, state, and while it leads, the leader.
 
 follower:   the state follows the log; nobody is served from here
 leader:     `lead` begins a term with LEADER_START; once that is applied, clients are served
@@ -40,7 +40,7 @@ class Member:
         """It leads, and what was handed out before its term has been taken back."""
 
     def lead(self, node: str, *, clean: bool, started: Callable[[], None]) -> None:
-        """This node was elected. `started` is called once it may serve. `clean`: the last leader
+        """An election was won. `started` is called once it may serve. `clean`: the last leader
         was this one, and ended in order.
         """
         self.leads = True

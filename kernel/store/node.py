@@ -1,7 +1,7 @@
-"""The store of one process: journal, Raft groups, and the loop that turns proposals into commits.
+r"""The store of one process: journal, Raft groups, and the loop that turns proposals into commits.
 
     fill open entries -> flush: close, propose, frame -> writer thread: pwritev + fdatasync
-                                                \\-> other members, who write it meanwhile
+                                                \-> other members, who write it meanwhile
       -> on a majority of disks -> commit -> apply -> answers and deliveries
 
 One write is in flight at a time, for all groups; what arrives meanwhile makes the next one, so that
@@ -17,16 +17,13 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol
 
-from ..broker.state import GroupState, QueueState, RouterState
-from ..broker.tree_state import TreeEvent
+from ..broker.state import GroupState
 from ..errors import Code, KernelError
 from ..ids import VOLATILE_GROUP, LogIndex, RaftGroup
 from ..limits import SETTLE_DELAY_MS
 from ..log.journal import Journal
 from ..log.writer import WriteBatch
-from ..model import Route, TopicInfo
 from ..origins import Origins
 from ..ports import Clock
 from ..raft.core import RaftCore
@@ -34,11 +31,13 @@ from ..raft.errors import RaftError
 from ..raft.messages import APPEND, LEADER, HardState, Membership, Message, ReadWanted, Ready
 from ..raft.options import RaftOptions
 from .group_log import GroupLog
+from .listener import Listener, Relay
 from .local_leader import LocalLeader
 from .log_clock import LogClock
 from .member import Member
 from .open_entry import Filled
 from .peers import Alone, Peers
+from .reader import Reader
 from .replica import Replica
 from .room import Room
 from .ticker import Ticker
@@ -54,39 +53,11 @@ _NOT_LEADER = KernelError(Code.NOT_LEADER, "this node does not lead the group")
 
 @dataclass(frozen=True, slots=True)
 class RaftTiming:
-    """Of elections: syncs of 300 ms were seen, and none of them is a failure (raft-store.md 3.6)."""
+    """Of elections. Syncs of 300 ms were seen, and are no failure (raft-store.md 3.6)."""
 
     tick_ms: int = 150
     election_ticks: int = 10
     """A follower that has heard nothing for so long, and up to twice as long, campaigns."""
-
-
-class Listener(Protocol):
-    """Hears of definitions and of queues that nobody uses: the client in this process."""
-
-    def topic_changed(self, topic: TopicInfo, *, removed: bool) -> None:
-        """A definition changed."""
-
-    def router_changed(self, router: RouterState, group: RaftGroup, *, removed: bool) -> None:
-        """A router changed."""
-
-    def route_changed(self, router: RouterState, route: Route, *, removed: bool) -> None:
-        """A route came or went."""
-
-    def unused(self, queue: QueueState) -> None:
-        """The last consumer of a queue has gone."""
-
-    def outbox_grew(self, replica: Replica) -> None:
-        """There are dead letters to send."""
-
-    def record_changed(self, key: str, value: bytes | None) -> None:
-        """A metadata record changed."""
-
-    def tree_changed(self, replica: Replica, event: TreeEvent) -> None:
-        """Something of the topic tree changed."""
-
-    def leads(self, replica: Replica) -> None:
-        """This node has begun to serve a group."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,10 +111,9 @@ class Store:
         self._fatal = fatal
         self.node = node
         self._peers = peers or Alone()
-        self._listener: Listener | None = None
+        self._relay = Relay()
         self._writer = workers("weir-journal-writer")
-        self._reader = workers("weir-journal-reader")
-        self._fetching: dict[tuple[RaftGroup, int], list[Callable[[], None]]] = {}
+        self._reader = Reader(loop, journal, workers("weir-journal-reader"), fatal)
         self._dirty: dict[Replica, None] = {}
         self._volatile_dirty = False
         self._writing: WriteBatch | None = None
@@ -178,7 +148,7 @@ class Store:
         self._ticker = Ticker(loop, clock, timing.tick_ms, self._tick)
         self.volatile_log = VolatileLog()
         self.volatile = Replica(
-            GroupState(VOLATILE_GROUP), self, self.volatile_log, LogClock(clock, 0)
+            GroupState(VOLATILE_GROUP), self, self._relay, self.volatile_log, LogClock(clock, 0)
         )
         self.volatile.lead()
         self._volatile_leader = LocalLeader(self.volatile, self)
@@ -199,7 +169,8 @@ class Store:
             configurations,
         )
         log.keeps_recent = not core.tracker.is_singleton
-        replica = Replica(state, self, self.journal, LogClock(self._clock, state.time_ms))
+        clock = LogClock(self._clock, state.time_ms)
+        replica = Replica(state, self, self._relay, self.journal, clock)
         return Member(core, log, replica, LocalLeader(replica, self))
 
     # --- Life -------------------------------------------------------------------------------
@@ -213,7 +184,7 @@ class Store:
         and syncs its term, takes back what had been handed out (unless the last run ended in order,
         `clean`), serves. Returns once it leads all of these.
         """
-        self._listener = listener
+        self._relay.listener = listener
         started: list[asyncio.Future[None]] = []
         for member in self._groups.values():
             if member.core.tracker.is_singleton:
@@ -265,7 +236,7 @@ class Store:
         return self._volatile_leader if group == VOLATILE_GROUP else self._groups[group].leader
 
     def member(self, group: RaftGroup) -> Member:
-        """This node's part in a group of the journal."""
+        """The part that this node has in a group of the journal."""
         return self._groups[group]
 
     @property
@@ -491,8 +462,7 @@ class Store:
             member.follow()
 
     def _serves(self, member: Member, future: asyncio.Future[None] | None) -> None:
-        if self._listener is not None:
-            self._listener.leads(member.replica)
+        self._relay.leads(member.replica)
         if future is not None and not future.done():
             future.set_result(None)
 
@@ -532,77 +502,17 @@ class Store:
 
     def fetch(self, group: RaftGroup, index: int, done: Callable[[], None]) -> None:
         """Read a log entry (and what follows it in the segment) into memory, then call `done`."""
-        key = (group, index)
-        waiting = self._fetching.get(key)
-        if waiting is not None:
-            waiting.append(done)
-            return
-        self._fetching[key] = [done]
-        job = self.journal.read_ahead(group, index)
-
-        def finished(error: BaseException | None) -> None:
-            if error is not None:
-                self._fatal(f"entry {index} of group {group} could not be read", error)
-                return
-            self.journal.end_read(job)
-            for each in self._fetching.pop(key):
-                each()
-
-        self._reader.submit(job.run, finished)
+        self._reader.fetch(group, index, done)
 
     async def fetched(self, group: RaftGroup, index: int) -> None:
         """Return once a log entry that something refers to has been read into memory."""
-        future: asyncio.Future[None] = self._loop.create_future()
+        await self._reader.fetched(group, index)
 
-        def done() -> None:
-            if not future.done():
-                future.set_result(None)
-
-        self.fetch(group, index, done)
-        await future
-
-    # --- replica.Host, the rest -------------------------------------------------------------
+    # --- The rest -----------------------------------------------------------------------------
 
     def call_later(self, delay_ms: int, action: Callable[[], None]) -> None:
         """Call `action` after so long."""
         self._loop.call_later(delay_ms / 1000, action)
-
-    def topic_changed(self, topic: TopicInfo, *, removed: bool) -> None:
-        """A definition changed."""
-        if self._listener is not None:
-            self._listener.topic_changed(topic, removed=removed)
-
-    def router_changed(
-        self, router: RouterState, group: RaftGroup = VOLATILE_GROUP, *, removed: bool
-    ) -> None:
-        """A router changed."""
-        if self._listener is not None:
-            self._listener.router_changed(router, group, removed=removed)
-
-    def route_changed(self, router: RouterState, route: Route, *, removed: bool) -> None:
-        """A route came or went."""
-        if self._listener is not None:
-            self._listener.route_changed(router, route, removed=removed)
-
-    def unused(self, queue: QueueState) -> None:
-        """The last consumer of a queue has gone."""
-        if self._listener is not None:
-            self._listener.unused(queue)
-
-    def outbox_grew(self, replica: Replica) -> None:
-        """There are dead letters to send."""
-        if self._listener is not None:
-            self._listener.outbox_grew(replica)
-
-    def record_changed(self, key: str, value: bytes | None) -> None:
-        """A metadata record changed."""
-        if self._listener is not None:
-            self._listener.record_changed(key, value)
-
-    def tree_changed(self, replica: Replica, event: TreeEvent) -> None:
-        """Something of the topic tree changed."""
-        if self._listener is not None:
-            self._listener.tree_changed(replica, event)
 
     def statistics(self) -> StoreStatistics:
         """Figures of this store."""

@@ -23,6 +23,7 @@ from ..leader import Identity
 from ..limits import SETTLE_COUNT
 from ..model import Reason, Route, TopicInfo, TopicKind
 from ..origins import INTERNAL, Origins
+from .listener import Relay
 from .log_clock import LogClock
 from .open_entry import Completion, Filled, OpenEntry
 
@@ -44,33 +45,17 @@ class Host(Protocol):
     def call_later(self, delay_ms: int, action: Callable[[], None]) -> None:
         """Call `action` after so long."""
 
-    def topic_changed(self, topic: TopicInfo, *, removed: bool) -> None:
-        """A definition changed."""
-
-    def router_changed(self, router: RouterState, *, removed: bool) -> None:
-        """A router changed."""
-
-    def route_changed(self, router: RouterState, route: Route, *, removed: bool) -> None:
-        """A route came or went."""
-
-    def unused(self, queue: QueueState) -> None:
-        """The last consumer of a queue has gone."""
-
-    def outbox_grew(self, replica: Replica) -> None:
-        """There are dead letters to send."""
-
-    def record_changed(self, key: str, value: bytes | None) -> None:
-        """A metadata record changed."""
-
-    def tree_changed(self, replica: Replica, event: TreeEvent) -> None:
-        """Something of the topic tree changed."""
-
 
 class Replica(Observer):
     """One group: follows the log; at its leader it fills entries and hands out messages."""
 
     def __init__(
-        self, state: GroupState, host: Host, retention: Retention, clock: LogClock
+        self,
+        state: GroupState,
+        host: Host,
+        relay: Relay,
+        retention: Retention,
+        clock: LogClock,
     ) -> None:
         self.group = state.group
         self.state = state
@@ -78,6 +63,7 @@ class Replica(Observer):
         self.open = OpenEntry()
         self.leading = False
         self._host = host
+        self._relay = relay
         self._clock = clock
         self._entry_index = 0
         """The log entry asked for last in this turn, or 0."""
@@ -101,7 +87,7 @@ class Replica(Observer):
     # --- Leading ----------------------------------------------------------------------------
 
     def lead(self) -> None:
-        """This node was elected."""
+        """An election was won."""
         self.leading = True
         self._clock.start_at(self.state.time_ms)
 
@@ -356,7 +342,7 @@ class Replica(Observer):
         if queue.owed is not None:
             self._idle_indexes[queue.id] = None
         else:
-            self._host.unused(queue)
+            self._relay.unused(queue)
 
     # --- machine.Observer -------------------------------------------------------------------
 
@@ -428,27 +414,27 @@ class Replica(Observer):
 
     def topic_changed(self, topic: TopicInfo, *, removed: bool) -> None:
         """A definition changed."""
-        self._host.topic_changed(topic, removed=removed)
+        self._relay.topic_changed(topic, removed=removed)
 
     def router_changed(self, router: RouterState, *, removed: bool) -> None:
         """A router changed."""
-        self._host.router_changed(router, removed=removed)
+        self._relay.router_changed(router, self.group, removed=removed)
 
     def route_changed(self, router: RouterState, route: Route, *, removed: bool) -> None:
         """A route came or went."""
-        self._host.route_changed(router, route, removed=removed)
+        self._relay.route_changed(router, route, removed=removed)
 
     def outbox_grew(self) -> None:
         """There are dead letters to send."""
-        self._host.outbox_grew(self)
+        self._relay.outbox_grew(self)
 
     def record_changed(self, key: str, value: bytes | None) -> None:
         """A metadata record changed."""
-        self._host.record_changed(key, value)
+        self._relay.record_changed(key, value)
 
     def tree_changed(self, event: TreeEvent) -> None:
         """Something of the topic tree changed."""
-        self._host.tree_changed(self, event)
+        self._relay.tree_changed(self, event)
 
 
 def _tell(waiting: Sequence[Completion | None], error: KernelError) -> None:
