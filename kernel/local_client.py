@@ -122,8 +122,9 @@ class LocalClient:
         in order.
         """
         await self._store.start(self, clean=clean)
-        await self._administrator.repair()
-        await self.tree.repair()
+        if self._store.leads_all:
+            await self._administrator.repair()
+            await self.tree.repair()
         for replica in self._store.replicas():
             self.dead_letters.outbox_grew(replica)
         self._each_second()

@@ -24,10 +24,10 @@ from ..raft.messages import (
 
 CONFIGURATION_MARK = b"\xff" * 8
 
-RECENT_BYTES_MAX = 16 * 1024 * 1024
-"""Entries kept in memory for members that are a little behind: what has been acked meanwhile is
-not in the journal's cache any more, and reading it from disk would hold them up further. Per group;
-the bodies are those of the cache as long as it has them."""
+RECENT_BYTES_MAX = 64 * 1024 * 1024
+"""Entries kept in memory for members that are a little behind, in all groups of a store together:
+what has been acked meanwhile is not in the journal's cache any more, and reading it from disk would
+hold them up further. The bodies are those of the cache as long as it has them."""
 
 
 def stored_body(entry: Entry) -> bytes:
@@ -47,8 +47,21 @@ def entry_of(term: int, index: int, stored: bytes) -> Entry:
 class GroupLog:
     """`kernel.raft.storage.Storage`."""
 
-    def __init__(self, journal: Journal, group: RaftGroup, index: int, term: int) -> None:
-        """`index`, `term`: what the snapshot on disk has applied."""
+    def __init__(
+        self,
+        journal: Journal,
+        group: RaftGroup,
+        index: int,
+        term: int,
+        *,
+        born_alone: bool,
+        recent_bytes_max: int,
+    ) -> None:
+        """`index`, `term`: what the snapshot on disk has applied. `born_alone`: the group began
+        with one member.
+        """
+        self._hidden = int(born_alone)
+        self._recent_bytes_max = recent_bytes_max
         self._journal = journal
         self._group = group
         self._snapshot_index, self._snapshot_term = index, term
@@ -56,25 +69,35 @@ class GroupLog:
         self._name = ""
         self._recent: deque[Entry] = deque()
         self._recent_bytes = 0
+        self._before_recent = 0
+        """Term of the entry before them."""
         self.keeps_recent = False
         """Whether there are other members, who may be a little behind."""
 
     # --- Storage ----------------------------------------------------------------------------
 
     def first_index(self) -> int:
-        """Index of the first entry behind the snapshot. The very first entry counts as compacted
-        always: the membership before it stands in no entry, only in snapshots.
+        """Index of the first entry behind the snapshot, or kept in memory although the snapshot has
+        it. The very first entry of a group that was born with one member counts as compacted
+        always: that member stands in no entry, only in snapshots.
         """
-        return max(self._snapshot_index, min(self._journal.last_index(self._group), 1)) + 1
+        recent = self._recent
+        if recent and recent[0].index <= self._snapshot_index:
+            return max(recent[0].index, 1 + self._hidden)
+        hidden = min(self._journal.last_index(self._group), self._hidden)
+        return max(self._snapshot_index, hidden) + 1
 
     def last_index(self) -> int:
         """Index of the last entry appended."""
         return max(self._journal.last_index(self._group), self._snapshot_index)
 
     def term(self, index: int) -> int:
-        """Term of an entry behind the snapshot, or the snapshot's."""
+        """Term of an entry from `first_index` - 1 on."""
         if index == self._snapshot_index:
             return self._snapshot_term
+        if index < self._snapshot_index and self._recent:
+            behind = index - self._recent[0].index
+            return self._recent[behind].term if behind >= 0 else self._before_recent
         return self._journal.term(self._group, index)
 
     def entries(self, low: int, high: int, max_bytes: int) -> Sequence[Entry] | None:
@@ -117,14 +140,26 @@ class GroupLog:
             self._recent_bytes -= len(recent.pop().body) + ENTRY_OVERHEAD_BYTES
         if recent and recent[-1].index + 1 != entries[0].index:
             self.forget_recent()
+        if not recent:
+            self._before_recent = self.term(entries[0].index - 1)
         for entry in entries:
             recent.append(entry)
             self._recent_bytes += len(entry.body) + ENTRY_OVERHEAD_BYTES
-        while self._recent_bytes > RECENT_BYTES_MAX:
-            self._recent_bytes -= len(recent.popleft().body) + ENTRY_OVERHEAD_BYTES
+        while self._recent_bytes > self._recent_bytes_max:
+            self._drop_first()
+
+    def _drop_first(self) -> None:
+        entry = self._recent.popleft()
+        self._recent_bytes -= len(entry.body) + ENTRY_OVERHEAD_BYTES
+        self._before_recent = entry.term
+
+    def everybody_has(self, index: int) -> None:
+        """No member needs an entry up to this one any more."""
+        while self._recent and self._recent[0].index <= index:
+            self._drop_first()
 
     def forget_recent(self) -> None:
-        """Nobody is behind, or it does not fit the log any more."""
+        """It does not fit the log any more."""
         self._recent.clear()
         self._recent_bytes = 0
 

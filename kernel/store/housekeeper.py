@@ -248,8 +248,11 @@ class Housekeeper:
     def _checkpointed(self, written: dict[int, tuple[int, str]], job: CheckpointJob) -> None:
         self._journal.checkpointed(job)
         self.checkpoints += 1
-        for group, (index, _name) in written.items():
-            self._marks[RaftGroup(group)] = index
+        for number, (index, name) in written.items():
+            group = RaftGroup(number)
+            self._marks[group] = index
+            term = job.checkpoint.groups[number].term
+            self._store.has_snapshot(group, index, term, name, self.snapshots.memberships[group])
         keep = {each.snapshot for each in job.checkpoint.groups.values()}
         self._run(lambda: remove_others(self._disk, keep), lambda: None)
 

@@ -30,7 +30,7 @@ from ..raft.core import RaftCore
 from ..raft.errors import RaftError
 from ..raft.messages import APPEND, LEADER, HardState, Membership, Message, ReadWanted, Ready
 from ..raft.options import RaftOptions
-from .group_log import GroupLog
+from .group_log import RECENT_BYTES_MAX, GroupLog
 from .listener import Listener, Relay
 from .local_leader import LocalLeader
 from .log_clock import LogClock
@@ -98,11 +98,12 @@ class Store:
         peers: Peers | None = None,
         timing: RaftTiming | None = None,
         jitter: Callable[[int], int] = lambda _ticks: 0,
+        born_alone: bool = True,
         configurations: Mapping[RaftGroup, Sequence[int]] | None = None,
     ) -> None:
         """`node`: this store's number in its cluster; `jitter(n)`: 0 to n - 1 by chance, spreads
-        elections; `configurations`: per group the indexes of changes of membership that are in the
-        log and not applied.
+        elections; `born_alone`: its groups began with one member; `configurations`: per group the
+        indexes of changes of membership that are in the log and not applied.
         """
         self._loop = loop
         self.journal = journal
@@ -141,6 +142,8 @@ class Store:
             max_applying_bytes=_UNBOUNDED,
         )
         self._jitter = jitter
+        self._born_alone = born_alone
+        self._recent_bytes_max = RECENT_BYTES_MAX // max(len(states), 1)
         self._groups = {
             group: self._member(group, state, (configurations or {}).get(group, ()))
             for group, state in states.items()
@@ -156,7 +159,11 @@ class Store:
     def _member(self, group: RaftGroup, state: GroupState, configurations: Sequence[int]) -> Member:
         index, term, name = self.journal.snapshot_of(group)
         membership = state.membership or Membership((self.node,))
-        log = GroupLog(self.journal, group, index, term)
+        log = GroupLog(
+            *(self.journal, group, index, term),
+            born_alone=self._born_alone,
+            recent_bytes_max=self._recent_bytes_max,
+        )
         log.has_snapshot(index, term, name, membership)
         hard = self.journal.hard_state(group)
         core = RaftCore(
@@ -238,6 +245,11 @@ class Store:
     def member(self, group: RaftGroup) -> Member:
         """The part that this node has in a group of the journal."""
         return self._groups[group]
+
+    @property
+    def leads_all(self) -> bool:
+        """Whether this node leads every group."""
+        return all(each.leads for each in self._groups.values())
 
     @property
     def data_groups(self) -> list[RaftGroup]:
@@ -382,6 +394,13 @@ class Store:
         self._take(member)
         self._schedule_flush()
 
+    def has_snapshot(
+        self, group: RaftGroup, index: int, term: int, name: str, members: Membership | None
+    ) -> None:
+        """A snapshot of a group is on disk, and named by the checkpoint."""
+        members = members or Membership((self.node,))
+        self._groups[group].log.has_snapshot(index, term, name, members)
+
     def unreachable(self, node: int) -> None:
         """Messages to a node were lost."""
         for member in self._groups.values():
@@ -392,6 +411,9 @@ class Store:
             member.core.tick(elapsed)
             if member.core.has_ready():
                 self._take(member)
+            if member.log.keeps_recent:
+                tracker = member.core.tracker
+                member.log.everybody_has(min((each.match for each in tracker.peers), default=0))
         self._turn_over()
 
     def _take(self, member: Member) -> None:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from ..broker.cut import Cut
 from ..ids import RaftGroup
 from ..ports import Disk
+from ..raft.messages import Membership
 from .node import Store
 from .snapshot_file import SnapshotWriter, name_of
 from .worker import Runner
@@ -51,6 +52,8 @@ class Snapshotter:
         self._worker = worker
         self._slice_records = slice_records
         self.slices = 0
+        self.memberships: dict[RaftGroup, Membership | None] = {}
+        """Of each group, as its last snapshot holds it."""
 
     def write(
         self,
@@ -70,6 +73,7 @@ class Snapshotter:
         state = self._store.replica(group).state
         cut = Cut(state)
         state.cut = cut
+        self.memberships[group] = state.membership
         work.group = group
         work.index = state.applied
         work.records = iter(cut)
