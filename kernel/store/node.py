@@ -282,8 +282,9 @@ class Store:
         ready = durable.core.ready()
         if ready.must_sync:
             group = durable.replica.group
-            if ready.hard_state is not None:
-                self.journal.append_hard_state(group, *ready.hard_state)
+            state = ready.hard_state
+            if state is not None:
+                self.journal.append_hard_state(group, state.term, state.vote, state.commit)
             for entry in ready.entries:
                 self.journal.append(group, entry.term, entry.index, entry.body)
         if ready.number:
