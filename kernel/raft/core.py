@@ -25,7 +25,7 @@ from collections.abc import Callable, Sequence
 from . import election, leader, messages, read_only, sending
 from .configuration import ConfigurationChange, changed, decode, encode
 from .errors import NotLeader, UnknownSender
-from .log import RaftLog, Write
+from .log import RaftLog
 from .messages import (
     ANSWERS,
     CANDIDATE,
@@ -299,9 +299,11 @@ class RaftCore:
     def ready(self) -> Ready:
         """What is to be done now; everything in it counts as taken over by the driver."""
         log = self.log
-        entries = log.take_unwritten()
+        entries: Sequence[Entry] = ()
+        if log.handed != log.last_index:
+            entries = log.take_unwritten()
         committed: Sequence[Entry] = ()
-        if log.applying < log.committed and log.has_committed():
+        if log.applying < log.committed:
             committed = self._take_committed()
         hard_state = None
         must_sync = bool(entries)
@@ -328,7 +330,7 @@ class RaftCore:
         if must_sync or after or snapshot is not None or self.own_vote is not None:
             number = self._number = self._number + 1
             index = snapshot.index if snapshot is not None else 0
-            log.writes.append(Write(number, log.handed, index, self.own_vote))
+            log.writes.append((number, log.handed, index, self.own_vote))
             self.own_vote = None
         now: Sequence[Message] = ()
         if self.messages:
@@ -355,10 +357,12 @@ class RaftCore:
 
     def _take_committed(self) -> Sequence[Entry]:
         log = self.log
-        committed, size = log.take_committed()
+        waited = log.reading
+        committed = log.take_committed()
         if committed:
-            self.uncommitted_bytes = max(0, self.uncommitted_bytes - size)
-        else:
+            left = self.uncommitted_bytes - log.taken_bytes
+            self.uncommitted_bytes = left if left > 0 else 0
+        elif log.reading and not waited:
             limit = self.options.max_applying_bytes
             self.reads_wanted.append(ReadWanted(log.applying + 1, log.base, limit, 0))
         return committed
@@ -367,8 +371,10 @@ class RaftCore:
 
     def stable(self, number: int) -> None:
         """The Ready of this number and all before it are on disk; their snapshot is installed."""
-        for vote in self.log.written(number):
-            self.step(vote)
+        votes = self.log.written(number)
+        if votes is not None and self.tracker.own is not None:
+            for vote in votes:
+                self.step(vote)
         if self.role == LEADER:
             leader.own_stable(self)
 

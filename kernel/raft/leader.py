@@ -111,8 +111,13 @@ def maybe_commit(core: RaftCore) -> bool:
 def own_stable(core: RaftCore) -> None:
     """The leader's own disk has more of the log."""
     own = core.tracker.own
-    if own is not None and own.update(core.log.stable_index) and maybe_commit(core):
-        broadcast(core)
+    index = core.log.stable_index
+    if own is not None and own.match < index:
+        own.match = index
+        if own.next <= index:
+            own.next = index + 1
+        if maybe_commit(core):
+            broadcast(core)
 
 
 def on_append_answer(core: RaftCore, message: Message) -> None:

@@ -17,6 +17,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Sequence
+from typing import Final
 
 from .errors import LogDamaged
 from .messages import (
@@ -25,26 +26,17 @@ from .messages import (
     Entry,
     Message,
     Snapshot,
+    size_of,
 )
 from .storage import Storage
 
-UNKNOWN = -1
+UNKNOWN: Final = -1
 """Term of an entry that is compacted away or does not exist yet."""
 
 
-class Write:
-    """A Ready that the driver will answer."""
-
-    __slots__ = ("last", "number", "snapshot", "vote")
-
-    def __init__(self, number: int, last: int, snapshot: int, vote: Message | None) -> None:
-        self.number = number
-        self.last = last
-        """The log up to here will be on disk."""
-        self.snapshot = snapshot
-        """Index of the snapshot that will be installed; 0: none."""
-        self.vote = vote
-        """This node's vote for itself, which counts once it is on disk."""
+Write = tuple[int, int, int, Message | None]
+"""A Ready that the driver will answer: its number; the log up to where is on disk then; the index
+of the snapshot that is installed then, 0: none; this node's vote for itself, which counts then."""
 
 
 class RaftLog:
@@ -69,6 +61,7 @@ class RaftLog:
         "snapshot_handed",
         "stable_index",
         "tail",
+        "taken_bytes",
         "writes",
     )
 
@@ -101,6 +94,7 @@ class RaftLog:
         self.snapshot_handed = False
         self.configurations = deque(configurations)
         """Indexes of configuration changes behind `applied`."""
+        self.taken_bytes = 0
         self._applying_bytes = 0
         self._applying_bytes_max = applying_bytes_max
         self._applying_sizes: deque[tuple[int, int]] = deque()
@@ -191,8 +185,7 @@ class RaftLog:
         self.last_index = last
         self.handed = min(self.handed, last)
         self.stable_index = min(self.stable_index, last)
-        for write in self.writes:
-            write.last = min(write.last, last)
+        self._cut_writes(last)
         while self.configurations and self.configurations[-1] >= index:
             self.configurations.pop()
 
@@ -218,8 +211,13 @@ class RaftLog:
         self.last_term = snapshot.term
         self.configurations.clear()
         self.reading = False
-        for write in self.writes:
-            write.last = 0
+        self._cut_writes(0)
+
+    def _cut_writes(self, last: int) -> None:
+        """Nothing of the writes in flight counts behind `last`."""
+        self.writes = deque(
+            (number, min(end, last), snapshot, vote) for number, end, snapshot, vote in self.writes
+        )
 
     # --- Writing ----------------------------------------------------------------------------
 
@@ -231,17 +229,18 @@ class RaftLog:
         self.handed = self.last_index
         return entries
 
-    def written(self, number: int) -> list[Message]:
+    def written(self, number: int) -> list[Message] | None:
         """All writes up to this one are on disk; this node's votes for itself that wait for it."""
-        votes: list[Message] = []
+        votes: list[Message] | None = None
         writes = self.writes
-        while writes and writes[0].number <= number:
-            write = writes.popleft()
-            self.stable_index = max(self.stable_index, write.last)
-            if write.vote is not None:
-                votes.append(write.vote)
-            if self.snapshot is not None and write.snapshot == self.snapshot.index:
-                self.applied = self.applying = write.snapshot
+        while writes and writes[0][0] <= number:
+            _, last, snapshot, vote = writes.popleft()
+            if last > self.stable_index:
+                self.stable_index = last
+            if vote is not None:
+                votes = [vote] if votes is None else [*votes, vote]
+            if snapshot and self.snapshot is not None and snapshot == self.snapshot.index:
+                self.applied = self.applying = snapshot
                 self.snapshot = None
                 self._applying_sizes.clear()
                 self._applying_bytes = 0
@@ -249,14 +248,14 @@ class RaftLog:
         return votes
 
     def _trim(self) -> None:
-        base = min(self.stable_index, self.applying)
-        count = base - self.base
-        if count > 0:
-            tail = self.tail
-            if count == len(tail):
-                tail.clear()
+        base = self.stable_index
+        if base > self.applying:
+            base = self.applying
+        if base > self.base:
+            if base == self.last_index:
+                self.tail.clear()
             else:
-                del tail[:count]
+                del self.tail[: base - self.base]
             self.base = base
 
     # --- Applying ---------------------------------------------------------------------------
@@ -279,28 +278,45 @@ class RaftLog:
             and not self.reading
         )
 
-    def take_committed(self) -> tuple[Sequence[Entry], int]:
-        """Entries to be applied, each once, and their bytes. Ask `has_committed` first. None of
-        them and `reading` set: they are not in memory.
+    def take_committed(self) -> Sequence[Entry]:
+        """Entries to be applied, each once; `taken_bytes` is their size. None of them with
+        `reading` newly set: they are not in memory.
         """
-        low, high = self.applying + 1, self._applicable()
-        room = self._applying_bytes_max - self._applying_bytes
-        entries = self.entries(low, high, room)
-        if entries is None:
-            self.reading = True
-            return (), 0
+        if not self.has_committed():
+            return ()
+        last = self._applicable()
+        if last == self.last_index and self.applying == self.base and last == self.stable_index:
+            # The common case: all there is has been written and is committed.
+            entries: Sequence[Entry] = self.tail
+        else:
+            found = self.entries(
+                self.applying + 1, last, self._applying_bytes_max - self._applying_bytes
+            )
+            if found is None:
+                self.reading = True
+                return ()
+            entries = found
         size = ENTRY_OVERHEAD_BYTES * len(entries)
         for entry in entries:
             size += len(entry.body)
-        self.applying = entries[-1].index
+        room = self._applying_bytes_max - self._applying_bytes
+        if size > room:
+            entries = _limited(entries, room)
+            size = size_of(entries)
+        if entries is self.tail:
+            self.tail = []
+            self.base = self.applying = last
+        else:
+            self.applying = entries[-1].index
+            self._trim()
+        self.taken_bytes = size
         self._applying_bytes += size
         self._applying_sizes.append((self.applying, size))
-        self._trim()
-        if self.applying < high:
+        if self.applying < last:
             # The rest waits until these are applied, so that one Ready never stalls a loop for
             # longer than the limit allows.
             self._applying_bytes = max(self._applying_bytes, self._applying_bytes_max)
-        return entries, size
+        return entries
 
     def applied_to(self, index: int) -> None:
         """Entries up to `index` have been applied."""

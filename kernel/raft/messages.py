@@ -63,16 +63,14 @@ CANDIDATE: Final = 2
 LEADER: Final = 3
 
 
+@dataclass(slots=True, repr=False)
 class Entry:
     """An entry of the group's log. The core never looks at `body` (but for CONFIGURATION)."""
 
-    __slots__ = ("body", "index", "kind", "term")
-
-    def __init__(self, term: int, index: int, kind: int, body: bytes) -> None:
-        self.term = term
-        self.index = index
-        self.kind = kind
-        self.body = body
+    term: int
+    index: int
+    kind: int
+    body: bytes
 
     def __repr__(self) -> str:
         return f"Entry({self.term}/{self.index} kind {self.kind}, {len(self.body)} bytes)"
@@ -114,60 +112,28 @@ class Snapshot:
     handle: object = None
 
 
+@dataclass(slots=True)
 class Message:
     """See the module's head."""
 
-    __slots__ = (
-        "commit",
-        "context",
-        "entries",
-        "forced",
-        "hint",
-        "index",
-        "kind",
-        "log_term",
-        "reject",
-        "sender",
-        "snapshot",
-        "stamp",
-        "term",
-        "to",
-    )
-
-    def __init__(
-        self,
-        kind: int,
-        sender: int,
-        to: int,
-        term: int,
-        log_term: int = 0,
-        index: int = 0,
-        commit: int = 0,
-        entries: Sequence[Entry] = (),
-        reject: bool = False,
-        hint: int = 0,
-        context: bytes = b"",
-        snapshot: Snapshot | None = None,
-        stamp: int = 0,
-        forced: bool = False,
-    ) -> None:
-        self.kind = kind
-        self.sender = sender
-        self.to = to
-        self.term = term
-        self.log_term = log_term
-        self.index = index
-        self.commit = commit
-        self.entries = entries
-        self.reject = reject
-        self.hint = hint
-        self.context = context
-        self.snapshot = snapshot
-        self.stamp = stamp
-        self.forced = forced
+    kind: int
+    sender: int
+    to: int
+    term: int
+    log_term: int = 0
+    index: int = 0
+    commit: int = 0
+    entries: Sequence[Entry] = ()
+    reject: bool = False
+    hint: int = 0
+    context: bytes = b""
+    snapshot: Snapshot | None = None
+    stamp: int = 0
+    forced: bool = False
 
 
-class HardState(NamedTuple):
+@dataclass(slots=True)
+class HardState:
     """What must be on disk before a vote or an answer of this term leaves (`commit` need not)."""
 
     term: int
@@ -204,7 +170,8 @@ class ReadWanted(NamedTuple):
     """The member that lacks them; 0: this node's own state machine."""
 
 
-class Ready(NamedTuple):
+@dataclass(slots=True)
+class Ready:
     """What the driver must do now; each thing is handed out once."""
 
     number: int
