@@ -37,7 +37,7 @@ from .courier import Attempt, Send
 from .errors import Code, KernelError
 from .expiry import UnusedTopics
 from .half_desk import HalfDesk
-from .ids import METADATA_GROUP, VOLATILE_GROUP, Offset, RaftGroup, SessionId
+from .ids import METADATA_GROUP, VOLATILE_GROUP, Offset, RaftGroup, SessionId, home_of
 from .leader import Done, Identity, Leader
 from .local_tree import LocalTree
 from .model import (
@@ -412,6 +412,13 @@ class LocalClient:
     def leads(self, replica: Replica) -> None:
         """A group is served here from now on."""
         self.outbox_grew(replica)
+
+    def replaced(self, replica: Replica) -> None:
+        """A snapshot from another store has taken the place of a group's state."""
+        for topic in list(self.topology.topics.values()):
+            if home_of(topic.id) == replica.group and topic.id not in replica.state.topics:
+                self.topic_changed(topic, removed=True)
+        self._learn(replica)
 
     def outbox_grew(self, replica: Replica) -> None:
         """There are dead letters to send."""

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from . import election, leader, messages, read_only, sending
+from . import election, follower, leader, messages, read_only, sending
 from .configuration import ConfigurationChange, changed, decode, encode
 from .errors import NotLeader, UnknownSender
 from .log import RaftLog
@@ -275,6 +275,13 @@ class RaftCore:
         if self.role == LEADER:
             leader.report_snapshot(self, node, installed=installed)
 
+    def install(self, snapshot: Snapshot) -> bool:
+        """What a snapshot of the group holds, and what is committed is for ever, is on this disk,
+        whoever leads by now: it takes the place of log and membership. False if this node leads or
+        has as much already.
+        """
+        return self.role != LEADER and follower.restore(self, snapshot)
+
     # --- What is to be done -----------------------------------------------------------------
 
     def has_ready(self) -> bool:
@@ -361,7 +368,7 @@ class RaftCore:
         committed = log.take_committed()
         if committed:
             left = self.uncommitted_bytes - log.taken_bytes
-            self.uncommitted_bytes = left if left > 0 else 0
+            self.uncommitted_bytes = max(0, left)
         elif log.reading and not waited:
             limit = self.options.max_applying_bytes
             self.reads_wanted.append(ReadWanted(log.applying + 1, log.base, limit, 0))

@@ -72,12 +72,12 @@ def on_snapshot(core: RaftCore, message: Message) -> None:
     _heard(core, message)
     log = core.log
     snapshot = message.snapshot
-    restored = snapshot is not None and _restore(core, snapshot)
+    restored = snapshot is not None and restore(core, snapshot)
     index = log.last_index if restored else log.committed
     core.after_sync.append(Message(APPEND_ANSWER, core.node, message.sender, core.term, 0, index))
 
 
-def _restore(core: RaftCore, snapshot: Snapshot) -> bool:
+def restore(core: RaftCore, snapshot: Snapshot) -> bool:
     """Take the snapshot, unless this log has what it holds or this node is not in it."""
     log = core.log
     members = snapshot.membership

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import math
+from collections import deque
 from collections.abc import Callable
 
 from ..broker.liveness import live_slots
@@ -23,6 +24,7 @@ from .disk_watch import DiskLevel, DiskSpace, DiskWatch
 from .node import Store
 from .snapshot_file import DIRECTORY
 from .snapshotter import SLICE_RECORDS, Snapshotter, Written
+from .transfer import Received
 from .worker import Runner, Workers
 
 CHECKPOINT_BYTES = 128 * 1024 * 1024
@@ -79,6 +81,7 @@ class Housekeeper:
         self._rewrite: RewriteJob | None = None
         self._rewriting: dict[tuple[int, int], bytes] = {}
         """Bodies of the entries in the part that is being rewritten."""
+        self._received: deque[tuple[Received, asyncio.Future[None]]] = deque()
         self._stopping = False
         self.checkpoints = 0
         self.failures = 0
@@ -137,6 +140,8 @@ class Housekeeper:
             self._run(job.run, lambda: self._maintained(job), lambda: self._not_maintained(job))
         elif self._rewrite is not None:
             self._continue_rewrite(self._rewrite)
+        elif self._received:
+            self._install(*self._received.popleft())
         elif self._checkpoint_due():
             self._checkpoint()
         else:
@@ -255,6 +260,32 @@ class Housekeeper:
             self._store.has_snapshot(group, index, term, name, self.snapshots.memberships[group])
         keep = {each.snapshot for each in job.checkpoint.groups.values()}
         self._run(lambda: remove_others(self._disk, keep), lambda: None)
+
+    # --- Snapshots from another store -------------------------------------------------------
+
+    async def install(self, received: Received) -> None:
+        """Have a checkpoint name it, then let it take the place of state and log."""
+        done: asyncio.Future[None] = self._loop.create_future()
+        self._received.append((received, done))
+        self.poke()
+        await done
+
+    def _install(self, received: Received, done: asyncio.Future[None]) -> None:
+        group, index = received.group, received.snapshot.index
+        job = self._journal.checkpoint({group: (index, received.name)}, received.job)
+
+        def written() -> None:
+            self._journal.checkpointed(job)
+            self._marks[group] = index
+            self._store.install(received)
+            if not done.done():
+                done.set_result(None)
+
+        def failed() -> None:
+            self._received.append((received, done))
+            self._make_room()
+
+        self._run(job.run, written, failed)
 
     # --- Rewriting --------------------------------------------------------------------------
 

@@ -40,6 +40,9 @@ class Listener(Protocol):
     def leads(self, replica: Replica) -> None:
         """A group is served here from now on."""
 
+    def replaced(self, replica: Replica) -> None:
+        """A snapshot from another store has taken the place of a group's state."""
+
 
 class Relay:
     """Tells the listener, once there is one."""
@@ -86,3 +89,8 @@ class Relay:
         """A group is served here from now on."""
         if self.listener is not None:
             self.listener.leads(replica)
+
+    def replaced(self, replica: Replica) -> None:
+        """A snapshot from another store has taken the place of a group's state."""
+        if self.listener is not None:
+            self.listener.replaced(replica)

@@ -66,6 +66,13 @@ class Member:
         index = self.core.propose((filled.body,))
         self.replica.proposed(LogIndex(index), filled)
 
+    def replace(self, replica: Replica, leader: LocalLeader) -> None:
+        """A snapshot has taken the place of the state."""
+        self.follow()
+        self.replica = replica
+        self.leader = leader
+        self.state = replica.state
+
     def apply(self, entry: Entry) -> None:
         """Apply a committed entry."""
         if entry.kind == CONFIGURATION:

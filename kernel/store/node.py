@@ -26,10 +26,23 @@ from ..log.journal import Journal
 from ..log.writer import WriteBatch
 from ..origins import Origins
 from ..ports import Clock
+from ..raft.configuration import ConfigurationChange
 from ..raft.core import RaftCore
-from ..raft.errors import RaftError
-from ..raft.messages import APPEND, LEADER, HardState, Membership, Message, ReadWanted, Ready
+from ..raft.errors import ConfigurationRefused, RaftError
+from ..raft.messages import (
+    APPEND,
+    APPEND_ANSWER,
+    LEADER,
+    SNAPSHOT,
+    TIMEOUT_NOW,
+    HardState,
+    Membership,
+    Message,
+    ReadWanted,
+    Ready,
+)
 from ..raft.options import RaftOptions
+from ..raft.progress import SNAPSHOTTING
 from .group_log import RECENT_BYTES_MAX, GroupLog
 from .listener import Listener, Relay
 from .local_leader import LocalLeader
@@ -41,6 +54,7 @@ from .reader import Reader
 from .replica import Replica
 from .room import Room
 from .ticker import Ticker
+from .transfer import PATIENCE_MS, Received, SnapshotReceiver
 from .volatile import VolatileLog
 from .worker import Workers
 
@@ -124,6 +138,11 @@ class Store:
         """Who waits for the next write."""
         self._in_flight: list[_Written] = []
         """Who waits for the one in flight."""
+        self.receiver: SnapshotReceiver | None = None
+        """Fetches snapshots of other stores; set by whoever opens the store."""
+        self._offered: dict[tuple[RaftGroup, int], int] = {}
+        """When a snapshot was offered to, or last asked for by, a member."""
+        self._flushed: list[asyncio.Future[None]] = []
         self._applied: dict[Member, None] = {}
         """Members that have applied something in this turn."""
         self._starting: dict[Member, tuple[asyncio.Future[None], bool]] = {}
@@ -175,7 +194,6 @@ class Store:
             self._jitter,
             configurations,
         )
-        log.keeps_recent = not core.tracker.is_singleton
         clock = LogClock(self._clock, state.time_ms)
         replica = Replica(state, self, self._relay, self.journal, clock)
         return Member(core, log, replica, LocalLeader(replica, self))
@@ -194,7 +212,7 @@ class Store:
         self._relay.listener = listener
         started: list[asyncio.Future[None]] = []
         for member in self._groups.values():
-            if member.core.tracker.is_singleton:
+            if self._is_alone(member):
                 future: asyncio.Future[None] = self._loop.create_future()
                 self._starting[member] = (future, clean)
                 started.append(future)
@@ -245,6 +263,11 @@ class Store:
     def member(self, group: RaftGroup) -> Member:
         """The part that this node has in a group of the journal."""
         return self._groups[group]
+
+    @property
+    def groups(self) -> list[RaftGroup]:
+        """Numbers of all groups of the journal."""
+        return list(self._groups)
 
     @property
     def leads_all(self) -> bool:
@@ -365,6 +388,19 @@ class Store:
         self._turn_over()
         self._after_write()
         self._wake_idle()
+        if self._writing is None:
+            flushed, self._flushed = self._flushed, []
+            for future in flushed:
+                if not future.done():
+                    future.set_result(None)
+
+    async def flushed(self) -> None:
+        """Return once everything that is queued for the journal is synced."""
+        if self._writing is not None or self.journal.pending_records:
+            future: asyncio.Future[None] = self._loop.create_future()
+            self._flushed.append(future)
+            self._schedule_flush()
+            await future
 
     def _stable(self, written: _Written) -> None:
         """A Ready is on disk."""
@@ -383,6 +419,8 @@ class Store:
         member = self._groups.get(group)
         if member is None or message.to != self.node:
             return
+        if self.receiver is not None and not self._may_step(member, message, self.receiver):
+            return
         if message.kind == APPEND and message.entries:
             sizes = [len(entry.body) for entry in message.entries]
             if not self.room.takes(sizes):
@@ -391,6 +429,63 @@ class Store:
             member.core.step(message)
         except RaftError:
             return  # of somebody who is no member, or for a leader
+        self._take(member)
+        self._schedule_flush()
+
+    def _may_step(self, member: Member, message: Message, receiver: SnapshotReceiver) -> bool:
+        """Whether a message is for the core: not if a snapshot has to be fetched first, or is on
+        its way, for nothing may change the log under it.
+        """
+        if receiver.is_receiving(member.group):
+            return message.kind not in {APPEND, SNAPSHOT, TIMEOUT_NOW}
+        offered = message.snapshot
+        if offered is None or offered.index <= member.core.log.committed:
+            return True
+        if message.term >= member.core.term:
+            receiver.offered(member.group, message)
+        return False
+
+    def install(self, received: Received) -> None:
+        """A snapshot of a group from another store is durable, and the checkpoint names it: state
+        and log are what it says.
+        """
+        group, snapshot = received.group, received.snapshot
+        member = self._groups[group]
+        self.journal.installed(received.job, received.references)
+        clock = LogClock(self._clock, received.state.time_ms)
+        replica = Replica(received.state, self, self._relay, self.journal, clock)
+        member.replace(replica, LocalLeader(replica, self))
+        members = received.state.membership or snapshot.membership
+        member.log.has_snapshot(snapshot.index, snapshot.term, received.name, members)
+        member.log.forget_recent()
+        member.core.install(snapshot)
+        self._relay.replaced(replica)
+        answer = Message(APPEND_ANSWER, self.node, received.sender, member.core.term)
+        answer.index = snapshot.index
+        self._peers.send(group, answer)
+        self._take(member)
+        self._schedule_flush()
+
+    def change_members(self, group: RaftGroup, change: ConfigurationChange) -> None:
+        """Propose a change of a group's members; it is in force once applied. Raises KernelError
+        NOT_LEADER; INVALID_ARGUMENT if it does not fit or another one is under way.
+        """
+        member = self._groups[group]
+        try:
+            member.core.propose_configuration(change)
+        except ConfigurationRefused as error:
+            raise KernelError(Code.INVALID_ARGUMENT, str(error)) from None
+        except RaftError as error:
+            raise KernelError(Code.NOT_LEADER, str(error)) from None
+        self._take(member)
+        self._schedule_flush()
+
+    def transfer(self, group: RaftGroup, to: int) -> None:
+        """Hand a group's leadership to another voter. Raises KernelError NOT_LEADER."""
+        member = self._groups[group]
+        if member.core.role != LEADER:
+            raise KernelError(Code.NOT_LEADER, "this node does not lead the group")
+        member.core.transfer(to)
         self._take(member)
         self._schedule_flush()
 
@@ -411,10 +506,27 @@ class Store:
             member.core.tick(elapsed)
             if member.core.has_ready():
                 self._take(member)
-            if member.log.keeps_recent:
-                tracker = member.core.tracker
-                member.log.everybody_has(min((each.match for each in tracker.peers), default=0))
+            self._look_at_peers(member)
         self._turn_over()
+
+    def _look_at_peers(self, member: Member) -> None:
+        """Let go of what everybody has; notice snapshots that nobody fetches."""
+        if not member.leads:
+            return
+        peers = member.core.tracker.peers
+        member.log.everybody_has(min((each.match for each in peers), default=0))
+        now = self._clock.monotonic_ms()
+        for progress in peers:
+            key = (member.group, progress.node)
+            if progress.state != SNAPSHOTTING:
+                self._offered.pop(key, None)
+            elif now - self._offered.setdefault(key, now) > PATIENCE_MS:
+                del self._offered[key]
+                member.core.report_snapshot(progress.node, installed=False)
+
+    def fetches(self, group: RaftGroup, node: int) -> None:
+        """A node is fetching a snapshot of a group."""
+        self._offered[group, node] = self._clock.monotonic_ms()
 
     def _take(self, member: Member) -> None:
         """Do what the core asks for."""
@@ -427,8 +539,9 @@ class Store:
         if ready.soft_state is not None:
             self._role_changed(member)
         if ready.must_sync:
-            if ready.hard_state is not None:
-                self.journal.append_hard_state(member.group, *ready.hard_state)
+            hard = ready.hard_state
+            if hard is not None:
+                self.journal.append_hard_state(member.group, hard.term, hard.vote, hard.commit)
             if ready.entries:
                 member.log.appended(ready.entries)
         for message in ready.messages_now:
@@ -474,6 +587,14 @@ class Store:
             self._take(member)
             self._schedule_flush()
 
+    def has(self, group: RaftGroup, index: int) -> bool:
+        """Whether the journal has an entry."""
+        return self.journal.has(group, index)
+
+    def term_of(self, group: RaftGroup, index: int) -> int:
+        """Term of an entry that is not above the log's end; 0 if that is known no more."""
+        return self.journal.term(group, index)
+
     def _role_changed(self, member: Member) -> None:
         leads = member.core.role == LEADER
         if leads and not member.leads:
@@ -492,10 +613,14 @@ class Store:
         """Time passes only for groups that have other members."""
         alone = True
         for member in self._groups.values():
-            single = member.core.tracker.is_singleton and member.core.tracker.own is not None
+            single = self._is_alone(member)
             member.log.keeps_recent = not single
             alone = alone and single
-        self._ticker.run(not alone)
+        self._ticker.run(wanted=not alone)
+
+    def _is_alone(self, member: Member) -> bool:
+        tracker = member.core.tracker
+        return tracker.is_singleton and tracker.is_voter(self.node)
 
     def _commit_volatile(self) -> None:
         replica = self.volatile

@@ -19,6 +19,7 @@ from .node import RaftTiming, Store
 from .peers import Peers
 from .recovering import DATA_GROUPS_RECORD, recover
 from .snapshotter import SLICE_RECORDS
+from .transfer import SnapshotReceiver, SnapshotSource
 from .worker import Workers
 
 
@@ -33,6 +34,9 @@ class LocalStore:
     """Entries replayed behind the snapshots."""
     clean: bool
     """Whether the last run ended in order."""
+    source: SnapshotSource | None = None
+    receiver: SnapshotReceiver | None = None
+    """Of a store that has others beside it."""
 
     async def start(self) -> None:
         """Take part in every group; lead at once those without other members, then serve."""
@@ -47,6 +51,8 @@ class LocalStore:
 
     async def stop(self) -> None:
         """Everything pending to disk, a last checkpoint, the mark of an orderly end."""
+        if self.receiver is not None:
+            await self.receiver.stop()
         await self.client.drain()
         await self.housekeeper.stop()
         await self.store.stop()
@@ -68,7 +74,7 @@ def open_store(
     options: JournalOptions | None = None,
     data_groups: int = DATA_GROUPS_DEFAULT,
     node: int = 1,
-    members: Sequence[int] = (),
+    members: Sequence[int] | None = None,
     peers: Peers | None = None,
     timing: RaftTiming | None = None,
     reserve_bytes: int | None = None,
@@ -78,8 +84,8 @@ def open_store(
     """Recover a data directory and build the store over it; then `await start()`.
 
     `fatal` is called with a sentence and the error when the process must end (a failed sync).
-    `data_groups` and `members` (all nodes that begin together; none: this one alone) are for a new
-    store; an old one keeps its own. `node`: its number in the cluster. `reserve_bytes`: free space
+    `data_groups` and `members` are for a new store; an old one keeps its own: all nodes that begin
+    together; None: this one alone; nobody: it waits to be taken in by others. `node`: its number in the cluster. `reserve_bytes`: free space
     below which new messages are refused (default: DESIGN.md 4). `sparse_bytes_min`: a smaller
     journal is never rewritten. `slice_records`: at most so many records of a snapshot are made in
     one turn of the loop.
@@ -99,7 +105,7 @@ def open_store(
         node=node,
         peers=peers,
         timing=timing,
-        born_alone=len(members) < 2,
+        born_alone=members is None or not members,
         jitter=lambda ticks: random.bits(31) % ticks,
         configurations=recovered.configurations,
     )
@@ -111,4 +117,9 @@ def open_store(
     housekeeper = Housekeeper(
         loop, store, disk, workers, accept, fatal, reserve_bytes, sparse_bytes_min, slice_records
     )
-    return LocalStore(store, client, housekeeper, recovered.replayed, recovered.clean)
+    local = LocalStore(store, client, housekeeper, recovered.replayed, recovered.clean)
+    if peers is not None:
+        local.source = SnapshotSource(disk, workers("weir-snapshots-out"), store)
+        receiver = SnapshotReceiver(disk, workers("weir-snapshots-in"), peers, store, housekeeper)
+        local.receiver = store.receiver = receiver
+    return local

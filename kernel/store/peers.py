@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from ..errors import Code, KernelError
 from ..raft.messages import Message
 
 
@@ -16,6 +17,9 @@ class Peers(Protocol):
     def flush(self) -> None:
         """Everything that this turn of the loop had to say has been said."""
 
+    async def ask(self, node: int, question: bytes) -> bytes:
+        """Put a question to another store (`transfer`). Raises KernelError."""
+
 
 class Alone:
     """`Peers` of a store without others."""
@@ -25,3 +29,7 @@ class Alone:
 
     def flush(self) -> None:
         """There is nobody."""
+
+    async def ask(self, node: int, question: bytes) -> bytes:
+        """There is nobody."""
+        raise KernelError(Code.UNAVAILABLE, f"no node {node}")

@@ -105,9 +105,9 @@ def recover(
     options: JournalOptions,
     data_groups: int,
     node: int = 1,
-    members: Sequence[int] = (),
+    members: Sequence[int] | None = None,
 ) -> Recovered:
-    """Open a data directory. `members`: of the groups of a new one; none: `node` alone. Blocking.
+    """Open a data directory. `members`: of the groups of a new one; None: `node` alone. Blocking.
     Errors: those of `Journal.recover`, SnapshotDamaged, ValueError.
     """
     ensure_meta(disk, random)
@@ -118,7 +118,7 @@ def recover(
             disk.sync_directory(directory)
     checkpoint = Checkpoint.read(disk)
     journal, recovered = Journal.recover(disk, options, checkpoint)
-    first = Membership(tuple(sorted(members))) if len(members) > 1 else None
+    first = None if members is None else Membership(tuple(sorted(members)))
     states: dict[RaftGroup, GroupState] = {}
     known = max((data_groups, *recovered.last, *recovered.checkpoint.groups))
     for number in range(known + 1):

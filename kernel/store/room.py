@@ -84,7 +84,7 @@ class Room:
     def _make(self, body_bytes: int) -> None:
         """Have one more segment allocated, large enough for the largest entry."""
         self.waiting = True
-        job = self._journal.further_segment(body_bytes)
+        job = self._journal.further_segment(max(body_bytes, self._journal.largest_pending()))
 
         def finished(error: BaseException | None) -> None:
             self.waiting = False

@@ -25,7 +25,7 @@ class Ticker:
         self._due_ms = 0
         self._handle: asyncio.TimerHandle | None = None
 
-    def run(self, wanted: bool) -> None:
+    def run(self, *, wanted: bool) -> None:
         """Tick from now on, or no more."""
         if wanted and self._handle is None:
             self._due_ms = self._clock.monotonic_ms() + self._tick_ms

@@ -12,8 +12,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Self
 
+from kernel.errors import Code, KernelError
 from kernel.ids import RaftGroup
 from kernel.raft import wire
+from kernel.raft.configuration import Change, ConfigurationChange
 from kernel.raft.messages import Message
 from kernel.store.member import Member
 from kernel.store.node import RaftTiming
@@ -44,6 +46,7 @@ class Network:
         self.nodes: dict[int, Node] = {}
         self._cut: set[tuple[int, int]] = set()
         self.carried = 0
+        self.asked = 0
 
     def isolate(self, nodes: Iterable[int], *, one_way: bool = False) -> None:
         """Cut these nodes off from all others (only what they send, if `one_way`)."""
@@ -65,6 +68,20 @@ class Network:
         for _ in range(copies):
             delay = self._chance.uniform(0.0005, self.trouble.delay_max)
             self._loop.call_later(delay, self._deliver, sender, message.to, payload)
+
+    async def ask(self, sender: int, to: int, question: bytes) -> bytes:
+        """A call that may not get there, or not back."""
+        for way in ((sender, to), (to, sender)):
+            await asyncio.sleep(self._chance.uniform(0.0005, self.trouble.delay_max))
+            lost = way in self._cut or self._chance.random() < self.trouble.loss
+            if lost or not self.nodes[to].runs:
+                raise KernelError(Code.UNKNOWN_OUTCOME, "the connection has broken")
+            if way == (sender, to):
+                source = self.nodes[to].opened.source
+                assert source is not None
+                answer = await source.answer(question)
+                self.asked += 1
+        return answer
 
     def _deliver(self, sender: int, to: int, payload: bytes) -> None:
         node = self.nodes[to]
@@ -90,12 +107,18 @@ class Wires:
     def flush(self) -> None:
         pass
 
+    async def ask(self, node: int, question: bytes) -> bytes:
+        if not self.alive:
+            await asyncio.get_running_loop().create_future()
+        return await self._network.ask(self._node, node, question)
+
 
 class Node:
     """A machine with one disk, and the store that runs on it."""
 
-    def __init__(self, cluster: Cluster, number: int) -> None:
+    def __init__(self, cluster: Cluster, number: int, *, joins: bool = False) -> None:
         self._cluster = cluster
+        self._joins = joins
         self.number = number
         self.disk = SimulatedDisk()
         self.workers = SimulatedWorkers(cluster.loop)
@@ -127,7 +150,7 @@ class Node:
             options=SMALL,
             data_groups=cluster.data_groups,
             node=self.number,
-            members=cluster.members,
+            members=() if self._joins else cluster.members if len(cluster.members) > 1 else None,
             peers=self.wires,
             timing=TIMING,
             reserve_bytes=0,
@@ -175,6 +198,19 @@ class Cluster:
     async def start(self) -> None:
         for node in self.nodes.values():
             await node.start()
+
+    def add(self, number: int) -> Node:
+        """A machine that is a member of nothing yet."""
+        node = self.nodes[number] = Node(self, number, joins=True)
+        return node
+
+    async def change(self, group: int, *changes: Change) -> None:
+        """Change the members of a group, whoever leads it, and wait until it is done."""
+        leader = await self.led(group)
+        before = leader.member(group).state.membership
+        leader.opened.store.change_members(RaftGroup(group), ConfigurationChange(changes))
+        await self.until(lambda: leader.member(group).state.membership != before)
+        await self.until(lambda: not leader.member(group).core.tracker.members.voters_outgoing)
 
     def running(self) -> list[Node]:
         return [node for node in self.nodes.values() if node.runs]

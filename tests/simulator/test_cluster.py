@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 from collections.abc import Awaitable, Callable
 from hashlib import blake2b
@@ -14,6 +15,7 @@ from kernel.errors import KernelError
 from kernel.ids import QueueId, RaftGroup, TopicId, queue_id
 from kernel.log import entry as entries
 from kernel.model import DEFAULT_GROUP, GroupOptions, TopicInfo, TopicOptions
+from kernel.raft.configuration import ADD_LEARNER, ADD_VOTER, REMOVE, Change
 from tests.simulator.cluster import Cluster, Node, Trouble
 from tests.simulator.peer import Draft
 
@@ -241,3 +243,66 @@ def test_loss_repeats_reordering_and_crashes_lose_nothing_acknowledged(seed: int
         assert len({state_hash(node) for node in cluster.running()}) == 1
 
     scenario()
+
+
+async def behind(cluster: Cluster, leader: Node, node: Node, publisher: Publisher) -> list[bytes]:
+    """Publish while a node is down, until its log cannot be brought up to date any more."""
+    node.crash()
+    bodies = [b"%d " % number + bytes(2_000) for number in range(100)]
+    await publisher.published(leader, bodies)
+    before = leader.opened.housekeeper.checkpoints
+    await asyncio.sleep(25)
+    assert leader.opened.housekeeper.checkpoints > before
+    leader.member(GROUP).log.forget_recent()
+    return bodies
+
+
+@clustered()
+async def test_a_member_that_is_too_far_behind_gets_a_snapshot(cluster: Cluster) -> None:
+    leader = await cluster.led()
+    publisher = Publisher(cluster)
+    await publisher.topic(leader)
+    await publisher.published(leader, [b"old"])
+    node = next(each for each in cluster.nodes.values() if each is not leader)
+    bodies = await behind(cluster, leader, node, publisher)
+    await node.start()
+    await publisher.published(await cluster.led(), [b"new"])
+    await level(cluster)
+    receiver = node.opened.receiver
+    assert receiver is not None
+    assert receiver.installed >= 1
+    assert await bodies_at(node) == [b"old", *bodies, b"new"]
+    assert len({state_hash(each) for each in cluster.running()}) == 1
+    node.crash(3)
+    await node.start()
+    await publisher.published(await cluster.led(), [b"newest"])
+    await level(cluster)
+    assert await bodies_at(node) == [b"old", *bodies, b"new", b"newest"]
+
+
+@clustered(nodes=1)
+async def test_a_store_grows_into_a_cluster_and_moves_to_other_machines(cluster: Cluster) -> None:
+    first = await cluster.led()
+    publisher = Publisher(cluster)
+    await publisher.topic(first)
+    sent = [b"m%d" % number for number in range(30)]
+    await publisher.published(first, sent)
+    await asyncio.sleep(15)
+    for number in (2, 3):
+        joined = cluster.add(number)
+        await joined.start()
+        for group in first.opened.store.groups:
+            await cluster.change(group, Change(ADD_LEARNER, number))
+            await cluster.until(lambda g=group, n=joined: n.member(g).state.membership)
+            await cluster.change(group, Change(ADD_VOTER, number))
+    await level(cluster)
+    for node in cluster.running():
+        assert await bodies_at(node) == sent
+        assert node.member(GROUP).core.tracker.members.voters == (1, 2, 3)
+    for group in first.opened.store.groups:
+        await cluster.change(group, Change(REMOVE, 1))
+    first.crash()
+    leader = await cluster.led()
+    assert leader is not first
+    await publisher.published(leader, [b"without the first"])
+    assert await bodies_at(leader) == [*sent, b"without the first"]
