@@ -257,7 +257,9 @@ class Housekeeper:
             group = RaftGroup(number)
             self._marks[group] = index
             term = job.checkpoint.groups[number].term
-            self._store.has_snapshot(group, index, term, name, self.snapshots.memberships[group])
+            self._store.consensus.has_snapshot(
+                group, index, term, name, self.snapshots.memberships[group]
+            )
         keep = {each.snapshot for each in job.checkpoint.groups.values()}
         self._run(lambda: remove_others(self._disk, keep), lambda: None)
 
@@ -277,7 +279,7 @@ class Housekeeper:
         def written() -> None:
             self._journal.checkpointed(job)
             self._marks[group] = index
-            self._store.install(received)
+            self._store.consensus.install(received)
             if not done.done():
                 done.set_result(None)
 

@@ -16,7 +16,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 from ..broker.state import GroupState
 from ..errors import Code, KernelError
@@ -26,24 +25,9 @@ from ..log.journal import Journal
 from ..log.writer import WriteBatch
 from ..origins import Origins
 from ..ports import Clock
-from ..raft.configuration import ConfigurationChange
-from ..raft.core import RaftCore
-from ..raft.errors import ConfigurationRefused, RaftError
-from ..raft.messages import (
-    APPEND,
-    APPEND_ANSWER,
-    LEADER,
-    SNAPSHOT,
-    TIMEOUT_NOW,
-    HardState,
-    Membership,
-    Message,
-    ReadWanted,
-    Ready,
-)
-from ..raft.options import RaftOptions
-from ..raft.progress import SNAPSHOTTING
-from .group_log import RECENT_BYTES_MAX, GroupLog
+from ..raft.errors import RaftError
+from ..raft.messages import LEADER, Message, Ready
+from .consensus import Consensus, Origin, RaftTiming
 from .listener import Listener, Relay
 from .local_leader import LocalLeader
 from .log_clock import LogClock
@@ -54,24 +38,10 @@ from .reader import Reader
 from .replica import Replica
 from .room import Room
 from .ticker import Ticker
-from .transfer import PATIENCE_MS, Received, SnapshotReceiver
 from .volatile import VolatileLog
 from .worker import Workers
 
-_UNBOUNDED = 1 << 62
-"""What is uncommitted or to be applied is what a few writes carry, and that is bounded where it is
-gathered (`open_entry`, `room`)."""
-
 _NOT_LEADER = KernelError(Code.NOT_LEADER, "this node does not lead the group")
-
-
-@dataclass(frozen=True, slots=True)
-class RaftTiming:
-    """Of elections. Syncs of 300 ms were seen, and are no failure (raft-store.md 3.6)."""
-
-    tick_ms: int = 150
-    election_ticks: int = 10
-    """A follower that has heard nothing for so long, and up to twice as long, campaigns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,35 +108,20 @@ class Store:
         """Who waits for the next write."""
         self._in_flight: list[_Written] = []
         """Who waits for the one in flight."""
-        self.receiver: SnapshotReceiver | None = None
-        """Fetches snapshots of other stores; set by whoever opens the store."""
-        self._offered: dict[tuple[RaftGroup, int], int] = {}
-        """When a snapshot was offered to, or last asked for by, a member."""
         self._flushed: list[asyncio.Future[None]] = []
-        self._applied: dict[Member, None] = {}
-        """Members that have applied something in this turn."""
-        self._starting: dict[Member, tuple[asyncio.Future[None], bool]] = {}
         self.room = Room(journal, self._writer, self.call_later, self._start_write, fatal)
         self._flush_scheduled = False
         self._lazy_timer: asyncio.TimerHandle | None = None
         self._idle_waiters: list[asyncio.Future[None]] = []
         self._after_write: Callable[[], None] = lambda: None
         self.commits = 0
-        self.entries_applied = 0
         timing = timing or RaftTiming()
-        self._options = RaftOptions(
+        self.consensus = Consensus(
             node,
-            election_ticks=timing.election_ticks,
-            max_uncommitted_bytes=_UNBOUNDED,
-            max_applying_bytes=_UNBOUNDED,
+            Origin(states, configurations or {}, born_alone),
+            *(self, self._relay, journal, clock, self._peers, timing, jitter),
         )
-        self._jitter = jitter
-        self._born_alone = born_alone
-        self._recent_bytes_max = RECENT_BYTES_MAX // max(len(states), 1)
-        self._groups = {
-            group: self._member(group, state, (configurations or {}).get(group, ()))
-            for group, state in states.items()
-        }
+        self._groups = self.consensus.members
         self._ticker = Ticker(loop, clock, timing.tick_ms, self._tick)
         self.volatile_log = VolatileLog()
         self.volatile = Replica(
@@ -174,29 +129,6 @@ class Store:
         )
         self.volatile.lead()
         self._volatile_leader = LocalLeader(self.volatile, self)
-
-    def _member(self, group: RaftGroup, state: GroupState, configurations: Sequence[int]) -> Member:
-        index, term, name = self.journal.snapshot_of(group)
-        membership = state.membership or Membership((self.node,))
-        log = GroupLog(
-            *(self.journal, group, index, term),
-            born_alone=self._born_alone,
-            recent_bytes_max=self._recent_bytes_max,
-        )
-        log.has_snapshot(index, term, name, membership)
-        hard = self.journal.hard_state(group)
-        core = RaftCore(
-            self._options,
-            log,
-            HardState(hard.term, hard.vote, max(hard.commit, state.applied)),
-            membership,
-            state.applied,
-            self._jitter,
-            configurations,
-        )
-        clock = LogClock(self._clock, state.time_ms)
-        replica = Replica(state, self, self._relay, self.journal, clock)
-        return Member(core, log, replica, LocalLeader(replica, self))
 
     # --- Life -------------------------------------------------------------------------------
 
@@ -212,13 +144,13 @@ class Store:
         self._relay.listener = listener
         started: list[asyncio.Future[None]] = []
         for member in self._groups.values():
-            if self._is_alone(member):
+            if self.consensus.is_alone(member):
                 future: asyncio.Future[None] = self._loop.create_future()
-                self._starting[member] = (future, clean)
+                self.consensus.starting[member] = (future, clean)
                 started.append(future)
                 member.core.campaign()
-                self._take(member)
-        self._members_changed()
+                self.consensus.take(member)
+        self.consensus.members_changed()
         self._turn_over()
         await asyncio.gather(*started)
 
@@ -293,7 +225,7 @@ class Store:
             self._lazy_timer = self._loop.call_later(SETTLE_DELAY_MS / 1000, self._lazy_due)
 
     def write_soon(self) -> None:
-        """Housekeeping has queued journal records of its own."""
+        """Something may be queued for the journal, or for other nodes."""
         self._schedule_flush()
 
     def _lazy_due(self) -> None:
@@ -319,7 +251,7 @@ class Store:
         may_write = self._writing is None and not self.room.waiting
         if may_write and (self._dirty or self.journal.pending_records):
             self._start_write()
-        self._dispatch()
+        self.consensus.dispatch()
         self._peers.flush()
 
     def _start_write(self) -> None:
@@ -339,7 +271,7 @@ class Store:
                 self._propose(member, filled)
                 touched[member] = None
         for member in touched:
-            self._take(member)
+            self.consensus.take(member)
         batch = self.journal.begin()
         if batch is not None:
             self._writing = batch
@@ -355,7 +287,7 @@ class Store:
             member = self._groups[replica.group]
             if member.core.role == LEADER:
                 self._gathered += [(member, filled) for filled in replica.close()]
-            elif member in self._starting:
+            elif member in self.consensus.starting:
                 waiting[replica] = None
             else:
                 replica.refuse(_NOT_LEADER)
@@ -408,154 +340,11 @@ class Store:
         for message in written.messages:
             self._peers.send(member.group, message)
         member.core.stable(written.number)
-        self._take(member)
+        self.consensus.take(member)
 
-    # --- Consensus --------------------------------------------------------------------------
-
-    def receive(self, group: RaftGroup, message: Message) -> None:
-        """A message of another member. What does not fit on the disk is as good as lost: the leader
-        sends it again.
-        """
-        member = self._groups.get(group)
-        if member is None or message.to != self.node:
-            return
-        if self.receiver is not None and not self._may_step(member, message, self.receiver):
-            return
-        if message.kind == APPEND and message.entries:
-            sizes = [len(entry.body) for entry in message.entries]
-            if not self.room.takes(sizes):
-                return
-        try:
-            member.core.step(message)
-        except RaftError:
-            return  # of somebody who is no member, or for a leader
-        self._take(member)
-        self._schedule_flush()
-
-    def _may_step(self, member: Member, message: Message, receiver: SnapshotReceiver) -> bool:
-        """Whether a message is for the core: not if a snapshot has to be fetched first, or is on
-        its way, for nothing may change the log under it.
-        """
-        if receiver.is_receiving(member.group):
-            return message.kind not in {APPEND, SNAPSHOT, TIMEOUT_NOW}
-        offered = message.snapshot
-        if offered is None or offered.index <= member.core.log.committed:
-            return True
-        if message.term >= member.core.term:
-            receiver.offered(member.group, message)
-        return False
-
-    def install(self, received: Received) -> None:
-        """A snapshot of a group from another store is durable, and the checkpoint names it: state
-        and log are what it says.
-        """
-        group, snapshot = received.group, received.snapshot
-        member = self._groups[group]
-        self.journal.installed(received.job, received.references)
-        clock = LogClock(self._clock, received.state.time_ms)
-        replica = Replica(received.state, self, self._relay, self.journal, clock)
-        member.replace(replica, LocalLeader(replica, self))
-        members = received.state.membership or snapshot.membership
-        member.log.has_snapshot(snapshot.index, snapshot.term, received.name, members)
-        member.log.forget_recent()
-        member.core.install(snapshot)
-        self._relay.replaced(replica)
-        answer = Message(APPEND_ANSWER, self.node, received.sender, member.core.term)
-        answer.index = snapshot.index
-        self._peers.send(group, answer)
-        self._take(member)
-        self._schedule_flush()
-
-    def change_members(self, group: RaftGroup, change: ConfigurationChange) -> None:
-        """Propose a change of a group's members; it is in force once applied. Raises KernelError
-        NOT_LEADER; INVALID_ARGUMENT if it does not fit or another one is under way.
-        """
-        member = self._groups[group]
-        try:
-            member.core.propose_configuration(change)
-        except ConfigurationRefused as error:
-            raise KernelError(Code.INVALID_ARGUMENT, str(error)) from None
-        except RaftError as error:
-            raise KernelError(Code.NOT_LEADER, str(error)) from None
-        self._take(member)
-        self._schedule_flush()
-
-    def transfer(self, group: RaftGroup, to: int) -> None:
-        """Hand a group's leadership to another voter. Raises KernelError NOT_LEADER."""
-        member = self._groups[group]
-        if member.core.role != LEADER:
-            raise KernelError(Code.NOT_LEADER, "this node does not lead the group")
-        member.core.transfer(to)
-        self._take(member)
-        self._schedule_flush()
-
-    def has_snapshot(
-        self, group: RaftGroup, index: int, term: int, name: str, members: Membership | None
-    ) -> None:
-        """A snapshot of a group is on disk, and named by the checkpoint."""
-        members = members or Membership((self.node,))
-        self._groups[group].log.has_snapshot(index, term, name, members)
-
-    def unreachable(self, node: int) -> None:
-        """Messages to a node were lost."""
-        for member in self._groups.values():
-            member.core.report_unreachable(node)
-
-    def _tick(self, elapsed: int) -> None:
-        for member in self._groups.values():
-            member.core.tick(elapsed)
-            if member.core.has_ready():
-                self._take(member)
-            self._look_at_peers(member)
-        self._turn_over()
-
-    def _look_at_peers(self, member: Member) -> None:
-        """Let go of what everybody has; notice snapshots that nobody fetches."""
-        if not member.leads:
-            return
-        peers = member.core.tracker.peers
-        member.log.everybody_has(min((each.match for each in peers), default=0))
-        now = self._clock.monotonic_ms()
-        for progress in peers:
-            key = (member.group, progress.node)
-            if progress.state != SNAPSHOTTING:
-                self._offered.pop(key, None)
-            elif now - self._offered.setdefault(key, now) > PATIENCE_MS:
-                del self._offered[key]
-                member.core.report_snapshot(progress.node, installed=False)
-
-    def fetches(self, group: RaftGroup, node: int) -> None:
-        """A node is fetching a snapshot of a group."""
-        self._offered[group, node] = self._clock.monotonic_ms()
-
-    def _take(self, member: Member) -> None:
-        """Do what the core asks for."""
-        core = member.core
-        self._do(member, core.ready())
-        while core.has_ready():
-            self._do(member, core.ready())
-
-    def _do(self, member: Member, ready: Ready) -> None:
-        if ready.soft_state is not None:
-            self._role_changed(member)
-        if ready.must_sync:
-            hard = ready.hard_state
-            if hard is not None:
-                self.journal.append_hard_state(member.group, hard.term, hard.vote, hard.commit)
-            if ready.entries:
-                member.log.appended(ready.entries)
-        for message in ready.messages_now:
-            self._peers.send(member.group, message)
-        if ready.number:
-            self._await_disk(_Written(member, ready.number, ready.messages_after_sync), ready)
-        if ready.committed:
-            self._apply(member, ready)
-        for wanted in ready.reads_wanted:
-            self.fetch(member.group, wanted.low, partial(self._loaded, member, wanted))
-
-    def _await_disk(self, written: _Written, ready: Ready) -> None:
+    def await_disk(self, member: Member, ready: Ready) -> None:
         """Once what this Ready and those before it bring is on disk, it is stable."""
-        member = written.member
+        written = _Written(member, ready.number, ready.messages_after_sync)
         if ready.must_sync or any(each.member is member for each in self._queued):
             self._queued.append(written)
         elif any(each.member is member for each in self._in_flight):
@@ -564,63 +353,6 @@ class Store:
             for message in written.messages:
                 self._peers.send(member.group, message)
             member.core.stable(written.number)
-
-    def _apply(self, member: Member, ready: Ready) -> None:
-        members = member.state.membership
-        for entry in ready.committed:
-            member.apply(entry)
-        member.core.applied(ready.committed[-1].index)
-        self.entries_applied += len(ready.committed)
-        self._applied[member] = None
-        if member.state.membership is not members:
-            self._members_changed()
-
-    def _dispatch(self) -> None:
-        while self._applied:
-            applied, self._applied = self._applied, {}
-            for member in applied:
-                member.replica.dispatch()
-
-    def _loaded(self, member: Member, wanted: ReadWanted) -> None:
-        member.core.loaded(wanted)
-        if member.core.has_ready():
-            self._take(member)
-            self._schedule_flush()
-
-    def has(self, group: RaftGroup, index: int) -> bool:
-        """Whether the journal has an entry."""
-        return self.journal.has(group, index)
-
-    def term_of(self, group: RaftGroup, index: int) -> int:
-        """Term of an entry that is not above the log's end; 0 if that is known no more."""
-        return self.journal.term(group, index)
-
-    def _role_changed(self, member: Member) -> None:
-        leads = member.core.role == LEADER
-        if leads and not member.leads:
-            future, clean = self._starting.pop(member, (None, False))
-            started = partial(self._serves, member, future)
-            member.lead(str(self.node), clean=clean, started=started)
-        elif member.leads and not leads:
-            member.follow()
-
-    def _serves(self, member: Member, future: asyncio.Future[None] | None) -> None:
-        self._relay.leads(member.replica)
-        if future is not None and not future.done():
-            future.set_result(None)
-
-    def _members_changed(self) -> None:
-        """Time passes only for groups that have other members."""
-        alone = True
-        for member in self._groups.values():
-            single = self._is_alone(member)
-            member.log.keeps_recent = not single
-            alone = alone and single
-        self._ticker.run(wanted=not alone)
-
-    def _is_alone(self, member: Member) -> bool:
-        tracker = member.core.tracker
-        return tracker.is_singleton and tracker.is_voter(self.node)
 
     def _commit_volatile(self) -> None:
         replica = self.volatile
@@ -639,6 +371,18 @@ class Store:
             if not waiter.done():
                 waiter.set_result(None)
 
+    def takes(self, body_bytes: Sequence[int]) -> bool:
+        """Whether entries of another leader fit on the disk now."""
+        return self.room.takes(body_bytes)
+
+    def _tick(self, elapsed: int) -> None:
+        self.consensus.tick(elapsed)
+        self._turn_over()
+
+    def time_passes(self, *, wanted: bool) -> None:
+        """Raft's time passes from now on, or no more."""
+        self._ticker.run(wanted=wanted)
+
     # --- Reading ----------------------------------------------------------------------------
 
     def entry(self, group: RaftGroup, index: int) -> bytes | None:
@@ -655,6 +399,14 @@ class Store:
         """Return once a log entry that something refers to has been read into memory."""
         await self._reader.fetched(group, index)
 
+    def has(self, group: RaftGroup, index: int) -> bool:
+        """Whether the journal has an entry."""
+        return self.journal.has(group, index)
+
+    def term_of(self, group: RaftGroup, index: int) -> int:
+        """Term of an entry that is not above the log's end; 0 if that is known no more."""
+        return self.journal.term(group, index)
+
     # --- The rest -----------------------------------------------------------------------------
 
     def call_later(self, delay_ms: int, action: Callable[[], None]) -> None:
@@ -665,7 +417,7 @@ class Store:
         """Figures of this store."""
         return StoreStatistics(
             self.commits,
-            self.entries_applied,
+            self.consensus.entries_applied,
             {group: each.state.applied for group, each in self._groups.items()},
             self.volatile_log.bytes,
         )

@@ -14,8 +14,9 @@ from ..limits import DATA_GROUPS_DEFAULT, DATA_GROUPS_MAX
 from ..local_client import LocalClient
 from ..log.journal import JournalOptions
 from ..ports import Clock, Disk, Random
+from .consensus import RaftTiming
 from .housekeeper import SPARSE_BYTES_MIN, Housekeeper
-from .node import RaftTiming, Store
+from .node import Store
 from .peers import Peers
 from .recovering import DATA_GROUPS_RECORD, recover
 from .snapshotter import SLICE_RECORDS
@@ -85,10 +86,10 @@ def open_store(
 
     `fatal` is called with a sentence and the error when the process must end (a failed sync).
     `data_groups` and `members` are for a new store; an old one keeps its own: all nodes that begin
-    together; None: this one alone; nobody: it waits to be taken in by others. `node`: its number in the cluster. `reserve_bytes`: free space
-    below which new messages are refused (default: DESIGN.md 4). `sparse_bytes_min`: a smaller
-    journal is never rewritten. `slice_records`: at most so many records of a snapshot are made in
-    one turn of the loop.
+    together; None: this one alone; nobody: it waits to be taken in by others. `node`: its number in
+    the cluster. `reserve_bytes`: free space below which new messages are refused (default:
+    DESIGN.md 4). `sparse_bytes_min`: a smaller journal is never rewritten. `slice_records`: at most
+    so many records of a snapshot are made in one turn of the loop.
     """
     if not 1 <= data_groups <= DATA_GROUPS_MAX:
         raise ValueError(f"data_groups must be 1 to {DATA_GROUPS_MAX}")
@@ -121,5 +122,5 @@ def open_store(
     if peers is not None:
         local.source = SnapshotSource(disk, workers("weir-snapshots-out"), store)
         receiver = SnapshotReceiver(disk, workers("weir-snapshots-in"), peers, store, housekeeper)
-        local.receiver = store.receiver = receiver
+        local.receiver = store.consensus.receiver = receiver
     return local

@@ -234,8 +234,7 @@ class SnapshotReceiver:
                 records = await self._file(snapshot, sender)
                 state = load(records)
                 refers = references(state)
-                while (job := self._host.journal.install(group)) is None:  # a rewrite is under way
-                    await asyncio.sleep(WAIT_SECONDS)
+                job = await self._begin(group)
                 await self._entries(job, sorted(refers), sender)
                 name = name_of(group, snapshot.index)
                 await self._write(name, records)
@@ -252,6 +251,14 @@ class SnapshotReceiver:
             if job is not None and not job.closing:
                 self._host.journal.give_up_install(job)
             del self._tasks[group]
+
+    async def _begin(self, group: RaftGroup) -> InstallJob:
+        """Begin to write entries, as soon as no rewrite is under way."""
+        while True:
+            job = self._host.journal.install(group)
+            if job is not None:
+                return job
+            await asyncio.sleep(WAIT_SECONDS)
 
     async def _file(self, snapshot: Snapshot, sender: int) -> list[bytes]:
         content = bytearray()

@@ -17,8 +17,8 @@ from kernel.ids import RaftGroup
 from kernel.raft import wire
 from kernel.raft.configuration import Change, ConfigurationChange
 from kernel.raft.messages import Message
+from kernel.store.consensus import RaftTiming
 from kernel.store.member import Member
-from kernel.store.node import RaftTiming
 from kernel.store.opening import LocalStore, open_store
 from tests.simulator.disk import SimulatedDisk
 from tests.simulator.loop import SimulatedClock, VirtualLoop
@@ -89,7 +89,7 @@ class Network:
             return
         self.carried += 1
         for group, message in wire.decode(payload):
-            node.opened.store.receive(RaftGroup(group), message)
+            node.opened.store.consensus.receive(RaftGroup(group), message)
 
 
 class Wires:
@@ -208,7 +208,7 @@ class Cluster:
         """Change the members of a group, whoever leads it, and wait until it is done."""
         leader = await self.led(group)
         before = leader.member(group).state.membership
-        leader.opened.store.change_members(RaftGroup(group), ConfigurationChange(changes))
+        leader.opened.store.consensus.change_members(RaftGroup(group), ConfigurationChange(changes))
         await self.until(lambda: leader.member(group).state.membership != before)
         await self.until(lambda: not leader.member(group).core.tracker.members.voters_outgoing)
 
