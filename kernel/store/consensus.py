@@ -263,9 +263,12 @@ class Consensus:
                 del self._offered[key]
                 member.core.report_snapshot(progress.node, installed=False)
 
-    def fetches(self, group: RaftGroup, node: int) -> None:
-        """A node is fetching a snapshot of a group."""
-        self._offered[group, node] = self._clock.monotonic_ms()
+    def fetches(self, node: int) -> None:
+        """A node is fetching a snapshot."""
+        now = self._clock.monotonic_ms()
+        for key in self._offered:
+            if key[1] == node:
+                self._offered[key] = now
 
     def take(self, member: Member) -> None:
         """Do what a core asks for."""
