@@ -361,7 +361,7 @@ class RaftCore:
         committed = log.take_committed()
         if committed:
             left = self.uncommitted_bytes - log.taken_bytes
-            self.uncommitted_bytes = left if left > 0 else 0
+            self.uncommitted_bytes = max(0, left)
         elif log.reading and not waited:
             limit = self.options.max_applying_bytes
             self.reads_wanted.append(ReadWanted(log.applying + 1, log.base, limit, 0))

@@ -235,8 +235,7 @@ class RaftLog:
         writes = self.writes
         while writes and writes[0][0] <= number:
             _, last, snapshot, vote = writes.popleft()
-            if last > self.stable_index:
-                self.stable_index = last
+            self.stable_index = max(self.stable_index, last)
             if vote is not None:
                 votes = [vote] if votes is None else [*votes, vote]
             if snapshot and self.snapshot is not None and snapshot == self.snapshot.index:
@@ -249,8 +248,7 @@ class RaftLog:
 
     def _trim(self) -> None:
         base = self.stable_index
-        if base > self.applying:
-            base = self.applying
+        base = min(base, self.applying)
         if base > self.base:
             if base == self.last_index:
                 self.tail.clear()
