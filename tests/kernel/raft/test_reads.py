@@ -82,6 +82,18 @@ def test_a_round_confirms_the_reads_before_it_too() -> None:
     assert [each.context for each in group[1].reads] == [b"first", b"second"]
 
 
+def test_one_answer_of_five_voters_confirms_no_read() -> None:
+    group = Group(5)
+    leader = group.elect(1)
+    group.cut = {3, 4, 5}
+    leader.read_index(b"r")
+    group.run()
+    assert not group[1].reads
+    group.cut = {4, 5}
+    group.tick(1, [1])
+    assert group[1].reads == [ReadState(1, b"r")]
+
+
 def test_a_lost_round_goes_again_with_the_next_heartbeat() -> None:
     group = Group(3)
     leader = group.elect(1)

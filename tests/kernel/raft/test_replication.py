@@ -26,6 +26,11 @@ def test_proposals_are_applied_everywhere_in_their_order() -> None:
     assert [group[node].bodies for node in (1, 2, 3)] == [[b"a", b"b", b"c"]] * 3
 
 
+def test_a_proposal_of_nothing_is_a_mistake() -> None:
+    with pytest.raises(ValueError, match="no entries"):
+        Group(1).elect(1).propose([])
+
+
 def test_bodies_are_never_copied() -> None:
     group = Group(3)
     leader = group.elect(1)

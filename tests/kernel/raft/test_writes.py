@@ -9,7 +9,15 @@ import pytest
 from kernel.raft import messages
 from kernel.raft.core import RaftCore
 from kernel.raft.errors import LogDamaged
-from kernel.raft.messages import EMPTY, NORMAL, Entry, HardState, Membership, Message
+from kernel.raft.messages import (
+    EMPTY,
+    NORMAL,
+    Entry,
+    HardState,
+    Membership,
+    Message,
+    Snapshot,
+)
 
 from .group import OPTIONS, Group
 from .memory import MemoryStorage
@@ -139,6 +147,14 @@ def test_an_append_from_before_what_is_committed_changes_nothing() -> None:
     assert [each.index for each in core.ready().messages_after_sync] == [2]
 
 
+def test_nothing_commits_behind_what_the_leader_is_known_to_share() -> None:
+    core = Group(3).core(1)
+    core.step(_append(2, 1, (0, 0), 1, 1, 1))
+    core.step(_append(3, 2, (1, 1), commit=3))
+    assert core.log.last_index == 3
+    assert core.log.committed == 1
+
+
 def test_a_commit_index_beyond_a_log_that_has_forgotten_stops_the_replica() -> None:
     core = Group(3).core(1)
     with pytest.raises(LogDamaged):
@@ -152,9 +168,19 @@ def test_entries_with_a_gap_stop_the_replica() -> None:
         core.step(replace(message, entries=message.entries[1:]))
 
 
-def test_a_log_that_does_not_fit_its_state_is_refused() -> None:
+@pytest.mark.parametrize("applied", [3, 8])
+def test_a_state_machine_that_does_not_fit_the_log_is_refused(applied: int) -> None:
+    storage = MemoryStorage(Snapshot(4, 1, Membership((1,))))
+    storage.append([Entry(1, 5, NORMAL, b"x")])
     with pytest.raises(LogDamaged):
-        RaftCore(OPTIONS, MemoryStorage(), HardState(1, 0, 7), Membership((1,)), 0, int)
+        RaftCore(OPTIONS, storage, HardState(1, 0, 5), Membership((1,)), applied, int)
+
+
+def test_a_hard_state_that_outlived_its_entries_commits_what_there_is() -> None:
+    storage = MemoryStorage()
+    storage.append([Entry(1, 1, EMPTY, b"")])
+    core = RaftCore(OPTIONS, storage, HardState(1, 0, 3), Membership((1, 2, 3)), 0, lambda _: 0)
+    assert core.log.committed == 1
 
 
 def test_nobody_waits_for_a_new_commit_index_to_be_written() -> None:
