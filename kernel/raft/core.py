@@ -111,7 +111,7 @@ class RaftCore:
         self._jitter = jitter
         self.log = RaftLog(
             storage,
-            max(hard_state.commit, applied),
+            hard_state.commit,
             applied,
             asynchronous=options.asynchronous_writes,
             applying_bytes_max=options.max_applying_bytes,
@@ -199,8 +199,11 @@ class RaftCore:
         """Append entries with these bodies at the leader; index of the first. A follower with
         `forward_proposals` sends them on and returns 0.
 
-        NotLeader, TransferUnderWay, ProposalsFull (`max_uncommitted_bytes`).
+        NotLeader, TransferUnderWay, ProposalsFull (`max_uncommitted_bytes`); ValueError for
+        nothing.
         """
+        if not bodies:
+            raise ValueError("a proposal of no entries")
         if self.role == LEADER:
             return leader.propose(self, bodies)
         self._forward([Entry(0, 0, messages.NORMAL, body) for body in bodies])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from . import messages
@@ -101,8 +102,7 @@ def forward(core: RaftCore, message: Message) -> None:
     """Send on to the leader what only it can do. NotLeader if none is known."""
     if not core.leader:
         raise NotLeader(0)
-    message.to = core.leader
-    core.messages.append(message)
+    core.messages.append(replace(message, to=core.leader))
 
 
 def on_propose(core: RaftCore, message: Message) -> None:

@@ -77,15 +77,17 @@ class RaftLog:
     ) -> None:
         self._storage = storage
         self._asynchronous = asynchronous
-        last = storage.last_index()
-        if not storage.first_index() - 1 <= applied <= committed <= last:
-            raise LogDamaged(f"the log ends at {last}; committed {committed}, applied {applied}")
+        first, last = storage.first_index(), storage.last_index()
+        if not first - 1 <= applied <= last:
+            raise LogDamaged(f"the log is {first} to {last}, and {applied} is applied")
         self.last_index = last
         self.last_term = storage.term(last)
         self.base = self.handed = self.stable_index = last
         self.tail: list[Entry] = []
         self.writes: deque[Write] = deque()
-        self.committed = committed
+        # A torn batch may have kept its hard state and lost its entries. They are not lost: nobody
+        # was told of them, and the leader says again what is committed.
+        self.committed = max(min(committed, last), applied)
         self.applying = self.applied = applied
         self.reading = False
         """What is to be applied next is not in memory and has been asked for."""

@@ -109,7 +109,7 @@ class Snapshot:
     index: int
     term: int
     membership: Membership
-    handle: object = None
+    handle: object | None = None
 
 
 @dataclass(slots=True)

@@ -253,11 +253,8 @@ class Simulation:
 
     def _step(self, node: SimulatedNode, message: Message) -> None:
         assert node.core is not None
-        copy = messages.Message(0, 0, 0, 0)
-        for name in messages.Message.__slots__:
-            setattr(copy, name, getattr(message, name))
         try:
-            node.core.step(copy)
+            node.core.step(message)
         except RaftError as error:
             self.happened[type(error).__name__] += 1
 

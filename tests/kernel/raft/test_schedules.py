@@ -1,5 +1,6 @@
-"""Our core under random schedules: every rule of `invariants` after every event, and an end in which
-everybody agrees. A failing seed is a schedule: run it again by its number.
+"""Our core under random schedules: every rule of `invariants` after every event, then agreement.
+
+A failing seed is a schedule: run it again by its number.
 """
 
 from __future__ import annotations
