@@ -6,6 +6,9 @@ time, so that a check and the command that follows it see the same state.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 from .broker import commands
 from .client import (
     Administration,
@@ -25,12 +28,13 @@ from .ids import (
     METADATA_GROUP,
     QUEUES_PER_TOPIC_MAX,
     VOLATILE_GROUP,
-    Offset,
+    QueueId,
     RaftGroup,
     TopicId,
     home_of,
     queue_id,
 )
+from .leader import Done, Identity, Leader
 from .limits import GROUP_NAME_BYTES_MAX, NAME_BYTES_MAX, RESERVED_PREFIXES, UNUSED_MS_MIN
 from .message import BODY_BYTES_MAX
 from .model import (
@@ -52,9 +56,17 @@ from .turns import Turns
 class Administrator:
     """Carries out `client.Administration`."""
 
-    def __init__(self, store: Store, topology: Topology, proposer: Proposer) -> None:
+    def __init__(
+        self,
+        store: Store,
+        topology: Topology,
+        proposer: Proposer,
+        leader_of: Callable[[RaftGroup], Leader],
+    ) -> None:
         self._store = store
         self._topology = topology
+        self._leader_of = leader_of
+        self._proposer = proposer
         self._propose = proposer.propose
         self._turns = Turns()
         self._last_ident: dict[RaftGroup, int] = {}
@@ -193,11 +205,10 @@ class Administrator:
         topic = self._topic(change.tenant, change.name)
         ready = consumers = 0
         for ref in topic.queues:
-            replica = self._store.replica(ref.group)
             for name in topic.groups:
-                dispatcher = replica.dispatcher(ref.id, name)
-                ready += dispatcher.ready_count
-                consumers += dispatcher.consumer_count
+                figures = await self._leader_of(ref.group).figures(ref.id, name)
+                ready += figures.ready
+                consumers += figures.consumers
         if change.if_unused and consumers:
             raise KernelError(Code.IN_USE, f"topic {change.name} has consumers")
         if change.if_empty and ready:
@@ -218,18 +229,9 @@ class Administrator:
         topic = self._topic(change.tenant, change.name)
         purged = 0
         for ref in topic.queues:
-            replica = self._store.replica(ref.group)
-            dispatcher = replica.dispatcher(ref.id, change.group)
-            result = await self._propose(
-                ref.group,
-                commands.Purge(
-                    ref.id,
-                    change.group,
-                    Offset(dispatcher.queue.index.tail),
-                    () if change.in_flight else tuple(map(Offset, dispatcher.holds())),
-                    change.in_flight,
-                ),
-            )
+            identity = self._proposer.next_identity()
+            attempt = partial(_purge, ref.id, change, identity)
+            result = await self._proposer.outcome(ref.group, attempt)
             purged += result if isinstance(result, int) else 0
         return purged
 
@@ -345,6 +347,12 @@ class Administrator:
         ):
             await self._delete_router(DeleteRouter(change.tenant, change.router))
         return True
+
+
+def _purge(
+    queue: QueueId, change: PurgeTopic, identity: Identity, leader: Leader, done: Done
+) -> None:
+    leader.purge(queue, change.group, identity, done, in_flight=change.in_flight)
 
 
 def _check_name(name: str, bytes_max: int, what: str) -> None:

@@ -453,5 +453,5 @@ class Client(Protocol):
     async def administer(self, change: Administration) -> object:
         """Make a change; returns what the command's docstring says, once it is on disk."""
 
-    def statistics(self, topic: TopicInfo, group: str) -> TopicStatistics:
+    async def statistics(self, topic: TopicInfo, group: str) -> TopicStatistics:
         """Figures of a topic and group. Exact in process; elsewhere at most a second old."""

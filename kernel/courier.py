@@ -21,17 +21,15 @@ from typing import Protocol
 
 from .errors import Code, KernelError
 from .ids import RaftGroup
+from .leader import Done, Leader
 from .limits import PUBLISH_DEADLINE_MS, RESULTS_KEPT_PER_CLIENT
 from .ports import Clock
 
-Done = Callable[[object], None]
-"""Called once with the results of a batch (`machine.Machine.apply`)."""
-
-Attempt = Callable[[Done], None]
-"""Puts a command before its group, always under the same identity."""
+Attempt = Callable[[Leader, Done], None]
+"""Puts a command before the leader of its group, always under the same identity."""
 
 Send = Callable[[RaftGroup, Attempt, Done], None]
-"""`Courier.send`, or `direct`."""
+"""`Courier.send`, or that of a store which leads every group."""
 
 RETRY_MS_MIN = 10
 RETRY_MS_MAX = 1_000
@@ -42,11 +40,6 @@ WINDOW_MAX = RESULTS_KEPT_PER_CLIENT // 2
 """Commands on their way to one group: a repeat must still find its result there."""
 
 AGAIN = frozenset({Code.NOT_LEADER, Code.UNKNOWN_OUTCOME})
-
-
-def direct(_group: RaftGroup, attempt: Attempt, done: Done) -> None:
-    """`Send` to a store in the same process, which leads every group."""
-    attempt(done)
 
 
 class Link(Protocol):

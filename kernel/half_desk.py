@@ -15,9 +15,9 @@ from .broker.commands import Command
 from .broker.half_messages import OTHERWISE, UNKNOWN
 from .broker.halves import HalfMessage
 from .broker.runs import Feature, features_of
-from .courier import Done
 from .errors import Code, KernelError
 from .ids import VOLATILE_GROUP, Offset, QueueId, TopicId
+from .leader import Done, Leader
 from .limits import (
     GROUP_NAME_BYTES_MAX,
     HALF_BYTES_PER_STORE_MAX,
@@ -93,22 +93,17 @@ class HalfDesk:
         size = sum(map(len, parts))
         self._check(topic, producers, parts[0], size)
         ref = self._pick(topic, parts[0])
-        replica = self._store.replica(ref.group)
-        features = features_of(parts[0])
         identity = self._proposer.next_identity()
+        body = commands.encode_prepare(producers, [(ref.id, 0, 1, features_of(parts[0]))])
+        own = [(int(Command.PREPARE), commands.VERSION, body)]
 
-        def encode(slot: int) -> list[tuple[int, bytes]]:
-            run = (ref.id, slot, 1, features)
-            return [(Command.PREPARE, commands.encode_prepare(producers, [run]))]
-
-        def attempt(heard: Done) -> None:
+        def attempt(leader: Leader, heard: Done) -> None:
             def applied(result: object) -> None:
                 self._count(topic.id, -1, -size)
                 heard(result)
 
             self._count(topic.id, 1, size)
-            replica.open.add_slots(identity, encode, [size], list(parts), applied, parts[0][1])
-            self._store.dirty(replica, urgent=True)
+            leader.submit(identity, own, [size], parts, applied, parts[0][1])
 
         number = _number(await self._proposer.outcome_in_time(ref.group, attempt))
         if not number:
@@ -127,13 +122,11 @@ class HalfDesk:
             raise KernelError(Code.LEASE_LOST, "not a half message of this topic")
         replica = self._store.replica(ref.group)
         is_waiting = number in replica.state.halves.waiting
-        command, identity = (
-            commands.ResolveHalf(ref.id, number, commit),
-            self._proposer.next_identity(),
-        )
+        command = commands.ResolveHalf(ref.id, number, commit)
+        identity = self._proposer.next_identity()
         outcome = _number(
             await self._proposer.outcome_in_time(
-                ref.group, lambda heard: replica.propose(command, identity, heard)
+                ref.group, lambda leader, heard: leader.propose(command, identity, heard)
             )
         )
         if outcome == UNKNOWN:

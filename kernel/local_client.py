@@ -35,11 +35,20 @@ from .client import (
     SettleSink,
     StartMove,
 )
-from .courier import Attempt, Done, Send, direct
+from .courier import Attempt, Send
 from .errors import Code, KernelError
 from .expiry import UnusedTopics
 from .half_desk import HalfDesk
-from .ids import METADATA_GROUP, VOLATILE_GROUP, Offset, RaftGroup, SessionId, uuid_of
+from .ids import (
+    METADATA_GROUP,
+    VOLATILE_GROUP,
+    Offset,
+    RaftGroup,
+    SessionId,
+    home_of,
+    uuid_of,
+)
+from .leader import Done, Identity, Leader
 from .local_tree import LocalTree
 from .model import (
     Reason,
@@ -87,10 +96,10 @@ class LocalClient:
         self._next_session = 1
         self._publisher = Publisher(self, store, clock, self._loop)
         self._second_timer: asyncio.TimerHandle | None = None
-        self.send: Send = direct
-        """How commands with an identity get to their group."""
-        proposer = Proposer(store, self.next_identity, self.send_to)
-        self._administrator = Administrator(store, self.topology, proposer)
+        self.send: Send | None = None
+        """How commands with an identity get to their group, if not straight."""
+        proposer = Proposer(self.next_identity, self.send_to)
+        self._administrator = Administrator(store, self.topology, proposer, self.leader_of)
         self.dead_letters = DeadLetterSender(store, self)
         self.room = Room(self._dispatcher, self.dead_letters.refused)
         self._transactor = Transactor(
@@ -124,9 +133,10 @@ class LocalClient:
         in order.
         """
         await self._store.start(self, clean=clean)
-        await self._administrator.repair()
-        await self.tree.repair()
-        await self.moves.resume()
+        if self._store.leads_all:
+            await self._administrator.repair()
+            await self.tree.repair()
+            await self.moves.resume()
         for replica in self._store.replicas():
             self.dead_letters.outbox_grew(replica)
         self._each_second()
@@ -142,7 +152,7 @@ class LocalClient:
             await asyncio.gather(*self._background, return_exceptions=True)
         await self._store.wait_idle()
 
-    def next_identity(self) -> tuple[int, int, int]:
+    def next_identity(self) -> Identity:
         """(client, epoch, sequence) of the next batch of this process."""
         self._sequence += 1
         return self._identity, 1, self._sequence
@@ -154,7 +164,21 @@ class LocalClient:
 
     def send_to(self, group: RaftGroup, attempt: Attempt, done: Done) -> None:
         """Have a command with an identity carried out in a group, once."""
-        (direct if group == VOLATILE_GROUP else self.send)(group, attempt, done)
+        leader = self.leader_here(group)
+        if leader is not None:
+            attempt(leader, done)
+        elif self.send is not None:
+            self.send(group, attempt, done)
+
+    def leader_here(self, group: RaftGroup) -> Leader | None:
+        """The leader of a group that cannot move away from this process."""
+        if self.send is None or group == VOLATILE_GROUP:
+            return self.leader_of(group)
+        return None
+
+    def leader_of(self, group: RaftGroup) -> Leader:
+        """The leader of a group, in this store."""
+        return self._store.leader(group)
 
     # --- Sessions ---------------------------------------------------------------------------
 
@@ -330,20 +354,21 @@ class LocalClient:
         self, topic: TopicInfo, number: int, offset: Offset, messages: int
     ) -> Sequence[tuple[Offset, bytes]]:
         """Messages from an offset on, without leasing them."""
-        return await self._receiver.peek(topic, number, offset, messages)
+        ref = topic.queues[number]
+        return await self.leader_of(ref.group).peek(ref.id, offset, messages)
 
-    def statistics(self, topic: TopicInfo, group: str) -> TopicStatistics:
+    async def statistics(self, topic: TopicInfo, group: str) -> TopicStatistics:
         """Figures of a topic and group."""
-        each = [self._dispatcher(topic, group, number) for number in range(len(topic.queues))]
-        oldest = [time_ms for one in each if (time_ms := one.oldest_ms()) is not None]
+        each = [await self.leader_of(ref.group).figures(ref.id, group) for ref in topic.queues]
+        oldest = [one.oldest_ms for one in each if one.oldest_ms is not None]
         return TopicStatistics(
-            ready=sum(one.ready_count for one in each),
-            leased=sum(one.leased_count for one in each),
-            delayed=sum(one.delayed_count for one in each),
+            ready=sum(one.ready for one in each),
+            leased=sum(one.leased for one in each),
+            delayed=sum(one.delayed for one in each),
             oldest_ms=min(oldest, default=None),
-            consumers=sum(one.consumer_count for one in each),
-            filtered=sum(one.filtering.count for one in each),
-            expired=sum(one.queue.groups[one.group].expired for one in each),
+            consumers=sum(one.consumers for one in each),
+            filtered=sum(one.filtered for one in each),
+            expired=sum(one.expired for one in each),
         )
 
     # --- Administration ---------------------------------------------------------------------
@@ -397,6 +422,17 @@ class LocalClient:
     def tree_changed(self, replica: Replica, event: TreeEvent) -> None:
         """Something of the topic tree changed."""
         self.tree.changed(replica, event)
+
+    def leads(self, replica: Replica) -> None:
+        """A group is served here from now on."""
+        self.outbox_grew(replica)
+
+    def replaced(self, replica: Replica) -> None:
+        """A snapshot from another store has taken the place of a group's state."""
+        for topic in list(self.topology.topics.values()):
+            if home_of(topic.id) == replica.group and topic.id not in replica.state.topics:
+                self.topic_changed(topic, removed=True)
+        self._learn(replica)
 
     def outbox_grew(self, replica: Replica) -> None:
         """There are dead letters to send."""

@@ -297,9 +297,9 @@ class LocalTree:
                 done(result if isinstance(result, KernelError) else None)
 
         change = tree.NoteSubscriber(subscriber.number, subscriber.epoch, tuple(changes))
-        replica, identity = self._store.replica(subscriber.home), self._proposer.next_identity()
+        identity = self._proposer.next_identity()
         self._proposer.send(
-            subscriber.home, lambda heard: replica.propose(change, identity, heard), noted
+            subscriber.home, lambda leader, heard: leader.propose(change, identity, heard), noted
         )
 
     async def close(

@@ -13,30 +13,33 @@ from .broker import commands
 from .courier import Attempt, Send
 from .errors import Code, KernelError
 from .ids import RaftGroup
+from .leader import Identity
 from .limits import PUBLISH_DEADLINE_MS
-from .store.node import Store
 
 
 def first_of(results: object) -> object:
-    """What the first command of a batch came to: its result, or a KernelError."""
+    """What the first command of a batch came to: its result, or a KernelError (also if that is all
+    there is: the batch was not carried out, or nobody knows).
+    """
+    if isinstance(results, KernelError):
+        return results
     return results[0] if isinstance(results, tuple) and results else None
 
 
 class Proposer:
     """Has commands carried out, each once, and awaits what they come to."""
 
-    def __init__(
-        self, store: Store, next_identity: Callable[[], tuple[int, int, int]], send: Send
-    ) -> None:
-        self._store = store
+    def __init__(self, next_identity: Callable[[], Identity], send: Send) -> None:
         self.next_identity = next_identity
         """(client, epoch, sequence) of the next batch of this process."""
         self.send = send
 
     async def propose(self, group: RaftGroup, change: commands.Control) -> object:
         """Propose a command; its result once applied. Raises it if it is a KernelError."""
-        replica, identity = self._store.replica(group), self.next_identity()
-        return await self.outcome(group, lambda heard: replica.propose(change, identity, heard))
+        result = await self.begin(group, change)
+        if isinstance(result, KernelError):
+            raise result
+        return result
 
     async def outcome(self, group: RaftGroup, attempt: Attempt) -> object:
         """Have a batch carried out; the result of its first command. Raises it if it is a
@@ -51,8 +54,8 @@ class Proposer:
         """Propose a command; what it comes to, a KernelError included: for several at once, none of
         which needs a task.
         """
-        replica, identity = self._store.replica(group), self.next_identity()
-        return self._begin(group, lambda heard: replica.propose(change, identity, heard))
+        identity = self.next_identity()
+        return self._begin(group, lambda leader, heard: leader.propose(change, identity, heard))
 
     def _begin(self, group: RaftGroup, attempt: Attempt) -> asyncio.Future[object]:
         future: asyncio.Future[object] = asyncio.get_running_loop().create_future()

@@ -335,7 +335,7 @@ class Batch:
 
     def part_done(self, part: Part, complete: Callable[[Batch], None], result: object) -> None:
         """One group has applied its part. A queue that was deleted meanwhile counts as done."""
-        placed = result[0] if isinstance(result, tuple) and result else None
+        placed = result[0] if isinstance(result, tuple) and result else result
         if isinstance(placed, KernelError):
             self.fail_part(part, placed)
         elif isinstance(placed, list):

@@ -13,10 +13,11 @@ from functools import partial
 from typing import Protocol, cast
 
 from .client import PublishBatch
-from .courier import Done, Send, direct
+from .courier import Attempt
 from .destinations import Found
 from .errors import Code, KernelError
-from .ids import VOLATILE_GROUP
+from .ids import VOLATILE_GROUP, RaftGroup
+from .leader import Done, Identity, Leader
 from .limits import (
     PROPOSAL_BYTES_MAX,
     PUBLISH_DEADLINE_MS,
@@ -36,12 +37,17 @@ class PublishHost(Protocol):
 
     accepting: bool
     room: Room
-    send: Send
     uid_high: int
     next_uid: int
 
-    def next_identity(self) -> tuple[int, int, int]:
+    def next_identity(self) -> Identity:
         """(client, epoch, sequence) of the next batch of this process."""
+
+    def send_to(self, group: RaftGroup, attempt: Attempt, done: Done) -> None:
+        """Have a command with an identity carried out in a group, once."""
+
+    def leader_here(self, group: RaftGroup) -> Leader | None:
+        """The leader of a group that cannot move away from this process."""
 
 
 class _Nobody:
@@ -89,33 +95,15 @@ class Publisher:
                 continue
             identity = work.identity or self._host.next_identity()
             done = partial(work.part_done, part, self._batch_done)
-            if self._host.send is direct or part.group == VOLATILE_GROUP:
-                self._add_part(work, part, part.lengths, part.buffers, identity, done)
+            leader = self._host.leader_here(part.group)
+            if leader is not None:
+                runs, size = part.all_runs(), part.size
+                leader.publish(
+                    *(identity, runs, part.lengths, part.buffers, size, done),
+                    *(work.origin, part.retained),
+                )
             else:
-                self._host.send(part.group, partial(self._try_part, work, part, identity), done)
-
-    def _add_part(
-        self,
-        work: Batch,
-        part: Part,
-        lengths: list[int],
-        buffers: list[bytes],
-        identity: tuple[int, int, int],
-        done: Done,
-    ) -> None:
-        """Put messages into the open entry of their group, which takes the lists over (hot)."""
-        replica = self._store.replica(part.group)
-        runs, size = part.all_runs(), part.size
-        replica.open.add_publish(
-            identity, runs, lengths, buffers, size, done, work.origin, part.retained
-        )
-        self._store.dirty(replica, urgent=True)
-
-    def _try_part(
-        self, work: Batch, part: Part, identity: tuple[int, int, int], done: Done
-    ) -> None:
-        """The same with lists of its own, since there may be another try."""
-        self._add_part(work, part, list(part.lengths), list(part.buffers), identity, done)
+                self._host.send_to(part.group, partial(_try, part, identity, work.origin), done)
 
     def _nothing_to_store(self, batch: Batch) -> None:
         """A batch for live routes, or for nobody."""
@@ -163,3 +151,10 @@ class Publisher:
                 for position in range(batch.count):
                     batch.fail(position, error)
                 batch.sink.published(batch)
+
+
+def _try(part: Part, identity: Identity, origin: int, leader: Leader, done: Done) -> None:
+    """Have a part stored; with lists of its own, since there may be another try."""
+    lengths, buffers = list(part.lengths), list(part.buffers)
+    runs, size = part.all_runs(), part.size
+    leader.publish(identity, runs, lengths, buffers, size, done, origin, part.retained)

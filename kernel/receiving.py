@@ -12,12 +12,11 @@ from typing import cast
 
 from .broker.consumers import DispatchedConsumer
 from .broker.dispatcher import Dispatcher
-from .broker.runs import Feature
-from .client import ConsumerSpec, LeaseChange, LeaseVerb, Received, ReceiveSpec
+from .client import ConsumerSpec, LeaseChange, Received, ReceiveSpec
 from .errors import Code, KernelError
 from .ids import Offset, QueueId
-from .log import entry as entries
-from .model import QueueRef, Reason, TopicInfo
+from .leader import LeaseChanging
+from .model import QueueRef, TopicInfo
 from .ports import Clock
 from .proposer import Proposer
 from .pull import Pull, decode_token
@@ -155,56 +154,18 @@ class Receiver:
         wanted: Sequence[tuple[int, LeaseChange, int, int]],
         origin: int,
     ) -> Sequence[int]:
-        replica = self._store.replica(ref.group)
-        now = replica.log_time_ms()
-        is_last = replica.dispatcher(ref.id, group).is_last_attempt
-        packed = [
-            (offset, lease, LeaseVerb.DEAD_LETTER, Reason.ATTEMPTS, 0)
-            if change.verb is LeaseVerb.RELEASE and is_last(offset)
-            else (
-                offset,
-                lease,
-                change.verb,
-                change.reason,
-                now + change.delay_ms if change.delay_ms else 0,
-            )
+        changes = [
+            LeaseChanging(Offset(offset), lease, change.verb, change.reason, change.delay_ms)
             for _, change, offset, lease in wanted
         ]
         identity = self._proposer.next_identity()
         good = await self._proposer.outcome(
             ref.group,
-            lambda done: replica.change(ref.id, group, packed, identity, done, origin),
+            lambda leader, done: leader.change_leases(
+                ref.id, group, changes, identity, done, origin
+            ),
         )
         return cast("Sequence[int]", good)
-
-    async def peek(
-        self, topic: TopicInfo, number: int, offset: Offset, messages: int
-    ) -> Sequence[tuple[Offset, bytes]]:
-        """Messages from an offset on, without leasing them."""
-        ref = topic.queues[number]
-        replica = self._store.replica(ref.group)
-        queue = replica.state.queues.get(ref.id)
-        if queue is None:
-            raise KernelError(Code.NOT_FOUND, f"topic {topic.name} was deleted")
-        found: list[tuple[Offset, bytes]] = []
-        at = max(int(offset), queue.index.head)
-        while len(found) < messages and queue.index.head <= at < queue.index.tail:
-            run = queue.index.find(at)
-            if run.features & Feature.HOLE:
-                at = run.end
-                continue
-            count = min(run.end - at, messages - len(found))
-            entry = self._store.entry(ref.group, run.index)
-            if entry is None and not queue.is_needed(at):
-                at += 1
-                continue
-            if entry is None:
-                await self._store.fetched(ref.group, run.index)
-                continue
-            slots = entries.slots(entry, run.slot, count)
-            found += [(Offset(at + i), slot) for i, slot in enumerate(slots) if slot]
-            at += count
-        return found
 
 
 def _set_once(future: asyncio.Future[None]) -> None:

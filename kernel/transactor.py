@@ -28,9 +28,9 @@ from .broker.dispatcher import Dispatcher
 from .broker.runs import LARGE
 from .broker.usage import SLOT_BYTES_SMALL
 from .client import LeaseVerb, Settlement
-from .courier import Done
 from .errors import Code, KernelError
 from .ids import QueueId, RaftGroup
+from .leader import Done, Leader
 from .model import QueueRef, Reason, TopicInfo
 from .origins import INTERNAL
 from .proposer import Proposer, first_of
@@ -60,34 +60,34 @@ class _Plan:
         """
         return isinstance(first, KernelError) or bool(self.changes and first)
 
-    def commands(self, first_slot: int) -> list[tuple[int, bytes]]:
-        """(type, bytes) of each command."""
+    def commands(self) -> list[commands.Packed]:
+        """What is to be carried out, over the slots of its messages."""
         leases = tuple(
             (queue, group, offset, lease, verb.value)
             for (queue, group), packed in self.changes.items()
             for offset, lease, verb, _reason, _until in packed.values()
         )
-        found: list[tuple[int, bytes]] = []
+        found: list[commands.Packed] = []
         if leases:
-            kind, _version, body = commands.encode_control(commands.Guard(leases))
-            found.append((kind, body))
+            found.append(commands.encode_control(commands.Guard(leases)))
         if self.part is not None:
             large = LARGE * (max(self.part.lengths) > SLOT_BYTES_SMALL)
             runs = [
-                (queue, slot + first_slot, count, bits | large)
+                (queue, slot, count, bits | large)
                 for queue, slot, count, bits in self.part.all_runs()
             ]
-            found.append((Command.ENQUEUE, commands.encode_enqueue(runs)))
-            found += retain_commands(self.part.retained, first_slot)
+            found.append(_packed(Command.ENQUEUE, commands.encode_enqueue(runs)))
+            found += retain_commands(self.part.retained)
         for consumer, how, reason, offsets in self.settled:
             dispatcher = consumer.dispatcher
             ranges = ranges_of(list(offsets))
             body = commands.encode_settle(
                 dispatcher.queue.id, dispatcher.group, how, reason, ranges
             )
-            found.append((Command.SETTLE, body))
+            found.append(_packed(Command.SETTLE, body))
         for (queue, group), packed in self.changes.items():
-            found.append((Command.CHANGE, commands.encode_change(queue, group, [*packed.values()])))
+            body = commands.encode_change(queue, group, [*packed.values()])
+            found.append(_packed(Command.CHANGE, body))
         return found
 
 
@@ -204,19 +204,19 @@ class Transactor:
 
     async def _carry_out(self, plan: _Plan, batch: Batch | None) -> None:
         (group,) = plan.groups
-        replica = self._store.replica(group)
         identity = self._proposer.next_identity()
         lengths = plan.part.lengths if plan.part is not None else []
         buffers = plan.part.buffers if plan.part is not None else []
 
-        def attempt(heard: Done) -> None:
+        own = plan.commands()
+
+        def attempt(leader: Leader, heard: Done) -> None:
             def applied(results: object) -> None:
                 if not plan.is_refused(first_of(results)):
                     self._applied(plan, batch, cast("tuple[object, ...]", results))
                 heard(results)
 
-            replica.open.add_slots(identity, plan.commands, lengths, buffers, applied, plan.origin)
-            self._store.dirty(replica, urgent=True)
+            leader.submit(identity, own, lengths, buffers, applied, plan.origin)
 
         first = await self._proposer.outcome_in_time(group, attempt)
         if plan.is_refused(first):
@@ -233,6 +233,10 @@ class Transactor:
             batch.part_stored(plan.part, result[1 if plan.changes else 0])
         if batch is not None and batch.live:
             batch.hand_over()
+
+
+def _packed(kind: Command, body: bytes) -> commands.Packed:
+    return int(kind), commands.VERSION, body
 
 
 def _limit(name: str, most: int) -> KernelError:

@@ -258,7 +258,7 @@ class Declarations:
         if method.passive:
             name = named(name, last_declared)
             caller.require(INSPECT_TOPIC, "queue", name)
-            return self._declared(await self.queue(caller, name))
+            return await self._declared(await self.queue(caller, name))
         if not name:
             return await self._declare_server_named(caller, method)
         caller.require(CONFIGURE_TOPIC, "queue", name)
@@ -267,9 +267,9 @@ class Declarations:
             check_new_name(name, "queue")
             topic = await self._create_queue(caller, name, method, hidden=False)
             if topic is not None:
-                return self._declared(topic)
+                return await self._declared(topic)
             topic = await self.queue(caller, name)
-        return self._declared(await self._redeclare(caller, topic, method))
+        return await self._declared(await self._redeclare(caller, topic, method))
 
     async def _declare_server_named(
         self, caller: Caller, method: spec.QueueDeclare
@@ -279,7 +279,7 @@ class Declarations:
             caller.require(CONFIGURE_TOPIC, "queue", name)
             topic = await self._create_queue(caller, name, method, hidden=True)
             if topic is not None:
-                return self._declared(topic)
+                return await self._declared(topic)
 
     async def _create_queue(
         self, caller: Caller, name: str, method: spec.QueueDeclare, *, hidden: bool
@@ -348,8 +348,8 @@ class Declarations:
         if router:
             caller.require(PUBLISH_ROUTER, "exchange", router)
 
-    def _declared(self, topic: TopicInfo) -> spec.QueueDeclareOk:
-        figures = self._client.statistics(topic, DEFAULT_GROUP)
+    async def _declared(self, topic: TopicInfo) -> spec.QueueDeclareOk:
+        figures = await self._client.statistics(topic, DEFAULT_GROUP)
         return spec.QueueDeclareOk(topic.name, figures.ready, figures.consumers)
 
     async def bind_queue(
@@ -408,8 +408,8 @@ class Declarations:
         except KernelError as error:
             where = resource("queue", name, caller.tenant)
             if error.code is Code.IN_USE:
-                consumers = self._client.statistics(topic, DEFAULT_GROUP).consumers
-                is_used = method.if_unused and (consumers or not method.if_empty)
+                figures = await self._client.statistics(topic, DEFAULT_GROUP)
+                is_used = method.if_unused and (figures.consumers or not method.if_empty)
                 raise _in_use(where) if is_used else _not_empty(where) from None
             if error.code is not Code.NOT_FOUND:
                 raise

@@ -278,16 +278,16 @@ async def get_queue_attributes(
     queue = await context.environment.queues.find(context, request.queue_url, INSPECT)
     if not asked:
         return GetQueueAttributesResult()
-    attributes = _figures(context, queue.topic)
+    attributes = await _figures(context, queue.topic)
     attributes |= queue_settings.attributes_of(queue.topic, context.arn_of)
     return GetQueueAttributesResult(selection.select(asked, attributes))
 
 
-def _figures(context: Context, topic: TopicInfo) -> dict[str, str]:
+async def _figures(context: Context, topic: TopicInfo) -> dict[str, str]:
     """The attributes that nobody sets."""
     attributes = {"QueueArn": context.arn_of(topic.name)}
     if DEFAULT_GROUP in topic.groups:
-        figures = context.environment.client.statistics(topic, DEFAULT_GROUP)
+        figures = await context.environment.client.statistics(topic, DEFAULT_GROUP)
         counts = (figures.ready, figures.leased, figures.delayed)
     else:
         counts = (0, 0, 0)

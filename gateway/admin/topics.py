@@ -22,8 +22,6 @@ from kernel.errors import Code, KernelError
 from kernel.model import DEFAULT_GROUP, DEFAULT_TENANT, GroupOptions, TopicInfo
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from starlette.requests import Request
     from starlette.responses import Response
 
@@ -97,7 +95,7 @@ class TopicRoutes:
             and wanted in {None, shapes.type_of(topic)}
         )
         page = heapq.nsmallest(limit + 1, found, key=lambda each: each[0])
-        rows = [self._row(topic) for _, topic in page[:limit]]
+        rows = [await self._row(topic) for _, topic in page[:limit]]
         return answer(TopicPage(rows, page[limit - 1][0] if len(page) > limit else None))
 
     async def create_topic(self, request: Request) -> Response:
@@ -107,11 +105,11 @@ class TopicRoutes:
         change = PutTopic(DEFAULT_TENANT, asked.name, options, groups, must_be_new=True)
         topic = await self._client.administer(change)
         assert isinstance(topic, TopicInfo)
-        return answer(self._details(topic), 201)
+        return answer(await self._details(topic), 201)
 
     async def show_topic(self, request: Request) -> Response:
         """One topic with its queues, groups and figures."""
-        return answer(self._details(await find_topic(self._client, request)))
+        return answer(await self._details(await find_topic(self._client, request)))
 
     async def change_topic(self, request: Request) -> Response:
         """Change the settings given."""
@@ -120,7 +118,7 @@ class TopicRoutes:
         options = shapes.changed(topic.options, asked)
         changed = await self._client.administer(PutTopic(topic.tenant, topic.name, options, {}))
         assert isinstance(changed, TopicInfo)
-        return answer(self._details(changed))
+        return answer(await self._details(changed))
 
     async def delete_topic(self, request: Request) -> Response:
         """Delete a topic; says how many messages were ready."""
@@ -155,7 +153,7 @@ class TopicRoutes:
             topic = self._client.topic(DEFAULT_TENANT, only)
             if topic is None:
                 raise KernelError(Code.NOT_FOUND, f"no topic {only}")
-            return answer(GroupPage(list(self._groups(topic)), None))
+            return answer(GroupPage(await self._groups(topic), None))
         found = ((each.name, each) for each in self._client.topics(DEFAULT_TENANT))
         rows: list[shapes.GroupShown] = []
         for name, topic in sorted(
@@ -164,7 +162,7 @@ class TopicRoutes:
         ):
             if len(rows) >= limit:
                 return answer(GroupPage(rows, after))
-            rows += self._groups(topic)
+            rows += await self._groups(topic)
             after = name
         return answer(GroupPage(rows, None))
 
@@ -179,7 +177,7 @@ class TopicRoutes:
     async def show_group(self, request: Request) -> Response:
         """One group with its figures."""
         topic, name = await self._group_named(request)
-        return answer(self._group(topic, name))
+        return answer(await self._group(topic, name))
 
     async def change_group(self, request: Request) -> Response:
         """Change the settings given."""
@@ -206,12 +204,12 @@ class TopicRoutes:
         change = PutTopic(topic.tenant, topic.name, topic.options, {name: options})
         changed = await self._client.administer(change)
         assert isinstance(changed, TopicInfo)
-        return answer(self._group(changed, name), status)
+        return answer(await self._group(changed, name), status)
 
     # --- Showing ----------------------------------------------------------------------------
 
-    def _row(self, topic: TopicInfo) -> shapes.TopicShown:
-        figures = [self._client.statistics(topic, name) for name in topic.groups]
+    async def _row(self, topic: TopicInfo) -> shapes.TopicShown:
+        figures = [await self._client.statistics(topic, name) for name in topic.groups]
         return shapes.TopicShown(
             name=topic.name,
             type=shapes.type_of(topic),
@@ -222,7 +220,7 @@ class TopicRoutes:
             leased=sum(each.leased for each in figures),
         )
 
-    def _details(self, topic: TopicInfo) -> shapes.TopicDetails:
+    async def _details(self, topic: TopicInfo) -> shapes.TopicDetails:
         queues = []
         for number, ref in enumerate(topic.queues):
             first, following = self._view.span(ref)
@@ -239,14 +237,14 @@ class TopicRoutes:
             options=shapes.options_shown(topic.options),
             declared_by=sorted(topic.options.declarations),
             queues=queues,
-            groups=list(self._groups(topic)),
+            groups=await self._groups(topic),
         )
 
-    def _groups(self, topic: TopicInfo) -> Iterator[shapes.GroupShown]:
-        return (self._group(topic, name) for name in sorted(topic.groups))
+    async def _groups(self, topic: TopicInfo) -> list[shapes.GroupShown]:
+        return [await self._group(topic, name) for name in sorted(topic.groups)]
 
-    def _group(self, topic: TopicInfo, name: str) -> shapes.GroupShown:
-        figures = self._client.statistics(topic, name)
+    async def _group(self, topic: TopicInfo, name: str) -> shapes.GroupShown:
+        figures = await self._client.statistics(topic, name)
         age = None if figures.oldest_ms is None else self._clock.wall_ms() - figures.oldest_ms
         return shapes.GroupShown(
             topic=topic.name,

@@ -341,12 +341,32 @@ CONTROL_TYPES: dict[Command, type[Control]] = {
     Command.GUARD: Guard,
 }
 _TYPE_OF = {kind: command for command, kind in CONTROL_TYPES.items()}
+Packed = tuple[int, int, bytes]
+"""A command as it stands in a batch: (type, version, bytes)."""
+
 _encoder = msgspec.msgpack.Encoder()
 _decoders = {command: msgspec.msgpack.Decoder(kind) for command, kind in CONTROL_TYPES.items()}
 
 
-def encode_control(change: Control) -> tuple[int, int, bytes]:
-    """(type, version, bytes) of a control command, as `entry.Batch` takes it."""
+def shifted(command: Packed, base: int) -> Packed:
+    """A command over slots that are numbered from `base` on, made of one that counts from 0."""
+    kind, version, body = command
+    if not base or kind not in WITH_MESSAGES:
+        return command
+    if kind == Command.RETAIN:
+        tenant, slots = tree.decode_retain(body)
+        return kind, version, tree.encode_retain(tenant, [slot + base for slot in slots])
+    producers, runs = (
+        decode_prepare(body) if kind == Command.PREPARE else ("", decode_enqueue(body))
+    )
+    moved = [(queue, slot + base, count, features) for queue, slot, count, features in runs]
+    if kind == Command.PREPARE:
+        return kind, version, encode_prepare(producers, moved)
+    return kind, version, encode_enqueue(moved)
+
+
+def encode_control(change: Control) -> Packed:
+    """A control command, as `entry.Batch` takes it."""
     return _TYPE_OF[type(change)], VERSION, _encoder.encode(change)
 
 

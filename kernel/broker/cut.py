@@ -112,6 +112,7 @@ class Cut:
                 state.next_index,
                 state.next_subscriber,
                 state.expired,
+                state.membership,
             )
         )
         self._outcomes: list[tuple[int, int, int]] = [

@@ -77,6 +77,7 @@ def load(records: Iterable[bytes]) -> GroupState:
     state.next_index = header.next_index
     state.next_subscriber = header.next_subscriber
     state.expired = header.expired
+    state.membership = header.membership
     for data in stream:
         _restore(state, decode(data))
     state.clients = dict(sorted(state.clients.items(), key=lambda each: each[1].used_ms))

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 import msgspec
 
 from ..model import DeadLetter, GroupOptions, QueueRef, Reason, Route, RouterOptions, TopicOptions
+from ..raft.messages import Membership
 from .tree_records import RetainedRecord, SubscriberRecord, WillItemRecord
 from .usage import LedgerRecord, UsageRecord
 
@@ -31,6 +32,7 @@ class Header(msgspec.Struct, frozen=True, array_like=True, tag="header"):
     next_index: int
     next_subscriber: int
     expired: int = 0
+    membership: Membership | None = None
 
 
 class TopicRecord(msgspec.Struct, frozen=True, array_like=True, tag="topic"):

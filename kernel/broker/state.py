@@ -24,6 +24,7 @@ from ..model import (
     TopicKind,
     TopicOptions,
 )
+from ..raft.messages import Membership
 from .halves import Halves
 from .owed import Owed
 from .progress import Progress, unacked_by_any
@@ -245,6 +246,7 @@ class GroupState:
         "halves",
         "indexes",
         "ledger",
+        "membership",
         "next_index",
         "next_outbox",
         "next_subscriber",
@@ -266,6 +268,8 @@ class GroupState:
 
     def __init__(self, group: RaftGroup) -> None:
         self.group = group
+        self.membership: Membership | None = None
+        """Members of the Raft group, once there was a change of them; None: this node alone."""
         self.applied = LogIndex(0)
         self.term = 0
         self.time_ms = 0

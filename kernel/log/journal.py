@@ -22,6 +22,7 @@ from ..ports import Disk
 from .checkpoint import Checkpoint, CheckpointJob, GroupCheckpoint, HardState, Position
 from .errors import JournalError
 from .groups import GroupLog
+from .install import InstallJob
 from .locations import OFFSET_MASK, SEGMENT_SHIFT
 from .meta import CleanEnd, set_clean
 from .read import READ_AHEAD_BYTES, ReadJob, read_body
@@ -171,6 +172,15 @@ class Journal:
         log = self._groups.get(group)
         return log.term(index) if log is not None else 0
 
+    def snapshot_of(self, group: int) -> tuple[int, int, str]:
+        """(index, term, name) of the group's last durable snapshot; zeros and no name: none."""
+        known = self._checkpoint.groups.get(group)
+        return (known.index, known.term, known.snapshot) if known else (0, 0, "")
+
+    def has(self, group: int, index: int) -> bool:
+        """Whether an entry is in the journal."""
+        return bool(self._locations.position(group, index))
+
     # --- Writing ----------------------------------------------------------------------------
 
     def append(self, group: int, term: int, index: int, body: bytes) -> None:
@@ -201,6 +211,10 @@ class Journal:
     def pending_records(self) -> int:
         """Records queued for the next batch."""
         return len(self._writer.pending)
+
+    def largest_pending(self) -> int:
+        """Bytes of the largest body that is queued."""
+        return max((len(record[4]) for record in self._writer.pending), default=0)
 
     def begin(self) -> WriteBatch | None:
         """Frame everything queued as one batch; None if nothing is, or one is in flight.
@@ -334,9 +348,12 @@ class Journal:
 
     # --- Checkpoints ------------------------------------------------------------------------
 
-    def checkpoint(self, snapshots: Mapping[int, tuple[int, str]]) -> CheckpointJob:
+    def checkpoint(
+        self, snapshots: Mapping[int, tuple[int, str]], installed: InstallJob | None = None
+    ) -> CheckpointJob:
         """A job that writes `ckpt`. `snapshots`: per group the index that a **durable** snapshot
-        has applied, and its name; groups left out keep the one they had.
+        has applied, and its name; groups left out keep the one they had. `installed`: the one of
+        its group came from another store.
 
         JournalError if an index is beyond what is stable.
         """
@@ -353,6 +370,9 @@ class Journal:
                     f"the snapshot of group {number} has applied {index}, "
                     f"the one before it {before.index}"
                 )
+            if installed is not None and number == installed.group:
+                groups[number] = GroupCheckpoint(index, installed.term, name, log.hard_state)
+                continue
             if index > log.last_index:
                 raise JournalError(f"group {number} has no entry {index} to be checkpointed")
             term = before.term if before and before.index == index else log.term(index)
@@ -386,6 +406,34 @@ class Journal:
     def last_checkpoint(self) -> Checkpoint:
         """The last durable one."""
         return self._checkpoint
+
+    # --- Snapshots from another store -------------------------------------------------------
+
+    def install(self, group: int) -> InstallJob | None:
+        """Begin to take in what a snapshot refers to (see `install.py`); None: not now."""
+        return self._space.install(group)
+
+    def installed(self, job: InstallJob, references: Mapping[int, int]) -> None:
+        """The checkpoint that names the snapshot is durable: it takes the place of the group's log.
+        `references`: entry to how many hold it.
+        """
+        group = job.group
+        hard_state = self.hard_state(group)
+        self._locations.drop(group)
+        for cache in (self._cache, self._cold):
+            cache.discard_group(group)
+        log = self._groups[group] = GroupLog(job.index, job.term, hard_state)
+        log.hard_state = hard_state
+        for index, position, length in zip(job.indexes, job.positions, job.lengths, strict=True):
+            self._locations.place(group, index, position, length)
+        for index, count in references.items():
+            self._locations.retain(group, index, count)
+        self._locations.checkpointed(group, job.index)
+        self._space.installed(job)
+
+    def give_up_install(self, job: InstallJob) -> None:
+        """Before its closing record was queued: what was written is dead."""
+        self._space.installed(job)
 
     # --- Space ------------------------------------------------------------------------------
 

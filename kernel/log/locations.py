@@ -203,6 +203,15 @@ class Locations:
                 chunk.total[slot] = max(chunk.total[slot], references)
                 self._account(chunk, slot, 1)
 
+    def drop(self, group: int) -> None:
+        """Forget everything of a group: a snapshot takes its place."""
+        for chunk in self._groups.pop(group, {}).values():
+            for slot in range(CHUNK_ENTRIES):
+                if chunk.live[slot]:
+                    self._account(chunk, slot, -1)
+        self._marks.pop(group, None)
+        self._swept.pop(group, None)
+
     def truncate(self, group: int, index: int) -> None:
         """Forget the group's entries from `index` on: another leader's replace them."""
         for number, chunk in self._groups.get(group, {}).items():

@@ -15,11 +15,12 @@ id, so that neither another store's segment nor a message body made to look like
     2 HARD_STATE    yes     term    commit   u64 vote (0 none)
     5 BATCH_END     0       0       0        `BatchEnd`: one for each group commit
     6 PAD           0       0       0        u64 number of the segment that continues this one
+    3 RESET         yes     yes     yes      the log begins anew behind a snapshot at this index
     7 REWRITE       yes     yes     yes      an entry with nothing but its live slots
     9 CLOSE         0       0       0        `Close`: the rewrites it names now stand for a segment
 
-3 (snapshot mark), 4 (group created or destroyed) and 8 are kept free for replication. A record
-type this version does not know makes the store refuse to open.
+4 (group created or destroyed) and 8 are kept free. A record type this version does not know makes
+the store refuse to open.
 """
 
 from __future__ import annotations
@@ -62,6 +63,7 @@ class RecordType(IntEnum):
 
     ENTRY = 1
     HARD_STATE = 2
+    RESET = 3
     BATCH_END = 5
     PAD = 6
     REWRITE = 7
@@ -104,7 +106,8 @@ class BatchEnd(NamedTuple):
 
 class Close(NamedTuple):
     """Closing record of a rewrite: the REWRITE records from `first` to `last` now hold everything
-    live of segment `source`. Appended only when all of them are synced.
+    live of segment `source` (0: of a snapshot that came from another store). Appended only when all
+    of them are synced.
     """
 
     source: int

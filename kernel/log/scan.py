@@ -49,6 +49,7 @@ _ENTRY = int(RecordType.ENTRY)
 _BATCH_END = int(RecordType.BATCH_END)
 _PAD = int(RecordType.PAD)
 _REWRITE = int(RecordType.REWRITE)
+_RESET = int(RecordType.RESET)
 
 
 def segment_numbers(disk: Disk) -> list[int]:
@@ -366,6 +367,8 @@ class Scan:
             self._entry(place)
         elif kind == _REWRITE:
             self._rewrite(place)
+        elif kind == _RESET:
+            self._reset(header)
         elif body is not None:
             self._control(place, body)
         if body is not None:
@@ -393,6 +396,17 @@ class Scan:
             log.append(index, header.term)
         position = pack_position(place.segment, place.offset)
         self.locations.place(header.group, index, position, header.length)
+
+    def _reset(self, header: Header) -> None:
+        """A snapshot from another store took the place of the log, if the checkpoint says so too:
+        what stood behind it is void.
+        """
+        mark = self._marks.get(header.group, 0)
+        if header.log_index <= mark:
+            log = self.group(header.group)
+            if log.last_index > mark:
+                self.locations.truncate(header.group, mark + 1)
+                log.cut(mark + 1)
 
     def _rewrite(self, place: Place) -> None:
         if any(close.first <= place.header.sequence <= close.last for close in self.closed):

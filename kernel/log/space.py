@@ -9,6 +9,7 @@ from __future__ import annotations
 from ..ports import Disk
 from .errors import JournalError
 from .files import JOURNAL_DIRECTORY, locations_name, segment_name
+from .install import InstallJob
 from .location_file import LocationFileJob
 from .locations import Locations
 from .record import Close, RecordType, seed_of
@@ -55,7 +56,7 @@ class Space:
         """Rewrites whose closing record is synced, as long as their records are on disk."""
         self.limit = 0
         """Segments below this number stand wholly below the checkpoint; 0 during recovery."""
-        self._rewrite: RewriteJob | None = None
+        self._rewrite: RewriteJob | InstallJob | None = None
         self._not_rewritable: set[int] = set()
         self._to_index: list[Segment] = []
         self._indexing: LocationFileJob | None = None
@@ -113,9 +114,10 @@ class Space:
         if rewrite is not None and rewrite.synced(self._writer.synced_sequence):
             if rewrite.first_segment:
                 self._closed.append(rewrite.close_record())
-            self.rewrites += 1
-            self.rewritten_bytes += rewrite.bytes_rewritten
-            self._rewrite = None
+            if isinstance(rewrite, RewriteJob):
+                self.rewrites += 1
+                self.rewritten_bytes += rewrite.bytes_rewritten
+                self._rewrite = None
 
     def _index(self) -> LocationFileJob | None:
         if self._indexing is not None or not self._to_index:
@@ -132,7 +134,7 @@ class Space:
         busy = {0 if self._indexing is None else self._indexing.segment.number}
         rewritten_from = 0
         if self._rewrite is not None:
-            busy.add(self._rewrite.source.number)
+            busy.add(self._rewrite.source.number if self._rewrite.source is not None else 0)
             rewritten_from = self._rewrite.first_segment
         found = []
         for number, segment in self._locations.segments.items():
@@ -176,10 +178,22 @@ class Space:
         """Begin. JournalError if one is under way."""
         if not self._may_rewrite():
             raise JournalError("a rewrite is under way")
-        self._rewrite = RewriteJob(
+        job = self._rewrite = RewriteJob(
             self._disk, self._seed, segment, self._locations, self._writer, live_slots
         )
-        return self._rewrite
+        return job
+
+    def install(self, group: int) -> InstallJob | None:
+        """Begin to install a snapshot; None while a rewrite or another install is under way."""
+        if not self._may_rewrite():
+            return None
+        job = self._rewrite = InstallJob(group, self._writer)
+        return job
+
+    def installed(self, job: InstallJob) -> None:
+        """It is over: done, or given up before its closing record was queued."""
+        if self._rewrite is job:
+            self._rewrite = None
 
     def abandon(self, job: RewriteJob) -> None:
         """See `Journal.abandon_rewrite`."""

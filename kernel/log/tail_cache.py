@@ -16,9 +16,12 @@ entries of ten bytes too."""
 _STALE_KEYS_MIN = 4096
 
 
+_INDEX_BITS = 48
+
+
 def cache_key(group: int, index: int) -> int:
     """One integer for (group, index): a log of 2**48 entries is out of reach."""
-    return group << 48 | index
+    return group << _INDEX_BITS | index
 
 
 class TailCache:
@@ -63,6 +66,11 @@ class TailCache:
             self.bytes_held -= len(body) + ENTRY_OVERHEAD_BYTES
             if len(self._keys) > 2 * len(self._bodies) + _STALE_KEYS_MIN:
                 self._forget_stale()
+
+    def discard_group(self, group: int) -> None:
+        """Forget the bodies of a group."""
+        for key in [key for key in self._bodies if key >> _INDEX_BITS == group]:
+            self.discard(key)
 
     def _forget_stale(self) -> None:
         """Drop the keys of discarded bodies: without this the queue of keys grows for ever."""

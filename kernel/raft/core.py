@@ -1,127 +1,505 @@
-"""One Raft group's core, in the shape of a raw node: no clock, socket, file or thread inside.
+"""One Raft group on one node, in the shape of a raw node: no clock, socket, file or thread inside.
 
-    campaign()           raise the term and become leader
-    propose(body)        append an entry at the leader; returns its index
-    ready()              what must be written and synced now: hard state and entries
-    stable(index)        the driver reports: everything up to `index` is on this node's disk
-    committed()          what may be applied now
-    applied(index)       the driver reports: everything up to `index` has been applied
+    step(message), tick(), propose(...), ...    something happens
+    ready() -> Ready                            what the driver must do now
+    stable(number)                              a Ready and all before it are on disk
+    applied(index)                              committed entries have been applied
+    apply_configuration(entry)                  one of them changes the membership
+    loaded(wanted)                              entries asked for are in memory
 
-One voter a group for now, so that an entry commits as soon as this node's disk has it. The rules
-that replication will need are kept already: a leader commits only entries of its own term, the
-term is on disk before anything of it is answered, and messages that wait for a sync are told from
-those that need not.
+The driver moves messages, writes what a Ready brings in order, applies what is committed, and calls
+back; it may have many Readies under way. What leaves before a sync and what after it is told apart
+in the Ready: a leader's appends go out while its own disk still writes, votes and answers wait.
+Guarantees and their place: entries of earlier terms commit only under one of this term
+(`leader.maybe_commit`); an old append never shortens the log (`RaftLog.accept`); an answer of the
+disk counts only for what the log still holds of that write (`RaftLog.written`); a candidate counts
+its own vote only once it is on disk.
+
+Attributes may be read by drivers and tests; only this package writes them.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from enum import Enum
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
 
-from ..ids import LogIndex, RaftGroup, Term
+from . import election, follower, leader, messages, read_only, sending
+from .configuration import ConfigurationChange, changed, decode, encode
+from .errors import NotLeader, UnknownSender
+from .log import RaftLog
+from .messages import (
+    ANSWERS,
+    CANDIDATE,
+    EMPTY,
+    FOLLOWER,
+    LEADER,
+    PRE_CANDIDATE,
+    Entry,
+    HardState,
+    Membership,
+    Message,
+    ReadState,
+    ReadWanted,
+    Ready,
+    Snapshot,
+    SoftState,
+)
+from .options import RaftOptions
+from .read_only import ReadOnly
+from .roles import HANDLERS
+from .status import Status, status_of
+from .storage import Storage
+from .tracker import Tracker
 
-
-class Role(Enum):
-    """What this node is in the group."""
-
-    FOLLOWER = "follower"
-    LEADER = "leader"
-
-
-@dataclass(frozen=True, slots=True)
-class HardState:
-    """What must be on disk before a vote or an answer of this term leaves."""
-
-    term: Term
-    vote: int
-    commit: LogIndex
-
-
-@dataclass(slots=True)
-class Entry:
-    """An entry of the group's log. Never changed (not frozen: that would cost 0.3 us each)."""
-
-    term: Term
-    index: LogIndex
-    body: bytes
-
-
-class Ready(NamedTuple):
-    """What the driver must write in one synced batch, hard state first, before `stable`."""
-
-    hard_state: HardState | None
-    entries: tuple[Entry, ...]
+Jitter = Callable[[int], int]
+"""A number from 0 to below the argument, by chance: spreads elections."""
 
 
 class RaftCore:
-    """State of one group on this node. `node` is this node's number among the voters."""
+    """State of one group on this node."""
+
+    __slots__ = (
+        "_jitter",
+        "_number",
+        "_told_commit",
+        "_told_leader",
+        "_told_role",
+        "_told_term",
+        "_told_vote",
+        "after_sync",
+        "election_elapsed",
+        "election_timeout",
+        "handlers",
+        "heartbeat_elapsed",
+        "leader",
+        "lease_void",
+        "log",
+        "messages",
+        "node",
+        "options",
+        "own_vote",
+        "pending_change",
+        "postponed_reads",
+        "read_states",
+        "reads",
+        "reads_wanted",
+        "role",
+        "silent_ticks",
+        "term",
+        "term_start",
+        "ticks",
+        "tracker",
+        "transferee",
+        "uncommitted_bytes",
+        "vote",
+    )
 
     def __init__(
-        self, group: RaftGroup, node: int, hard_state: HardState, last: LogIndex, applied: LogIndex
+        self,
+        options: RaftOptions,
+        storage: Storage,
+        hard_state: HardState,
+        membership: Membership,
+        applied: int,
+        jitter: Jitter,
+        configurations: Sequence[int] = (),
     ) -> None:
-        self.group = group
-        self.node = node
-        self.role = Role.FOLLOWER
-        self.term = hard_state.term
-        self.commit = max(hard_state.commit, applied)
-        self.last = last
-        self.applied_index = applied
-        self._handed = applied
-        self.stable_index = last
-        self._own_term_from = LogIndex(last + 1)
-        self._hard_state_changed = False
-        self._unwritten: list[Entry] = []
-        self._unapplied: dict[LogIndex, Entry] = {}
-
-    def campaign(self) -> None:
-        """Become leader of a new term. The term is on disk before any entry of it commits, since
-        both travel in one synced batch, hard state first.
+        """`hard_state`: as synced; `membership`: as of `applied`; `configurations`: indexes of the
+        changes of membership behind `applied`. LogDamaged if these do not fit the log.
         """
-        self.term = Term(self.term + 1)
-        self.role = Role.LEADER
-        self._own_term_from = LogIndex(self.last + 1)
-        self._hard_state_changed = True
+        self.options = options
+        self.node = options.node
+        self._jitter = jitter
+        self.log = RaftLog(
+            storage,
+            hard_state.commit,
+            applied,
+            asynchronous=options.asynchronous_writes,
+            applying_bytes_max=options.max_applying_bytes,
+            configurations=configurations,
+        )
+        self.tracker = Tracker(
+            options.node, options.max_inflight_messages, options.max_inflight_bytes
+        )
+        self.tracker.switch(membership, self.log.last_index)
+        self.term = hard_state.term
+        self.vote = hard_state.vote
+        self.role = FOLLOWER
+        self.leader = 0
+        self.handlers = HANDLERS[FOLLOWER]
+        self.ticks = 0
+        self.election_elapsed = 0
+        self.heartbeat_elapsed = 0
+        self.election_timeout = 0
+        # With leases, a restarted voter may have answered a heartbeat just before it went down.
+        self.silent_ticks = options.election_ticks if options.lease_reads and self.term else 0
+        self.transferee = 0
+        self.lease_void = False
+        self.pending_change = 0
+        self.term_start = 0
+        self.uncommitted_bytes = 0
+        self.own_vote: Message | None = None
+        self.messages: list[Message] = []
+        self.after_sync: list[Message] = []
+        self.read_states: list[ReadState] = []
+        self.reads_wanted: list[ReadWanted] = []
+        self.reads = ReadOnly()
+        self.postponed_reads: list[Message] = []
+        self._number = 0
+        self._told_leader, self._told_role = 0, FOLLOWER
+        self._told_term, self._told_vote = hard_state.term, hard_state.vote
+        self._told_commit = self.log.committed
+        self.become_follower(self.term, 0)
 
-    def propose(self, body: bytes) -> LogIndex:
-        """Append an entry; its index. Raises RuntimeError if this node does not lead."""
-        if self.role is not Role.LEADER:
-            raise RuntimeError(f"group {self.group}: not the leader")
-        self.last = LogIndex(self.last + 1)
-        entry = Entry(self.term, self.last, body)
-        self._unwritten.append(entry)
-        self._unapplied[self.last] = entry
-        return self.last
+    # --- What happens -----------------------------------------------------------------------
+
+    def step(self, message: Message) -> None:
+        """A message has come from another node.
+
+        UnknownSender for an answer of a non-member; what `propose`, `propose_configuration` and
+        `read_index` raise for such a request that was forwarded; LogDamaged.
+        """
+        kind = message.kind
+        if message.sender not in self.tracker.progress and kind in ANSWERS:
+            raise UnknownSender(message.sender)
+        term = message.term
+        if term != self.term and term and not election.other_term(self, message):
+            return
+        handler = self.handlers[kind]
+        if handler is not None:
+            handler(self, message)
+
+    def tick(self, elapsed: int = 1) -> None:
+        """So many ticks have passed. After a pause of the process the driver says how many, before
+        anything else: a lease must not outlive a pause.
+        """
+        self.ticks += elapsed
+        self.election_elapsed += elapsed
+        if self.silent_ticks:
+            self.silent_ticks = max(0, self.silent_ticks - elapsed)
+        if self.role != LEADER:
+            if self.election_elapsed >= self.election_timeout and election.may_campaign(self):
+                self.election_elapsed = 0
+                election.hang_up(self)
+            return
+        self.heartbeat_elapsed += elapsed
+        if self.election_elapsed >= self.options.election_ticks:
+            self.election_elapsed = 0
+            if self.options.check_quorum:
+                leader.check_quorum(self)
+                if self.role != LEADER:
+                    return
+            self.transferee = 0
+        if self.heartbeat_elapsed >= self.options.heartbeat_ticks:
+            self.heartbeat_elapsed = 0
+            sending.heartbeat(self, self.reads.last_context())
+            if self.tracker.members.auto_leave:
+                leader.leave_joint_if_due(self)
+
+    def propose(self, bodies: Sequence[bytes]) -> int:
+        """Append entries with these bodies at the leader; index of the first. A follower with
+        `forward_proposals` sends them on and returns 0.
+
+        NotLeader, TransferUnderWay, ProposalsFull (`max_uncommitted_bytes`); ValueError for
+        nothing.
+        """
+        if not bodies:
+            raise ValueError("a proposal of no entries")
+        if self.role == LEADER:
+            return leader.propose(self, bodies)
+        self._forward([Entry(0, 0, messages.NORMAL, body) for body in bodies])
+        return 0
+
+    def propose_configuration(self, change: ConfigurationChange) -> int:
+        """Append a change of membership at the leader; its index, or 0 if it was sent on. The
+        empty change ends a joint configuration. It counts once it is applied.
+
+        NotLeader, TransferUnderWay; ConfigurationRefused if another change is not applied yet or
+        this one does not fit; ValueError for more than CHANGES_MAX changes.
+        """
+        body = encode(change)
+        if self.role == LEADER:
+            return leader.propose_change(self, body)
+        self._forward([Entry(0, 0, messages.CONFIGURATION, body)])
+        return 0
+
+    def _forward(self, entries: Sequence[Entry]) -> None:
+        if not self.options.forward_proposals or not self.leader:
+            raise NotLeader(self.leader)
+        self.messages.append(Message(messages.PROPOSE, self.node, self.leader, 0, entries=entries))
+
+    def read_index(self, context: bytes) -> None:
+        """Ask for an index: once a ReadState with this context has come and that index is applied,
+        a read sees everything that was committed before this call. Ask again after a change of
+        leader: what was asked of the old one is forgotten.
+
+        `context`: not empty, unique on all nodes. NotLeader, ReadsFull.
+        """
+        if not context:
+            raise ValueError("a read needs a context")
+        request = Message(messages.READ_INDEX, self.node, 0, 0, context=context)
+        if self.role == LEADER:
+            read_only.on_read_index(self, request)
+        elif self.leader:
+            request.to = self.leader
+            self.messages.append(request)
+        else:
+            raise NotLeader(0)
+
+    def transfer(self, to: int) -> None:
+        """Hand leadership to another voter. It has one election timeout; no proposal is taken
+        meanwhile. NotLeader if no leader is known.
+        """
+        self.step(Message(messages.TRANSFER, to, 0, 0))
+
+    def campaign(self) -> bool:
+        """Start an election; False if this node leads, may not, or must first apply a change of
+        membership.
+        """
+        return election.hang_up(self)
+
+    def forget_leader(self) -> bool:
+        """Grant votes as if nothing had been heard of the leader; False if this node leads, or
+        with lease reads, which rely on it.
+        """
+        if self.role != FOLLOWER or self.options.lease_reads:
+            return False
+        self.leader = 0
+        return True
+
+    def report_unreachable(self, node: int) -> None:
+        """Messages to the node were lost: probe it before sending more."""
+        if self.role == LEADER:
+            leader.report_unreachable(self, node)
+
+    def report_snapshot(self, node: int, *, installed: bool) -> None:
+        """Sending a snapshot to the node has ended. Once it is installed the node answers; after a
+        failure the next heartbeat's answer starts over.
+        """
+        if self.role == LEADER:
+            leader.report_snapshot(self, node, installed=installed)
+
+    def install(self, snapshot: Snapshot) -> bool:
+        """What a snapshot of the group holds, and what is committed is for ever, is on this disk,
+        whoever leads by now: it takes the place of log and membership. False if this node leads or
+        has as much already.
+        """
+        return self.role != LEADER and follower.restore(self, snapshot)
+
+    # --- What is to be done -----------------------------------------------------------------
+
+    def has_ready(self) -> bool:
+        """Whether `ready` would bring anything."""
+        log = self.log
+        return bool(
+            log.handed != log.last_index
+            or self.messages
+            or self.after_sync
+            or log.committed != self._told_commit
+            or self.term != self._told_term
+            or self.vote != self._told_vote
+            or self.role != self._told_role
+            or self.leader != self._told_leader
+            or self.own_vote is not None
+            or self.read_states
+            or self.reads_wanted
+            or (log.snapshot is not None and not log.snapshot_handed)
+            or log.has_committed()
+        )
 
     def ready(self) -> Ready:
-        """What to write; each is handed out once."""
+        """What is to be done now; everything in it counts as taken over by the driver."""
+        log = self.log
+        entries: Sequence[Entry] = ()
+        if log.handed != log.last_index:
+            entries = log.take_unwritten()
+        committed: Sequence[Entry] = ()
+        if log.applying < log.committed:
+            committed = self._take_committed()
         hard_state = None
-        if self._hard_state_changed:
-            self._hard_state_changed = False
-            hard_state = HardState(self.term, self.node, self.commit)
-        unwritten = tuple(self._unwritten)
-        self._unwritten.clear()
-        return Ready(hard_state, unwritten)
+        must_sync = bool(entries)
+        if self.term != self._told_term or self.vote != self._told_vote:
+            must_sync = True
+            self._told_term, self._told_vote = self.term, self.vote
+            self._told_commit = log.committed
+            hard_state = HardState(self.term, self.vote, log.committed)
+        elif log.committed != self._told_commit:
+            self._told_commit = log.committed
+            hard_state = HardState(self.term, self.vote, log.committed)
+        soft_state = None
+        if self.role != self._told_role or self.leader != self._told_leader:
+            self._told_role, self._told_leader = self.role, self.leader
+            soft_state = SoftState(self.leader, self.role)
+        snapshot: Snapshot | None = None
+        if log.snapshot is not None and not log.snapshot_handed:
+            log.snapshot_handed = True
+            snapshot = log.snapshot
+        after: Sequence[Message] = ()
+        if self.after_sync:
+            after, self.after_sync = self.after_sync, []
+        number = 0
+        if must_sync or after or snapshot is not None or self.own_vote is not None:
+            number = self._number = self._number + 1
+            index = snapshot.index if snapshot is not None else 0
+            log.writes.append((number, log.handed, index, self.own_vote))
+            self.own_vote = None
+        now: Sequence[Message] = ()
+        if self.messages:
+            now, self.messages = self.messages, []
+        read_states: Sequence[ReadState] = ()
+        if self.read_states:
+            read_states, self.read_states = self.read_states, []
+        wanted: Sequence[ReadWanted] = ()
+        if self.reads_wanted:
+            wanted, self.reads_wanted = self.reads_wanted, []
+        return Ready(
+            number,
+            must_sync,
+            hard_state,
+            soft_state,
+            entries,
+            snapshot,
+            committed,
+            now,
+            after,
+            read_states,
+            wanted,
+        )
 
-    def committed(self) -> tuple[Entry, ...]:
-        """Entries that may be applied, in order; each is handed out once."""
-        entries: list[Entry] = []
-        while self._handed < self.commit:
-            entry = self._unapplied.pop(LogIndex(self._handed + 1), None)
-            if entry is None:
-                break
-            self._handed = entry.index
-            entries.append(entry)
-        return tuple(entries)
+    def _take_committed(self) -> Sequence[Entry]:
+        log = self.log
+        waited = log.reading
+        committed = log.take_committed()
+        if committed:
+            left = self.uncommitted_bytes - log.taken_bytes
+            self.uncommitted_bytes = max(0, left)
+        elif log.reading and not waited:
+            limit = self.options.max_applying_bytes
+            self.reads_wanted.append(ReadWanted(log.applying + 1, log.base, limit, 0))
+        return committed
 
-    def stable(self, index: LogIndex) -> None:
-        """Entries up to `index` are on this node's disk. With one voter that is the majority; an
-        entry of an earlier term commits only with one of this term behind it.
+    # --- What has been done -----------------------------------------------------------------
+
+    def stable(self, number: int) -> None:
+        """The Ready of this number and all before it are on disk; their snapshot is installed."""
+        votes = self.log.written(number)
+        if votes is not None and self.tracker.own is not None:
+            for vote in votes:
+                self.step(vote)
+        if self.role == LEADER:
+            leader.own_stable(self)
+
+    def applied(self, index: int) -> None:
+        """Committed entries up to `index` have been applied."""
+        self.log.applied_to(index)
+        if self.role == LEADER and self.tracker.members.auto_leave:
+            leader.leave_joint_if_due(self)
+
+    def apply_configuration(self, entry: Entry) -> Membership:
+        """A committed CONFIGURATION entry is being applied: the membership in force from now on.
+        An entry that a snapshot has overtaken changes nothing. ConfigurationRefused if it does not
+        fit: then nothing has changed, on any node.
         """
-        self.stable_index = max(self.stable_index, index)
-        if self.role is Role.LEADER and self.stable_index >= self._own_term_from:
-            self.commit = max(self.commit, self.stable_index)
+        if self.log.snapshot is not None or entry.index <= self.log.applied:
+            return self.tracker.members
+        members = changed(self.tracker.members, decode(entry.body))
+        self.tracker.switch(members, self.log.last_index)
+        if self.role == LEADER:
+            leader.members_changed(self)
+        return members
 
-    def applied(self, index: LogIndex) -> None:
-        """Entries up to `index` have been applied."""
-        self.applied_index = max(self.applied_index, index)
+    def loaded(self, wanted: ReadWanted) -> None:
+        """The first of the entries asked for is in memory now (or the read has failed, and is to
+        be asked for again if it is still wanted).
+        """
+        if not wanted.node:
+            self.log.reading = False
+            return
+        progress = self.tracker.progress.get(wanted.node)
+        if self.role == LEADER and progress is not None and progress.reading:
+            progress.reading = False
+            leader.catch_up(self, progress)
+
+    # --- What is the case -------------------------------------------------------------------
+
+    def holds_lease(self) -> bool:
+        """Whether this node leads and no other can lead by now. As good as the tick rate: the
+        driver's ticks of any two nodes must not differ by more than LEASE_MARGIN_TICKS in an
+        election timeout.
+        """
+        return self.role == LEADER and read_only.holds_lease(self)
+
+    def is_level(self) -> bool:
+        """Whether this node leads and everyone has everything, so that ticks may stop until `wake`.
+        The driver tells the followers, which must stop theirs too.
+        """
+        return self.role == LEADER and leader.is_level(self)
+
+    def wake(self) -> None:
+        """Ticks go on after a rest: nobody is held to have been silent during it. A leader says at
+        once that it lives.
+        """
+        self.election_elapsed = 0
+        if self.role == LEADER:
+            leader.wake(self)
+
+    def status(self) -> Status:
+        """For people and metrics; not for every commit."""
+        return status_of(self)
+
+    # --- Roles ------------------------------------------------------------------------------
+
+    def send(self, message: Message) -> None:
+        """It may leave at once."""
+        self.messages.append(message)
+
+    def _enter(self, role: int, leads: int) -> None:
+        self.role = role
+        self.handlers = HANDLERS[role]
+        self.leader = leads
+
+    def _reset(self, term: int) -> None:
+        if term != self.term:
+            self.term = term
+            self.vote = 0
+        self.election_elapsed = self.heartbeat_elapsed = 0
+        ticks = self.options.election_ticks
+        self.election_timeout = ticks + self._jitter(ticks)
+        self.transferee = 0
+        self.lease_void = False
+        self.pending_change = 0
+        self.uncommitted_bytes = 0
+        self.tracker.reset(self.log.last_index, self.log.stable_index)
+        self.reads = ReadOnly()
+        self.postponed_reads = []
+        self.reads_wanted = [each for each in self.reads_wanted if not each.node]
+
+    def become_follower(self, term: int, leads: int) -> None:
+        """Follow `leads` (0: nobody yet) in a term."""
+        self._reset(term)
+        self._enter(FOLLOWER, leads)
+
+    def become_pre_candidate(self) -> None:
+        """Ask around in the same term."""
+        self.tracker.votes.clear()
+        self._enter(PRE_CANDIDATE, 0)
+
+    def become_candidate(self) -> None:
+        """Begin a term with a vote for oneself."""
+        self._reset(self.term + 1)
+        self._enter(CANDIDATE, 0)
+        self.vote = self.node
+
+    def become_leader(self) -> None:
+        """Lead the term one was elected in, and begin it with an empty entry."""
+        log = self.log
+        self._reset(self.term)
+        self._enter(LEADER, self.node)
+        own = self.tracker.own
+        if own is not None:
+            own.become_replicate()
+            own.recent_active = True
+        # There may be a change of membership in what is not applied yet.
+        self.pending_change = log.last_index
+        self.term_start = log.last_index + 1
+        log.append(Entry(self.term, self.term_start, EMPTY, b""))
+        sending.broadcast(self)

@@ -17,6 +17,7 @@ or that leads nowhere, is dropped, as its owner expects of a router without rout
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from hashlib import blake2b
 from typing import Protocol
 
@@ -26,9 +27,11 @@ from .. import message as messages
 from ..broker import commands
 from ..broker.runs import COPY, U32_MAX, Feature, features_of
 from ..broker.state import OutboxItem
+from ..courier import Attempt
 from ..destinations import Found
 from ..errors import Code, KernelError
 from ..ids import OUTBOX_CLIENT, VOLATILE_GROUP, LogIndex, Offset, RaftGroup, uuid_of
+from ..leader import Done, Identity, Leader
 from ..limits import RESULTS_KEPT_PER_CLIENT
 from ..log import entry as entries
 from ..message import Ext, Flag, Message
@@ -65,6 +68,9 @@ class Surroundings(Protocol):
     origins: Origins
     outbox_epoch: int
     """New in every process: volatile outboxes begin at 1 again in each."""
+
+    def send_to(self, group: RaftGroup, attempt: Attempt, done: Done) -> None:
+        """Have a command with an identity carried out in a group, once."""
 
     def publish_letter(self, topics: tuple[TopicInfo, ...], letter: bytes) -> None:
         """Store a letter that is in no outbox."""
@@ -115,6 +121,8 @@ class DeadLetterSender:
     def outbox_grew(self, replica: Replica) -> None:
         """Send what is not under way yet."""
         state = replica.state
+        if not replica.leading:
+            return
         outbox = self._outboxes.get(replica.group)
         if outbox is None:
             outbox = _Outbox(min(state.outbox, default=state.next_outbox))
@@ -205,17 +213,12 @@ class DeadLetterSender:
         if not parts:
             self._done(replica, item.number)
         for group, runs in parts.items():
-            target = self._store.replica(group)
-            target.open.add_publish(
-                (OUTBOX_CLIENT | replica.group, epoch, item.number),
-                runs,
-                [len(letter)],
-                [letter],
-                len(letter),
-                lambda result: self._part_done(replica, item.number, result),
-                INTERNAL,
+            identity = (OUTBOX_CLIENT | replica.group, epoch, item.number)
+            self._client.send_to(
+                group,
+                partial(_store_letter, identity, runs, letter),
+                partial(self._part_done, replica, item.number),
             )
-            self._store.dirty(target, urgent=True)
 
     def _targets(
         self, item: OutboxItem, key: str, message: Message
@@ -271,6 +274,13 @@ class DeadLetterSender:
             self.outbox_grew(replica)
 
         replica.propose(commands.OutboxDone(number), (0, 0, 0), finished)
+
+
+def _store_letter(
+    identity: Identity, runs: list[list[int]], letter: bytes, leader: Leader, done: Done
+) -> None:
+    size = len(letter)
+    leader.publish(identity, runs, [size], [letter], size, done, INTERNAL)
 
 
 def _moved(

@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import math
+from collections import deque
 from collections.abc import Callable
 
 from ..broker.liveness import live_slots
@@ -28,6 +29,7 @@ from .disk_watch import DiskLevel, DiskSpace, DiskWatch
 from .node import Store
 from .snapshot_file import tidy
 from .snapshotter import SLICE_RECORDS, Snapshotter, Written
+from .transfer import Received
 from .worker import Runner, Workers
 
 CHECKPOINT_BYTES = 128 * 1024 * 1024
@@ -112,6 +114,7 @@ class Housekeeper:
         self._rewrite: RewriteJob | None = None
         self._rewriting: dict[tuple[int, int], bytes] = {}
         """Bodies of the entries in the part that is being rewritten."""
+        self._received: deque[tuple[Received, asyncio.Future[None]]] = deque()
         self._stopping = False
         self.checkpoints = 0
         self.failures = 0
@@ -142,9 +145,10 @@ class Housekeeper:
         self._ticker = self._loop.call_later(TICK_SECONDS, self._tick)
         self._watch.look()
         for replica in self._store.replicas():
-            replica.trimmer.look()
-            replica.forget_idle()
-            replica.sweeper.look()
+            if replica.leading:
+                replica.trimmer.look()
+                replica.forget_idle()
+                replica.sweeper.look()
         self.poke()
 
     @property
@@ -193,6 +197,8 @@ class Housekeeper:
             self._tidy()
         elif self._rewrite is not None:
             self._continue_rewrite(self._rewrite)
+        elif self._received and not self._dumping:
+            self._install(*self._received.popleft())
         elif look:
             self._look()
 
@@ -324,8 +330,12 @@ class Housekeeper:
     def _checkpointed(self, written: dict[int, tuple[int, str]], job: CheckpointJob) -> None:
         self._journal.checkpointed(job)
         self.checkpoints += 1
-        for group, (index, _name) in written.items():
-            self._marks[RaftGroup(group)] = index
+        for number, (index, name) in written.items():
+            group = RaftGroup(number)
+            self._marks[group] = index
+            term = job.checkpoint.groups[number].term
+            members = self.snapshots.memberships[group]
+            self._store.consensus.has_snapshot(group, index, term, name, members)
         self._untidy = True
         self._spare_bytes = self._spare_wanted()
 
@@ -342,6 +352,32 @@ class Housekeeper:
         while wanted < 1.5 * self.snapshots.bytes_written:
             wanted *= 2
         return wanted
+
+    # --- Snapshots from another store -------------------------------------------------------
+
+    async def install(self, received: Received) -> None:
+        """Have a checkpoint name it, then let it take the place of state and log."""
+        done: asyncio.Future[None] = self._loop.create_future()
+        self._received.append((received, done))
+        self.poke()
+        await done
+
+    def _install(self, received: Received, done: asyncio.Future[None]) -> None:
+        group, index = received.group, received.snapshot.index
+        job = self._journal.checkpoint({group: (index, received.name)}, received.job)
+
+        def written() -> None:
+            self._journal.checkpointed(job)
+            self._marks[group] = index
+            self._store.consensus.install(received)
+            if not done.done():
+                done.set_result(None)
+
+        def failed() -> None:
+            self._received.append((received, done))
+            self._make_room()
+
+        self._run(job.run, written, failed)
 
     # --- Rewriting --------------------------------------------------------------------------
 

@@ -18,8 +18,14 @@ class LogClock:
 
     def __init__(self, clock: Clock, last_ms: int) -> None:
         self._clock = clock
-        self._mono_ms = clock.monotonic_ms()
-        self._now_ms = max(last_ms, clock.wall_ms())
+        self._mono_ms = 0
+        self._now_ms = 0
+        self.start_at(last_ms)
+
+    def start_at(self, last_ms: int) -> None:
+        """A new leader begins where the log's time is, or at the wall clock's if that is later."""
+        self._mono_ms = self._clock.monotonic_ms()
+        self._now_ms = max(last_ms, self._clock.wall_ms())
 
     def now_ms(self) -> int:
         """Log time now."""

@@ -1,64 +1,47 @@
-"""The store of one process: journal, Raft groups, and the loop that turns proposals into commits.
+r"""The store of one process: journal, Raft groups, and the loop that turns proposals into commits.
 
     fill open entries -> flush: close, propose, frame -> writer thread: pwritev + fdatasync
-      -> stable -> commit -> (next flush) -> apply -> answers and deliveries
+                                                \-> other members, who write it meanwhile
+      -> on a majority of disks -> commit -> apply -> answers and deliveries
 
-One write is in flight at a time; what arrives meanwhile makes the next one, so that no timer ever
-delays a commit. A batch is answered only from `_apply`, which runs only on entries that the
-journal has reported as synced. An fdatasync error ends the process at once: after it nobody can
-say what the disk holds (raft-store.md 3.5).
+One write is in flight at a time, for all groups; what arrives meanwhile makes the next one, so that
+no timer ever delays a commit. A batch is answered only from `_apply`, which runs only on entries
+that a majority of the members, this node among them, has synced. Votes and answers to a leader
+leave only when what they promise is on this disk; a leader's entries leave at once. An fdatasync
+error ends the process: after it nobody can say what the disk holds (raft-store.md 3.5).
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
-from ..broker import commands
-from ..broker.state import GroupState, QueueState, RouterState
-from ..broker.tree_state import TreeEvent
-from ..ids import VOLATILE_GROUP, LogIndex, RaftGroup, Term
+from ..broker.state import GroupState
+from ..errors import Code, KernelError
+from ..ids import VOLATILE_GROUP, LogIndex, RaftGroup
 from ..limits import SETTLE_DELAY_MS
-from ..log import entry as entries
 from ..log.journal import Journal
 from ..log.writer import WriteBatch
-from ..model import Route, TopicInfo
 from ..origins import Origins
 from ..ports import Clock
-from ..raft.core import HardState, RaftCore
+from ..raft.errors import RaftError
+from ..raft.messages import LEADER, Message, Ready
+from .consensus import Consensus, Origin, RaftTiming
+from .listener import Listener, Relay
+from .local_leader import LocalLeader
 from .log_clock import LogClock
+from .member import Member
 from .open_entry import Filled
+from .peers import Alone, Peers
+from .reader import Reader
 from .replica import Replica
 from .room import Room
+from .ticker import Ticker
 from .volatile import VolatileLog
 from .worker import Workers
 
-
-class Listener(Protocol):
-    """Hears of definitions and of queues that nobody uses: the client in this process."""
-
-    def topic_changed(self, topic: TopicInfo, *, removed: bool) -> None:
-        """A definition changed."""
-
-    def router_changed(self, router: RouterState, group: RaftGroup, *, removed: bool) -> None:
-        """A router changed."""
-
-    def route_changed(self, router: RouterState, route: Route, *, removed: bool) -> None:
-        """A route came or went."""
-
-    def unused(self, queue: QueueState) -> None:
-        """The last consumer of a queue has gone."""
-
-    def outbox_grew(self, replica: Replica) -> None:
-        """There are dead letters to send."""
-
-    def record_changed(self, key: str, value: bytes | None) -> None:
-        """A metadata record changed."""
-
-    def tree_changed(self, replica: Replica, event: TreeEvent) -> None:
-        """Something of the topic tree changed."""
+_NOT_LEADER = KernelError(Code.NOT_LEADER, "this node does not lead the group")
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,14 +57,15 @@ class StoreStatistics:
     """Messages that groups have lost unacked because they were too old."""
 
 
-class _Durable:
-    """A group in the journal: replica and core."""
+class _Written:
+    """What waits for a write: a Ready of a member's core, and messages that may leave then."""
 
-    __slots__ = ("core", "replica")
+    __slots__ = ("member", "messages", "number")
 
-    def __init__(self, replica: Replica, core: RaftCore) -> None:
-        self.replica = replica
-        self.core = core
+    def __init__(self, member: Member, number: int, messages: Sequence[Message]) -> None:
+        self.member = member
+        self.number = number
+        self.messages = messages
 
 
 class Store:
@@ -95,46 +79,58 @@ class Store:
         clock: Clock,
         fatal: Callable[[str, BaseException], None],
         workers: Workers,
-        node: str = "local",
+        *,
+        node: int = 1,
+        peers: Peers | None = None,
+        timing: RaftTiming | None = None,
+        jitter: Callable[[int], int] = lambda _ticks: 0,
+        born_alone: bool = True,
+        configurations: Mapping[RaftGroup, Sequence[int]] | None = None,
     ) -> None:
+        """`node`: this store's number in its cluster; `jitter(n)`: 0 to n - 1 by chance, spreads
+        elections; `born_alone`: its groups began with one member; `configurations`: per group the
+        indexes of changes of membership that are in the log and not applied.
+        """
         self._loop = loop
         self.journal = journal
         self.origins = Origins()
         self._clock = clock
         self._fatal = fatal
-        self._node = node
-        self._listener: Listener | None = None
+        self.node = node
+        self._peers = peers or Alone()
+        self._relay = Relay()
         self._writer = workers("weir-journal-writer")
-        self._reader = workers("weir-journal-reader")
-        self._fetching: dict[tuple[RaftGroup, int], list[Callable[[], None]]] = {}
-        self._groups: dict[RaftGroup, _Durable] = {}
+        self._reader = Reader(loop, journal, workers("weir-journal-reader"), fatal)
         self._dirty: dict[Replica, None] = {}
         self._volatile_dirty = False
         self._writing: WriteBatch | None = None
-        self._gathered: list[tuple[_Durable, Filled]] = []
+        self._gathered: list[tuple[Member, Filled]] = []
         """Closed entries that wait for room in the journal."""
+        self._queued: list[_Written] = []
+        """Who waits for the next write."""
+        self._in_flight: list[_Written] = []
+        """Who waits for the one in flight."""
+        self._flushed: list[asyncio.Future[None]] = []
         self.room = Room(journal, self._writer, self.call_later, self._start_write, fatal)
         self._flush_scheduled = False
         self._lazy_timer: asyncio.TimerHandle | None = None
         self._idle_waiters: list[asyncio.Future[None]] = []
         self._after_write: Callable[[], None] = lambda: None
         self.commits = 0
-        self.entries_applied = 0
-        for group, state in states.items():
-            replica = Replica(state, self, journal, LogClock(clock, state.time_ms))
-            term, vote, commit = journal.hard_state(group)
-            core = RaftCore(
-                group,
-                1,
-                HardState(Term(term), vote, LogIndex(commit)),
-                LogIndex(journal.last_index(group)),
-                state.applied,
-            )
-            self._groups[group] = _Durable(replica, core)
+        timing = timing or RaftTiming()
+        self.consensus = Consensus(
+            node,
+            Origin(states, configurations or {}, born_alone),
+            *(self, self._relay, journal, clock, self._peers, timing, jitter),
+        )
+        self._groups = self.consensus.members
+        self._ticker = Ticker(loop, clock, timing.tick_ms, self._tick)
         self.volatile_log = VolatileLog()
         self.volatile = Replica(
-            GroupState(VOLATILE_GROUP), self, self.volatile_log, LogClock(clock, 0)
+            GroupState(VOLATILE_GROUP), self, self._relay, self.volatile_log, LogClock(clock, 0)
         )
+        self.volatile.lead()
+        self._volatile_leader = LocalLeader(self.volatile, self)
 
     # --- Life -------------------------------------------------------------------------------
 
@@ -143,23 +139,26 @@ class Store:
         self._after_write = action
 
     async def start(self, listener: Listener, *, clean: bool = False) -> None:
-        """Become leader of every group: raise and sync its term, return what had been handed
-        out (unless the last run ended in order), then serve.
+        """Take part. Of a group without other members this node becomes the leader at once: raises
+        and syncs its term, takes back what had been handed out (unless the last run ended in order,
+        `clean`), serves. Returns once it leads all of these.
         """
-        self._listener = listener
-        started: list[asyncio.Future[object]] = []
-        for durable in self._groups.values():
-            durable.core.campaign()
-            future: asyncio.Future[object] = self._loop.create_future()
-            start = commands.LeaderStart(self._node, clean)
-            durable.replica.propose(start, (0, 0, 0), future.set_result)
-            started.append(future)
+        self._relay.listener = listener
+        started: list[asyncio.Future[None]] = []
+        for member in self._groups.values():
+            if self.consensus.is_alone(member):
+                future: asyncio.Future[None] = self._loop.create_future()
+                self.consensus.starting[member] = (future, clean)
+                started.append(future)
+                member.core.campaign()
+                self.consensus.take(member)
+        self.consensus.members_changed()
+        self._turn_over()
         await asyncio.gather(*started)
-        for durable in self._groups.values():
-            durable.replica.watch()
 
     async def stop(self) -> None:
         """Write what is pending, then stop the threads."""
+        self._ticker.stop()
         await self.wait_idle()
         self._writer.stop()
         self._reader.stop()
@@ -191,6 +190,24 @@ class Store:
         """One group."""
         return self.volatile if group == VOLATILE_GROUP else self._groups[group].replica
 
+    def leader(self, group: RaftGroup) -> LocalLeader:
+        """What serves a group here, while this node leads it."""
+        return self._volatile_leader if group == VOLATILE_GROUP else self._groups[group].leader
+
+    def member(self, group: RaftGroup) -> Member:
+        """The part that this node has in a group of the journal."""
+        return self._groups[group]
+
+    @property
+    def groups(self) -> list[RaftGroup]:
+        """Numbers of all groups of the journal."""
+        return list(self._groups)
+
+    @property
+    def leads_all(self) -> bool:
+        """Whether this node leads every group."""
+        return all(each.leads for each in self._groups.values())
+
     @property
     def data_groups(self) -> list[RaftGroup]:
         """Numbers of the groups that hold topics."""
@@ -210,7 +227,7 @@ class Store:
             self._lazy_timer = self._loop.call_later(SETTLE_DELAY_MS / 1000, self._lazy_due)
 
     def write_soon(self) -> None:
-        """Housekeeping has queued journal records of its own."""
+        """Something may be queued for the journal, or for other nodes."""
         self._schedule_flush()
 
     def _lazy_due(self) -> None:
@@ -228,10 +245,16 @@ class Store:
         if self._volatile_dirty:
             self._volatile_dirty = False
             self._commit_volatile()
+        self._turn_over()
+        self._wake_idle()
+
+    def _turn_over(self) -> None:
+        """What this turn has brought: to the disk, to other members, to consumers."""
         may_write = self._writing is None and not self.room.waiting
         if may_write and (self._dirty or self.journal.pending_records):
             self._start_write()
-        self._wake_idle()
+        self.consensus.dispatch()
+        self._peers.flush()
 
     def _start_write(self) -> None:
         if self._lazy_timer is not None and not self._volatile_dirty:
@@ -239,30 +262,47 @@ class Store:
             # never start a write that the next publish would have to wait for.
             self._lazy_timer.cancel()
             self._lazy_timer = None
-        for replica in self._dirty:
-            durable = self._groups[replica.group]
-            self._gathered += [(durable, filled) for filled in replica.close()]
-        self._dirty.clear()
+        self._gather()
         if not self.room.fits([filled for _, filled in self._gathered]):
             self._wake_idle()
             return
         gathered, self._gathered = self._gathered, []
-        touched: dict[RaftCore, None] = {}
-        for durable, filled in gathered:
+        touched: dict[Member, None] = {}
+        for member, filled in gathered:
             if filled.waiting:
-                durable.replica.proposed(durable.core.propose(filled.body), filled)
-                touched[durable.core] = None
-        for core in touched:
-            ready = core.ready()
-            if ready.hard_state is not None:
-                state = ready.hard_state
-                self.journal.append_hard_state(core.group, state.term, state.vote, state.commit)
-            for entry in ready.entries:
-                self.journal.append(core.group, entry.term, entry.index, entry.body)
+                self._propose(member, filled)
+                touched[member] = None
+        for member in touched:
+            self.consensus.take(member)
         batch = self.journal.begin()
         if batch is not None:
             self._writing = batch
+            self._in_flight, self._queued = self._queued, []
             self._writer.submit(batch.run, self._written)
+
+    def _gather(self) -> None:
+        """Close the entries that have been filled; those of a group that this node is about to
+        lead wait for it, those of one that it does not lead are refused.
+        """
+        waiting: dict[Replica, None] = {}
+        for replica in self._dirty:
+            member = self._groups[replica.group]
+            if member.core.role == LEADER:
+                self._gathered += [(member, filled) for filled in replica.close()]
+            elif member in self.consensus.starting:
+                waiting[replica] = None
+            else:
+                replica.refuse(_NOT_LEADER)
+        self._dirty = waiting
+
+    def _propose(self, member: Member, filled: Filled) -> None:
+        try:
+            member.proposed(filled)
+        except RaftError as error:  # leadership is on its way to another node
+            refusal = KernelError(Code.NOT_LEADER, str(error))
+            for done in filled.waiting:
+                if done is not None:
+                    done(refusal)
 
     def _written(self, error: BaseException | None) -> None:
         """The write in flight is on disk: start the next one, then apply."""
@@ -273,33 +313,54 @@ class Store:
             self._fatal("the journal could not be written and synced", error)
             return
         self.commits += 1
-        stable = self.journal.end(batch)
+        self.journal.end(batch)
+        written, self._in_flight = self._in_flight, []
         if self._dirty or self.journal.pending_records:
             self._start_write()
-        touched: list[Replica] = []
-        for group, index in stable:
-            durable = self._groups[RaftGroup(group)]
-            durable.core.stable(LogIndex(index))
-            self._apply(durable)
-            touched.append(durable.replica)
-        for replica in touched:
-            replica.dispatch()
+        for each in written:
+            self._stable(each)
+        self._turn_over()
         self._after_write()
         self._wake_idle()
+        if self._writing is None:
+            flushed, self._flushed = self._flushed, []
+            for future in flushed:
+                if not future.done():
+                    future.set_result(None)
 
-    def _apply(self, durable: _Durable) -> None:
-        for entry in durable.core.committed():
-            durable.replica.apply(entry.index, entry.term, entry.body)
-            if not entries.has_slots(entry.body):
-                self.journal.forget(durable.core.group, entry.index)
-            durable.core.applied(entry.index)
-            self.entries_applied += 1
+    async def flushed(self) -> None:
+        """Return once everything that is queued for the journal is synced."""
+        if self._writing is not None or self.journal.pending_records:
+            future: asyncio.Future[None] = self._loop.create_future()
+            self._flushed.append(future)
+            self._schedule_flush()
+            await future
+
+    def _stable(self, written: _Written) -> None:
+        """A Ready is on disk."""
+        member = written.member
+        for message in written.messages:
+            self._peers.send(member.group, message)
+        member.core.stable(written.number)
+        self.consensus.take(member)
+
+    def await_disk(self, member: Member, ready: Ready) -> None:
+        """Once what this Ready and those before it bring is on disk, it is stable."""
+        written = _Written(member, ready.number, ready.messages_after_sync)
+        if ready.must_sync or any(each.member is member for each in self._queued):
+            self._queued.append(written)
+        elif any(each.member is member for each in self._in_flight):
+            self._in_flight.append(written)
+        else:
+            for message in written.messages:
+                self._peers.send(member.group, message)
+            member.core.stable(written.number)
 
     def _commit_volatile(self) -> None:
         replica = self.volatile
         for filled in replica.close():
             index = self.volatile_log.append(filled.body)
-            replica.proposed(index, filled)
+            replica.proposed(LogIndex(index), filled)
             replica.apply(index, 1, filled.body)
             self.volatile_log.sweep(index)
         replica.dispatch()
@@ -312,6 +373,18 @@ class Store:
             if not waiter.done():
                 waiter.set_result(None)
 
+    def takes(self, body_bytes: Sequence[int]) -> bool:
+        """Whether entries of another leader fit on the disk now."""
+        return self.room.takes(body_bytes)
+
+    def _tick(self, elapsed: int) -> None:
+        self.consensus.tick(elapsed)
+        self._turn_over()
+
+    def time_passes(self, *, wanted: bool) -> None:
+        """Raft's time passes from now on, or no more."""
+        self._ticker.run(wanted=wanted)
+
     # --- Reading ----------------------------------------------------------------------------
 
     def entry(self, group: RaftGroup, index: int) -> bytes | None:
@@ -322,84 +395,32 @@ class Store:
 
     def fetch(self, group: RaftGroup, index: int, done: Callable[[], None]) -> None:
         """Read a log entry (and what follows it in the segment) into memory, then call `done`."""
-        key = (group, index)
-        waiting = self._fetching.get(key)
-        if waiting is not None:
-            waiting.append(done)
-            return
-        self._fetching[key] = [done]
-        job = self.journal.read_ahead(group, index)
-
-        def finished(error: BaseException | None) -> None:
-            if error is not None:
-                self._fatal(f"entry {index} of group {group} could not be read", error)
-                return
-            self.journal.end_read(job)
-            for each in self._fetching.pop(key):
-                each()
-
-        self._reader.submit(job.run, finished)
+        self._reader.fetch(group, index, done)
 
     async def fetched(self, group: RaftGroup, index: int) -> None:
         """Return once a log entry that something refers to has been read into memory."""
-        future: asyncio.Future[None] = self._loop.create_future()
+        await self._reader.fetched(group, index)
 
-        def done() -> None:
-            if not future.done():
-                future.set_result(None)
+    def has(self, group: RaftGroup, index: int) -> bool:
+        """Whether the journal has an entry."""
+        return self.journal.has(group, index)
 
-        self.fetch(group, index, done)
-        await future
+    def term_of(self, group: RaftGroup, index: int) -> int:
+        """Term of an entry that is not above the log's end; 0 if that is known no more."""
+        return self.journal.term(group, index)
 
-    # --- replica.Host, the rest -------------------------------------------------------------
+    # --- The rest -----------------------------------------------------------------------------
 
     def call_later(self, delay_ms: int, action: Callable[[], None]) -> None:
         """Call `action` after so long."""
         self._loop.call_later(delay_ms / 1000, action)
 
-    def topic_changed(self, topic: TopicInfo, *, removed: bool) -> None:
-        """A definition changed."""
-        if self._listener is not None:
-            self._listener.topic_changed(topic, removed=removed)
-
-    def router_changed(
-        self, router: RouterState, group: RaftGroup = VOLATILE_GROUP, *, removed: bool
-    ) -> None:
-        """A router changed."""
-        if self._listener is not None:
-            self._listener.router_changed(router, group, removed=removed)
-
-    def route_changed(self, router: RouterState, route: Route, *, removed: bool) -> None:
-        """A route came or went."""
-        if self._listener is not None:
-            self._listener.route_changed(router, route, removed=removed)
-
-    def unused(self, queue: QueueState) -> None:
-        """The last consumer of a queue has gone."""
-        if self._listener is not None:
-            self._listener.unused(queue)
-
-    def outbox_grew(self, replica: Replica) -> None:
-        """There are dead letters to send."""
-        if self._listener is not None:
-            self._listener.outbox_grew(replica)
-
-    def record_changed(self, key: str, value: bytes | None) -> None:
-        """A metadata record changed."""
-        if self._listener is not None:
-            self._listener.record_changed(key, value)
-
-    def tree_changed(self, replica: Replica, event: TreeEvent) -> None:
-        """Something of the topic tree changed."""
-        if self._listener is not None:
-            self._listener.tree_changed(replica, event)
-
     def statistics(self) -> StoreStatistics:
         """Figures of this store."""
         return StoreStatistics(
             self.commits,
-            self.entries_applied,
-            {group: each.replica.state.applied for group, each in self._groups.items()},
+            self.consensus.entries_applied,
+            {group: each.state.applied for group, each in self._groups.items()},
             self.volatile_log.bytes,
             sum(each.state.expired for each in self.replicas()),
         )

@@ -112,9 +112,7 @@ class OpenEntry:
         body = commands.encode_enqueue(runs)
         own = [(int(commands.Command.ENQUEUE), commands.VERSION, body)]
         if retained:
-            own += [
-                (kind, commands.VERSION, each) for kind, each in retain_commands(retained, base)
-            ]
+            own += retain_commands(retained, base)
         batch = entries.Batch(*identity, own, origin)
         self._batches.append(entries.encode_batch(batch))
         self._waiting.append(done)
@@ -123,14 +121,14 @@ class OpenEntry:
     def add_slots(
         self,
         identity: tuple[int, int, int],
-        encode: Callable[[int], Sequence[tuple[int, bytes]]],
+        own: Sequence[commands.Packed],
         lengths: Sequence[int],
         parts: Sequence[bytes],
         done: Completion,
         origin: int,
     ) -> None:
-        """A client's commands over slots of their own: `encode(first slot)` gives (type, bytes) of
-        each. Behind the settlements that came before it.
+        """A client's commands over slots of their own, numbered from 0. Behind the settlements that
+        came before it.
         """
         self._close_settled()
         size = sum(lengths)
@@ -140,9 +138,8 @@ class OpenEntry:
             or len(self._batches) >= ENTRY_BATCHES_MAX
         ):
             self._close()
-        own = tuple(
-            (int(kind), commands.VERSION, body) for kind, body in encode(len(self._lengths))
-        )
+        base = len(self._lengths)
+        own = [commands.shifted(each, base) for each in own]
         self._lengths += lengths
         self._parts += parts
         self._batches.append(entries.encode_batch(entries.Batch(*identity, own, origin)))
@@ -274,6 +271,12 @@ class OpenEntry:
         self._batches, self._lengths, self._parts, self._waiting = [], [], [], []
         self._bytes = 0
 
+    def abandon(self) -> list[Completion | None]:
+        """Forget everything; who waits for it."""
+        self._close()
+        closed, self._closed = self._closed, []
+        return [done for _, _, _, waiting in closed for done in waiting]
+
     def take(self, time_ms: int) -> list[Filled]:
         """Close everything, stamped with log time; the entry is empty again."""
         if self._batches or self._settled or self._acked:
@@ -285,13 +288,13 @@ class OpenEntry:
         ]
 
 
-def retain_commands(retained: Sequence[tuple[str, int]], base: int) -> list[tuple[int, bytes]]:
-    """(type, bytes) of RETAIN commands for (tenant, slot) pairs whose slots begin at `base`."""
+def retain_commands(retained: Sequence[tuple[str, int]], base: int = 0) -> list[commands.Packed]:
+    """RETAIN commands for (tenant, slot) pairs whose slots begin at `base`."""
     slots: dict[str, list[int]] = {}
     for tenant, slot in retained:
         slots.setdefault(tenant, []).append(base + slot)
     return [
-        (int(commands.Command.RETAIN), encode_retain(tenant, each))
+        (int(commands.Command.RETAIN), commands.VERSION, encode_retain(tenant, each))
         for tenant, each in slots.items()
     ]
 

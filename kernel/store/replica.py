@@ -18,10 +18,12 @@ from ..broker.tree_state import TreeEvent
 from ..client import LeaseVerb, Settlement
 from ..errors import Code, KernelError
 from ..ids import QueueId, RaftGroup
+from ..leader import Identity
 from ..limits import MARK_RENEW, SETTLE_COUNT
 from ..model import Reason, Route, TopicInfo
 from ..origins import INTERNAL, Origins
 from .idle_lists import IdleLists
+from .listener import Relay
 from .log_clock import LogClock
 from .open_entry import Completion, Filled, OpenEntry
 from .sweeper import Sweeper
@@ -45,39 +47,25 @@ class Host(Protocol):
     def call_later(self, delay_ms: int, action: Callable[[], None]) -> None:
         """Call `action` after so long."""
 
-    def topic_changed(self, topic: TopicInfo, *, removed: bool) -> None:
-        """A definition changed."""
-
-    def router_changed(self, router: RouterState, *, removed: bool) -> None:
-        """A router changed."""
-
-    def route_changed(self, router: RouterState, route: Route, *, removed: bool) -> None:
-        """A route came or went."""
-
-    def unused(self, queue: QueueState) -> None:
-        """The last consumer of a queue has gone."""
-
-    def outbox_grew(self, replica: Replica) -> None:
-        """There are dead letters to send."""
-
-    def record_changed(self, key: str, value: bytes | None) -> None:
-        """A metadata record changed."""
-
-    def tree_changed(self, replica: Replica, event: TreeEvent) -> None:
-        """Something of the topic tree changed."""
-
 
 class Replica(Observer):
-    """One group at its leader."""
+    """One group: follows the log; at its leader it fills entries and hands out messages."""
 
     def __init__(
-        self, state: GroupState, host: Host, retention: Retention, clock: LogClock
+        self,
+        state: GroupState,
+        host: Host,
+        relay: Relay,
+        retention: Retention,
+        clock: LogClock,
     ) -> None:
         self.group = state.group
         self.state = state
         self.machine = Machine(state, retention, self)
         self.open = OpenEntry()
+        self.leading = False
         self._host = host
+        self._relay = relay
         self._clock = clock
         self._entry_index = 0
         """The log entry asked for last in this turn, or 0."""
@@ -93,12 +81,47 @@ class Replica(Observer):
         self.idle_lists = IdleLists()
         self._idle: dict[Dispatcher, None] = {}
         """Those of reference lists of the topic tree that have lost their last consumer."""
-        self.trimmer = Trimmer(clock.now_ms, lambda trim, done: self.propose(trim, (0, 0, 0), done))
-        self.sweeper = Sweeper(state.queues.get, self._propose_sweep)
+        self._rest()
         self._changed: list[tuple[Dispatcher, Sequence[tuple[int, int]]]] = []
         self._leased: list[tuple[Callable[[int, Sequence[int]], None], int, Sequence[int]]] = []
 
+    # --- Leading ----------------------------------------------------------------------------
+
+    def lead(self) -> None:
+        """An election was won."""
+        self.leading = True
+        self._clock.start_at(self.state.time_ms)
+
+    def follow(self, unknown: KernelError, refused: KernelError) -> None:
+        """It leads no more: those whose batches are in the log hear `unknown`, those whose are not
+        hear `refused`, as do consumers. What these hold returns when the next leader begins.
+        """
+        self.leading = False
+        waiting, self._waiting = self._waiting, {}
+        dispatchers, self._dispatchers = self._dispatchers, {}
+        self._by_queue, self._appended, self._pump, self._idle = {}, {}, {}, {}
+        self._released, self._settled, self._changed, self._leased = [], [], [], []
+        self.idle_lists = IdleLists()
+        self._rest()
+        for dones in waiting.values():
+            _tell(dones, unknown)
+        self.refuse(refused)
+        for dispatcher in dispatchers.values():
+            dispatcher.end(refused)
+        self._moved()
+
+    def _rest(self) -> None:
+        """Whoever leads next looks after the queues: those who do begin anew then."""
+        self.trimmer = Trimmer(
+            self._clock.now_ms, lambda trim, done: self.propose(trim, (0, 0, 0), done)
+        )
+        self.sweeper = Sweeper(self.state.queues.get, self._propose_sweep)
+
     # --- Proposing --------------------------------------------------------------------------
+
+    def refuse(self, error: KernelError) -> None:
+        """Nothing of what was asked for is proposed."""
+        _tell(self.open.abandon(), error)
 
     def close(self) -> list[Filled]:
         """What is to be proposed now, as entries."""
@@ -321,7 +344,7 @@ class Replica(Observer):
         done: Completion | None,
         origin: int,
     ) -> None:
-        """Put a client's changes of timed leases into the open entry."""
+        """Put changes of timed leases into the open entry."""
         self.open.add_changes(identity, queue, group, changes, done, origin)
         self._host.dirty(self, urgent=True)
 
@@ -331,7 +354,7 @@ class Replica(Observer):
         self._host.dirty(self, urgent=True)
 
     def propose(
-        self, change: commands.Control, identity: tuple[int, int, int], done: Completion | None
+        self, change: commands.Control, identity: Identity, done: Completion | None
     ) -> None:
         """Put an administrative command into the open entry."""
         self.open.add_control(change, identity, done)
@@ -353,7 +376,7 @@ class Replica(Observer):
         if dispatcher.queue.owed is not None:
             self._idle[dispatcher] = None
         else:
-            self._host.unused(dispatcher.queue)
+            self._relay.unused(dispatcher.queue)
 
     # --- machine.Observer -------------------------------------------------------------------
 
@@ -363,7 +386,7 @@ class Replica(Observer):
             self.sweeper.watch(queue)
         if queue.id in self._by_queue or queue.id in self.idle_lists:
             self._appended[queue.id] = None
-        elif _needs_watching(queue):
+        elif self.leading and _needs_watching(queue):
             for group in queue.groups:
                 self.dispatcher(queue.id, group)
             self._appended[queue.id] = None
@@ -431,27 +454,33 @@ class Replica(Observer):
 
     def topic_changed(self, topic: TopicInfo, *, removed: bool) -> None:
         """A definition changed."""
-        self._host.topic_changed(topic, removed=removed)
+        self._relay.topic_changed(topic, removed=removed)
 
     def router_changed(self, router: RouterState, *, removed: bool) -> None:
         """A router changed."""
-        self._host.router_changed(router, removed=removed)
+        self._relay.router_changed(router, self.group, removed=removed)
 
     def route_changed(self, router: RouterState, route: Route, *, removed: bool) -> None:
         """A route came or went."""
-        self._host.route_changed(router, route, removed=removed)
+        self._relay.route_changed(router, route, removed=removed)
 
     def outbox_grew(self) -> None:
         """There are dead letters to send."""
-        self._host.outbox_grew(self)
+        self._relay.outbox_grew(self)
 
     def record_changed(self, key: str, value: bytes | None) -> None:
         """A metadata record changed."""
-        self._host.record_changed(key, value)
+        self._relay.record_changed(key, value)
 
     def tree_changed(self, event: TreeEvent) -> None:
         """Something of the topic tree changed."""
-        self._host.tree_changed(self, event)
+        self._relay.tree_changed(self, event)
+
+
+def _tell(waiting: Sequence[Completion | None], error: KernelError) -> None:
+    for done in waiting:
+        if done is not None:
+            done(error)
 
 
 def _needs_watching(queue: QueueState) -> bool:

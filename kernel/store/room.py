@@ -51,11 +51,12 @@ class Room:
         the disk is full, and tells their publishers.
         """
         self.starved = False
+        largest = max((len(each.body) for each in filled), default=0)
         left = self._left(filled)
         if left > 0 or (left == 0 and not any(each.has_messages for each in filled)):
             return True
         if self._journal.can_accept:
-            self._make(filled)
+            self._make(largest)
             return False
         refusal = KernelError(Code.NO_SPACE, "the disk is full: no room for new messages")
         for each in filled:
@@ -63,17 +64,27 @@ class Room:
         if self._left(filled) >= 0:
             return True
         self.waiting = self.starved = True
-        self._call_later(RETRY_MS, lambda: self._make(filled))
+        self._call_later(RETRY_MS, lambda: self._make(largest))
+        return False
+
+    def takes(self, body_bytes: Sequence[int]) -> bool:
+        """Whether another leader's entries fit. If not, room is made for them, should there be any;
+        the last segment is kept for what has been promised already.
+        """
+        if self._journal.segments_left([*body_bytes, _HARD_STATE_BYTES]) >= 0:
+            return True
+        if not self.waiting:
+            self._make(max(body_bytes))
         return False
 
     def _left(self, filled: Sequence[Filled]) -> int:
         bodies = [len(each.body) for each in filled]
         return self._journal.segments_left([*bodies, *[_HARD_STATE_BYTES] * len(bodies)])
 
-    def _make(self, filled: Sequence[Filled]) -> None:
+    def _make(self, body_bytes: int) -> None:
         """Have one more segment allocated, large enough for the largest entry."""
         self.waiting = True
-        job = self._journal.further_segment(max((len(each.body) for each in filled), default=0))
+        job = self._journal.further_segment(max(body_bytes, self._journal.largest_pending()))
 
         def finished(error: BaseException | None) -> None:
             self.waiting = False

@@ -21,7 +21,7 @@ _MAGIC = b"weirsnap"
 FORMAT = 1
 
 
-class SnapshotDamaged(Exception):
+class SnapshotDamaged(ValueError):
     """The file is not what was written."""
 
 
@@ -147,6 +147,11 @@ def read(disk: Disk, name: str) -> Iterator[bytes]:
     content = read_all(disk, name)
     if content is None:
         raise SnapshotDamaged(f"{name} is missing")
+    return records_of(content, name)
+
+
+def records_of(content: bytes, name: str) -> Iterator[bytes]:
+    """Records of a snapshot's content. Raises SnapshotDamaged if it is not whole."""
     if len(content) < _HEAD.size + 4:
         raise SnapshotDamaged(f"{name} is cut short")
     magic, version = _HEAD.unpack_from(content)

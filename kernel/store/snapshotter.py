@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from ..broker.cut import Cut
 from ..ids import RaftGroup
 from ..ports import Disk
+from ..raft.messages import Membership
 from .node import Store
 from .snapshot_file import SnapshotWriter, name_of, sync_names
 from .worker import Runner
@@ -57,6 +58,8 @@ class Snapshotter:
         self.records = 0
         self.bytes_written = 0
         """Of the last snapshots, or of those under way."""
+        self.memberships: dict[RaftGroup, Membership | None] = {}
+        """Of each group, as its last snapshot holds it."""
 
     def write(
         self,
@@ -78,6 +81,7 @@ class Snapshotter:
         state = self._store.replica(group).state
         cut = Cut(state)
         state.cut = cut
+        self.memberships[group] = state.membership
         work.group = group
         work.index = state.applied
         work.records = iter(cut)

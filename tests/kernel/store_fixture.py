@@ -207,7 +207,7 @@ def _plain(value: object) -> Any:
 
 
 def _figures(world: World, topic: TopicInfo, group: str) -> list[int]:
-    found = world.client.statistics(topic, group)
+    found = world.figures(topic, group)
     return [found.ready, found.leased, found.delayed]
 
 

@@ -58,7 +58,7 @@ def put_route(router_name: str, key: str = "", **to: str) -> PutRoute:
 
 
 def ready(world: World, topic: TopicInfo, group: str = DEFAULT_GROUP) -> int:
-    return world.client.statistics(topic, group).ready
+    return world.figures(topic, group).ready
 
 
 # --- Topics ---------------------------------------------------------------------------------

@@ -42,4 +42,4 @@ async def test_acks_without_publishes_are_on_disk_after_the_settle_delay(world: 
     await asyncio.sleep(2 * SETTLE_DELAY_MS / 1000)
     assert world.opened.store.commits - before == 1
     await world.crash()
-    assert world.client.statistics(topic, "default").ready == 0
+    assert world.figures(topic, "default").ready == 0

@@ -18,7 +18,7 @@ BOTH = pytest.mark.parametrize("options", [TopicOptions(), VOLATILE], ids=["dura
 
 
 def statistics(world: World, topic: TopicInfo, group: str = DEFAULT_GROUP) -> tuple[int, int]:
-    found = world.client.statistics(topic, group)
+    found = world.figures(topic, group)
     return found.ready, found.leased
 
 
@@ -432,7 +432,7 @@ async def test_a_pull_is_no_consumer_in_anyones_way(world: World, options: Topic
     await peer.publish(topic, b"1", b"2")
     spec = ReceiveSpec(topic, DEFAULT_GROUP, session=peer.session)
     assert _offsets(await world.client.receive(spec)) == [0]
-    assert world.client.statistics(topic, DEFAULT_GROUP).consumers == 0
+    assert world.figures(topic, DEFAULT_GROUP).consumers == 0
     taker = peer.attach(topic, exclusive=True, credit=1)
     await taker.wait_for(1)
 

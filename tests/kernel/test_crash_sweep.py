@@ -17,12 +17,12 @@ from kernel import message as messages
 from kernel.broker.snapshot import state_hash
 from kernel.ids import RaftGroup
 from kernel.log import entry as entries
-from kernel.model import DEFAULT_GROUP, DEFAULT_TENANT
+from kernel.model import DEFAULT_TENANT
 from tests.kernel.counted import check_growth
 from tests.kernel.ledger import Ledger, Observation, Seen
 from tests.kernel.sweep_run import Run, priority_of
 from tests.simulator.disk import SimulatedDisk
-from tests.simulator.world import WRITER, World
+from tests.simulator.world import WRITER, World, figures_of
 
 OPERATIONS = 200
 STEPS = 175
@@ -179,7 +179,7 @@ async def observation(world: World) -> Observation:
 
     def is_quiet() -> bool:
         return not any(each.state.outbox for each in opened.store.replicas()) and not any(
-            opened.client.statistics(info, DEFAULT_GROUP).ready for info in topics.values()
+            figures_of(opened.client, info).ready for info in topics.values()
         )
 
     # Twice: what a consumer comes upon and finds expired becomes a letter, and that is delivered.

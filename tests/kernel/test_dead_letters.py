@@ -33,7 +33,7 @@ BOTH = pytest.mark.parametrize("options", [TopicOptions(), VOLATILE], ids=["dura
 def ready(world: World, name: str) -> int:
     topic = world.client.topic(DEFAULT_TENANT, name)
     assert topic is not None
-    return world.client.statistics(topic, DEFAULT_GROUP).ready
+    return world.figures(topic, DEFAULT_GROUP).ready
 
 
 async def letters(world: World, name: str = "dead") -> list[tuple[bytes, list[dict[str, object]]]]:
@@ -83,7 +83,7 @@ async def test_without_a_target_the_message_is_gone(world: World, options: Topic
     taker = peer.attach(topic, credit=1)
     await taker.wait_for(1)
     await taker.settle(Settlement.DEAD_LETTER, 0)
-    found = world.client.statistics(topic, DEFAULT_GROUP)
+    found = world.figures(topic, DEFAULT_GROUP)
     assert (found.ready, found.leased) == (1, 0)
 
 

@@ -68,7 +68,7 @@ async def test_a_tag_filter_of_the_group_holds_for_every_consumer(world: World) 
     assert sorted(takers[0].bodies + takers[1].bodies) == [b"0", b"2", b"4"]
     for taker in takers:
         await taker.ack()
-    figures = world.client.statistics(topic, DEFAULT_GROUP)
+    figures = world.figures(topic, DEFAULT_GROUP)
     assert (figures.ready, figures.leased, figures.filtered) == (0, 0, 2)
 
 
@@ -136,7 +136,7 @@ async def test_a_filter_of_the_consumer_comes_on_top(world: World) -> None:
     taker.grant(10)
     await world.settle_down()
     assert taker.bodies == [b"1"]
-    assert world.client.statistics(topic, DEFAULT_GROUP).filtered == 2
+    assert world.figures(topic, DEFAULT_GROUP).filtered == 2
 
 
 @simulated()
@@ -172,7 +172,7 @@ async def test_sparse_matches_are_found_without_holding_up_the_loop(
     )
     assert received.deliveries is not None
     assert [slot[-5:] for slot in received.deliveries.slots] == [b"found"]
-    assert world.client.statistics(topic, DEFAULT_GROUP).filtered == count
+    assert world.figures(topic, DEFAULT_GROUP).filtered == count
 
 
 @pytest.mark.parametrize(

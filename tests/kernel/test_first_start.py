@@ -44,12 +44,12 @@ async def check(world: World, promised: int) -> None:
     topic = world.client.topic(DEFAULT_TENANT, "first")
     if promised:
         assert topic is not None
-        assert world.client.statistics(topic, DEFAULT_GROUP).ready >= promised
+        assert world.figures(topic, DEFAULT_GROUP).ready >= promised
     peer = world.peer()
     topic = await peer.topic("first")
-    before = world.client.statistics(topic, DEFAULT_GROUP).ready
+    before = world.figures(topic, DEFAULT_GROUP).ready
     assert not (await peer.publish(topic, b"x", b"y")).failures
-    assert world.client.statistics(topic, DEFAULT_GROUP).ready == before + 2
+    assert world.figures(topic, DEFAULT_GROUP).ready == before + 2
     assert world.fatal == []
 
 

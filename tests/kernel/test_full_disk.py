@@ -106,7 +106,7 @@ async def test_a_burst_larger_than_the_prepared_segments_is_stored_if_there_is_r
         await sent.done
         assert not sent.failures
     await world.crash()
-    assert world.client.statistics(topic, DEFAULT_GROUP).ready == 401
+    assert world.figures(topic, DEFAULT_GROUP).ready == 401
     assert world.client.accepting
 
 
@@ -124,7 +124,7 @@ async def test_what_was_answered_on_a_full_disk_survives_and_what_was_refused_do
     await world.crash()
     topic = world.client.topic(DEFAULT_TENANT, "work")
     assert topic is not None
-    ready = world.client.statistics(topic, DEFAULT_GROUP).ready
+    ready = world.figures(topic, DEFAULT_GROUP).ready
     assert ready == 20 - 3 + 100 - refused
 
 
@@ -178,7 +178,7 @@ async def test_dead_letters_wait_for_room(world: World) -> None:
     await asyncio.sleep(3)
     world.disk.capacity += 1_000_000
     await asyncio.sleep(3)
-    assert world.client.statistics(dead, DEFAULT_GROUP).ready == 8
+    assert world.figures(dead, DEFAULT_GROUP).ready == 8
 
 
 @simulated(reserve_bytes=0)
@@ -366,7 +366,7 @@ async def test_a_half_message_that_meets_a_full_disk_is_refused(world: World) ->
     await world.crash()
     topic_now = world.client.topic(DEFAULT_TENANT, "work")
     assert topic_now is not None
-    assert world.client.statistics(topic_now, DEFAULT_GROUP).ready == len(tokens)
+    assert world.figures(topic_now, DEFAULT_GROUP).ready == len(tokens)
 
 
 @simulated(reserve_bytes=0)

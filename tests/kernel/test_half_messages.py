@@ -36,7 +36,7 @@ async def prepare(peer: Peer, topic: TopicInfo, draft: Draft | bytes) -> bytes:
 
 
 def ready(world: World, topic: TopicInfo) -> int:
-    return world.client.statistics(topic, DEFAULT_GROUP).ready
+    return world.figures(topic, DEFAULT_GROUP).ready
 
 
 class Producer:

@@ -29,7 +29,7 @@ def codes(sent: Sent) -> dict[int, Code]:
 
 
 def ready(world: World, topic: TopicInfo) -> int:
-    return world.client.statistics(topic, DEFAULT_GROUP).ready
+    return world.figures(topic, DEFAULT_GROUP).ready
 
 
 @BOTH

@@ -27,7 +27,7 @@ from kernel.model import (
 )
 from tests.kernel.naive import Consumer, NaiveTopic, Note, Where, trimmed_to
 from tests.simulator.peer import Draft, Taker
-from tests.simulator.world import World
+from tests.simulator.world import World, figures_of
 
 TOPICS = ("durable", "volatile")
 TAKERS_MAX = 4
@@ -426,7 +426,7 @@ class Kernel(RuleBasedStateMachine):
             return
         client = self.world.client
         for name, model in self.models.items():
-            found = client.statistics(self.infos[name], DEFAULT_GROUP)
+            found = figures_of(client, self.infos[name])
             assert (found.ready, found.leased, found.consumers, found.delayed) == (
                 model.count(Where.READY),
                 model.count(Where.HELD, Where.LAPSED),
@@ -436,7 +436,7 @@ class Kernel(RuleBasedStateMachine):
             assert found.expired == model.expired
         dead = client.topic(DEFAULT_TENANT, "dead")
         assert dead is not None
-        letters = client.statistics(dead, DEFAULT_GROUP).ready
+        letters = figures_of(client, dead).ready
         assert letters == sum(self._letters().values())
 
     def _letters(self) -> Counter[bytes]:

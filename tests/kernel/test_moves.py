@@ -39,7 +39,7 @@ TO_DEAD = GroupOptions(dead_letter=DeadLetter(None, "dead"))
 def ready(world: World, name: str) -> int:
     topic = world.client.topic(DEFAULT_TENANT, name)
     assert topic is not None
-    return world.client.statistics(topic, DEFAULT_GROUP).ready
+    return world.figures(topic, DEFAULT_GROUP).ready
 
 
 def listed(world: World, name: str = "dead") -> list[MoveTask]:
@@ -133,7 +133,7 @@ async def test_to_another_topic_and_what_is_held_or_delayed_stays(world: World) 
     task = await ended(world)
     assert (task.state, task.to_move, task.moved) == (MoveState.COMPLETED, 2, 2)
     assert await bodies(world, "other") == [b"a 2", b"a 3"]
-    figures = world.client.statistics(dead, DEFAULT_GROUP)
+    figures = world.figures(dead, DEFAULT_GROUP)
     assert (figures.ready, figures.leased, figures.delayed) == (0, 1, 1)
 
 

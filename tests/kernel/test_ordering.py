@@ -92,7 +92,7 @@ async def test_many_keys_are_settled_in_any_order(world: World, durable: bool) -
             taker.settle_now(Settlement.ACK, each)
         taker.grant(40)
     await asyncio.sleep(0.1)
-    assert world.client.statistics(topic, DEFAULT_GROUP).ready == 0
+    assert world.figures(topic, DEFAULT_GROUP).ready == 0
 
 
 @BOTH

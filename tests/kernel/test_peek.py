@@ -21,7 +21,7 @@ async def test_peek_shows_what_waits_and_takes_nothing(world: World) -> None:
     found = await world.client.peek(topic, 0, Offset(1), 2)
     assert [(at, messages.decode(slot).body) for at, slot in found] == [(1, b"2"), (2, b"3")]
     assert list(await world.client.peek(topic, 0, Offset(4), 2)) == []
-    assert world.client.statistics(topic, DEFAULT_GROUP).ready == 4
+    assert world.figures(topic, DEFAULT_GROUP).ready == 4
     await world.client.administer(DeleteTopic(DEFAULT_TENANT, "work"))
     with pytest.raises(KernelError) as failure:
         await world.client.peek(topic, 0, Offset(0), 2)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from kernel.broker.commands import PutRecord
-from kernel.courier import Attempt, Done, direct
+from kernel.courier import Attempt
 from kernel.errors import Code, KernelError
 from kernel.ids import RaftGroup
+from kernel.leader import Done, Leader
 from kernel.limits import PUBLISH_DEADLINE_MS
 from kernel.proposer import Proposer, first_of
 from tests.simulator.world import World, simulated
@@ -18,15 +19,19 @@ GROUP = RaftGroup(1)
 def proposer(world: World) -> Proposer:
     """One of its own, over the world's store."""
     sequence = iter(range(1, 100))
-    return Proposer(world.opened.store, lambda: (77, 1, next(sequence)), direct)
+
+    def send(group: RaftGroup, attempt: Attempt, done: Done) -> None:
+        attempt(world.opened.store.leader(group), done)
+
+    return Proposer(lambda: (77, 1, next(sequence)), send)
 
 
 def answering(results: object) -> Attempt:
     """An attempt that is answered at once."""
-    return lambda done: done(results)
+    return lambda _leader, done: done(results)
 
 
-def unanswered(_done: Done) -> None:
+def unanswered(_leader: Leader, _done: Done) -> None:
     """An attempt that nothing ever comes of."""
 
 

@@ -33,7 +33,7 @@ async def test_a_pull_ends_at_its_time_although_messages_are_ready_that_it_may_n
     await taker.wait_for(1)
     async with asyncio.timeout(1.5):
         assert (await pull).deliveries is None
-    found = world.client.statistics(topic, DEFAULT_GROUP)
+    found = world.figures(topic, DEFAULT_GROUP)
     assert (found.ready, found.leased) == (1, 1)
 
 

@@ -34,7 +34,7 @@ BOTH = pytest.mark.parametrize("durable", [True, False], ids=["durable", "volati
 
 
 def figures(world: World, topic: TopicInfo, group: str = DEFAULT_GROUP) -> TopicStatistics:
-    return world.client.statistics(topic, group)
+    return world.figures(topic, group)
 
 
 def live_entries(world: World) -> int:

@@ -30,7 +30,7 @@ KB = b"." * 1_000
 
 
 def ready(world: World, topic: TopicInfo) -> int:
-    return world.client.statistics(topic, DEFAULT_GROUP).ready
+    return world.figures(topic, DEFAULT_GROUP).ready
 
 
 def ready_bytes(world: World, topic: TopicInfo) -> int:

@@ -126,7 +126,7 @@ async def test_a_snapshot_in_slices_is_one_that_a_start_accepts(world: World) ->
     assert housekeeper.checkpoints > before
     assert housekeeper.snapshots.slices > 40
     await world.crash()
-    ready = [world.client.statistics(each, DEFAULT_GROUP).ready for each in topics]
+    ready = [world.figures(each, DEFAULT_GROUP).ready for each in topics]
     assert ready == [10] * 20
 
 
@@ -146,7 +146,7 @@ async def test_a_queue_with_very_many_groups_is_spread_over_records(world: World
     assert max(map(len, records[3:])) < 20_000
     assert list(dump(load(records))) == records
     await world.crash()
-    found = [world.client.statistics(topic, name).ready for name in groups]
+    found = [world.figures(topic, name).ready for name in groups]
     assert sum(found) == 2 * count - len(range(0, count, 7))
 
 

@@ -53,7 +53,7 @@ def test_a_kept_store_goes_on(name: str) -> None:
             await world.crash(seed=5)
             topic_now = world.client.topic(DEFAULT_TENANT, "plain")
             assert topic_now is not None
-            assert world.client.statistics(topic_now, DEFAULT_GROUP).ready == before + 100
+            assert world.figures(topic_now, DEFAULT_GROUP).ready == before + 100
             taker = world.peer().attach(topic_now, credit=1_000)
             await taker.wait_for(before + 100)
             assert taker.bodies[-100:] == [b"new"] * 100
@@ -62,7 +62,7 @@ def test_a_kept_store_goes_on(name: str) -> None:
             await asyncio.sleep(1)
             missing_now = world.client.topic(DEFAULT_TENANT, "missing")
             assert missing_now is not None
-            found = world.client.statistics(missing_now, DEFAULT_GROUP)
+            found = world.figures(missing_now, DEFAULT_GROUP)
             assert found.ready == kept["content"]["waiting"]
 
         world.run(scenario())

@@ -44,7 +44,7 @@ async def test_segments_that_were_sparse_before_a_start_are_rewritten_after_it(
     assert world.opened.store.journal.statistics().live_bytes < 3 * ENTRIES * len(BODY)
     topic = world.client.topic("default", "work")
     assert topic is not None
-    assert world.client.statistics(topic, DEFAULT_GROUP).ready == ENTRIES
+    assert world.figures(topic, DEFAULT_GROUP).ready == ENTRIES
     again = world.peer().attach(topic, credit=ENTRIES)
     await again.wait_for(ENTRIES)
     assert [each.body for each in again.got] == [BODY] * ENTRIES

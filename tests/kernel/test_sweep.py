@@ -74,7 +74,7 @@ async def test_an_index_does_not_grow_with_what_was_acked_behind_a_stuck_message
     assert [each.body for each in again.got] == [b"%d" % at for at in STUCK]
     await again.ack(*again.got)
     await world.settle_down()
-    assert world.client.statistics(topic, DEFAULT_GROUP).ready == 0
+    assert world.figures(topic, DEFAULT_GROUP).ready == 0
 
 
 @simulated()

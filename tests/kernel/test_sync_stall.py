@@ -140,7 +140,7 @@ async def test_what_needs_no_disk_goes_on_during_a_stall(world: World) -> None:
     assert await taker.ack(0) == {}
     await taker.settle(Settlement.RELEASE, 1)
     await taker.wait_for(4)
-    assert world.client.statistics(scene.work, DEFAULT_GROUP).ready == 14
+    assert world.figures(scene.work, DEFAULT_GROUP).ready == 14
     assert world.client.topic(DEFAULT_TENANT, "work") is not None
     assert world.client.to_router(DEFAULT_TENANT, "news", "").count == 2
     scene.taker.grant(3)

@@ -15,7 +15,7 @@ BOTH = pytest.mark.parametrize("durable", [True, False], ids=["durable", "volati
 
 
 def ready(world: World, topic: TopicInfo) -> int:
-    return world.client.statistics(topic, DEFAULT_GROUP).ready
+    return world.figures(topic, DEFAULT_GROUP).ready
 
 
 @BOTH
@@ -136,7 +136,7 @@ async def test_delayed_messages_come_when_they_are_due(world: World, durable: bo
     taker = peer.attach(topic, credit=5)
     await asyncio.sleep(0.3)
     assert taker.bodies == [b"now"]
-    assert world.client.statistics(topic, DEFAULT_GROUP).delayed == 2
+    assert world.figures(topic, DEFAULT_GROUP).delayed == 2
     await asyncio.sleep(0.4)
     assert taker.bodies == [b"now", b"soon"]
     await asyncio.sleep(1.5)
@@ -158,7 +158,7 @@ async def test_delays_hold_over_a_crash(world: World) -> None:
     assert taker.bodies == []
     await asyncio.sleep(2)
     assert taker.bodies == [b"minute"]
-    assert world.client.statistics(topic, DEFAULT_GROUP).delayed == 1
+    assert world.figures(topic, DEFAULT_GROUP).delayed == 1
 
 
 @BOTH

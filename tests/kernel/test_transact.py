@@ -54,7 +54,7 @@ async def together(peer: Peer, count: int, **fields: object) -> list[TopicInfo]:
 
 def figures(world: World, topic: TopicInfo) -> tuple[int, int]:
     """(ready, leased) of a topic."""
-    found = world.client.statistics(topic, DEFAULT_GROUP)
+    found = world.figures(topic, DEFAULT_GROUP)
     return found.ready, found.leased
 
 

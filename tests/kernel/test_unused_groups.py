@@ -39,7 +39,7 @@ async def filled(peer: Peer) -> TopicInfo:
 
 
 def held(world: World, topic: TopicInfo) -> list[int]:
-    return [world.client.statistics(topic, group).ready for group in GROUPS]
+    return [world.figures(topic, group).ready for group in GROUPS]
 
 
 @pytest.mark.usefixtures("fast")

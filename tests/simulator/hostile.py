@@ -119,7 +119,7 @@ class HostileClient:
         self.local = local
         self._chance = random.Random(seed)
         self.late = Late(loop, self._chance)
-        self.link = HostileLink(self.late, self._chance)
+        self.link = HostileLink(self.late, self._chance, local.leader_of)
         self.courier = Courier(self.link, clock, loop)
         local.send = self.courier.send
         self._loaded: set[tuple[str, str, str]] = set()
@@ -199,8 +199,9 @@ class HostileClient:
         self._check_loaded("router", tenant, router)
         return self.definitions.find(tenant, router, key, attributes)
 
-    def statistics(self, topic: TopicInfo, group: str) -> TopicStatistics:
-        return self.local.statistics(topic, group)
+    async def statistics(self, topic: TopicInfo, group: str) -> TopicStatistics:
+        await self.late.pause()
+        return await self.local.statistics(topic, group)
 
     # --- Sessions and messages --------------------------------------------------------------
 

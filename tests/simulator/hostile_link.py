@@ -11,9 +11,10 @@ from typing import Any
 
 import msgspec
 
-from kernel.courier import Attempt, Done
+from kernel.courier import Attempt
 from kernel.errors import Code, KernelError
 from kernel.ids import RaftGroup
+from kernel.leader import Done, Leader
 
 DELAY_S_MAX = 0.05
 FAILURE_SHARE = 0.01
@@ -101,9 +102,12 @@ class _Road:
 class HostileLink:
     """`kernel.courier.Link` whose connections break."""
 
-    def __init__(self, late: Late, chance: random.Random) -> None:
+    def __init__(
+        self, late: Late, chance: random.Random, leader: Callable[[RaftGroup], Leader]
+    ) -> None:
         self._late = late
         self._chance = chance
+        self._leader = leader
         self._roads: dict[RaftGroup, _Road] = {}
         self.failures: dict[Code, int] = {Code.NOT_LEADER: 0, Code.UNKNOWN_OUTCOME: 0}
 
@@ -128,7 +132,7 @@ class HostileLink:
             self._break(group, Code.UNKNOWN_OUTCOME, parcel)
             return
         parcel.given = True
-        parcel.attempt(lambda result: self._executed(group, parcel, result))
+        parcel.attempt(self._leader(group), lambda result: self._executed(group, parcel, result))
         if lost:
             self._break(group, Code.UNKNOWN_OUTCOME, parcel)
 

@@ -210,7 +210,7 @@ async def test_a_consumer_outlives_its_streams(world: World, seed: int) -> None:
     await asyncio.sleep(1)
     assert sorted(int(body) for body in taker.bodies) == list(range(300))
     assert {each.attempt for each in taker.got} == {1}
-    found = world.client.statistics(topic, DEFAULT_GROUP)
+    found = world.figures(topic, DEFAULT_GROUP)
     assert (found.ready, found.leased, found.consumers) == (0, 0, 1)
 
 
@@ -226,7 +226,7 @@ async def test_what_is_on_its_way_to_a_cancelled_consumer_comes_back(
     await asyncio.sleep(0.001)
     taker.cancel()
     await asyncio.sleep(1)
-    assert world.client.statistics(topic, DEFAULT_GROUP).ready == 10 - len(taker.got)
+    assert world.figures(topic, DEFAULT_GROUP).ready == 10 - len(taker.got)
 
 
 @pytest.mark.usefixtures("often")

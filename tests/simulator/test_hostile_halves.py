@@ -80,7 +80,7 @@ async def test_a_question_comes_late_and_its_answer_counts(world: World, seed: i
     assert sorted(each.token for each in producer.checks) == sorted(tokens)
     assert {each.checks for each in producer.checks} == {1}
     assert len({await each for each in producer.ended}) == 10
-    assert world.client.statistics(topic, DEFAULT_GROUP).ready == 10
+    assert world.figures(topic, DEFAULT_GROUP).ready == 10
     watch.close()
     await prepare(far, topic, b"unheard")
     await asyncio.sleep(4)
@@ -103,7 +103,7 @@ async def two_together(far: Far) -> tuple[TopicInfo, TopicInfo]:
 
 
 def ready(world: World, topic: TopicInfo) -> int:
-    return world.client.statistics(topic, DEFAULT_GROUP).ready
+    return world.figures(topic, DEFAULT_GROUP).ready
 
 
 @pytest.mark.usefixtures("often")
@@ -132,7 +132,7 @@ async def test_messages_are_moved_once_over_streams_that_are_reset(world: World,
     result = world.peer().attach(target, credit=1_000)
     await asyncio.sleep(1)
     assert result.bodies == [b"%d" % number for number in range(100)]
-    found = world.client.statistics(source, DEFAULT_GROUP)
+    found = world.figures(source, DEFAULT_GROUP)
     assert (found.ready, found.leased) == (0, 0)
 
 

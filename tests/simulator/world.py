@@ -22,10 +22,11 @@ import random
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
 from types import TracebackType
-from typing import Concatenate, ParamSpec, Self, TypeVar
+from typing import Concatenate, ParamSpec, Self, TypeVar, cast
 
 from kernel.local_client import LocalClient
 from kernel.log.journal import JournalOptions
+from kernel.model import DEFAULT_GROUP, TopicInfo, TopicStatistics
 from kernel.store.opening import LocalStore, open_store
 from kernel.store.worker import Done, Job
 from tests.simulator.disk import SimulatedDisk
@@ -244,6 +245,10 @@ class World:
         """A new connection to the store."""
         return Peer(self.client, self.clock, name)
 
+    def figures(self, topic: TopicInfo, group: str = DEFAULT_GROUP) -> TopicStatistics:
+        """Figures of a topic and group."""
+        return figures_of(self.client, topic, group)
+
     async def settle_down(self) -> None:
         """Return once nothing is pending and no write is in flight."""
         await self.opened.store.wait_idle()
@@ -295,6 +300,18 @@ class World:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+
+def figures_of(
+    client: LocalClient, topic: TopicInfo, group: str = DEFAULT_GROUP
+) -> TopicStatistics:
+    """Figures that need no waiting, since the store is in this process."""
+    asked = client.statistics(topic, group)
+    try:
+        asked.send(None)
+    except StopIteration as answered:
+        return cast("TopicStatistics", answered.value)
+    raise AssertionError("figures of a store in this process were waited for")
 
 
 def simulated(

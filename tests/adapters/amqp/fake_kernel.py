@@ -377,7 +377,7 @@ class FakeClient:
                 gone = KernelError(Code.NOT_FOUND, f"topic {info.name} was deleted")
                 consumer.sink.consumer_ended(consumer, gone)
 
-    def statistics(self, topic: TopicInfo, group: str) -> TopicStatistics:
+    async def statistics(self, topic: TopicInfo, group: str) -> TopicStatistics:
         queue = self.queues[topic.tenant, topic.name]
         return TopicStatistics(
             ready=len(queue.ready),

@@ -42,6 +42,7 @@ from tests.adapters.in_process import (
     running_store,
 )
 from tests.simulator.hostile import hostile_client
+from tests.simulator.world import figures_of
 
 assert stubs.PACKAGE
 service_pb2: Any = sys.modules["rocketmq.grpc_protocol.service_pb2"]
@@ -141,7 +142,7 @@ class Broker:
         def look() -> TopicStatistics:
             topic = self.store.client.topic("default", name)
             assert topic is not None
-            return self.store.client.statistics(topic, group)
+            return figures_of(self.store.client, topic, group)
 
         return self.do(look)
 

@@ -34,7 +34,7 @@ def expired(service: Service, url: str) -> int:
         client = service.store.client
         topic = client.topic(DEFAULT_TENANT, name_of(url))
         assert topic is not None
-        return client.statistics(topic, DEFAULT_GROUP).expired
+        return figures_of(client, topic).expired
 
     return service.run(read)
 

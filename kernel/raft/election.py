@@ -1,0 +1,144 @@
+"""Elections: campaigning, voting, counting."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from . import messages
+from .messages import (
+    CANDIDATE,
+    LEADER,
+    PRE_CANDIDATE,
+    PREVOTE,
+    PREVOTE_ANSWER,
+    VOTE,
+    VOTE_ANSWER,
+    Message,
+)
+from .quorum import VOTE_LOST, VOTE_WON
+
+if TYPE_CHECKING:
+    from .core import RaftCore
+
+
+def may_campaign(core: RaftCore) -> bool:
+    """Whether this node may become leader: a voter with its snapshot installed."""
+    own = core.tracker.own
+    return own is not None and not own.learner and core.log.snapshot is None
+
+
+def hang_up(core: RaftCore, *, forced: bool = False) -> bool:
+    """The leader is given up (or asks for it, `forced`): campaign. False if this node cannot."""
+    if core.role == LEADER or not may_campaign(core):
+        return False
+    log = core.log
+    if log.configurations and log.configurations[0] <= log.committed:
+        # A change of membership is committed but not applied here: this node would count the
+        # votes by the wrong configuration.
+        return False
+    if core.options.pre_vote and not forced:
+        _campaign(core, PREVOTE, forced=False)
+    else:
+        _campaign(core, VOTE, forced=forced)
+    return True
+
+
+def _campaign(core: RaftCore, kind: int, *, forced: bool) -> None:
+    if kind == PREVOTE:
+        core.become_pre_candidate()
+        term, answer = core.term + 1, PREVOTE_ANSWER
+    else:
+        core.become_candidate()
+        term, answer = core.term, VOTE_ANSWER
+    log = core.log
+    for progress in core.tracker.peers:
+        if core.tracker.is_voter(progress.node):
+            core.send(
+                Message(
+                    kind,
+                    core.node,
+                    progress.node,
+                    term,
+                    log.last_term,
+                    log.last_index,
+                    forced=forced,
+                )
+            )
+    own = Message(answer, core.node, core.node, term)
+    if kind == PREVOTE:
+        on_vote_answer(core, own)
+    else:
+        # The vote for oneself counts once the term and it are on disk.
+        core.own_vote = own
+
+
+def on_vote(core: RaftCore, message: Message) -> None:
+    """A candidate asks. Any role serves this, learners too: the candidate may know better than
+    this node whether it is a voter.
+    """
+    may = (
+        core.vote == message.sender
+        or (not core.vote and not core.leader)
+        or (message.kind == PREVOTE and message.term > core.term)
+    )
+    answer = PREVOTE_ANSWER if message.kind == PREVOTE else VOTE_ANSWER
+    if may and core.log.is_up_to_date(message.index, message.log_term):
+        # A pre-vote is granted for the term asked for, which this node has not reached.
+        core.after_sync.append(Message(answer, core.node, message.sender, message.term))
+        if message.kind == VOTE:
+            core.election_elapsed = 0
+            core.vote = message.sender
+    else:
+        core.after_sync.append(Message(answer, core.node, message.sender, core.term, reject=True))
+
+
+def on_vote_answer(core: RaftCore, message: Message) -> None:
+    """A voter has answered this candidate, or this node has voted for itself."""
+    wanted = PREVOTE_ANSWER if core.role == PRE_CANDIDATE else VOTE_ANSWER
+    if message.kind != wanted:
+        return
+    votes = core.tracker.votes
+    votes.setdefault(message.sender, not message.reject)
+    result = core.tracker.vote_result(votes)
+    if result == VOTE_WON:
+        if core.role == CANDIDATE:
+            core.become_leader()
+        else:
+            _campaign(core, VOTE, forced=False)
+    elif result == VOTE_LOST:
+        core.become_follower(core.term, 0)
+
+
+def other_term(core: RaftCore, message: Message) -> bool:
+    """Whether a message of another term is to be handled (then this node has taken it over
+    unless it is about a pre-vote).
+    """
+    kind = message.kind
+    if message.term > core.term:
+        if kind in (messages.PREVOTE, messages.VOTE):
+            leased = (
+                core.options.check_quorum
+                and core.leader
+                and core.election_elapsed < core.options.election_ticks
+            )
+            if not message.forced and (leased or core.silent_ticks):
+                return False
+            if kind == messages.PREVOTE:
+                return True
+        elif kind == messages.PREVOTE_ANSWER and not message.reject:
+            return True
+        from_leader = kind in (messages.APPEND, messages.HEARTBEAT, messages.SNAPSHOT)
+        core.become_follower(message.term, message.sender if from_leader else 0)
+        return True
+    options = core.options
+    if kind in (messages.APPEND, messages.HEARTBEAT):
+        if options.check_quorum or options.pre_vote:
+            # A leader that was cut off must hear of the new term, also from a node that
+            # grants it no vote.
+            answer = Message(messages.APPEND_ANSWER, core.node, message.sender, core.term)
+            core.after_sync.append(answer)
+    elif kind == messages.PREVOTE:
+        core.after_sync.append(
+            Message(messages.PREVOTE_ANSWER, core.node, message.sender, core.term, reject=True)
+        )
+    return False

@@ -1,0 +1,297 @@
+"""One connection between two processes of a cluster, without the bytes' transport: calls, answers,
+messages without answer, and what happens to them when it breaks.
+
+Bytes in by `receive`, bytes out by `take`, time by `tick`. Answers come in any order. What is
+queued is bounded: `cast` says no when BULK_BYTES_MAX wait (a leader then sends again later, as if
+the message had been lost), and a call is refused with BUSY. Control frames go ahead of all others.
+
+A call whose connection breaks ends with UNKNOWN_OUTCOME if any of it may have left, else with
+NOT_LEADER, which the courier takes for "not executed".
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from ..errors import Code, KernelError
+from .frame import MESSAGE_BYTES_MAX, Frame, FrameReader, Kind, RpcError, encode
+from .handshake import HELLO_BYTES_MAX, Admit, Handshake, Hello
+
+BULK_BYTES_MAX = 32 * 1024 * 1024
+"""Bytes queued in one direction of a connection: a quarter second of a gigabit link."""
+
+CALLS_MAX = 65_536
+"""Calls of one connection that wait for an answer."""
+
+HANDSHAKE_MS = 5_000
+PING_MS = 1_000
+"""A connection on which nothing was sent for so long sends a ping."""
+
+SILENT_MS = 5_000
+"""A connection on which nothing came for so long is taken for broken."""
+
+Answer = Callable[["bytes | KernelError"], None]
+"""Hears the answer of a call."""
+
+Reply = Callable[["Sequence[bytes] | KernelError"], None]
+"""Answers a call; may be called later, once."""
+
+_CODES = {code.wire: code for code in Code}
+
+
+class Handler(Protocol):
+    """What stands behind a channel."""
+
+    def opened(self, channel: Channel, peer: Hello) -> None:
+        """The handshake is done."""
+
+    def called(self, channel: Channel, method: int, payload: bytes, reply: Reply) -> None:
+        """A call of the other end. RpcError closes the connection."""
+
+    def told(self, channel: Channel, method: int, payload: bytes) -> None:
+        """A message that wants no answer. RpcError closes the connection."""
+
+    def closed(self, channel: Channel, reason: str) -> None:
+        """Nothing comes any more. Told once, also if it was never opened."""
+
+
+class _Call:
+    __slots__ = ("answer", "deadline_ms", "left")
+
+    def __init__(self, answer: Answer, deadline_ms: int) -> None:
+        self.answer = answer
+        self.deadline_ms = deadline_ms
+        self.left = False
+        """Some of it has been taken to be written."""
+
+
+class Channel:
+    """One end."""
+
+    def __init__(
+        self,
+        own: Hello,
+        secret: bytes,
+        admit: Admit,
+        handler: Handler,
+        wake: Callable[[], None],
+        now_ms: int,
+        *,
+        is_dialer: bool,
+    ) -> None:
+        """`wake` is called when there is something to `take`. Times are monotonic."""
+        self._handler = handler
+        self._wake = wake
+        self._reader = FrameReader(HELLO_BYTES_MAX)
+        self._handshake = Handshake(own, secret, admit, self._shake, is_dialer=is_dialer)
+        self._control: deque[list[bytes]] = deque()
+        self._bulk: deque[tuple[_Call | None, list[bytes]]] = deque()
+        self._bulk_bytes = 0
+        self._calls: dict[int, _Call] = {}
+        self._next_call = 1
+        self._began_ms = self._heard_ms = self._sent_ms = self._now_ms = now_ms
+        self.is_closed = False
+        self.was_open = False
+
+    # --- Life -------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """The transport is there."""
+        self._handshake.start()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the other end is known, and the connection alive."""
+        return self.was_open and not self.is_closed
+
+    @property
+    def peer(self) -> Hello:
+        """Who is at the other end of an open channel."""
+        assert self._handshake.peer is not None
+        return self._handshake.peer
+
+    def close(self, reason: str) -> None:
+        """Say goodbye; what is queued before it still goes out."""
+        if self.is_open:
+            self._put_control(Kind.GOODBYE, 0, 0, [reason.encode()])
+        self.broken(reason)
+
+    def broken(self, reason: str) -> None:
+        """The transport is gone, or is to be closed: every call ends."""
+        if self.is_closed:
+            return
+        self.is_closed = True
+        calls, self._calls = self._calls, {}
+        for call in calls.values():
+            code = Code.UNKNOWN_OUTCOME if call.left else Code.NOT_LEADER
+            call.answer(KernelError(code, f"the connection has broken: {reason}"))
+        self._handler.closed(self, reason)
+
+    def tick(self, now_ms: int) -> None:
+        """Time has passed: end what is late, ping, notice silence."""
+        self._now_ms = now_ms
+        if self.is_closed:
+            return
+        if not self.is_open:
+            if now_ms - self._began_ms > HANDSHAKE_MS:
+                self.broken(f"no handshake within {HANDSHAKE_MS} ms")
+            return
+        if now_ms - self._heard_ms > SILENT_MS:
+            self.broken(f"silent for {SILENT_MS} ms")
+            return
+        if now_ms - self._sent_ms >= PING_MS:
+            self._put_control(Kind.PING, 0, 0, [])
+        late = [number for number, call in self._calls.items() if call.deadline_ms <= now_ms]
+        for number in late:
+            late_error = KernelError(Code.TIMEOUT, "no answer within the deadline")
+            self._calls.pop(number).answer(late_error)
+
+    # --- Sending ----------------------------------------------------------------------------
+
+    def call(self, method: int, parts: Sequence[bytes], answer: Answer, timeout_ms: int) -> int:
+        """Call a method of the other end; `answer` hears of it once, never from inside. Returns the
+        number of the call. KernelError NOT_LEADER (not open), BUSY.
+        """
+        if not self.is_open:
+            raise KernelError(Code.NOT_LEADER, "not connected")
+        if len(self._calls) >= CALLS_MAX or not self._has_room(parts):
+            raise KernelError(Code.BUSY, "too much is waiting for another node")
+        number = self._next_call
+        self._next_call = number % 0xFFFF_FFFF + 1
+        call = self._calls[number] = _Call(answer, self._now_ms + timeout_ms)
+        self._put_bulk(call, Kind.CALL, method, number, parts)
+        return number
+
+    def cast(self, method: int, parts: Sequence[bytes], *, control: bool = False) -> bool:
+        """Tell the other end something; False if it cannot be taken now."""
+        if not self.is_open:
+            return False
+        if control:
+            self._put_control(Kind.CAST, method, 0, parts)
+            return True
+        if not self._has_room(parts):
+            return False
+        self._put_bulk(None, Kind.CAST, method, 0, parts)
+        return True
+
+    def _has_room(self, parts: Sequence[bytes]) -> bool:
+        return not self._bulk_bytes or (self._bulk_bytes + sum(map(len, parts)) <= BULK_BYTES_MAX)
+
+    def _shake(self, kind: Kind, payload: bytes) -> None:
+        self._put_control(kind, 0, 0, [payload])
+
+    def _put_control(self, kind: int, method: int, call: int, parts: Sequence[bytes]) -> None:
+        self._control.extend(encode(kind, method, call, parts, control=True))
+        self._wake()
+
+    def _put_bulk(
+        self, owner: _Call | None, kind: int, method: int, call: int, parts: Sequence[bytes]
+    ) -> None:
+        for buffers in encode(kind, method, call, parts, control=False):
+            self._bulk.append((owner, buffers))
+            self._bulk_bytes += sum(map(len, buffers))
+        self._wake()
+
+    @property
+    def has_output(self) -> bool:
+        """Whether `take` would bring anything."""
+        return bool(self._control or self._bulk)
+
+    def take(self, bytes_max: int) -> list[bytes]:
+        """Buffers to be written now: all of the control lane, then of the other until about so
+        many bytes.
+        """
+        buffers: list[bytes] = []
+        while self._control:
+            buffers += self._control.popleft()
+        size = 0
+        while self._bulk and size < bytes_max:
+            owner, pieces = self._bulk.popleft()
+            if owner is not None:
+                owner.left = True
+            length = sum(map(len, pieces))
+            size += length
+            self._bulk_bytes -= length
+            buffers += pieces
+        if buffers:
+            self._sent_ms = self._now_ms
+        return buffers
+
+    # --- Receiving --------------------------------------------------------------------------
+
+    def receive(self, data: bytes, now_ms: int) -> None:
+        """Bytes of the other end. Never raises: what is wrong with them closes the channel."""
+        self._heard_ms = self._now_ms = now_ms
+        try:
+            for frame in self._reader.feed(data):
+                if self.is_closed:
+                    return
+                if self.was_open:
+                    self._take_in(frame)
+                else:
+                    self._handshake.receive(frame)
+                    self._open()
+        except RpcError as error:
+            self.broken(str(error))
+
+    def _open(self) -> None:
+        if self._handshake.is_open:
+            self.was_open = True
+            self._reader.bytes_max = MESSAGE_BYTES_MAX
+            self._handler.opened(self, self.peer)
+
+    def _take_in(self, frame: Frame) -> None:
+        kind = frame.kind
+        if kind == Kind.CAST:
+            self._handler.told(self, frame.method, frame.payload)
+        elif kind == Kind.CALL:
+            self._handler.called(self, frame.method, frame.payload, _Reply(self, frame.call))
+        elif kind in {Kind.ANSWER, Kind.ERROR}:
+            call = self._calls.pop(frame.call, None)
+            if call is not None:  # else it was late
+                call.answer(frame.payload if kind == Kind.ANSWER else decode_error(frame.payload))
+        elif kind == Kind.PING:
+            self._put_control(Kind.PONG, 0, 0, [])
+        elif kind == Kind.GOODBYE:
+            self.broken(
+                f"the other end has said goodbye: {frame.payload.decode('utf-8', 'replace')}"
+            )
+        elif kind != Kind.PONG:
+            raise RpcError(f"a frame of kind {kind} on an open connection")
+
+    def reply(self, call: int, result: Sequence[bytes] | KernelError) -> None:
+        """Answer a call. Answers are never refused for want of room: their number is bounded by
+        the other end's calls.
+        """
+        if self.is_closed:
+            return
+        if isinstance(result, KernelError):
+            self._put_bulk(None, Kind.ERROR, 0, call, [encode_error(result)])
+        else:
+            self._put_bulk(None, Kind.ANSWER, 0, call, result)
+
+
+class _Reply:
+    """`Reply` of one call."""
+
+    __slots__ = ("_call", "_channel")
+
+    def __init__(self, channel: Channel, call: int) -> None:
+        self._channel = channel
+        self._call = call
+
+    def __call__(self, result: Sequence[bytes] | KernelError) -> None:
+        self._channel.reply(self._call, result)
+
+
+def encode_error(error: KernelError) -> bytes:
+    """An error as it travels: its code's name on the wire, a line end, its sentence."""
+    return f"{error.code.wire}\n{error.message}".encode()
+
+
+def decode_error(payload: bytes) -> KernelError:
+    """The error of these bytes; one of an unknown code is UNAVAILABLE."""
+    name, _, message = payload.decode("utf-8", "replace").partition("\n")
+    return KernelError(_CODES.get(name, Code.UNAVAILABLE), message)

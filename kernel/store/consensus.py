@@ -1,0 +1,351 @@
+"""The members that a node has of Raft groups: their messages, time, roles, and what they want.
+
+The store moves bytes: it writes what is queued here, says when it is on disk, carries messages.
+What is applied is handed out once a turn (`dispatch`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Protocol
+
+from ..broker.state import GroupState
+from ..errors import Code, KernelError
+from ..ids import RaftGroup
+from ..log import entry as entries
+from ..log.journal import Journal
+from ..ports import Clock
+from ..raft.configuration import ConfigurationChange
+from ..raft.core import RaftCore
+from ..raft.errors import ConfigurationRefused, RaftError
+from ..raft.messages import (
+    APPEND,
+    APPEND_ANSWER,
+    LEADER,
+    NORMAL,
+    SNAPSHOT,
+    TIMEOUT_NOW,
+    HardState,
+    Membership,
+    Message,
+    ReadWanted,
+    Ready,
+)
+from ..raft.options import RaftOptions
+from ..raft.progress import SNAPSHOTTING
+from .group_log import RECENT_BYTES_MAX, GroupLog
+from .listener import Relay
+from .local_leader import LeaderHost, LocalLeader
+from .log_clock import LogClock
+from .member import Member
+from .peers import Peers
+from .replica import Host, Replica
+from .transfer import PATIENCE_MS, Received, SnapshotReceiver
+
+_UNBOUNDED = 1 << 62
+"""What is uncommitted or to be applied is what a few writes carry, and that is bounded where it is
+gathered (`open_entry`, `room`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class RaftTiming:
+    """Of elections. Syncs of 300 ms were seen, and are no failure (raft-store.md 3.6)."""
+
+    tick_ms: int = 150
+    election_ticks: int = 10
+    """A follower that has heard nothing for so long, and up to twice as long, campaigns."""
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where the members of a store come from."""
+
+    states: Mapping[RaftGroup, GroupState]
+    configurations: Mapping[RaftGroup, Sequence[int]]
+    """Per group the indexes of changes of membership that are in the log and not applied."""
+    born_alone: bool
+    """Its groups began with one member."""
+
+
+class ConsensusHost(Host, LeaderHost, Protocol):
+    """What is asked of the store."""
+
+    def await_disk(self, member: Member, ready: Ready) -> None:
+        """Once what this Ready and those before it bring is on disk, send what waits for that, and
+        call `stable`.
+        """
+
+    def write_soon(self) -> None:
+        """Something may be queued for the journal, or for other nodes."""
+
+    def takes(self, body_bytes: Sequence[int]) -> bool:
+        """Whether entries with bodies of so many bytes fit on the disk now."""
+
+    def time_passes(self, *, wanted: bool) -> None:
+        """Call `tick` from now on, or no more."""
+
+
+class Consensus:
+    """See the module's head."""
+
+    def __init__(
+        self,
+        node: int,
+        origin: Origin,
+        host: ConsensusHost,
+        relay: Relay,
+        journal: Journal,
+        clock: Clock,
+        peers: Peers,
+        timing: RaftTiming,
+        jitter: Callable[[int], int],
+    ) -> None:
+        """`node`: this node's number; `jitter(n)`: 0 to n - 1 by chance, spreads elections."""
+        self.node = node
+        self._host = host
+        self._relay = relay
+        self._journal = journal
+        self._clock = clock
+        self._peers = peers
+        self._jitter = jitter
+        self._options = RaftOptions(
+            node,
+            election_ticks=timing.election_ticks,
+            max_uncommitted_bytes=_UNBOUNDED,
+            max_applying_bytes=_UNBOUNDED,
+        )
+        self._origin = origin
+        self.receiver: SnapshotReceiver | None = None
+        """Fetches snapshots of other stores; set by whoever opens the store."""
+        self._offered: dict[tuple[RaftGroup, int], int] = {}
+        """When a snapshot was offered to, or last asked for by, a member."""
+        self._applied: dict[Member, None] = {}
+        """Who has applied something in this turn."""
+        self.starting: dict[Member, tuple[asyncio.Future[None], bool]] = {}
+        """Who is about to lead, since nobody else can; and whether the last run ended in order."""
+        self.entries_applied = 0
+        self.members = {group: self._member(group) for group in origin.states}
+
+    def _member(self, group: RaftGroup) -> Member:
+        state = self._origin.states[group]
+        index, term, name = self._journal.snapshot_of(group)
+        membership = state.membership or Membership((self.node,))
+        log = GroupLog(
+            *(self._journal, group, index, term),
+            born_alone=self._origin.born_alone,
+            recent_bytes_max=RECENT_BYTES_MAX // len(self._origin.states),
+        )
+        log.has_snapshot(index, term, name, membership)
+        hard = self._journal.hard_state(group)
+        core = RaftCore(
+            self._options,
+            log,
+            HardState(hard.term, hard.vote, max(hard.commit, state.applied)),
+            membership,
+            state.applied,
+            self._jitter,
+            self._origin.configurations.get(group, ()),
+        )
+        clock = LogClock(self._clock, state.time_ms)
+        replica = Replica(state, self._host, self._relay, self._journal, clock)
+        return Member(core, log, replica, LocalLeader(replica, self._host))
+
+    def receive(self, group: RaftGroup, message: Message) -> None:
+        """A message of another member. What does not fit on the disk is as good as lost: the leader
+        sends it again.
+        """
+        member = self.members.get(group)
+        if member is None or message.to != self.node:
+            return
+        if self.receiver is not None and not self._may_step(member, message, self.receiver):
+            return
+        if message.kind == APPEND and message.entries:
+            sizes = [len(entry.body) for entry in message.entries]
+            if not self._host.takes(sizes):
+                return
+        try:
+            member.core.step(message)
+        except RaftError:
+            return  # of somebody who is no member, or for a leader
+        self.take(member)
+        self._host.write_soon()
+
+    def _may_step(self, member: Member, message: Message, receiver: SnapshotReceiver) -> bool:
+        """Whether a message is for the core: not if a snapshot has to be fetched first, or is on
+        its way, for nothing may change the log under it.
+        """
+        if receiver.is_receiving(member.group):
+            return message.kind not in {APPEND, SNAPSHOT, TIMEOUT_NOW}
+        offered = message.snapshot
+        if offered is None or offered.index <= member.core.log.committed:
+            return True
+        if message.term >= member.core.term:
+            receiver.offered(member.group, message)
+        return False
+
+    def install(self, received: Received) -> None:
+        """A snapshot of a group from another store is durable, and the checkpoint names it: state
+        and log are what it says.
+        """
+        group, snapshot = received.group, received.snapshot
+        member = self.members[group]
+        self._journal.installed(received.job, received.references)
+        clock = LogClock(self._clock, received.state.time_ms)
+        replica = Replica(received.state, self._host, self._relay, self._journal, clock)
+        member.replace(replica, LocalLeader(replica, self._host))
+        members = received.state.membership or snapshot.membership
+        member.log.has_snapshot(snapshot.index, snapshot.term, received.name, members)
+        member.log.forget_recent()
+        member.core.install(snapshot)
+        self._relay.replaced(replica)
+        answer = Message(APPEND_ANSWER, self.node, received.sender, member.core.term)
+        answer.index = snapshot.index
+        self._peers.send(group, answer)
+        self.take(member)
+        self._host.write_soon()
+
+    def change_members(self, group: RaftGroup, change: ConfigurationChange) -> None:
+        """Propose a change of a group's members; it is in force once applied. Raises KernelError
+        NOT_LEADER; INVALID_ARGUMENT if it does not fit or another one is under way.
+        """
+        member = self.members[group]
+        try:
+            member.core.propose_configuration(change)
+        except ConfigurationRefused as error:
+            raise KernelError(Code.INVALID_ARGUMENT, str(error)) from None
+        except RaftError as error:
+            raise KernelError(Code.NOT_LEADER, str(error)) from None
+        self.take(member)
+        self._host.write_soon()
+
+    def transfer(self, group: RaftGroup, to: int) -> None:
+        """Hand a group's leadership to another voter. Raises KernelError NOT_LEADER."""
+        member = self.members[group]
+        if member.core.role != LEADER:
+            raise KernelError(Code.NOT_LEADER, "this node does not lead the group")
+        member.core.transfer(to)
+        self.take(member)
+        self._host.write_soon()
+
+    def has_snapshot(
+        self, group: RaftGroup, index: int, term: int, name: str, members: Membership | None
+    ) -> None:
+        """A snapshot of a group is on disk, and named by the checkpoint."""
+        members = members or Membership((self.node,))
+        self.members[group].log.has_snapshot(index, term, name, members)
+
+    def unreachable(self, node: int) -> None:
+        """Messages to a node were lost."""
+        for member in self.members.values():
+            member.core.report_unreachable(node)
+
+    def tick(self, elapsed: int) -> None:
+        """So many ticks have passed."""
+        for member in self.members.values():
+            member.core.tick(elapsed)
+            if member.core.has_ready():
+                self.take(member)
+            self._look_at_peers(member)
+
+    def _look_at_peers(self, member: Member) -> None:
+        """Let go of what everybody has; notice snapshots that nobody fetches."""
+        if not member.leads:
+            return
+        peers = member.core.tracker.peers
+        member.log.everybody_has(min((each.match for each in peers), default=0))
+        now = self._clock.monotonic_ms()
+        for progress in peers:
+            key = (member.group, progress.node)
+            if progress.state != SNAPSHOTTING:
+                self._offered.pop(key, None)
+            elif now - self._offered.setdefault(key, now) > PATIENCE_MS:
+                del self._offered[key]
+                member.core.report_snapshot(progress.node, installed=False)
+
+    def fetches(self, node: int) -> None:
+        """A node is fetching a snapshot."""
+        now = self._clock.monotonic_ms()
+        for key in self._offered:
+            if key[1] == node:
+                self._offered[key] = now
+
+    def take(self, member: Member) -> None:
+        """Do what a core asks for."""
+        core = member.core
+        self._do(member, core.ready())
+        while core.has_ready():
+            self._do(member, core.ready())
+
+    def _do(self, member: Member, ready: Ready) -> None:
+        if ready.soft_state is not None:
+            self._role_changed(member)
+        if ready.must_sync:
+            hard = ready.hard_state
+            if hard is not None:
+                self._journal.append_hard_state(member.group, hard.term, hard.vote, hard.commit)
+            if ready.entries:
+                member.log.appended(ready.entries)
+        for message in ready.messages_now:
+            self._peers.send(member.group, message)
+        if ready.number:
+            self._host.await_disk(member, ready)
+        if ready.committed:
+            self._apply(member, ready)
+        for wanted in ready.reads_wanted:
+            self._host.fetch(member.group, wanted.low, partial(self._loaded, member, wanted))
+
+    def _apply(self, member: Member, ready: Ready) -> None:
+        members = member.state.membership
+        for entry in ready.committed:
+            member.apply(entry)
+            if entry.kind == NORMAL and not entries.has_slots(entry.body):
+                self._journal.forget(member.group, entry.index)
+        member.core.applied(ready.committed[-1].index)
+        self.entries_applied += len(ready.committed)
+        self._applied[member] = None
+        if member.state.membership is not members:
+            self.members_changed()
+
+    def dispatch(self) -> None:
+        """Hand out what was applied in this turn."""
+        while self._applied:
+            applied, self._applied = self._applied, {}
+            for member in applied:
+                member.replica.dispatch()
+
+    def _loaded(self, member: Member, wanted: ReadWanted) -> None:
+        member.core.loaded(wanted)
+        if member.core.has_ready():
+            self.take(member)
+            self._host.write_soon()
+
+    def _role_changed(self, member: Member) -> None:
+        leads = member.core.role == LEADER
+        if leads and not member.leads:
+            future, clean = self.starting.pop(member, (None, False))
+            started = partial(self._serves, member, future)
+            member.lead(str(self.node), clean=clean, started=started)
+        elif member.leads and not leads:
+            member.follow()
+
+    def _serves(self, member: Member, future: asyncio.Future[None] | None) -> None:
+        self._relay.leads(member.replica)
+        if future is not None and not future.done():
+            future.set_result(None)
+
+    def members_changed(self) -> None:
+        """Time passes only for groups that have other members."""
+        alone = True
+        for member in self.members.values():
+            single = self.is_alone(member)
+            member.log.keeps_recent = not single
+            alone = alone and single
+        self._host.time_passes(wanted=not alone)
+
+    def is_alone(self, member: Member) -> bool:
+        """Whether its group has no other member."""
+        tracker = member.core.tracker
+        return tracker.is_singleton and tracker.is_voter(self.node)

@@ -1,0 +1,62 @@
+"""Brings log entries that are only on disk into memory; each at most once at a time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from ..ids import RaftGroup
+from ..log.journal import Journal
+from .worker import Runner
+
+
+class Reader:
+    """Reads for everybody of a store."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        journal: Journal,
+        runner: Runner,
+        fatal: Callable[[str, BaseException], None],
+    ) -> None:
+        self._loop = loop
+        self._journal = journal
+        self._runner = runner
+        self._fatal = fatal
+        self._waiting: dict[tuple[RaftGroup, int], list[Callable[[], None]]] = {}
+
+    def fetch(self, group: RaftGroup, index: int, done: Callable[[], None]) -> None:
+        """Read an entry (and what follows it in the segment), then call `done`."""
+        key = (group, index)
+        waiting = self._waiting.get(key)
+        if waiting is not None:
+            waiting.append(done)
+            return
+        self._waiting[key] = [done]
+        job = self._journal.read_ahead(group, index)
+
+        def finished(error: BaseException | None) -> None:
+            if error is not None:
+                self._fatal(f"entry {index} of group {group} could not be read", error)
+                return
+            self._journal.end_read(job)
+            for each in self._waiting.pop(key):
+                each()
+
+        self._runner.submit(job.run, finished)
+
+    async def fetched(self, group: RaftGroup, index: int) -> None:
+        """Return once an entry that something refers to has been read."""
+        future: asyncio.Future[None] = self._loop.create_future()
+
+        def done() -> None:
+            if not future.done():
+                future.set_result(None)
+
+        self.fetch(group, index, done)
+        await future
+
+    def stop(self) -> None:
+        """Finish what is queued."""
+        self._runner.stop()

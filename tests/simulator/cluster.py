@@ -1,0 +1,245 @@
+"""Several stores in one thread, with a network between them that a seed makes unpleasant.
+
+Virtual time, simulated disks and workers (`world`), messages through bytes. Each store is a whole
+one: journal, Raft groups, state machines, housekeeping.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Self
+
+from kernel.errors import Code, KernelError
+from kernel.ids import RaftGroup
+from kernel.raft import wire
+from kernel.raft.configuration import Change, ConfigurationChange
+from kernel.raft.messages import Message
+from kernel.store.consensus import RaftTiming
+from kernel.store.member import Member
+from kernel.store.opening import LocalStore, open_store
+from tests.simulator.disk import SimulatedDisk
+from tests.simulator.loop import SimulatedClock, VirtualLoop
+from tests.simulator.world import SMALL, SeededRandom, SimulatedWorkers
+
+TIMING = RaftTiming(tick_ms=100, election_ticks=10)
+
+
+@dataclass
+class Trouble:
+    """How unpleasant the network is: chances of each message, and its delay in seconds."""
+
+    loss: float = 0.0
+    repeat: float = 0.0
+    delay_max: float = 0.005
+
+
+class Network:
+    """Carries messages between nodes, or not."""
+
+    def __init__(self, loop: VirtualLoop, seed: int) -> None:
+        self._loop = loop
+        self._chance = random.Random(seed)
+        self.trouble = Trouble()
+        self.nodes: dict[int, Node] = {}
+        self._cut: set[tuple[int, int]] = set()
+        self.carried = 0
+        self.asked = 0
+
+    def isolate(self, nodes: Iterable[int], *, one_way: bool = False) -> None:
+        """Cut these nodes off from all others (only what they send, if `one_way`)."""
+        inside = set(nodes)
+        for other in set(self.nodes) - inside:
+            for node in inside:
+                self._cut.add((node, other))
+                if not one_way:
+                    self._cut.add((other, node))
+
+    def heal(self) -> None:
+        self._cut.clear()
+
+    def send(self, sender: int, group: int, message: Message) -> None:
+        if (sender, message.to) in self._cut or self._chance.random() < self.trouble.loss:
+            return
+        payload = b"".join(wire.encode(group, message))
+        copies = 2 if self._chance.random() < self.trouble.repeat else 1
+        for _ in range(copies):
+            delay = self._chance.uniform(0.0005, self.trouble.delay_max)
+            self._loop.call_later(delay, self._deliver, sender, message.to, payload)
+
+    async def ask(self, sender: int, to: int, question: bytes) -> bytes:
+        """A call that may not get there, or not back."""
+        for way in ((sender, to), (to, sender)):
+            await asyncio.sleep(self._chance.uniform(0.0005, self.trouble.delay_max))
+            lost = way in self._cut or self._chance.random() < self.trouble.loss
+            if lost or not self.nodes[to].runs:
+                raise KernelError(Code.UNKNOWN_OUTCOME, "the connection has broken")
+            if way == (sender, to):
+                source = self.nodes[to].opened.source
+                assert source is not None
+                answer = await source.answer(question)
+                self.asked += 1
+        return answer
+
+    def _deliver(self, sender: int, to: int, payload: bytes) -> None:
+        node = self.nodes[to]
+        if (sender, to) in self._cut or not node.runs:
+            return
+        self.carried += 1
+        for group, message in wire.decode(payload):
+            node.opened.store.consensus.receive(RaftGroup(group), message)
+
+
+class Wires:
+    """`kernel.store.peers.Peers` of one run of a node."""
+
+    def __init__(self, network: Network, node: int) -> None:
+        self._network = network
+        self._node = node
+        self.alive = True
+
+    def send(self, group: int, message: Message) -> None:
+        if self.alive:
+            self._network.send(self._node, group, message)
+
+    def flush(self) -> None:
+        pass
+
+    async def ask(self, node: int, question: bytes) -> bytes:
+        if not self.alive:
+            await asyncio.get_running_loop().create_future()
+        return await self._network.ask(self._node, node, question)
+
+
+class Node:
+    """A machine with one disk, and the store that runs on it."""
+
+    def __init__(self, cluster: Cluster, number: int, *, joins: bool = False) -> None:
+        self._cluster = cluster
+        self._joins = joins
+        self.number = number
+        self.disk = SimulatedDisk()
+        self.workers = SimulatedWorkers(cluster.loop)
+        self.wires = Wires(cluster.network, number)
+        self.fatal: list[tuple[str, BaseException]] = []
+        self._opened: LocalStore | None = None
+
+    @property
+    def runs(self) -> bool:
+        return self._opened is not None
+
+    @property
+    def opened(self) -> LocalStore:
+        assert self._opened is not None, f"node {self.number} does not run"
+        return self._opened
+
+    def member(self, group: int) -> Member:
+        return self.opened.store.member(RaftGroup(group))
+
+    async def start(self) -> None:
+        cluster = self._cluster
+        self.wires = Wires(cluster.network, self.number)
+        self._opened = open_store(
+            self.disk,
+            cluster.clock,
+            SeededRandom(cluster.seed * 1_000 + self.number),
+            self.workers,
+            lambda sentence, error: self.fatal.append((sentence, error)),
+            options=SMALL,
+            data_groups=cluster.data_groups,
+            node=self.number,
+            members=() if self._joins else cluster.members if len(cluster.members) > 1 else None,
+            peers=self.wires,
+            timing=TIMING,
+            reserve_bytes=0,
+            sparse_bytes_min=0,
+            slice_records=4_096,
+        )
+        await self._opened.start()
+
+    def crash(self, seed: int | None = None) -> None:
+        """Power loss: unsynced writes are gone (with a seed: torn)."""
+        after = self.disk.crashed_copy(seed)
+        self.disk.stop()
+        self.disk = after
+        self._end()
+
+    def kill(self) -> None:
+        """The process is gone, the page cache stays."""
+        after = self.disk.killed_copy()
+        self.disk.stop()
+        self.disk = after
+        self._end()
+
+    def _end(self) -> None:
+        self.wires.alive = False
+        self.workers.dead = True
+        self.workers = SimulatedWorkers(self._cluster.loop)
+        if self._opened is not None:
+            self._opened.store._ticker.stop()
+        self._opened = None
+
+
+class Cluster:
+    """Nodes 1 to n, each a voter of every group."""
+
+    def __init__(self, nodes: int = 3, data_groups: int = 1, seed: int = 1) -> None:
+        self.loop = VirtualLoop()
+        self.clock = SimulatedClock(self.loop)
+        self.seed = seed
+        self.data_groups = data_groups
+        self.members = tuple(range(1, nodes + 1))
+        self.network = Network(self.loop, seed)
+        self.nodes = {number: Node(self, number) for number in self.members}
+        self.network.nodes = self.nodes
+
+    async def start(self) -> None:
+        for node in self.nodes.values():
+            await node.start()
+
+    def add(self, number: int) -> Node:
+        """A machine that is a member of nothing yet."""
+        node = self.nodes[number] = Node(self, number, joins=True)
+        return node
+
+    async def change(self, group: int, *changes: Change) -> None:
+        """Change the members of a group, whoever leads it, and wait until it is done."""
+        leader = await self.led(group)
+        before = leader.member(group).state.membership
+        leader.opened.store.consensus.change_members(RaftGroup(group), ConfigurationChange(changes))
+        await self.until(lambda: leader.member(group).state.membership != before)
+        await self.until(lambda: not leader.member(group).core.tracker.members.voters_outgoing)
+
+    def running(self) -> list[Node]:
+        return [node for node in self.nodes.values() if node.runs]
+
+    def leader(self, group: int) -> Node | None:
+        """The node that serves a group (of the highest term, if an old one has not noticed)."""
+        found = [node for node in self.running() if node.member(group).serves]
+        return max(found, key=lambda node: node.member(group).core.term, default=None)
+
+    async def until(self, condition: Callable[[], object], seconds: float = 60) -> None:
+
+        end = self.loop.time() + seconds
+        while not condition():
+            assert self.loop.time() < end, "it did not come about in time"
+            await asyncio.sleep(0.02)
+
+    async def led(self, group: int = 1) -> Node:
+        """The group's leader, as soon as there is one."""
+        await self.until(lambda: self.leader(group))
+        leader = self.leader(group)
+        assert leader is not None
+        return leader
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_about: object) -> None:
+        for node in self.running():
+            node.kill()
+        for task in asyncio.all_tasks(self.loop):
+            task.cancel()
+        self.loop.close()

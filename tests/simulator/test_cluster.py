@@ -1,0 +1,308 @@
+"""Replicated groups: what was acknowledged stays, whoever goes down."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import Awaitable, Callable
+from hashlib import blake2b
+
+import pytest
+
+from kernel.broker import commands
+from kernel.broker.snapshot import dump
+from kernel.errors import KernelError
+from kernel.ids import QueueId, RaftGroup, TopicId, queue_id
+from kernel.log import entry as entries
+from kernel.model import DEFAULT_GROUP, GroupOptions, TopicInfo, TopicOptions
+from kernel.raft.configuration import ADD_LEARNER, ADD_VOTER, REMOVE, Change
+from tests.simulator.cluster import Cluster, Node, Trouble
+from tests.simulator.peer import Draft
+
+GROUP = RaftGroup(1)
+TOPIC = TopicId(GROUP << 32 | 1)
+QUEUE = queue_id(TOPIC, 0)
+
+
+Scenario = Callable[[Cluster], Awaitable[None]]
+
+
+def clustered(**settings: int) -> Callable[[Scenario], Callable[[], None]]:
+    """Run an async test in a cluster of its own."""
+
+    def decorate(test: Scenario) -> Callable[[], None]:
+        @functools.wraps(test)
+        def run() -> None:
+            with Cluster(**settings) as cluster:
+
+                async def scenario() -> None:
+                    await cluster.start()
+                    await test(cluster)
+
+                cluster.loop.run_until_complete(scenario())
+                assert not cluster.loop.errors
+                assert not [node.fatal for node in cluster.nodes.values() if node.fatal]
+
+        del run.__dict__["__wrapped__"]
+        return run
+
+    return decorate
+
+
+class Publisher:
+    """Publishes at whoever leads, and remembers what it heard."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self.sequence = 0
+        self.acked: list[bytes] = []
+        self.outcomes: dict[bytes, object] = {}
+
+    async def topic(self, node: Node) -> None:
+        heard: list[object] = []
+        change = commands.PutTopic(
+            *("default", "orders", TopicOptions(), {DEFAULT_GROUP: GroupOptions()}),
+            must_be_new=False,
+            ident=TOPIC,
+            placement=(GROUP,),
+        )
+        node.opened.store.leader(GROUP).propose(change, (0, 0, 0), heard.append)
+        await self.cluster.until(lambda: heard)
+        (result,) = heard
+        assert isinstance(result, tuple)
+        assert isinstance(result[0], TopicInfo)
+
+    def publish(self, node: Node, body: bytes) -> None:
+        self.sequence += 1
+        parts = Draft(body).parts((7, self.sequence), 0)
+        size = sum(map(len, parts))
+
+        def heard(result: object) -> None:
+            self.outcomes[body] = result
+            if isinstance(result, tuple) and not isinstance(result[0], KernelError):
+                self.acked.append(body)
+
+        node.opened.store.leader(GROUP).publish(
+            *((77, 1, self.sequence), [[QUEUE, 0, 1, 0]], [size], parts, size, heard, 0)
+        )
+
+    async def published(self, node: Node, bodies: list[bytes]) -> None:
+        for body in bodies:
+            self.publish(node, body)
+        await self.cluster.until(lambda: all(body in self.outcomes for body in bodies))
+
+
+async def bodies_at(node: Node) -> list[bytes]:
+    """Bodies of the queue's messages, in order, as a node has them."""
+    store = node.opened.store
+    queue = store.replica(GROUP).state.queues[QueueId(QUEUE)]
+    found: list[bytes] = []
+    at = queue.index.head
+    while at < queue.index.tail:
+        run = queue.index.find(at)
+        if (body := store.entry(GROUP, run.index)) is None:
+            await store.fetched(GROUP, run.index)
+            continue
+        slot = entries.slot(body, run.slot + at - run.first)
+        found.append(slot[-int.from_bytes(slot[4:8], "little") :])
+        at += 1
+    return found
+
+
+def state_hash(node: Node, group: RaftGroup = GROUP) -> bytes:
+    digest = blake2b()
+    for record in dump(node.opened.store.replica(group).state):
+        digest.update(record)
+    return digest.digest()
+
+
+async def level(cluster: Cluster) -> None:
+    """Return once every running node has applied the same."""
+    await cluster.until(
+        lambda: len({node.member(GROUP).state.applied for node in cluster.running()}) == 1
+    )
+
+
+@clustered()
+async def test_three_nodes_elect_one_leader_a_group_and_hold_the_same(cluster: Cluster) -> None:
+    leader = await cluster.led()
+    publisher = Publisher(cluster)
+    await publisher.topic(leader)
+    sent = [b"m%d" % number for number in range(100)]
+    await publisher.published(leader, sent)
+    assert publisher.acked == sent
+    await level(cluster)
+    assert len({state_hash(node) for node in cluster.running()}) == 1
+    for node in cluster.running():
+        assert await bodies_at(node) == sent
+    assert len([node for node in cluster.running() if node.member(GROUP).leads]) == 1
+
+
+@pytest.mark.parametrize("torn", [None, 5])
+def test_what_was_acknowledged_survives_the_loss_of_the_leader(torn: int | None) -> None:
+    @clustered(seed=torn or 1)
+    async def scenario(cluster: Cluster) -> None:
+        leader = await cluster.led()
+        publisher = Publisher(cluster)
+        await publisher.topic(leader)
+        await publisher.published(leader, [b"a%d" % number for number in range(50)])
+        for number in range(20):
+            publisher.publish(leader, b"in flight %d" % number)
+        leader.crash(torn)
+        following = await cluster.led()
+        assert following is not leader
+        await publisher.published(following, [b"b%d" % number for number in range(50)])
+        await leader.start()
+        await level(cluster)
+        stored = await bodies_at(following)
+        assert [body for body in stored if body in set(publisher.acked)] == publisher.acked
+        assert len(set(stored)) == len(stored)
+        assert len({state_hash(node) for node in cluster.running()}) == 1
+
+    scenario()
+
+
+@clustered()
+async def test_a_leader_that_is_cut_off_acknowledges_nothing_and_steps_down(
+    cluster: Cluster,
+) -> None:
+    leader = await cluster.led()
+    publisher = Publisher(cluster)
+    await publisher.topic(leader)
+    await publisher.published(leader, [b"before"])
+    cluster.network.isolate([leader.number])
+    publisher.publish(leader, b"into the void")
+    await cluster.until(lambda: not leader.member(GROUP).leads)
+    outcome = publisher.outcomes[b"into the void"]
+    assert isinstance(outcome, KernelError)
+    following = await cluster.led()
+    await publisher.published(following, [b"after"])
+    cluster.network.heal()
+    await level(cluster)
+    assert publisher.acked == [b"before", b"after"]
+    assert await bodies_at(leader) == [b"before", b"after"]
+
+
+@clustered()
+async def test_a_repeat_at_the_next_leader_is_stored_once(cluster: Cluster) -> None:
+    leader = await cluster.led()
+    publisher = Publisher(cluster)
+    await publisher.topic(leader)
+    cluster.network.isolate([leader.number], one_way=True)
+    await publisher.published(leader, [b"lost answer"])
+    cluster.network.heal()
+    following = await cluster.led()
+    publisher.sequence -= 1
+    publisher.outcomes.clear()
+    await publisher.published(following, [b"lost answer"])
+    await level(cluster)
+    assert await bodies_at(following) == [b"lost answer"]
+
+
+@clustered()
+async def test_a_power_loss_of_all_nodes_loses_nothing_acknowledged(cluster: Cluster) -> None:
+    leader = await cluster.led()
+    publisher = Publisher(cluster)
+    await publisher.topic(leader)
+    await publisher.published(leader, [b"m%d" % number for number in range(60)])
+    for node in cluster.nodes.values():
+        node.crash(node.number)
+    for node in cluster.nodes.values():
+        await node.start()
+    leader = await cluster.led()
+    await publisher.published(leader, [b"again"])
+    await level(cluster)
+    stored = await bodies_at(leader)
+    assert stored == publisher.acked
+    assert len({state_hash(node) for node in cluster.running()}) == 1
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_loss_repeats_reordering_and_crashes_lose_nothing_acknowledged(seed: int) -> None:
+    @clustered(seed=seed, nodes=3 + 2 * (seed % 2))
+    async def scenario(cluster: Cluster) -> None:
+        publisher = Publisher(cluster)
+        await publisher.topic(await cluster.led())
+        cluster.network.trouble = Trouble(loss=0.05, repeat=0.05, delay_max=0.05)
+        for turn in range(6):
+            leader = await cluster.led()
+            for number in range(15):
+                publisher.publish(leader, b"%d/%d" % (turn, number))
+            victim = cluster.nodes[1 + (seed + turn) % len(cluster.nodes)]
+            victim.crash(seed * 10 + turn)
+            await cluster.until(lambda: cluster.leader(GROUP))
+            await victim.start()
+        cluster.network.trouble = Trouble()
+        await publisher.published(await cluster.led(), [b"the end"])
+        await level(cluster)
+        assert publisher.acked[-1] == b"the end"
+        for node in cluster.running():
+            stored = await bodies_at(node)
+            assert set(publisher.acked) <= set(stored)
+            assert len(set(stored)) == len(stored)
+        assert len({state_hash(node) for node in cluster.running()}) == 1
+
+    scenario()
+
+
+async def behind(cluster: Cluster, leader: Node, node: Node, publisher: Publisher) -> list[bytes]:
+    """Publish while a node is down, until its log cannot be brought up to date any more."""
+    node.crash()
+    bodies = [b"%d " % number + bytes(2_000) for number in range(100)]
+    await publisher.published(leader, bodies)
+    before = leader.opened.housekeeper.checkpoints
+    await asyncio.sleep(25)
+    assert leader.opened.housekeeper.checkpoints > before
+    leader.member(GROUP).log.forget_recent()
+    return bodies
+
+
+@clustered()
+async def test_a_member_that_is_too_far_behind_gets_a_snapshot(cluster: Cluster) -> None:
+    leader = await cluster.led()
+    publisher = Publisher(cluster)
+    await publisher.topic(leader)
+    await publisher.published(leader, [b"old"])
+    node = next(each for each in cluster.nodes.values() if each is not leader)
+    bodies = await behind(cluster, leader, node, publisher)
+    await node.start()
+    await publisher.published(await cluster.led(), [b"new"])
+    await level(cluster)
+    receiver = node.opened.receiver
+    assert receiver is not None
+    assert receiver.installed >= 1
+    assert await bodies_at(node) == [b"old", *bodies, b"new"]
+    assert len({state_hash(each) for each in cluster.running()}) == 1
+    node.crash(3)
+    await node.start()
+    await publisher.published(await cluster.led(), [b"newest"])
+    await level(cluster)
+    assert await bodies_at(node) == [b"old", *bodies, b"new", b"newest"]
+
+
+@clustered(nodes=1)
+async def test_a_store_grows_into_a_cluster_and_moves_to_other_machines(cluster: Cluster) -> None:
+    first = await cluster.led()
+    publisher = Publisher(cluster)
+    await publisher.topic(first)
+    sent = [b"m%d" % number for number in range(30)]
+    await publisher.published(first, sent)
+    await asyncio.sleep(15)
+    for number in (2, 3):
+        joined = cluster.add(number)
+        await joined.start()
+        for group in first.opened.store.groups:
+            await cluster.change(group, Change(ADD_LEARNER, number))
+            await cluster.until(lambda g=group, n=joined: n.member(g).state.membership)
+            await cluster.change(group, Change(ADD_VOTER, number))
+    await level(cluster)
+    for node in cluster.running():
+        assert await bodies_at(node) == sent
+        assert node.member(GROUP).core.tracker.members.voters == (1, 2, 3)
+    for group in first.opened.store.groups:
+        await cluster.change(group, Change(REMOVE, 1))
+    first.crash()
+    leader = await cluster.led()
+    assert leader is not first
+    await publisher.published(leader, [b"without the first"])
+    assert await bodies_at(leader) == [*sent, b"without the first"]
