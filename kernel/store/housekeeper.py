@@ -115,6 +115,7 @@ class Housekeeper:
         self._rewriting: dict[tuple[int, int], bytes] = {}
         """Bodies of the entries in the part that is being rewritten."""
         self._received: deque[tuple[Received, asyncio.Future[None]]] = deque()
+        self._coming: set[str] = set()
         self._stopping = False
         self.checkpoints = 0
         self.failures = 0
@@ -343,6 +344,7 @@ class Housekeeper:
         """Remove snapshots that no checkpoint names, keep room for the next ones."""
         self._untidy = False
         keep = {each.snapshot for each in self._journal.last_checkpoint.groups.values()}
+        keep |= self._coming
         spare_bytes = self._spare_bytes
         self._run(lambda: tidy(self._disk, keep, spare_bytes), lambda: None)
 
@@ -354,6 +356,14 @@ class Housekeeper:
         return wanted
 
     # --- Snapshots from another store -------------------------------------------------------
+
+    def keep(self, name: str) -> None:
+        """A snapshot is on its way here: leave it alone, although no checkpoint names it yet."""
+        self._coming.add(name)
+
+    def keep_no_longer(self, name: str) -> None:
+        """It is named, or was given up."""
+        self._coming.discard(name)
 
     async def install(self, received: Received) -> None:
         """Have a checkpoint name it, then let it take the place of state and log."""

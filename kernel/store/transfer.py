@@ -33,7 +33,7 @@ from ..log.install import InstallJob
 from ..log.journal import Journal
 from ..ports import Disk
 from ..raft.messages import Message, Snapshot
-from .snapshot_file import DIRECTORY, SnapshotWriter, name_of, records_of
+from .snapshot_file import DIRECTORY, SnapshotWriter, name_of, records_of, sync_names
 from .worker import Runner
 
 T = TypeVar("T")
@@ -193,6 +193,12 @@ class Checkpoints(Protocol):
     def install(self, received: Received) -> Awaitable[None]:
         """Make the checkpoint, then let the snapshot take the place of state and log."""
 
+    def keep(self, name: str) -> None:
+        """Leave this snapshot alone, although no checkpoint names it yet."""
+
+    def keep_no_longer(self, name: str) -> None:
+        """It is named, or was given up."""
+
 
 class SnapshotReceiver:
     """The receiving half: one snapshot at a time."""
@@ -229,6 +235,8 @@ class SnapshotReceiver:
 
     async def _receive(self, group: RaftGroup, snapshot: Snapshot, sender: int) -> None:
         job: InstallJob | None = None
+        name = name_of(group, snapshot.index)
+        self._checkpoints.keep(name)
         try:
             async with self._turn:
                 records = await self._file(snapshot, sender)
@@ -236,7 +244,6 @@ class SnapshotReceiver:
                 refers = references(state)
                 job = await self._begin(group)
                 await self._entries(job, sorted(refers), sender)
-                name = name_of(group, snapshot.index)
                 await self._write(name, records)
                 job.close(snapshot.index, snapshot.term)
                 await self._host.flushed()
@@ -250,6 +257,7 @@ class SnapshotReceiver:
         finally:
             if job is not None and not job.closing:
                 self._host.journal.give_up_install(job)
+            self._checkpoints.keep_no_longer(name)
             del self._tasks[group]
 
     async def _begin(self, group: RaftGroup) -> InstallJob:
@@ -298,6 +306,7 @@ class SnapshotReceiver:
             for record in piece:
                 writer.add(record)
             await in_thread(self._runner, writer.take(last=last).run)
+        await in_thread(self._runner, lambda: sync_names(self._disk))
 
 
 GONE = entries.build(0, (), (), ())

@@ -79,7 +79,7 @@ async def test_what_is_not_answered_in_time_ends_with_timeout_at_the_deadline(
 async def test_an_answer_after_the_deadline_is_heard_by_nobody(world: World) -> None:
     heard: list[Done] = []
     with pytest.raises(KernelError):
-        await proposer(world).outcome_in_time(GROUP, heard.append)
+        await proposer(world).outcome_in_time(GROUP, lambda _leader, done: heard.append(done))
 
     heard[0](("late",))
 

@@ -13,7 +13,7 @@ from kernel.broker.tree_snapshot import index_queue
 from kernel.broker.tree_state import IndexChanged, TreeEvent
 from kernel.ids import RaftGroup
 from kernel.local_client import LocalClient
-from kernel.model import Route, TopicInfo
+from kernel.model import QueueRef, Route, TopicInfo
 from kernel.store.node import Store
 from kernel.store.replica import Replica
 from kernel.topology import Topology
@@ -84,8 +84,8 @@ class LateTopology(Topology):
         if event.removed:
             self.tree.remove_index(event.tenant, event.pattern, group)
         else:
-            queue = index_queue(event.topic)
-            self.tree.add_index(event.tenant, event.pattern, group, queue)
+            ref = QueueRef(index_queue(event.topic), group)
+            self.tree.add_index(event.tenant, event.pattern, ref)
 
     async def heard(self) -> None:
         """Return once the gateway has heard of all that has happened until now."""

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 from botocore.exceptions import ClientError
 
-from kernel.model import DEFAULT_GROUP, DEFAULT_TENANT
+from kernel.model import DEFAULT_TENANT
 from tests.adapters.sqs.service import Service
 
 ARN = "arn:aws:sqs:eu-central-1:000000000000:"
@@ -34,7 +34,7 @@ def expired(service: Service, url: str) -> int:
         client = service.store.client
         topic = client.topic(DEFAULT_TENANT, name_of(url))
         assert topic is not None
-        return figures_of(client, topic).expired
+        return (await client.statistics(topic, DEFAULT_GROUP)).expired
 
     return service.run(read)
 

@@ -12,7 +12,7 @@ from kernel.errors import Code, KernelError
 from kernel.ids import OUTBOX_CLIENT, LogIndex, RaftGroup
 from kernel.limits import RESULTS_KEPT_MS, RESULTS_KEPT_PER_CLIENT
 from kernel.log import entry as entries
-from kernel.store.opening import Silent
+from kernel.store.recovering import Silent
 from tests.simulator.world import World, simulated
 
 MINUTE_MS = 60_000

@@ -63,6 +63,7 @@ def test_type_numbers_are_on_disk() -> None:
     assert {kind.name: kind.value for kind in RecordType} == {
         "ENTRY": 1,
         "HARD_STATE": 2,
+        "RESET": 3,
         "BATCH_END": 5,
         "PAD": 6,
         "REWRITE": 7,
