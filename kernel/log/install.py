@@ -12,8 +12,10 @@ RESET and a CLOSE, of entries that nothing refers to. A journal has one rewrite 
 from __future__ import annotations
 
 from array import array
+from collections.abc import Mapping
 
-from .locations import SEGMENT_SHIFT
+from .groups import GroupLog
+from .locations import SEGMENT_SHIFT, Locations
 from .record import Close, RecordType, encode_close
 from .writer import Writer
 
@@ -66,6 +68,19 @@ class InstallJob:
         self._writer.append((RecordType.RESET, self.group, term, index, b""))
         self._writer.append((RecordType.CLOSE, 0, 0, 0, encode_close(self.close_record())))
         return True
+
+    def take_over(
+        self, groups: dict[int, GroupLog], locations: Locations, references: Mapping[int, int]
+    ) -> None:
+        """It takes the place of the group's log. `references`: entry to how many hold it."""
+        group = self.group
+        groups[group] = GroupLog(self.index, self.term, groups[group].hard_state)
+        locations.drop(group)
+        for index, position, length in zip(self.indexes, self.positions, self.lengths, strict=True):
+            locations.place(group, index, position, length)
+        for index, count in references.items():
+            locations.retain(group, index, count)
+        locations.checkpointed(group, self.index)
 
     def close_record(self) -> Close:
         """What the closing record says."""

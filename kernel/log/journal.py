@@ -1,7 +1,7 @@
 """The journal of a store: the Raft log of all its groups, and the only place message bodies live.
 
 One object ties the parts together: `writer.py` (queue, framing, sync), `locations.py` (where an
-entry stands, what holds it), `tail_cache.py` (bodies in memory), `checkpoint.py`, `rewrite.py`,
+entry stands, what holds it), `bodies.py` (in memory), `checkpoint.py`, `rewrite.py`,
 `recovery.py`. Every method runs on one thread; the jobs it hands out have a `run` method for any
 other thread, which does I/O on what it was given and touches nothing shared.
 
@@ -19,6 +19,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ..ports import Disk
+from .bodies import Bodies
 from .checkpoint import Checkpoint, CheckpointJob, GroupCheckpoint, HardState, Position
 from .errors import JournalError
 from .groups import GroupLog
@@ -38,8 +39,8 @@ from .recovery import Recovered, RecoveredState, recover_files, replay
 from .rewrite import LiveSlots, RewriteJob
 from .segment import SEGMENT_BYTES_MIN, Segment
 from .space import MaintenanceJob, RemovalJob, Space
-from .statistics import JournalStatistics, SegmentStatistics
-from .tail_cache import TailCache, cache_key
+from .statistics import JournalStatistics, SegmentStatistics, statistics_of
+from .tail_cache import cache_key
 from .writer import PrepareJob, WriteBatch, Writer
 
 __all__ = ["Journal", "JournalOptions", "MaintenanceJob"]
@@ -76,9 +77,7 @@ class Journal:
         self._groups = state.scan.groups
         self._locations = state.scan.locations
         self._damaged = frozenset(state.scan.damaged)
-        self._cache = TailCache(options.cache_bytes)
-        self._cold = TailCache(options.cold_bytes)
-        self._hits = self._cold_hits = self._misses = 0
+        self._bodies = Bodies(options.cache_bytes, options.cold_bytes)
         self._writer = Writer(
             disk,
             self._store,
@@ -244,7 +243,7 @@ class Journal:
         self._writer.end()
         for group, state in batch.hard_states.items():
             self._groups[group].hard_state = state
-        self._cache.add(batch.bodies)
+        self._bodies.add_written(batch.bodies)
         self._space.batch_ended(batch)
         return [(group, index) for group, (index, _term) in batch.stable.items()]
 
@@ -270,20 +269,15 @@ class Journal:
     def entry(self, group: int, index: int) -> bytes | None:
         """Body of an entry that is in memory (queued, in flight or cached), else None."""
         key = cache_key(group, index)
-        body = self._cache.get(key)
+        body = self._bodies.find(key)
         if body is not None:
-            self._hits += 1
-            return body
-        body = self._cold.get(key)
-        if body is not None:
-            self._cold_hits += 1
             return body
         writer = self._writer
         body = writer.pending_bodies.get(key)
         if body is None and writer.in_flight is not None:
             body = writer.in_flight.bodies.get(key)
         if body is None:
-            self._misses += 1
+            self._bodies.misses += 1
         return body
 
     def read(self, group: int, index: int) -> bytes:
@@ -314,23 +308,12 @@ class Journal:
         """
         job.segment.readers -= 1
         is_live = self._locations.is_live
-        bodies = {
-            cache_key(entry.group, entry.index): entry.body
-            for entry in reversed(job.entries)
-            if is_live(entry.group, entry.index, entry.position)
-        }
-        if job.entries:
-            # Last in, so that it is the last to be evicted.
-            first = job.entries[0]
-            bodies.pop(cache_key(first.group, first.index), None)
-            bodies[cache_key(first.group, first.index)] = first.body
-        self._cold.add(bodies)
-        return len(bodies)
+        live = [e for e in reversed(job.entries) if is_live(e.group, e.index, e.position)]
+        return self._bodies.add_read(live, job.entries[0] if job.entries else None)
 
     def forget(self, group: int, index: int) -> None:
         """Nobody will ask for the entry soon: what memory there is for bodies is for others."""
-        self._cache.discard(key := cache_key(group, index))
-        self._cold.discard(key)
+        self._bodies.discard(cache_key(group, index))
 
     # --- References -------------------------------------------------------------------------
 
@@ -417,18 +400,8 @@ class Journal:
         """The checkpoint that names the snapshot is durable: it takes the place of the group's log.
         `references`: entry to how many hold it.
         """
-        group = job.group
-        hard_state = self.hard_state(group)
-        self._locations.drop(group)
-        for cache in (self._cache, self._cold):
-            cache.discard_group(group)
-        log = self._groups[group] = GroupLog(job.index, job.term, hard_state)
-        log.hard_state = hard_state
-        for index, position, length in zip(job.indexes, job.positions, job.lengths, strict=True):
-            self._locations.place(group, index, position, length)
-        for index, count in references.items():
-            self._locations.retain(group, index, count)
-        self._locations.checkpointed(group, job.index)
+        job.take_over(self._groups, self._locations, references)
+        self._bodies.discard_group(job.group)
         self._space.installed(job)
 
     def give_up_install(self, job: InstallJob) -> None:
@@ -493,29 +466,7 @@ class Journal:
 
     def statistics(self) -> JournalStatistics:
         """Counters since start and sizes now."""
-        segments = self._locations.segments
-        writer = self._writer
-        return JournalStatistics(
-            segments=len(segments),
-            ready_segments=writer.ready_segments,
-            bytes_on_disk=sum(segment.size for segment in segments.values()),
-            live_bytes=sum(segment.live_bytes for segment in segments.values()),
-            live_entries=sum(segment.live_entries for segment in segments.values()),
-            entries_in_memory=self._locations.entries_in_memory(),
-            records_written=writer.records,
-            bytes_written=writer.bytes_written,
-            syncs=writer.syncs,
-            synced_sequence=writer.synced_sequence,
-            pending_bytes=writer.pending_bytes,
-            cache_bytes=self._cache.bytes_held,
-            cold_bytes=self._cold.bytes_held,
-            cache_hits=self._hits,
-            cold_hits=self._cold_hits,
-            cache_misses=self._misses,
-            rewrites=self._space.rewrites,
-            rewritten_bytes=self._space.rewritten_bytes,
-            can_accept=writer.can_accept,
-        )
+        return statistics_of(self._locations, self._writer, self._space, self._bodies)
 
     def segments(self) -> list[SegmentStatistics]:
         """Each segment, oldest first. For tools: not for every second."""

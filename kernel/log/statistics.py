@@ -3,6 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .bodies import Bodies
+    from .locations import Locations
+    from .space import Space
+    from .writer import Writer
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,3 +49,31 @@ class JournalStatistics:
     rewrites: int
     rewritten_bytes: int
     can_accept: bool
+
+
+def statistics_of(
+    locations: Locations, writer: Writer, space: Space, bodies: Bodies
+) -> JournalStatistics:
+    """Figures of a journal that is made of these."""
+    segments = locations.segments
+    return JournalStatistics(
+        segments=len(segments),
+        ready_segments=writer.ready_segments,
+        bytes_on_disk=sum(segment.size for segment in segments.values()),
+        live_bytes=sum(segment.live_bytes for segment in segments.values()),
+        live_entries=sum(segment.live_entries for segment in segments.values()),
+        entries_in_memory=locations.entries_in_memory(),
+        records_written=writer.records,
+        bytes_written=writer.bytes_written,
+        syncs=writer.syncs,
+        synced_sequence=writer.synced_sequence,
+        pending_bytes=writer.pending_bytes,
+        cache_bytes=bodies.tail.bytes_held,
+        cold_bytes=bodies.cold.bytes_held,
+        cache_hits=bodies.hits,
+        cold_hits=bodies.cold_hits,
+        cache_misses=bodies.misses,
+        rewrites=space.rewrites,
+        rewritten_bytes=space.rewritten_bytes,
+        can_accept=writer.can_accept,
+    )

@@ -236,11 +236,10 @@ class RaftCore:
         """
         if not context:
             raise ValueError("a read needs a context")
-        request = Message(messages.READ_INDEX, self.node, 0, 0, context=context)
+        request = Message(messages.READ_INDEX, self.node, self.leader, 0, context=context)
         if self.role == LEADER:
             read_only.on_read_index(self, request)
         elif self.leader:
-            request.to = self.leader
             self.messages.append(request)
         else:
             raise NotLeader(0)
@@ -252,9 +251,7 @@ class RaftCore:
         self.step(Message(messages.TRANSFER, to, 0, 0))
 
     def campaign(self) -> bool:
-        """Start an election; False if this node leads, may not, or must first apply a change of
-        membership.
-        """
+        """Start an election; False if it leads, may not, or must first apply a new membership."""
         return election.hang_up(self)
 
     def forget_leader(self) -> bool:
@@ -279,10 +276,7 @@ class RaftCore:
             leader.report_snapshot(self, node, installed=installed)
 
     def install(self, snapshot: Snapshot) -> bool:
-        """What a snapshot of the group holds, and what is committed is for ever, is on this disk,
-        whoever leads by now: it takes the place of log and membership. False if this node leads or
-        has as much already.
-        """
+        """A snapshot on this disk takes the place of log and membership, whoever leads by now."""
         return self.role != LEADER and follower.restore(self, snapshot)
 
     # --- What is to be done -----------------------------------------------------------------
