@@ -6,6 +6,9 @@ bytes in as many pieces, each with one fdatasync, into space that was allocated 
 are made in advance, and so are the kernel's messages: what an adapter does is not counted. Two
 waves of batches are under way, as with any publisher that does not wait for each answer, so that
 one is written while the other is made; with one, disk and processor would wait for each other.
+
+Messages are added to a batch one by one, as a protocol with frames brings them, or as columns, as
+one with batches does: a figure each.
 """
 
 from __future__ import annotations
@@ -30,7 +33,10 @@ WAVE = 6
 class Waves:
     """Publishes messages that are ready, two waves of batches under way."""
 
-    def __init__(self, local: LocalStore, session: Session, topic: TopicInfo) -> None:
+    def __init__(
+        self, local: LocalStore, session: Session, topic: TopicInfo, *, alike: bool
+    ) -> None:
+        self._alike = alike
         self._client = local.client
         self._session = session
         self._to = self._client.to_topic(topic)
@@ -59,8 +65,11 @@ class Waves:
         self._at += BATCH
         batch = self._client.batch(self._session, self)
         to, size = self._to, messages.HEADER_BYTES + len(BODY)
-        for parts in some:
-            batch.add(to, parts, size)
+        if self._alike:
+            batch.add_alike(to, *zip(*some, strict=True), [size] * len(some))
+        else:
+            for parts in some:
+                batch.add(to, parts, size)
         self._client.submit(batch)
 
     def published(self, batch: PublishBatch) -> None:
@@ -74,10 +83,14 @@ class Waves:
 
 async def speed(data: Path, count: int) -> None:
     """Kernel batch publish of 1 KB, beside raw group commit, in pairs."""
+    for name, alike in (("kernel-publish", False), ("kernel-publish-columns", True)):
+        await _speed(data / name, count, name, alike=alike)
+
+
+async def _speed(data: Path, count: int, name: str, *, alike: bool) -> None:
     local = await open_at(data / "kernel")
-    waves = Waves(
-        local, local.client.open_session("bench"), await make_topic(local, "q", TopicOptions())
-    )
+    topic = await make_topic(local, "q", TopicOptions())
+    waves = Waves(local, local.client.open_session("bench"), topic, alike=alike)
     ours: list[float] = []
     raw: list[float] = []
     cpu: list[float] = []
@@ -98,7 +111,7 @@ async def speed(data: Path, count: int) -> None:
     await local.stop()
     ratios = [a / b for a, b in zip(ours, raw, strict=True)]
     put(
-        "kernel-publish",
+        name,
         kernel_per_s=round(median(ours)),
         raw_per_s=round(median(raw)),
         ratio=round(median(ratios), 2),

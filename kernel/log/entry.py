@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Collection, Iterator, Sequence
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from operator import sub
 from typing import NamedTuple
 
@@ -71,11 +71,7 @@ def build(
     slot_parts: Sequence[bytes],
 ) -> bytes:
     """Join an entry: encoded batches, the length of each slot, and parts that make up the slots."""
-    ends: list[int] = []
-    end = 0
-    for length in slot_lengths:
-        end += length
-        ends.append(end)
+    ends = list(accumulate(slot_lengths))
     directory = struct.pack(f"<{len(ends)}I", *ends)
     commands = b"".join(batches)
     payload_at = HEAD.size + len(directory) + len(commands)
