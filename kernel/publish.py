@@ -47,12 +47,23 @@ class BatchHost(Protocol):
 class Part:
     """What goes to one Raft group."""
 
-    __slots__ = ("buffers", "group", "lengths", "positions", "retained", "runs", "size")
+    __slots__ = (
+        "buffers",
+        "group",
+        "last_runs",
+        "lengths",
+        "positions",
+        "retained",
+        "runs",
+        "size",
+    )
 
     def __init__(self, group: RaftGroup) -> None:
         self.group = group
-        self.runs: dict[QueueId, list[list[int]]] = {}
-        """Per queue: [queue, first slot, slots, features] runs in order."""
+        self.runs: list[list[int]] = []
+        """[queue, first slot, slots, features] runs; order matters only within a queue."""
+        self.last_runs: dict[QueueId, list[int]] = {}
+        """The last run of each queue that shares slots with others: a copy may join it."""
         self.lengths: list[int] = []
         self.buffers: list[bytes] = []
         self.positions: list[int] = []
@@ -60,12 +71,6 @@ class Part:
         self.retained: list[tuple[str, int]] = []
         """(tenant, slot) of the messages that are retained."""
         self.size = 0
-
-    def all_runs(self) -> list[list[int]]:
-        """Every run; order matters only within a queue."""
-        if len(self.runs) == 1:
-            return next(iter(self.runs.values()))
-        return [run for runs in self.runs.values() for run in runs]
 
 
 class Batch:
@@ -127,7 +132,7 @@ class Batch:
 
     def add(self, to: Destinations, parts: Sequence[bytes], size: int) -> None:
         """One message (see `client.PublishBatch.add`; hot)."""
-        found = cast("Found", to)
+        found: Found = to  # type: ignore[assignment]  # ours; a cast is a call
         position = self.count
         self.count = position + 1
         self.size_bytes += size
@@ -141,8 +146,8 @@ class Batch:
         if single is None:
             self._add_many(found, parts, size, position, features)
             return
-        part = self._last
-        if part is None or part.group != single.group:
+        part = self._parts.get(single.group)
+        if part is None:
             part = self._part(single.group)
         lengths = part.lengths
         slot = len(lengths)
@@ -150,16 +155,12 @@ class Batch:
         part.buffers += parts
         part.positions.append(position)
         part.size += size
-        runs = part.runs.get(single.id)
-        if runs is not None:
+        queue, runs = single.id, part.runs
+        if runs:
             run = runs[-1]
-            if run[1] + run[2] == slot and run[2] < _RUN_SLOTS_MAX and _joins(run[3], features):
-                run[2] += 1
-                run[3] |= features
+            if run[0] == queue and _grows(run, slot, features):
                 return
-            runs.append([single.id, slot, 1, features])
-        else:
-            part.runs[single.id] = [[single.id, slot, 1, features]]
+        runs.append([queue, slot, 1, features])
 
     def _is_too_large(self, to: Found, header: bytes, position: int) -> bool:
         """Whether nobody takes a message, which then has failed. A topic's own limit is for the
@@ -243,7 +244,7 @@ class Batch:
             if part.group == VOLATILE_GROUP or position not in part.positions:
                 continue
             slot = part.positions.index(position)
-            for run, where in zip(part.all_runs(), placed, strict=True):
+            for run, where in zip(part.runs, placed, strict=True):
                 behind = slot - run[1]
                 if 0 <= behind < run[2] and where != -1:
                     first = where[behind][0] if isinstance(where, list) else where + behind
@@ -255,7 +256,7 @@ class Batch:
         """Position to the original's uid (see `client.PublishBatch.duplicates`)."""
         found: dict[int, bytes] = {}
         for part, placed in self._results:
-            for run, where in zip(part.all_runs(), placed, strict=True):
+            for run, where in zip(part.runs, placed, strict=True):
                 if isinstance(where, list):
                     for behind, (_offset, original) in enumerate(where):
                         if original:
@@ -291,21 +292,22 @@ class Batch:
 
 def _refer(part: Part, ref: QueueRef, slot: int, features: int) -> None:
     """Add a slot to the runs of a queue."""
-    runs = part.runs.setdefault(ref.id, [])
-    if runs:
-        run = runs[-1]
-        if run[1] + run[2] == slot and run[2] < _RUN_SLOTS_MAX and _joins(run[3], features):
-            run[2] += 1
-            run[3] |= features
-            return
-    runs.append([ref.id, slot, 1, features])
+    run = part.last_runs.get(ref.id)
+    if run is None or not _grows(run, slot, features):
+        run = part.last_runs[ref.id] = [ref.id, slot, 1, features]
+        part.runs.append(run)
 
 
-def _joins(run: int, message: int) -> bool:
-    """Whether a message may join a run: their features may differ (it then has zeros for what it
-    lacks), but not in whether they ask for deduplication, nor in how they are counted.
+def _grows(run: list[int], slot: int, features: int) -> bool:
+    """Add a slot to a run, if it may join: it is the next one, and the features may differ (it then
+    has zeros for what it lacks), but not in whether they ask for deduplication, nor in how they are
+    counted.
     """
-    return run == message or not (run ^ message) & _APART
+    if run[1] + run[2] != slot or run[2] >= _RUN_SLOTS_MAX or (run[3] ^ features) & _APART:
+        return False
+    run[2] += 1
+    run[3] |= features
+    return True
 
 
 def _too_large_for(topic: TopicInfo, body_bytes: int) -> str:

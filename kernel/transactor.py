@@ -76,7 +76,7 @@ class _Plan:
             large = LARGE * (max(self.part.lengths) > SLOT_BYTES_SMALL)
             runs = [
                 (queue, slot + first_slot, count, bits | large)
-                for queue, slot, count, bits in self.part.all_runs()
+                for queue, slot, count, bits in self.part.runs
             ]
             found.append((Command.ENQUEUE, commands.encode_enqueue(runs)))
             found += retain_commands(self.part.retained, first_slot)

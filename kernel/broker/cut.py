@@ -148,9 +148,9 @@ def _itself(key: object) -> object:
 
 
 class QueueCut:
-    """One queue as it was: the lists of its pages, the last page of runs as bytes."""
+    """One queue as it was: the lists of its pages, the last page as bytes, its young runs."""
 
-    __slots__ = ("_groups", "_pages", "_queue", "_recent", "_tail", "_trimmed")
+    __slots__ = ("_groups", "_pages", "_queue", "_recent", "_tail", "_trimmed", "_young")
 
     def __init__(self, queue: QueueState) -> None:
         self._queue = queue
@@ -159,6 +159,7 @@ class QueueCut:
         self._pages: list[RunPage | bytes] = [*queue.index.pages()]
         if self._pages:
             self._pages[-1] = _dumped(self._pages[-1])
+        self._young = queue.index.young()
         self._groups = [(name, progress.cut()) for name, progress in queue.groups.items()]
         self._recent = queue.recent.cut() if queue.recent is not None else []
 
@@ -171,8 +172,9 @@ class QueueCut:
         later: list[tuple[str, list[tuple[int, ProgressPage]]]] = []
         groups = self._group_records(later)
         topic = self._queue.topic.id
+        some = next(groups, {})
         yield encode(
-            QueueRecord(ident, topic, self._tail, inline, next(groups, {}), recent, self._trimmed)
+            QueueRecord(ident, topic, self._tail, inline, some, recent, self._trimmed, self._young)
         )
         for some in groups:
             yield encode(GroupsRecord(ident, some))

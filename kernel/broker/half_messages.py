@@ -129,11 +129,11 @@ class HalfCommands:
         columns = {
             feature: array(COLUMN_KINDS[feature], [value]) for feature, value in values.items()
         }
-        offset = queue.index.append(state.applied, 0, 1, state.time_ms, columns)
+        offset = queue.index.append_with(state.applied, 0, 1, state.time_ms, columns)
         size = half.size_bytes - HEADER_BYTES
         features = sum(key for key, _ in half.values)
-        queue.topic.usage.count_sent(half.origin, features, 1, size, units_of([half.size_bytes]))
-        state.ledger.note(queue.topic, state.applied)
+        units = units_of([half.size_bytes])
+        state.ledger.sent(queue.topic, state.applied, half.origin, features, 1, size, units)
         self._halves.resolved(half, offset)
         self._observer.appended(queue)
         return offset

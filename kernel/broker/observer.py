@@ -26,6 +26,23 @@ class Retention(Protocol):
         """So many of them are gone."""
 
 
+class Releases:
+    """`Retention` that adds up what one command lets go of."""
+
+    __slots__ = ("by_index",)
+
+    def __init__(self) -> None:
+        self.by_index: dict[int, int] = {}
+
+    def retain(self, group: int, index: int, references: int) -> None:
+        """Not asked for by an ack."""
+        raise NotImplementedError
+
+    def release(self, group: int, index: int, references: int) -> None:
+        """So many references to the entry are gone."""
+        self.by_index[index] = self.by_index.get(index, 0) + references
+
+
 class Observer(Protocol):
     """The node's volatile half, told what an apply changed. Must not change state."""
 
@@ -75,20 +92,6 @@ class Observer(Protocol):
 
     def tree_changed(self, event: TreeEvent) -> None:
         """Something of the topic tree changed."""
-
-
-def release_plain(released: dict[int, int], queue: QueueState, start: int, end: int) -> bool:
-    """The short way of `release` for the queue's only group: [start, end) lies in one run without
-    features. Adds to the references that `released` counts by log index; False, and nothing done,
-    if it is another case (hot).
-    """
-    if len(queue.groups) > 1 or queue.owed is not None or queue.topic.options.kind is _STREAM:
-        return False
-    found = queue.index.plain_from(start)
-    if found is None or found[2] < end:
-        return False
-    released[found[0]] = released.get(found[0], 0) + end - start
-    return True
 
 
 def release(

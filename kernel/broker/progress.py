@@ -51,11 +51,23 @@ class ProgressPage:
 class Progress:
     """Ack state of a group in a queue. `end` arguments are exclusive."""
 
-    __slots__ = ("_cuts", "_marks", "acked_above", "floor", "hidden", "leased", "pages", "used_ms")
+    __slots__ = (
+        "_cuts",
+        "_marks",
+        "acked_above",
+        "first_mark",
+        "floor",
+        "hidden",
+        "leased",
+        "pages",
+        "used_ms",
+    )
 
     def __init__(self, floor: int = 0) -> None:
         self.floor = floor
         self._marks = [floor]
+        self.first_mark = floor
+        """Dispatch mark of level 0."""
         self._cuts = 0
         self.pages: dict[int, ProgressPage] = {}
         self.acked_above = 0
@@ -77,11 +89,13 @@ class Progress:
         marks = self._marks + [0] * (level + 1 - len(self._marks))
         marks[level] = offset
         self._marks = marks  # a new list: a cut may hold the old one
+        self.first_mark = marks[0]
         return True
 
     def restore_marks(self, marks: Sequence[int]) -> None:
         """Become what a snapshot says."""
         self._marks = list(marks)
+        self.first_mark = self.mark()
 
     @property
     def marks(self) -> list[int]:

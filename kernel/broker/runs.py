@@ -5,8 +5,15 @@ batch brought to the queue. One run costs 34 bytes whatever its length, so that 
 busy queue is small and appending to it costs nothing per message; the worst case, one message an
 entry, is 34 bytes a message (ADR 0004).
 
+    pages                                          young runs
+    [ 256 runs ] [ 256 runs ] [ up to 256 runs ]   (first, log index, slot, time ms) up to 16
+    head                                                                                  tail
+
     page: up to 256 runs in columns
     first offset u64 | log index u64 | log time ms u64 | first slot u32 | features u16 | extra u32
+
+New runs are rows of their own, and go into a page 16 at a time: what dies young, as in a queue
+that is drained as fast as it is filled, never costs more than one tuple.
 
 Messages with a TTL, a delay, a priority, an ordering key or a tag make a run with `features`. The
 values of such runs stand in further columns of the page, one per feature that any of its runs has,
@@ -34,9 +41,12 @@ from ..message import HEADER, Flag
 from .late import LateIndex
 
 RUNS_PER_PAGE = 256
+YOUNG_RUNS_MAX = 16
+"""Runs kept as rows, of some 130 bytes each: more would save no time worth the memory."""
 DEAD_RUNS_KEPT = 16
-"""The only page of a queue that is empty is kept while it has fewer runs: a queue that is filled
-and drained by single messages makes a new page for every sixteenth, and an idle one keeps 0.5 KB.
+"""The only page of a queue, all of it dead, is kept while it has fewer runs: a queue that is filled
+and drained by single messages with features makes a new page for every sixteenth, and an idle one
+keeps 0.5 KB.
 """
 U32_MAX = (1 << 32) - 1
 """TTLs and delays are clipped to it: 49.7 days, above the longest that any protocol allows (40
@@ -165,6 +175,25 @@ class RunPage:
         self.values = 0
         """Length of every column."""
 
+    def add_run(self, first: int, index: int, time_ms: int, slot: int, features: int) -> None:
+        """Append one run, whose values come next (`add_values`)."""
+        self.first.append(first)
+        self.index.append(index)
+        self.time_ms.append(time_ms)
+        self.slot.append(slot)
+        self.features.append(features)
+        self.extra.append(self.values)
+
+    def add_runs(self, runs: Sequence[YoungRun]) -> None:
+        """Append runs without features."""
+        first, index, slot, time_ms = zip(*runs, strict=True)
+        self.first.extend(first)
+        self.index.extend(index)
+        self.time_ms.extend(time_ms)
+        self.slot.extend(slot)
+        self.features.extend([0] * len(runs))
+        self.extra.extend([self.values] * len(runs))
+
     def add_values(self, count: int, columns: dict[int, array[int]]) -> None:
         """Append the values of a run's `count` messages to the page's columns."""
         if not self.columns:
@@ -208,10 +237,14 @@ _NO_COLUMNS: dict[int, array[int]] = {}
 _decoder = msgspec.msgpack.Decoder(tuple[list[bytes], dict[int, bytes]])
 
 
+YoungRun = tuple[int, int, int, int]
+"""(first offset, log index, slot, log time ms) of a run without features."""
+
+
 class RunIndex:
     """Runs of one queue in offset order, covering [head, tail)."""
 
-    __slots__ = ("_firsts", "_late", "_pages", "delays", "tail", "ttls")
+    __slots__ = ("_firsts", "_late", "_pages", "_young", "delays", "tail", "ttls")
 
     def __init__(self, tail: int = 0) -> None:
         self.tail = tail
@@ -221,67 +254,89 @@ class RunIndex:
         """Whether any message ever came with a TTL."""
         self._pages: list[RunPage] = []
         self._firsts: list[int] = []
+        self._young: list[YoungRun] = []
+        """The last runs, behind all pages."""
         self._late = LateIndex()
 
     @property
     def head(self) -> int:
         """Lowest offset that can still be found (`tail` if none)."""
-        return self._firsts[0] if self._firsts else self.tail
+        return self._firsts[0] if self._firsts else self._young_first()
 
-    def append(
-        self,
-        index: int,
-        slot: int,
-        count: int,
-        time_ms: int,
-        columns: dict[int, array[int]] | None = None,
-    ) -> int:
-        """Add `count` messages: slots from `slot` on of log entry `index`; returns the offset of
-        the first.
+    def _young_first(self) -> int:
+        """Offset at which the pages end."""
+        return self._young[0][0] if self._young else self.tail
+
+    # --- Growing ----------------------------------------------------------------------------
+
+    def append(self, index: int, slot: int, count: int, time_ms: int) -> int:
+        """Add `count` messages without features: slots from `slot` on of log entry `index`; returns
+        the offset of the first (hot).
         """
         first = self.tail
         self.tail = first + count
-        page = self._pages[-1] if self._pages else None
-        if (
-            page is not None
-            and columns is None
-            and not page.features[-1]
-            and page.index[-1] == index
-            and page.slot[-1] + first - page.first[-1] == slot
-        ):
-            return first
-        if page is None or len(page.first) == RUNS_PER_PAGE:
-            page = RunPage()
-            self._pages.append(page)
-            self._firsts.append(first)
-        page.first.append(first)
-        page.index.append(index)
-        page.time_ms.append(time_ms)
-        page.slot.append(slot)
-        page.features.append(sum(columns) if columns else 0)
-        page.extra.append(page.values)
-        if columns:
-            self.delays = self.delays or Feature.DELAY in columns
-            self.ttls = self.ttls or Feature.TTL in columns
-            page.add_values(count, columns)
-            if Feature.ORIGIN_INDEX in columns:
-                self._late.add(columns[Feature.ORIGIN_INDEX][0], first)
+        young = self._young
+        if young:
+            last = young[-1]
+            if last[1] == index and last[2] + first - last[0] == slot:
+                return first
+            if len(young) == YOUNG_RUNS_MAX:
+                self._age()
+        young.append((first, index, slot, time_ms))
         return first
 
+    def append_with(
+        self, index: int, slot: int, count: int, time_ms: int, columns: dict[int, array[int]]
+    ) -> int:
+        """Add `count` messages with features, whose values are in `columns`."""
+        self._age()
+        first = self.tail
+        self.tail = first + count
+        page = self._page_for_more(first)
+        page.add_run(first, index, time_ms, slot, sum(columns))
+        self.delays = self.delays or Feature.DELAY in columns
+        self.ttls = self.ttls or Feature.TTL in columns
+        page.add_values(count, columns)
+        if Feature.ORIGIN_INDEX in columns:
+            self._late.add(columns[Feature.ORIGIN_INDEX][0], first)
+        return first
+
+    def _age(self) -> None:
+        """Move the young runs into pages."""
+        young = self._young
+        while young:
+            page = self._page_for_more(young[0][0])
+            some = young[: RUNS_PER_PAGE - len(page.first)]
+            page.add_runs(some)
+            del young[: len(some)]
+
+    def _page_for_more(self, first: int) -> RunPage:
+        """The last page if it has room, or a new one that begins at offset `first`."""
+        if not self._pages or len(self._pages[-1].first) == RUNS_PER_PAGE:
+            self._pages.append(RunPage())
+            self._firsts.append(first)
+        return self._pages[-1]
+
+    # --- Looking up -------------------------------------------------------------------------
+
     def _end(self, at: int, run: int) -> int:
-        """Offset behind the last message of a run."""
+        """Offset behind the last message of a run in a page."""
         page = self._pages[at]
         if run + 1 < len(page.first):
             return page.first[run + 1]
-        return self._firsts[at + 1] if at + 1 < len(self._firsts) else self.tail
+        return self._firsts[at + 1] if at + 1 < len(self._firsts) else self._young_first()
 
     def find(self, offset: int) -> Run:
         """The rest of the run of an offset in [head, tail). Raises IndexError outside."""
-        if not self._firsts or not self._firsts[0] <= offset < self.tail:
+        if not self.head <= offset < self.tail:
             raise IndexError(f"offset {offset} is outside [{self.head}, {self.tail})")
-        at = len(self._firsts) - 1
-        if offset < self._firsts[at]:
-            at = bisect_right(self._firsts, offset) - 1
+        young = self._young
+        if young and offset >= young[0][0]:
+            at = bisect_right(young, (offset + 1,)) - 1
+            first, index, slot, time_ms = young[at]
+            end = young[at + 1][0] if at + 1 < len(young) else self.tail
+            return Run(offset, end, index, slot + offset - first, time_ms, 0, _NO_COLUMNS, 0)
+        at = bisect_right(self._firsts, offset) - 1
         page = self._pages[at]
         firsts = page.first
         run = bisect_right(firsts, offset) - 1
@@ -291,63 +346,49 @@ class RunIndex:
         if features & Feature.ORIGIN_INDEX:
             index = page.columns[Feature.ORIGIN_INDEX][value]
             slot = page.columns[Feature.ORIGIN_SLOT][value]
-        return Run(
-            offset,
-            firsts[run + 1] if run + 1 < len(firsts) else self._end(at, run),
-            index,
-            slot,
-            page.time_ms[run],
-            features,
-            page.columns,
-            value,
-        )
+        end = self._end(at, run)
+        return Run(offset, end, index, slot, page.time_ms[run], features, page.columns, value)
 
     def plain_from(self, offset: int) -> tuple[int, int, int] | None:
         """(log index, slot, end of the run) of an offset in [head, tail), if its run has no
         features; None if it has (hot: `find` without its object).
         """
-        page = self._pages[-1]
-        last = page.first[-1]
-        if offset >= last:
-            if page.features[-1]:
-                return None
-            return page.index[-1], page.slot[-1] + offset - last, self.tail
+        young = self._young
+        if young:
+            first, index, slot, _ = young[-1]
+            if offset >= first:
+                return index, slot + offset - first, self.tail
+            if offset >= young[0][0]:
+                at = bisect_right(young, (offset + 1,)) - 1
+                first, index, slot, _ = young[at]
+                return index, slot + offset - first, young[at + 1][0]
         at = bisect_right(self._firsts, offset) - 1
         page = self._pages[at]
         firsts = page.first
         run = bisect_right(firsts, offset) - 1
         if page.features[run]:
             return None
-        end = firsts[run + 1] if run + 1 < len(firsts) else self._end(at, run)
-        return page.index[run], page.slot[run] + offset - firsts[run], end
+        return page.index[run], page.slot[run] + offset - firsts[run], self._end(at, run)
 
     def first_since(self, time_ms: int) -> int:
         """First offset stored at or after a log time (`tail` if none)."""
         at = bisect_left(self._pages, time_ms, key=lambda page: page.time_ms[-1])
-        if at == len(self._pages):
-            return self.tail
-        page = self._pages[at]
-        return page.first[bisect_left(page.time_ms, time_ms)]
+        if at < len(self._pages):
+            page = self._pages[at]
+            return page.first[bisect_left(page.time_ms, time_ms)]
+        return next((first for first, _, _, stored in self._young if stored >= time_ms), self.tail)
 
     def stretches(self, start: int, end: int) -> Iterator[tuple[int, int, int]]:
         """(log index, first slot, count) of [start, end), clipped to what is there."""
-        if not self._firsts:
-            return
-        start = max(start, self._firsts[0])
+        start = max(start, self.head)
         end = min(end, self.tail)
         while start < end:
-            at = bisect_right(self._firsts, start) - 1
-            page = self._pages[at]
-            firsts = page.first
-            run = bisect_right(firsts, start) - 1
-            if page.features[run]:
+            plain = self.plain_from(start)
+            if plain is None:
                 found = self.find(start)
-                stop = min(end, found.end)
-                yield found.index, found.slot, stop - start
-            else:
-                stop = firsts[run + 1] if run + 1 < len(firsts) else self._end(at, run)
-                stop = min(end, stop)
-                yield page.index[run], page.slot[run] + start - firsts[run], stop - start
+                plain = found.index, found.slot, found.end
+            stop = min(end, plain[2])
+            yield plain[0], plain[1], stop - start
             start = stop
 
     def offsets_of(self, index: int) -> Iterator[tuple[int, int, int]]:
@@ -362,34 +403,70 @@ class RunIndex:
                     yield page.slot[run], self._end(at, run) - first, first
                 run += 1
             at += 1
+        ends = [*[first for first, _, _, _ in self._young[1:]], self.tail]
+        for (first, entry, slot, _), end in zip(self._young, ends, strict=False):
+            if entry == index:
+                yield slot, end - first, first
         for offset in self._late.offsets_of(index):
             yield self.find(offset).slot, 1, offset
 
+    # --- Shrinking --------------------------------------------------------------------------
+
     def drop_below(self, offset: int) -> None:
-        """Forget pages that lie wholly below `offset`; the only one stays while it is short."""
+        """Forget what lies wholly below `offset`: pages, and young runs behind no page. The only
+        page stays while it is short.
+        """
         pages = self._pages
-        if not pages or (
-            len(pages) == 1 and (offset < self.tail or len(pages[0].first) < DEAD_RUNS_KEPT)
-        ):
-            return
-        at = 0
-        while at < len(self._pages) and self._end(at, len(self._pages[at].first) - 1) <= offset:
-            at += 1
-        if at:
-            del self._pages[:at], self._firsts[:at]
-            if self._late:
-                self._late.drop_below(self.head)
+        if pages:
+            if len(pages) == 1 and len(pages[0].first) < DEAD_RUNS_KEPT:
+                return
+            at = 0
+            while at < len(pages) and self._end(at, len(pages[at].first) - 1) <= offset:
+                at += 1
+            if at:
+                del pages[:at], self._firsts[:at]
+                if self._late:
+                    self._late.drop_below(self.head)
+            if pages:
+                return
+        young = self._young
+        if offset >= self.tail:
+            young.clear()
+        elif len(young) > 1 and young[1][0] <= offset:
+            del young[: bisect_right(young, (offset + 1,)) - 1]
+
+    def take_front(self, start: int, end: int) -> int:
+        """Forget [start, end), below which all is forgotten, if it lies in one young run; the log
+        index of its entry, or 0 if it lies anywhere else: then nothing is done (hot).
+        """
+        young = self._young
+        if self._pages or not young:
+            return 0
+        first, index, _, _ = young[0]
+        stop = young[1][0] if len(young) > 1 else self.tail
+        if start < first or end > stop:
+            return 0
+        if end == stop:
+            del young[0]
+        return index
+
+    # --- Snapshots --------------------------------------------------------------------------
 
     def pages(self) -> list[RunPage]:
-        """What is kept, in order."""
+        """The pages that are kept, in order."""
         return list(self._pages)
 
-    def restore(self, pages: list[RunPage], tail: int) -> None:
-        """Become the index of these pages."""
+    def young(self) -> list[YoungRun]:
+        """The runs behind them."""
+        return list(self._young)
+
+    def restore(self, pages: list[RunPage], young: list[YoungRun], tail: int) -> None:
+        """Become the index of these."""
         self.tail = tail
         self.delays = self.ttls = False
         self._pages = []
         self._firsts = []
+        self._young = young
         self._late = LateIndex()
         self.restore_more(pages)
 

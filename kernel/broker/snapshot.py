@@ -159,7 +159,8 @@ def _restore_queue(
 ) -> None:
     if isinstance(record, QueueRecord):
         queue = QueueState(QueueId(record.id), state.topics[TopicId(record.topic)])
-        queue.index.restore([RunPage.load(page) for page in record.pages], record.tail)
+        pages = [RunPage.load(page) for page in record.pages]
+        queue.index.restore(pages, record.young, record.tail)
         queue.groups = {name: _progress(each) for name, each in record.groups.items()}
         queue.trimmed = Offset(record.trimmed)
         if record.recent:

@@ -19,8 +19,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Collection, Iterator, Sequence
-from itertools import pairwise
-from operator import sub
+from itertools import accumulate, pairwise
 from typing import NamedTuple
 
 HEAD = struct.Struct("<QBBHII")
@@ -31,7 +30,6 @@ _BOUNDS = struct.Struct("<II")
 _DIRECTORY_AT = HEAD.size
 VERSION = 1
 REWRITTEN = 1
-_END = struct.Struct("<I").unpack_from
 
 SLOTS_MAX = 65_536
 """Slots of one entry: bounds the directory (256 KiB) and the work of one apply."""
@@ -72,11 +70,7 @@ def build(
     slot_parts: Sequence[bytes],
 ) -> bytes:
     """Join an entry: encoded batches, the length of each slot, and parts that make up the slots."""
-    ends: list[int] = []
-    end = 0
-    for length in slot_lengths:
-        end += length
-        ends.append(end)
+    ends = list(accumulate(slot_lengths))
     directory = struct.pack(f"<{len(ends)}I", *ends)
     commands = b"".join(batches)
     payload_at = HEAD.size + len(directory) + len(commands)
@@ -106,26 +100,26 @@ def batches(entry: bytes) -> Iterator[Batch]:
         yield Batch(session, epoch, sequence, found, origin)
 
 
-def slots_bytes(entry: bytes, first: int, count: int) -> int:
-    """Bytes of `count` consecutive slots together (hot)."""
-    at = HEAD.size + 4 * (first + count - 1)
-    end: int = _END(entry, at)[0]
-    return end - _END(entry, at - 4 * count)[0] if first else end
-
-
-def slot_sizes(entry: bytes, first: int, count: int) -> list[int]:
-    """Bytes of each of `count` consecutive slots."""
-    at = HEAD.size + 4 * first
-    ends = struct.unpack_from(f"<{count}I", entry, at)
-    start = _END(entry, at - 4)[0] if first else 0
-    return list(map(sub, ends, (start, *ends[:-1])))
-
-
 def directory(entry: bytes) -> tuple[int, ...]:
     """Bounds of the slots within `entry`: slot i is `entry[bounds[i]:bounds[i + 1]]`."""
     slots, payload_at = struct.unpack_from("<II", entry, 12)
     ends = struct.unpack_from(f"<{slots}I", entry, HEAD.size)
     return (payload_at, *[payload_at + end for end in ends])
+
+
+class Opened:
+    """An entry with its directory read once, for those who want many of its slots (hot)."""
+
+    __slots__ = ("body", "bounds", "index")
+
+    def __init__(self, index: int, body: bytes) -> None:
+        self.index = index
+        self.body = body
+        self.bounds = directory(body) if body else ()
+        """Slot i is `body[bounds[i]:bounds[i + 1]]`."""
+
+
+NOTHING_OPENED = Opened(0, b"")
 
 
 def slot(entry: bytes, number: int) -> bytes:

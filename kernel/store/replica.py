@@ -20,6 +20,7 @@ from ..client import LeaseVerb, Settlement
 from ..errors import Code, KernelError
 from ..ids import Offset, QueueId, RaftGroup
 from ..limits import SETTLE_COUNT
+from ..log.entry import NOTHING_OPENED
 from ..model import Reason, Route, TopicInfo, TopicKind
 from ..origins import INTERNAL, Origins
 from .log_clock import LogClock
@@ -77,6 +78,8 @@ class Replica(Observer):
         self.open = OpenEntry()
         self._host = host
         self._clock = clock
+        self.newest = NOTHING_OPENED
+        """The entry applied last, until the turn of the dispatchers is over."""
         self._entry_index = 0
         """The log entry asked for last in this turn, or 0."""
         self._entry: bytes | None = None
@@ -84,7 +87,7 @@ class Replica(Observer):
         self._dispatchers: dict[tuple[QueueId, str], Dispatcher] = {}
         self._by_queue: dict[QueueId, list[Dispatcher]] = {}
         self._waiting: dict[int, list[Completion | None]] = {}
-        self._appended: dict[QueueId, None] = {}
+        self._appended: dict[QueueId, list[Dispatcher]] = {}
         self._released: list[tuple[Dispatcher, list[int]]] = []
         self._settled: list[tuple[Dispatcher, Sequence[tuple[int, int]]]] = []
         self._pump: dict[Dispatcher, None] = {}
@@ -109,6 +112,7 @@ class Replica(Observer):
     def apply(self, index: int, term: int, body: bytes) -> None:
         """Apply a committed entry and answer those who waited for its batches."""
         results = self.machine.apply(index, term, body)  # type: ignore[arg-type]
+        self.newest = self.machine.opened
         waiting = self._waiting.pop(index, None)
         if waiting is not None:
             for done, result in zip(waiting, results, strict=True):
@@ -124,8 +128,8 @@ class Replica(Observer):
         for dispatcher, ranges in settled:
             dispatcher.settled(ranges)
         appended, self._appended = self._appended, {}
-        for ident in appended:
-            for dispatcher in self._by_queue.get(ident, ()):
+        for dispatchers in appended.values():
+            for dispatcher in dispatchers:
                 dispatcher.appended()
         changed, self._changed = self._changed, []
         for dispatcher, ended in changed:
@@ -137,6 +141,7 @@ class Replica(Observer):
         for dispatcher in pump:
             dispatcher.pump()
         self._entry_index, self._entry = 0, None
+        self.newest = NOTHING_OPENED
         self._moved()
 
     def _moved(self) -> None:
@@ -256,11 +261,14 @@ class Replica(Observer):
         self._host.dirty(self, urgent=urgent or self.open.settled_count >= SETTLE_COUNT)
 
     def propose_acks(
-        self, queue: QueueId, group: str, offsets: Sequence[int], origin: int, *, urgent: bool
+        self, queue: QueueId, group: str, offsets: list[int], origin: int, *, urgent: bool
     ) -> None:
         """Put acks into the open entry (hot)."""
+        before = self.open.settled_count
         self.open.add_acked(queue, group, offsets, origin)
-        self._host.dirty(self, urgent=urgent or self.open.settled_count >= SETTLE_COUNT)
+        urgent = urgent or self.open.settled_count >= SETTLE_COUNT > before
+        if urgent or not before:
+            self._host.dirty(self, urgent=urgent)
 
     def propose_lease(
         self,
@@ -331,12 +339,13 @@ class Replica(Observer):
 
     def appended(self, queue: QueueState) -> None:
         """Messages were added."""
-        if queue.id in self._by_queue:
-            self._appended[queue.id] = None
-        elif _needs_watching(queue):
+        dispatchers = self._by_queue.get(queue.id)
+        if dispatchers is not None:
+            self._appended[queue.id] = dispatchers
+        elif _needs_watching(queue) and queue.groups:
             for group in queue.groups:
                 self.dispatcher(queue.id, group)
-            self._appended[queue.id] = None
+            self._appended[queue.id] = self._by_queue[queue.id]
 
     def released(self, queue: QueueState, group: str, ranges: Sequence[tuple[int, int]]) -> None:
         """Messages are ready again."""
@@ -382,7 +391,8 @@ class Replica(Observer):
             if topic.options.kind is TopicKind.STREAM and ref.id in self.state.queues:
                 self._streams[ref.id] = None
             for dispatcher in self._by_queue.get(ref.id, ()):
-                self._appended[ref.id] = None
+                dispatcher.options_changed()
+                self._appended[ref.id] = self._by_queue[ref.id]
                 self._pump[dispatcher] = None
 
     def queues_removed(self, queues: Sequence[QueueState]) -> None:
@@ -390,6 +400,7 @@ class Replica(Observer):
         for queue in queues:
             self._streams.pop(queue.id, None)
             self._windows.pop(queue.id, None)
+            self._appended.pop(queue.id, None)
             for dispatcher in self._by_queue.pop(queue.id, ()):
                 del self._dispatchers[queue.id, dispatcher.group]
                 name = queue.topic.name

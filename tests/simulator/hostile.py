@@ -230,6 +230,10 @@ class HostileClient:
         for inner, some in groups:
             self.local.settle(inner, how, some, reason=reason, sink=answer, tag=tag)
 
+    def acknowledge(self, acks: Mapping[Consumer, list[int]]) -> None:
+        for consumer, offsets in acks.items():
+            self.settle(consumer, Settlement.ACK, offsets)
+
     def _holders(self, consumer: Consumer, offsets: list[int]) -> list[tuple[Consumer, list[int]]]:
         """Offsets by the consumer of the store that holds them."""
         if isinstance(consumer, HostileHolder):
