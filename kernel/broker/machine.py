@@ -344,9 +344,10 @@ class Machine:
                 release(released, state.group, queue, progress, fresh)
                 count = sum([stop - start for start, stop in fresh])  # noqa: PLW2901
                 queue.forget()
+            ordered = queue.topic.groups[name].ordered
             if count and origin != INTERNAL:
-                state.ledger.acked(queue.topic, state.applied, origin, name, count)
-            if queue.topic.groups[name].ordered:
+                state.ledger.acked(queue.topic, state.applied, origin, name, count, ordered)
+            if ordered:
                 self._observer.settled(queue, name, [(first, end - first)])
         for index, references in by_index.items():
             self._retention.release(state.group, index, references)
@@ -395,7 +396,8 @@ class Machine:
                 release(self._retention, self.state.group, queue, progress, fresh)
                 acked += sum([stop - start for start, stop in fresh])
         if acked and how is Settlement.ACK and origin != INTERNAL:
-            self.state.ledger.acked(queue.topic, self.state.applied, origin, name, acked)
+            ordered = queue.topic.groups[name].ordered
+            self.state.ledger.acked(queue.topic, self.state.applied, origin, name, acked, ordered)
         queue.forget()
 
     def _mark(self, body: bytes) -> None:

@@ -184,23 +184,25 @@ class Ledger:
         units: int,
     ) -> None:
         """A log entry leased messages until a deadline."""
-        tally = self._taken(topic, index, origin, group)
+        tally = self._taken(topic, index, origin, group, topic.groups[group].ordered)
         tally[0] += count
         tally[1] += size
         tally[2] += units
 
-    def acked(self, topic: TopicState, index: int, origin: int, group: str, count: int) -> None:
+    def acked(
+        self, topic: TopicState, index: int, origin: int, group: str, count: int, ordered: bool
+    ) -> None:
         """A log entry says that a consumer is done with messages; how large they were it does not
         say (hot).
         """
-        self._taken(topic, index, origin | _ACKED_BIT, group)[0] += count
+        self._taken(topic, index, origin | _ACKED_BIT, group, ordered)[0] += count
 
-    def _taken(self, topic: TopicState, index: int, kind: int, group: str) -> Tally:
+    def _taken(self, topic: TopicState, index: int, kind: int, group: str, ordered: bool) -> Tally:
         usage = topic.usage
         if usage.last <= self.metered:
             self._enter(topic, index)
         usage.last = index
-        if topic.groups[group].ordered:
+        if ordered:
             kind |= _ORDERED_BIT
         if kind == usage.taken_kind and group == usage.taken_group:
             return usage.taken_tally
