@@ -105,7 +105,7 @@ class Publisher:
     ) -> None:
         """Put messages into the open entry of their group, which takes the lists over (hot)."""
         replica = self._store.replica(part.group)
-        runs, size = part.all_runs(), part.size
+        runs, size = part.runs, part.size
         replica.open.add_publish(
             identity, runs, lengths, buffers, size, done, work.origin, part.retained
         )

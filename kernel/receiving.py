@@ -12,7 +12,7 @@ from typing import cast
 
 from .broker.consumers import DispatchedConsumer
 from .broker.dispatcher import Dispatcher
-from .broker.runs import Feature
+from .broker.features import Feature
 from .client import ConsumerSpec, LeaseChange, LeaseVerb, Received, ReceiveSpec
 from .errors import Code, KernelError
 from .ids import Offset, QueueId

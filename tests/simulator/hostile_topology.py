@@ -13,7 +13,7 @@ from kernel.broker.tree_snapshot import index_queue
 from kernel.broker.tree_state import IndexChanged, TreeEvent
 from kernel.ids import RaftGroup
 from kernel.local_client import LocalClient
-from kernel.model import Route, TopicInfo
+from kernel.model import QueueRef, Route, TopicInfo
 from kernel.store.node import Store
 from kernel.store.replica import Replica
 from kernel.topology import Topology
@@ -40,7 +40,7 @@ class LateTopology(Topology):
         for router in replica.state.routers.values():
             self.put_router(router.tenant, router.name, router.options, router.routes)
         for (tenant, pattern), ident in replica.state.indexes.items():
-            self.tree.add_index(tenant, pattern, replica.group, index_queue(ident))
+            self.tree.add_index(tenant, pattern, QueueRef(index_queue(ident), replica.group))
 
     def _follow(self, local: LocalClient) -> None:
         """Hear late of what the local client hears."""
@@ -84,8 +84,8 @@ class LateTopology(Topology):
         if event.removed:
             self.tree.remove_index(event.tenant, event.pattern, group)
         else:
-            queue = index_queue(event.topic)
-            self.tree.add_index(event.tenant, event.pattern, group, queue)
+            ref = QueueRef(index_queue(event.topic), group)
+            self.tree.add_index(event.tenant, event.pattern, ref)
 
     async def heard(self) -> None:
         """Return once the gateway has heard of all that has happened until now."""
