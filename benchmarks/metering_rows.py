@@ -22,11 +22,14 @@ from time import process_time_ns
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks import results
-from kernel.broker.runs import COPY
-from kernel.broker.usage import TopicUsage
+from kernel.broker.features import COPY
+from kernel.broker.state import TopicState
+from kernel.broker.usage import Ledger
 from kernel.broker.usage import measure_slots as measure_slot_sizes
+from kernel.ids import TopicId
 from kernel.log import entry as entries
 from kernel.message import HEADER_BYTES
+from kernel.model import GroupOptions, TopicOptions
 from metering.counters import Meter, measure_slots
 from metering.schema import Action
 from metering.traffic import Traffic
@@ -58,39 +61,50 @@ def entry_of(count: int) -> bytes:
     return entries.build(0, [], [len(SLOT)] * count, [SLOT] * count)
 
 
+def counted() -> tuple[Ledger, TopicState]:
+    """A topic with a consumer group, and what counts it."""
+    groups = {"default": GroupOptions()}
+    return Ledger(), TopicState(TopicId(1), "default", "orders", 1, TopicOptions(), (), groups)
+
+
 def stored(count: int) -> Callable[[], object]:
     """The state machine, for one run of messages: sizes, units, the counter."""
-    usage, entry = TopicUsage(), entry_of(count)
-    return lambda: usage.count_stored(ORIGIN, 0, entry, 0, count)
+    (ledger, topic), bounds = counted(), entries.directory(entry_of(count))
+
+    def run() -> None:
+        size = bounds[count] - bounds[0] - HEADER_BYTES * count
+        ledger.sent(topic, 1, ORIGIN, 0, count, size, count)
+
+    return run
 
 
 def fanned_out(queues: int) -> Callable[[], object]:
     """The state machine, for one message to many queues: a run for each."""
-    usages, entry = [TopicUsage() for _ in range(queues)], entry_of(1)
+    (ledger, _), bounds = counted(), entries.directory(entry_of(1))
+    topics = [counted()[1] for _ in range(queues)]
 
     def run() -> None:
-        size, units = usages[0].count_stored(ORIGIN, 0, entry, 0, 1)
-        for usage in usages[1:]:
-            usage.count_sent(ORIGIN, COPY, 1, size, units)
+        for topic in topics:
+            ledger.sent(topic, 1, ORIGIN, COPY, 1, bounds[1] - bounds[0] - HEADER_BYTES, 1)
 
     return run
 
 
 def leased(count: int) -> Callable[[], object]:
     """A timed lease: sizes and units at the leader, the counter in the state machine."""
-    usage, slots = TopicUsage(), [SLOT] * count
+    (ledger, topic), slots = counted(), [SLOT] * count
 
     def run() -> None:
         size, units = measure_slot_sizes(list(map(len, slots)))
-        usage.count_leased(ORIGIN, "default", count, size, units, ordered=False)
+        ledger.leased(topic, 1, ORIGIN, "default", count, size, units)
 
     return run
 
 
 def acked(count: int) -> Callable[[], object]:
     """An ack of a range."""
-    usage = TopicUsage()
-    return lambda: usage.count_acked(ORIGIN, "default", count, ordered=False)
+    ledger, topic = counted()
+    return lambda: ledger.acked(topic, 1, ORIGIN, "default", count, ordered=False)
 
 
 def pushed(count: int) -> Callable[[], object]:

@@ -427,6 +427,12 @@ class Client(Protocol):
         follows once it is on disk.
         """
 
+    def acknowledge(self, acks: Mapping[Consumer, list[int]]) -> None:
+        """ACK what many consumers hold, as `settle` does without a sink (hot): a whole read in one
+        call. The lists become the kernel's. What a consumer does not hold is left alone; never
+        raises.
+        """
+
     async def receive(self, spec: ReceiveSpec) -> Received:
         """Pull messages (see ReceiveSpec). Raises KernelError: NOT_FOUND, LIMIT_EXCEEDED."""
 

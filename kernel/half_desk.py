@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 from .broker import commands
 from .broker.commands import Command
+from .broker.features import Feature, features_of
 from .broker.half_messages import OTHERWISE, UNKNOWN
 from .broker.halves import HalfMessage
-from .broker.runs import Feature, features_of
 from .errors import Code, KernelError
 from .ids import VOLATILE_GROUP, Offset, QueueId, TopicId
 from .leader import Done, Leader

@@ -331,6 +331,11 @@ class LocalClient:
         replica.open.wait(lambda _: sink.settled(tag, failures or None))
         self._store.dirty(replica, urgent=True)
 
+    def acknowledge(self, acks: Mapping[Consumer, list[int]]) -> None:
+        """Ack what many consumers hold (hot)."""
+        for consumer, offsets in cast("Mapping[DispatchedConsumer, list[int]]", acks).items():
+            consumer.dispatcher.acknowledge(consumer, offsets)
+
     def _replica_of(self, consumer: DispatchedConsumer) -> Replica:
         topic = consumer.dispatcher.queue.topic
         for ref in topic.refs:

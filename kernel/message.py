@@ -55,7 +55,7 @@ class Flag(IntFlag):
     """`Ext.DEDUPLICATION_ID` is there: the topic's window applies."""
     CLASS_1 = 16
     CLASS_2 = 32
-    """How its protocol grades the publishing (a quality of service, say): for the bill only."""
+    """How its protocol grades the publishing: for the bill only."""
 
 
 class Ext(IntEnum):

@@ -14,7 +14,7 @@ import msgspec
 
 from .broker import commands
 from .broker.dispatcher import Dispatcher
-from .broker.runs import Feature
+from .broker.features import Feature
 from .changes import CancelMove, StartMove
 from .errors import Code, KernelError
 from .ids import METADATA_GROUP, Offset

@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from itertools import chain
 from typing import Protocol, cast
 
+from .broker.features import CLASSES, COPY, Feature, class_of, features_of
 from .broker.machine import Placed
-from .broker.runs import CLASSES, COPY, Feature, class_of, features_of
 from .client import Destinations, PublishSink
 from .destinations import Found, named
 from .errors import Code, KernelError
@@ -52,12 +52,23 @@ class BatchHost(Protocol):
 class Part:
     """What goes to one Raft group."""
 
-    __slots__ = ("buffers", "group", "lengths", "positions", "retained", "runs", "size")
+    __slots__ = (
+        "buffers",
+        "group",
+        "last_runs",
+        "lengths",
+        "positions",
+        "retained",
+        "runs",
+        "size",
+    )
 
     def __init__(self, group: RaftGroup) -> None:
         self.group = group
-        self.runs: dict[QueueId, list[list[int]]] = {}
-        """Per queue: [queue, first slot, slots, features] runs in order."""
+        self.runs: list[list[int]] = []
+        """[queue, first slot, slots, features] runs; order matters only within a queue."""
+        self.last_runs: dict[QueueId, list[int]] = {}
+        """The last run of each queue that shares slots with others: a copy may join it."""
         self.lengths: list[int] = []
         self.buffers: list[bytes] = []
         self.positions: list[int] = []
@@ -65,12 +76,6 @@ class Part:
         self.retained: list[tuple[str, int]] = []
         """(tenant, slot) of the messages that are retained."""
         self.size = 0
-
-    def all_runs(self) -> list[list[int]]:
-        """Every run; order matters only within a queue."""
-        if len(self.runs) == 1:
-            return next(iter(self.runs.values()))
-        return [run for runs in self.runs.values() for run in runs]
 
 
 class Batch:
@@ -139,7 +144,7 @@ class Batch:
 
     def add(self, to: Destinations, parts: Sequence[bytes], size: int) -> None:
         """One message (see `client.PublishBatch.add`; hot)."""
-        found: Found = to  # type: ignore[assignment]  # a cast is a call
+        found: Found = to  # type: ignore[assignment]  # ours; a cast is a call
         position = self.count
         self.count = position + 1
         self.size_bytes += size
@@ -156,8 +161,8 @@ class Batch:
         if single is None:
             self._add_many(found, parts, size, position, features)
             return
-        part = self._last
-        if part is None or part.group != single.group:
+        part = self._parts.get(single.group)
+        if part is None:
             part = self._part(single.group)
         lengths = part.lengths
         slot = len(lengths)
@@ -165,20 +170,20 @@ class Batch:
         part.buffers += parts
         part.positions.append(position)
         part.size += size
-        # `_refer` in line: a call would cost a tenth of this method.
-        runs = part.runs.get(single.id)
-        if runs is not None:
+        # `_grows` in line: a call would cost a tenth of this method.
+        queue, runs = single.id, part.runs
+        if runs:
             run = runs[-1]
             bits = run[3]
-            if run[1] + run[2] == slot < run[1] + _RUN_SLOTS_MAX and (
-                bits == features or not (bits ^ features) & _APART  # `_joins`, without a call
+            if (
+                run[0] == queue
+                and run[1] + run[2] == slot < run[1] + _RUN_SLOTS_MAX
+                and (bits == features or not (bits ^ features) & _APART)
             ):
                 run[2] += 1
                 run[3] = bits | features
                 return
-            runs.append([single.id, slot, 1, features])
-        else:
-            part.runs[single.id] = [[single.id, slot, 1, features]]
+        runs.append([queue, slot, 1, features])
 
     def add_alike(
         self,
@@ -208,7 +213,9 @@ class Batch:
         part.buffers += chain.from_iterable(zip(heads, bodies, strict=True))
         part.positions += range(position, position + count)
         part.size += total
-        _refer(part, single, slot, count, features_of(heads[0]))
+        features, runs = features_of(heads[0]), part.runs
+        if not runs or runs[-1][0] != single.id or not _grows(runs[-1], slot, count, features):
+            runs.append([single.id, slot, count, features])
 
     def _is_too_large(self, to: Found, header: bytes, position: int) -> bool:
         """Whether nobody takes a message, which then has failed. A topic's own limit is for the
@@ -260,11 +267,11 @@ class Batch:
                 self.promised[topic.id] = (count + 1, promised + body_bytes)
             ref = topic.queues[0] if len(topic.queues) == 1 else _pick(to, topic, parts[0])
             part, slot = self._slot_in(ref.group, parts, size, position)
-            _refer(part, ref, slot, 1, bits)
+            _refer(part, ref, slot, bits)
             bits = features | COPY
         for ref in to.refs:
             part, slot = self._slot_in(ref.group, parts, size, position)
-            _refer(part, ref, slot, 1, bits)
+            _refer(part, ref, slot, bits)
             bits = features | COPY
         if to.retain_in is not None:
             part, slot = self._slot_in(to.retain_in, parts, size, position)
@@ -299,7 +306,7 @@ class Batch:
                 slot = positions.index(position)
             else:
                 continue
-            for run, where in zip(part.all_runs(), placed, strict=True):
+            for run, where in zip(part.runs, placed, strict=True):
                 behind = slot - run[1]
                 if 0 <= behind < run[2] and where != -1:
                     first = where[behind][0] if isinstance(where, list) else where + behind
@@ -311,7 +318,7 @@ class Batch:
         """Position to the original's uid (see `client.PublishBatch.duplicates`)."""
         found: dict[int, bytes] = {}
         for part, placed in self._results:
-            for run, where in zip(part.all_runs(), placed, strict=True):
+            for run, where in zip(part.runs, placed, strict=True):
                 if isinstance(where, list):
                     for behind, (_offset, original) in enumerate(where):
                         if original:
@@ -360,24 +367,24 @@ class Batch:
                 watch.sink.published_live(watch, each)
 
 
-def _refer(part: Part, ref: QueueRef, slot: int, count: int, features: int) -> None:
-    """Add slots that lie side by side to the runs of a queue."""
-    runs = part.runs.setdefault(ref.id, [])
-    if runs:
-        run = runs[-1]
-        is_next = run[1] + run[2] == slot and run[2] + count <= _RUN_SLOTS_MAX
-        if is_next and _joins(run[3], features):
-            run[2] += count
-            run[3] |= features
-            return
-    runs.append([ref.id, slot, count, features])
+def _refer(part: Part, ref: QueueRef, slot: int, features: int) -> None:
+    """Add a slot to the runs of a queue."""
+    run = part.last_runs.get(ref.id)
+    if run is None or not _grows(run, slot, 1, features):
+        run = part.last_runs[ref.id] = [ref.id, slot, 1, features]
+        part.runs.append(run)
 
 
-def _joins(run: int, message: int) -> bool:
-    """Whether a message may join a run: their features may differ (it then has zeros for what it
-    lacks), but not in whether they ask for deduplication, nor in how they are counted.
+def _grows(run: list[int], slot: int, count: int, features: int) -> bool:
+    """Add slots that lie side by side to a run, if they may join: they are the next ones, and the
+    features may differ (it then has zeros for what it lacks), but not in whether they ask for
+    deduplication, nor in how they are counted.
     """
-    return run == message or not (run ^ message) & _APART
+    if run[1] + run[2] != slot or run[2] + count > _RUN_SLOTS_MAX or (run[3] ^ features) & _APART:
+        return False
+    run[2] += count
+    run[3] |= features
+    return True
 
 
 def _too_large_for(topic: TopicInfo, body_bytes: int) -> str:

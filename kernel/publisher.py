@@ -97,7 +97,7 @@ class Publisher:
             done = partial(work.part_done, part, self._batch_done)
             leader = self._host.leader_here(part.group)
             if leader is not None:
-                runs, size = part.all_runs(), part.size
+                runs, size = part.runs, part.size
                 leader.publish(
                     *(identity, runs, part.lengths, part.buffers, size, done),
                     *(work.origin, part.retained),
@@ -156,5 +156,5 @@ class Publisher:
 def _try(part: Part, identity: Identity, origin: int, leader: Leader, done: Done) -> None:
     """Have a part stored; with lists of its own, since there may be another try."""
     lengths, buffers = list(part.lengths), list(part.buffers)
-    runs, size = part.all_runs(), part.size
+    runs, size = part.runs, part.size
     leader.publish(identity, runs, lengths, buffers, size, done, origin, part.retained)

@@ -25,7 +25,7 @@ from .broker import commands
 from .broker.commands import Command
 from .broker.consumers import DispatchedConsumer
 from .broker.dispatcher import Dispatcher
-from .broker.runs import LARGE
+from .broker.features import LARGE
 from .broker.usage import SLOT_BYTES_SMALL
 from .client import LeaseVerb, Settlement
 from .errors import Code, KernelError
@@ -73,8 +73,7 @@ class _Plan:
         if self.part is not None:
             large = LARGE * (max(self.part.lengths) > SLOT_BYTES_SMALL)
             runs = [
-                (queue, slot, count, bits | large)
-                for queue, slot, count, bits in self.part.all_runs()
+                (queue, slot, count, bits | large) for queue, slot, count, bits in self.part.runs
             ]
             found.append(_packed(Command.ENQUEUE, commands.encode_enqueue(runs)))
             found += retain_commands(self.part.retained)

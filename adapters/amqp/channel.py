@@ -64,6 +64,10 @@ class Port(Protocol):
         """Forget a channel: its consumers end, what it has unacknowledged is given back."""
 
 
+_OPEN: Final = ChannelState.OPEN
+"""A name looked up once: a member of an Enum costs 0.12 us each time it is named."""
+
+
 class Channel:
     """The state of one channel."""
 
@@ -100,9 +104,18 @@ class Channel:
         self.unacked: dict[int, tuple[Consumer, int]] = {}
         """Delivery tag to (kernel consumer, offset), in ascending order of tags."""
 
+    def take_consumers(self) -> list[Consumer]:
+        """The kernel consumers of its links, which are no more: what still comes is given back."""
+        links = list(self.links.values())
+        consumers = [each.consumer for each in links if each.consumer is not None]
+        for link in links:
+            link.consumer = None
+        self.links.clear()
+        return consumers
+
     def is_between_messages(self) -> bool:
         """Whether a method may come now, and means something."""
-        return self.assembly is None and self.state is ChannelState.OPEN
+        return self.assembly is None and self.state is _OPEN
 
     def check_between_messages(self, method: Method) -> None:
         """Refuse a method in the middle of a message. Raises AmqpError 505."""
@@ -295,6 +308,7 @@ class ChannelMethods:
         link = channel.links.pop(method.consumer_tag, None)
         if link is not None and link.consumer is not None:
             link.consumer.cancel()
+            link.consumer = None
         if not method.nowait:
             self._port.send(channel.number, spec.BasicCancelOk(method.consumer_tag))
 

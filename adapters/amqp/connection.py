@@ -366,10 +366,8 @@ class Connection:
         channel.state = ChannelState.CLOSING
         if self._publisher is not None:
             self._publisher.drop(channel)
-        for link in channel.links.values():
-            if link.consumer is not None:
-                link.consumer.cancel()
-        channel.links.clear()
+        for consumer in channel.take_consumers():
+            consumer.cancel()
         if self._consumers is not None and channel.unacked:
             self._consumers.give_back(channel.take_unacked(0, multiple=True))
 
@@ -414,7 +412,7 @@ class Connection:
             self._consumers.settle_acks()
         for channel in self.channels.values():
             channel.state = ChannelState.CLOSING
-            channel.links.clear()
+            channel.take_consumers()
             channel.unacked.clear()
         session, self.session = self.session, None
         if session is not None:

@@ -46,7 +46,7 @@ from kernel.client import Settlement
 from kernel.errors import Code, KernelError
 from kernel.message import HEADER_BYTES, LENGTHS, LENGTHS_AT, Flag
 from kernel.model import Reason
-from metering.counters import measure_slots
+from metering.counters import measure_slots, units_4k
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -57,9 +57,13 @@ if TYPE_CHECKING:
     from kernel.client import Consumer, Deliveries
 
 _DELIVER_KEY: Final = CLASS_BASIC << 16 | 60
-_MIDDLE: Final = struct.Struct(">BBHIIQ")
+_METHOD_START: Final = struct.Struct(">BHII").pack
+"""Head of a method frame, and its class and method id."""
+_PACK_TAG: Final = struct.Struct(">Q").pack
+_REDELIVERED: Final = (b"\0", b"\1")
+_MIDDLE: Final = struct.Struct(">BBHIIQ").pack
 """Frame end, then a header frame up to its property block (class and weight as one word)."""
-_BODY_START: Final = struct.Struct(">BBHI")
+_BODY_START: Final = struct.Struct(">BBHI").pack
 """Frame end, then the head of a body frame."""
 _CLASS_AND_WEIGHT: Final = CLASS_BASIC << 16
 _UNPACK_LENGTHS: Final = LENGTHS.unpack_from
@@ -68,16 +72,51 @@ _DELIVER_FIXED: Final = 4 + 8 + 1
 _GET_OK: Final = struct.Struct(">BHIIQB")
 _GET_OK_KEY: Final = CLASS_BASIC << 16 | 71
 _END: Final = b"\xce"
-_ACK: Final = Settlement.ACK
+_ACK_BYTES: Final = ACK_FRAME.size
 _ORIGIN: Final = int(Origin.AMQP)
 _DEAD_LETTER: Final = int(Flag.DEAD_LETTER)
+
+
+_HEAD_BYTES: Final = LENGTHS_AT + LENGTHS.size
+_NO_HEAD: Final = b"\0"
+"""What no slot begins with: its first octet is the version of its format, from 1."""
+
+
+class Shape:
+    """What the messages of a queue that were published alike, which they mostly were, have in
+    common: how they are told, and how they are sent to one link.
+    """
+
+    __slots__ = ("before", "between", "body_at", "head", "native", "native_at")
+
+    def __init__(
+        self,
+        head: bytes,
+        native: bytes,
+        native_at: int,
+        body_at: int,
+        before: bytes,
+        between: bytes,
+    ) -> None:
+        self.head = head
+        """The first octets of their slots, lengths included."""
+        self.native = native
+        """Their native block, at `native_at`."""
+        self.native_at = native_at
+        self.body_at = body_at
+        self.before = before
+        """What stands before the delivery tag."""
+        self.between = between
+        """What stands between delivery tag and body."""
+
+
+_SHAPELESS: Final = Shape(_NO_HEAD, b"", 0, 0, b"", b"")
 
 
 class Link:
     """One AMQP consumer."""
 
     __slots__ = (
-        "between",
         "channel",
         "consumer",
         "counter",
@@ -86,8 +125,8 @@ class Link:
         "low",
         "no_ack",
         "queue",
+        "shape",
         "size_estimate",
-        "start",
         "tag",
         "tag_bytes",
         "unacked",
@@ -105,16 +144,12 @@ class Link:
         """What its kernel consumer may still hand out."""
         self.low = 0
         """Credit down to which none is added."""
-        self.between: tuple[bytes, int, bytes, int] = (b"", -1, b"", 0)
-        """Of the message delivered last: native block, bytes of its body, what stood between its
-        delivery tag and its body, bytes of its route.
-        """
+        self.shape = _SHAPELESS
+        """Of the message delivered last."""
         self.size_estimate = DELIVERY_BYTES_FIRST_GUESS
         self.consumer: Consumer | None = None
         self.counter: DeliveryCounter | None = None
         self.tag_bytes = short_string(tag)
-        # A deliver frame from its type to the redelivered bit; only the length differs by tag.
-        self.start = struct.Struct(f">BHII{len(self.tag_bytes)}sQB").pack
 
     def room(self, *, is_writing_paused: bool) -> int:
         """The credit it should have now."""
@@ -152,136 +187,86 @@ class Consumers:
 
     def deliver(self, consumer: Consumer, deliveries: Deliveries) -> None:
         """Messages for a link. A hot loop: about 1 us a message."""
-        link = consumer.tag
-        assert isinstance(link, Link)
+        link: Link = consumer.tag  # type: ignore[assignment]  # `attach` was told so
         offsets = deliveries.offsets
         slots = deliveries.slots
-        channel = link.channel
-        if channel.links.get(link.tag) is not link:
+        if link.consumer is None:
             # It was cancelled in this very turn: the client knows that no more will come.
             self._client.settle(consumer, Settlement.RETURN, offsets)
             return
+        channel = link.channel
         count = len(offsets)
         link.credit -= count
-        if (
-            count == 1
-            and deliveries.attempts is None
-            and channel.limit is None
-            and self._deliver_one(link, consumer, offsets[0], slots[0])
-        ):
-            return
         if channel.limit is not None and not link.no_ack:
             count = self._within_channel_limit(link, consumer, offsets)
+            if not count:
+                return
             offsets, slots = offsets[:count], slots[:count]
         attempts = deliveries.attempts
-        number = channel.number
-        tag = channel.next_tag
-        tag_bytes = link.tag_bytes
-        fixed = _DELIVER_FIXED + len(tag_bytes)
-        start = link.start
-        room = self._room
+        tag = first = channel.next_tag
+        channel.next_tag = tag + count
         out = self._host.out
-        total = 0
-        # What stands between delivery tag and body: the same for messages that were published
-        # alike, which those of a queue mostly were.
-        known_native, known_bytes, between, route_bytes = link.between
-        for place, slot in enumerate(slots):
-            attempt = 1 if attempts is None else attempts[place]
-            if slot[1] == _ORIGIN and attempt == 1 and not slot[3] & _DEAD_LETTER:
-                body_bytes, native_bytes, ext_bytes = _UNPACK_LENGTHS(slot, LENGTHS_AT)
-                native_at = HEADER_BYTES + ext_bytes
-                body_at = native_at + native_bytes
-                native = slot[native_at:body_at]
-                body = slot[body_at:]
-                if native != known_native or body_bytes != known_bytes:
-                    known_native, known_bytes = native, body_bytes
-                    block_at = ROUTE_LENGTH_BYTES + (native[0] << 8 | native[1])
-                    route_bytes = block_at - ROUTE_LENGTH_BYTES
-                    between = self._between(
-                        number, native[ROUTE_LENGTH_BYTES:block_at], native[block_at:], body_bytes
-                    )
+        shape = link.shape
+        for slot in slots:
+            if (
+                slot.startswith(shape.head)
+                and slot.startswith(shape.native, shape.native_at)
+                and (attempts is None or attempts[tag - first] == 1)
+            ):
+                out += (shape.before, _PACK_TAG(tag), shape.between, slot[shape.body_at :], _END)
             else:
-                route, block, body = view(slot, link.queue, attempt, self._environment.origins)
-                body_bytes = len(body)
-                route_bytes = len(route)
-                known_bytes = -1
-                between = self._between(number, route, block, body_bytes)
-            total += body_bytes
-            redelivered = attempt > 1
-            size = fixed + route_bytes
-            if 0 < body_bytes <= room:
-                out += (
-                    start(1, number, size, _DELIVER_KEY, tag_bytes, tag, redelivered),
-                    between,
-                    body,
-                    _END,
-                )
-            else:
-                out += (
-                    start(1, number, size, _DELIVER_KEY, tag_bytes, tag, redelivered),
-                    between,
-                )
-                self._append_body(out, number, body)
+                attempt = 1 if attempts is None else attempts[tag - first]
+                shape = link.shape = self._deliver_odd(link, slot, attempt, tag)
             tag += 1
-        link.between = (known_native, known_bytes, between, route_bytes)
+        if count == 1:
+            size = len(slots[0]) - HEADER_BYTES
+            units = units_4k(size)
+        else:
+            size, units = measure_slots(slots)
         if not link.no_ack:
-            channel.unacked.update(
-                zip(range(channel.next_tag, tag), zip(repeat(consumer), offsets), strict=False)
-            )
             link.unacked += count
-        channel.next_tag = tag
-        size = total // count + HEADER_BYTES if count else link.size_estimate
+            if count == 1:
+                channel.unacked[first] = (consumer, offsets[0])
+            else:
+                pairs = zip(repeat(consumer), offsets)
+                channel.unacked.update(zip(range(first, tag), pairs, strict=False))
+        estimate = size // count + HEADER_BYTES
         known = link.size_estimate
-        if link.credit <= link.low or not known <= 2 * size <= 4 * known:
+        link.size_estimate = estimate
+        if link.credit <= link.low or not known <= 2 * estimate <= 4 * known:
             self._thirsty[link] = None
-        link.size_estimate = size
         self._counters.delivered += count
         if link.counter is not None:
-            link.counter.count(count, *measure_slots(slots))
+            link.counter.count(count, size, units)
         self._host.write_soon()
 
-    def _deliver_one(self, link: Link, consumer: Consumer, offset: int, slot: bytes) -> bool:
-        """A single message like the last one of its link, the first attempt: with very many queues
-        that is most of them. False, and nothing done, if it is another case.
-        """
-        known_native, known_bytes, between, route_bytes = link.between
-        body_bytes, native_bytes, ext_bytes = _UNPACK_LENGTHS(slot, LENGTHS_AT)
-        body_at = HEADER_BYTES + ext_bytes + native_bytes
-        if (
-            body_bytes != known_bytes
-            or not 0 < body_bytes <= self._room
-            or slot[1] != _ORIGIN
-            or slot[3] & _DEAD_LETTER
-            or slot[body_at - native_bytes : body_at] != known_native
-        ):
-            return False
-        channel = link.channel
-        tag = channel.next_tag
-        channel.next_tag = tag + 1
-        size = _DELIVER_FIXED + len(link.tag_bytes) + route_bytes
-        self._host.out += (
-            link.start(1, channel.number, size, _DELIVER_KEY, link.tag_bytes, tag, 0),
-            between,
-            slot[body_at:],
-            _END,
-        )
-        if not link.no_ack:
-            channel.unacked[tag] = (consumer, offset)
-            link.unacked += 1
-        if link.credit <= link.low:
-            self._thirsty[link] = None
-        self._counters.delivered += 1
-        if link.counter is not None:
-            link.counter.count(1, *measure_slots((slot,)))
-        self._host.write_soon()
-        return True
-
-    def _between(self, number: int, route: bytes, block: bytes, body_bytes: int) -> bytes:
-        """The end of a deliver method, a header frame, and the head of the only body frame."""
-        header = _MIDDLE.pack(FRAME_END, 2, number, 12 + len(block), _CLASS_AND_WEIGHT, body_bytes)
+    def _deliver_odd(self, link: Link, slot: bytes, attempt: int, tag: int) -> Shape:
+        """A message unlike the last one of its link; the shape of those that are like it."""
+        if slot[1] == _ORIGIN and attempt == 1 and not slot[3] & _DEAD_LETTER:
+            body_bytes, native_bytes, ext_bytes = _UNPACK_LENGTHS(slot, LENGTHS_AT)
+            head = slot[:_HEAD_BYTES]
+            native_at = HEADER_BYTES + ext_bytes
+            body_at = native_at + native_bytes
+            native = slot[native_at:body_at]
+            block_at = ROUTE_LENGTH_BYTES + (native[0] << 8 | native[1])
+            route, block = native[ROUTE_LENGTH_BYTES:block_at], native[block_at:]
+            body = slot[body_at:]
+        else:
+            route, block, body = view(slot, link.queue, attempt, self._environment.origins)
+            head, native, native_at, body_at, body_bytes = _NO_HEAD, b"", 0, 0, len(body)
+        number = link.channel.number
+        method_bytes = _DELIVER_FIXED + len(link.tag_bytes) + len(route)
+        before = _METHOD_START(1, number, method_bytes, _DELIVER_KEY) + link.tag_bytes
+        header = _MIDDLE(FRAME_END, 2, number, 12 + len(block), _CLASS_AND_WEIGHT, body_bytes)
+        out = self._host.out
         if 0 < body_bytes <= self._room:
-            return route + header + block + _BODY_START.pack(FRAME_END, 3, number, body_bytes)
-        return route + header + block + _END
+            start = _BODY_START(FRAME_END, 3, number, body_bytes)
+            between = b"".join((_REDELIVERED[attempt > 1], route, header, block, start))
+            out += (before, _PACK_TAG(tag), between, body, _END)
+            return Shape(head, native, native_at, body_at, before, between)
+        out += (before, _PACK_TAG(tag), _REDELIVERED[attempt > 1], route, header, block, _END)
+        self._append_body(out, number, body)
+        return _SHAPELESS
 
     def _append_body(self, out: list[bytes], number: int, body: bytes) -> None:
         """Body frames of a message that has none, or several."""
@@ -382,9 +367,12 @@ class Consumers:
         unacked: dict[int, tuple[Consumer, int]] = {}
         last: Consumer | None = None
         offsets: list[int] = []
-        first = at
-        while end - at >= 21:
-            kind, number, size, key, tag, multiple, stop = ACK_FRAME.unpack_from(data, at)
+        acks = self._acks
+        taken = 0
+        whole = at + (end - at) // _ACK_BYTES * _ACK_BYTES
+        for kind, number, size, key, tag, multiple, stop in ACK_FRAME.iter_unpack(
+            memoryview(data)[at:whole]
+        ):
             if key != ACK_KEY or kind != 1 or size != ACK_SIZE or stop != FRAME_END or multiple & 1:
                 break
             if number != number_known:
@@ -399,11 +387,12 @@ class Consumers:
             consumer, offset = entry
             if consumer is not last:
                 last = consumer
-                offsets = self._acks.setdefault(consumer, [])
+                known = acks.get(consumer)
+                offsets = acks[consumer] = [] if known is None else known
             offsets.append(offset)
-            at += 21
-        self._counters.acked += (at - first) // 21
-        return at
+            taken += 1
+        self._counters.acked += taken
+        return at + taken * _ACK_BYTES
 
     def ack(self, entries: Sequence[tuple[Consumer, int]]) -> None:
         """Acknowledge deliveries, at the end of the chunk."""
@@ -416,13 +405,9 @@ class Consumers:
         if not self._acks:
             return
         acks, self._acks = self._acks, {}
-        settle = self._client.settle
         for consumer, offsets in acks.items():
-            try:
-                settle(consumer, _ACK, offsets)
-            except KernelError as error:
-                _check_gone(error)
             self._freed(consumer, len(offsets))
+        self._client.acknowledge(acks)
 
     def give_back(self, entries: Sequence[tuple[Consumer, int]]) -> None:
         """Requeue deliveries to their old places. Fenced operations wait until that is done, and

@@ -45,7 +45,7 @@ from adapters.amqp.limits import (
 )
 from adapters.amqp.methods import decode_method, encode_method
 from adapters.amqp.stamps import HEADER, Stamp
-from adapters.amqp.targets import Target, Targets
+from adapters.amqp.targets import Head, Target, Targets
 from kernel.errors import KernelError, NotLoaded
 from kernel.message import HEADER_BYTES
 
@@ -146,52 +146,38 @@ class Publisher:
         stamps = self._stamps.known
         number_known = -1
         channel: Channel | None = None
-        target: Target | None = None
-        stamp: Stamp | None = None
-        block = b""
-        body_bytes = 0
-        # All octets of a message before its body. A publisher mostly sends the same ones again, or
-        # a few different ones in turn.
-        repeated = b""
+        # All octets of a message before its body, as many as the last one had. A publisher mostly
+        # sends the same ones again, or different ones in turn.
         heads = self.targets.heads
-        known = last_known = None
+        head_bytes = 0
+        known: Head | None = None
+        stamp: Stamp | None = None
         while end - at >= _LEAST:
-            if repeated and data.startswith(repeated, at):
-                body_at = at + len(repeated)
-                after = body_at + body_bytes
-                if after >= end or data[after] != FRAME_END:
-                    break
-                assert channel is not None
-                assert target is not None
-                assert target.to is not None
-                assert stamp is not None
-                self._store(channel, target.to, target.prefix, stamp, block, data[body_at:after])
-                at = after + 1
-                continue
             if heads:
-                body_at = at + 15 + _UNPACK_SIZE(data, at + 3)[0]
-                if body_at < end - 11:
-                    body_at += 8 + _UNPACK_SIZE(data, body_at - 4)[0]
-                    known = heads.get(data[at:body_at])
-                    if known is not None:
-                        number, target, stamp, block, body_bytes = known
-                        after = body_at + body_bytes
-                        if after >= end or data[after] != FRAME_END:
+                # What is found is a whole head, however it was cut.
+                body_at = at + head_bytes
+                known = heads.get(data[at:body_at])
+                if known is None:
+                    body_at = at + 15 + _UNPACK_SIZE(data, at + 3)[0]
+                    if body_at < end - 11:
+                        body_at += 8 + _UNPACK_SIZE(data, body_at - 4)[0]
+                        known = heads.get(data[at:body_at])
+                if known is not None:
+                    number, to, stamp, native, body_bytes = known
+                    after = body_at + body_bytes
+                    if after >= end or data[after] != FRAME_END:
+                        break
+                    if number != number_known:
+                        channel = channels.get(number)
+                        number_known = number
+                        if channel is not None and not channel.is_between_messages():
                             break
-                        if number != number_known:
-                            channel = channels.get(number)
-                            number_known = number
-                            if channel is not None and not channel.is_between_messages():
-                                break
-                        if channel is None:
-                            break
-                        assert target.to is not None
-                        body = data[body_at:after]
-                        self._store(channel, target.to, target.prefix, stamp, block, body)
-                        repeated = data[at:body_at] if known is last_known else b""
-                        last_known = known
-                        at = after + 1
-                        continue
+                    if channel is None:
+                        break
+                    self._store(channel, to, native, stamp, data[body_at:after])
+                    head_bytes = body_at - at
+                    at = after + 1
+                    continue
             kind, number, size, key = _UNPACK_METHOD(data, at)
             if key != PUBLISH_KEY or kind != 1:
                 break
@@ -243,7 +229,6 @@ class Publisher:
             block = data[header_at + 19 : header_stop]
             target = targets.get(arguments)
             stamp = stamps.get(block)
-            repeated = b""
             if (
                 target is None
                 or stamp is None
@@ -255,11 +240,12 @@ class Publisher:
             elif target.to is None:
                 self._unroutable(channel, target, block, body)
             else:
-                self._store(channel, target.to, target.prefix, stamp, block, body)
+                native = target.prefix + block
+                self._store(channel, target.to, native, stamp, body)
                 if announced:
                     if len(heads) >= HEADS_MAX:
                         heads.clear()
-                    heads[data[at:body_at]] = (number, target, stamp, block, announced)
+                    heads[data[at:body_at]] = (number, target.to, stamp, native, announced)
             at = after
         return at
 
@@ -278,16 +264,15 @@ class Publisher:
         if to is None:
             self._unroutable(channel, target, block, body)
         else:
-            self._store(channel, to, target.prefix, stamp, block, body)
+            self._store(channel, to, target.prefix + block, stamp, body)
         return True
 
     def _store(
         self,
         channel: Channel,
         to: Destinations,
-        prefix: bytes,
+        native: bytes,
         stamp: Stamp,
-        block: bytes,
         body: bytes,
     ) -> None:
         """One whole message: into the batch. Hot."""
@@ -296,7 +281,7 @@ class Publisher:
             batch = self._batch = self._client.batch(self._session, self._sink)
         start, end, ext, _ = stamp
         body_bytes = len(body)
-        native_bytes = len(prefix) + len(block)
+        native_bytes = len(native)
         high, low = batch.uid()
         header = _PACK_HEADER(
             start, body_bytes, native_bytes, len(ext), high, low, self._wall_ms, end
@@ -314,9 +299,9 @@ class Publisher:
                 self._segments.append(segment)
         size = HEADER_BYTES + native_bytes + body_bytes
         if ext:
-            batch.add(to, (header, ext, prefix, block, body), size + len(ext))
+            batch.add(to, (header, ext, native, body), size + len(ext))
         else:
-            batch.add(to, (header, prefix, block, body), size)
+            batch.add(to, (header, native, body), size)
 
     def _unroutable(self, channel: Channel, target: Target, block: bytes, body: bytes) -> None:
         """A message without a destination: back to the client if it wants it, and confirmed."""
@@ -406,8 +391,8 @@ class Publisher:
         if assembly.to is None:
             self._unroutable(channel, assembly.target, block, body)
         else:
-            prefix = assembly.target.prefix
-            self._store(channel, assembly.to, prefix, assembly.stamp, block, body)
+            native = assembly.target.prefix + block
+            self._store(channel, assembly.to, native, assembly.stamp, body)
 
     def drop(self, channel: Channel) -> None:
         """The message being received on a channel is whole, or its channel is closing."""

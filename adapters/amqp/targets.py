@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from adapters.amqp.stamps import Stamp
     from kernel.client import Client, Destinations
 
-Head = tuple[int, "Target", "Stamp", bytes, int]
-"""What the octets of a message before its body mean: channel number, target, stamp, property block,
-bytes of the body."""
+Head = tuple[int, "Destinations", "Stamp", bytes, int]
+"""What the octets of a message before its body mean: channel number, destinations, stamp, native
+block, bytes of the body."""
 
 _MANDATORY: Final = 1
 _IMMEDIATE: Final = 2

@@ -376,10 +376,13 @@ def decode_control(kind: int, body: bytes) -> Control:
     return decoded
 
 
-def encode_enqueue(runs: Sequence[Sequence[int]]) -> bytes:
-    """ENQUEUE of (queue, first slot, slots, features) runs; `runs.Feature` lists the features."""
+def encode_enqueue(runs: Sequence[Sequence[int]], base: int = 0) -> bytes:
+    """ENQUEUE of (queue, first slot, slots, features) runs, whose slots count from `base`;
+    `runs.Feature` lists the features.
+    """
     pack = RUN.pack
-    return _COUNT.pack(len(runs)) + b"".join([pack(*run) for run in runs])
+    packed = [pack(queue, slot + base, count, bits) for queue, slot, count, bits in runs]
+    return b"".join((_COUNT.pack(len(runs)), *packed))
 
 
 def decode_enqueue(body: bytes) -> list[tuple[QueueId, int, int, int]]:
@@ -422,11 +425,10 @@ def decode_settle(body: bytes) -> tuple[QueueId, str, Settlement, Reason, list[t
     return QueueId(queue), group, Settlement(how), REASONS[reason], ranges
 
 
-def encode_ack(group: str, ranges: Sequence[tuple[int, int, int]]) -> bytes:
-    """ACK of (queue, first offset, offsets) ranges, ascending in each queue."""
+def encode_ack(group: str, ranges: Sequence[bytes]) -> bytes:
+    """ACK of ranges (`ACK_RANGE`), ascending in each queue."""
     name = group.encode()
-    pack = ACK_RANGE.pack
-    return b"".join([bytes((len(name),)), name, *[pack(*each) for each in ranges]])
+    return b"".join((bytes((len(name),)), name, *ranges))
 
 
 def decode_ack(body: bytes) -> tuple[str, Iterator[tuple[QueueId, int, int]]]:

@@ -24,7 +24,7 @@ from typing import cast
 from ..ids import QueueId, TopicId
 from .halves import HalfMessage
 from .progress import ProgressPage
-from .runs import RunPage
+from .run_page import RunPage
 from .snapshot_records import (
     FORMAT,
     ClientRecord,
@@ -188,11 +188,21 @@ def _itself(key: object) -> object:
 
 
 class QueueCut:
-    """One queue as it was: the list of its pages of runs, the last one as bytes; its groups, those
-    that got on since as they were.
+    """One queue as it was: the list of its pages of runs, the last one as bytes, and its young
+    runs; its groups, those that got on since as they were.
     """
 
-    __slots__ = ("_groups", "_held", "_pages", "_queue", "_recent", "_tail", "_trimmed", "ident")
+    __slots__ = (
+        "_groups",
+        "_held",
+        "_pages",
+        "_queue",
+        "_recent",
+        "_tail",
+        "_trimmed",
+        "_young",
+        "ident",
+    )
 
     def __init__(self, queue: QueueState) -> None:
         self.ident = queue.id
@@ -202,6 +212,7 @@ class QueueCut:
         self._pages: list[RunPage | bytes] = [*queue.index.pages()]
         if self._pages:
             self._pages[-1] = _dumped(self._pages[-1])
+        self._young = queue.index.young()
         self._groups = dict(queue.groups)
         """Groups that are as they were."""
         self._held: dict[str, Held] = {}
@@ -223,8 +234,9 @@ class QueueCut:
         later: list[tuple[str, list[tuple[int, ProgressPage]]]] = []
         groups = self._group_records(later)
         topic = self._queue.topic.id
+        some = next(groups, {})
         yield encode(
-            QueueRecord(ident, topic, self._tail, inline, next(groups, {}), recent, self._trimmed)
+            QueueRecord(ident, topic, self._tail, inline, some, recent, self._trimmed, self._young)
         )
         for some in groups:
             yield encode(GroupsRecord(ident, some))

@@ -13,9 +13,9 @@ from ..ids import QueueId, RaftGroup, queue_id
 from ..model import GroupOptions, QueueRef, RouterInfo, Start, TopicInfo
 from . import commands
 from .commands import Command
+from .features import U32_MAX
 from .observer import Observer, Retention, release
 from .progress import Progress
-from .runs import U32_MAX
 from .state import GroupState, QueueState, RouterState, Section, TopicState
 
 

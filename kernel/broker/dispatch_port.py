@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from ..client import LeaseVerb, Settlement
 from ..ids import QueueId
+from ..log.entry import Opened
 from ..model import Reason
 from ..origins import Origins
 
@@ -20,6 +21,10 @@ class Port(Protocol):
     @property
     def origins(self) -> Origins:
         """Readers of native blocks, for filters."""
+
+    @property
+    def newest(self) -> Opened:
+        """The entry that was applied last, in the turn of the dispatchers that follows."""
 
     def entry(self, index: int) -> bytes | None:
         """A log entry, if it is in memory."""
@@ -41,9 +46,9 @@ class Port(Protocol):
         """Put a settlement into the log: at the next commit if urgent, else within 5 ms or 500."""
 
     def propose_acks(
-        self, queue: QueueId, group: str, offsets: Sequence[int], origin: int, *, urgent: bool
+        self, queue: QueueId, group: str, offsets: list[int], origin: int, *, urgent: bool
     ) -> None:
-        """The same for acks in a group without ordering (hot)."""
+        """The same for acks (hot). The list becomes the port's."""
 
     def propose_mark(self, queue: QueueId, group: str, level: int, offset: int) -> None:
         """Put a dispatch mark into the log at the next commit."""

@@ -15,21 +15,24 @@ from functools import partial
 
 from ..client import ConsumerSink, ConsumerSpec, LeaseVerb, Settlement
 from ..errors import KernelError
-from ..limits import MARK_RENEW
 from ..log import entry as entries
 from ..model import GroupOptions, Overflow, Reason
 from ..origins import INTERNAL
 from .consumers import Credit, DispatchedConsumer, Handed, check_exclusive, offsets_held, takers_of
 from .dispatch_port import Port
+from .features import Feature
 from .filtering import Filtering
+from .lone import Lone
 from .marks import Marks
 from .observer import ACKED_LATE
 from .ordering import KeyLocks
 from .ready import Ready
-from .runs import Feature, Run
-from .short_way import ACK, ShortWay
+from .run_page import Run
 from .state import QueueState
 from .timekeeper import Timekeeper
+
+_ACK = Settlement.ACK
+"""A name looked up once: a member of an Enum costs 0.12 us each time it is named."""
 
 
 class Dispatcher:
@@ -39,6 +42,7 @@ class Dispatcher:
         self.queue = queue
         self.group = group
         self._port = port
+        self._propose_acks = port.propose_acks
         self._progress = queue.groups[group]
         self.ready = Ready(queue.index, self._progress, queue.topic.options.priority_max + 1)
         self.consumers: list[DispatchedConsumer] = []
@@ -47,7 +51,7 @@ class Dispatcher:
         self.consumer_count = 0
         """Push consumers attached; pulls do not count."""
         self.held_count = 0
-        self._leasing = 0
+        self.leasing_count = 0
         """Messages whose timed lease is on its way into the log."""
         self._turn = 0
         self._marks = Marks(self._progress, self.ready, partial(port.propose_mark, queue.id, group))
@@ -66,7 +70,7 @@ class Dispatcher:
             partial(self._propose, Settlement.DEAD_LETTER, Reason.EXPIRED, urgent=True),
         )
         self._time.schedule()
-        self._short_way = ShortWay(self, self._progress, self.ready, port, self._marks.ask)
+        self._lone = Lone(self, self._progress, self.ready, port, self._marks.ask)
 
     @property
     def _options(self) -> GroupOptions:
@@ -82,7 +86,7 @@ class Dispatcher:
     @property
     def leased_count(self) -> int:
         """Messages that somebody holds."""
-        return self.held_count + self._progress.leased + self._leasing
+        return self.held_count + self._progress.leased + self.leasing_count
 
     @property
     def delayed_count(self) -> int:
@@ -108,7 +112,7 @@ class Dispatcher:
             self.consumers.append(consumer)
         else:
             insort(self.consumers, consumer, key=lambda each: -each.spec.priority)
-        self._short_way.consumers_changed(self.consumers)
+        self._lone.look(self.consumers)
         if spec.lease_ms is None:
             for level in range(self.ready.levels):
                 self._marks.ask(level)
@@ -119,7 +123,7 @@ class Dispatcher:
         if consumer.ended:
             return
         self.consumers.remove(consumer)
-        self._short_way.consumers_changed(self.consumers)
+        self._lone.look(self.consumers)
         consumer.ended = True
         if not consumer.spec.pull:
             self.consumer_count -= 1
@@ -135,7 +139,7 @@ class Dispatcher:
     def end(self, error: KernelError) -> None:
         """The queue is gone: tell everybody."""
         consumers, self.consumers = self.consumers, []
-        self._short_way.consumers_changed(self.consumers)
+        self._lone.look(())
         self.consumer_count = 0
         for consumer in consumers:
             consumer.ended = True
@@ -156,13 +160,6 @@ class Dispatcher:
         """Settle what a consumer holds (`logged`: a transaction has done so in the log already, and
         the caller pumps); returns the offsets it does not hold (left alone).
         """
-        if (
-            how is ACK
-            and not logged
-            and len(offsets) == 1
-            and self._short_way.ack(consumer, offsets, urgent=urgent)
-        ):
-            return []
         strangers: list[int] = []
         if not consumer.held.issuperset(offsets):
             strangers = [each for each in offsets if each not in consumer.held]
@@ -183,9 +180,20 @@ class Dispatcher:
         elif how is Settlement.RELEASE:
             self._release(offsets)
         elif offsets:
-            urgent = urgent or how is not ACK
+            urgent = urgent or how is not _ACK
             self._propose(how, reason, offsets, consumer.origin, urgent=urgent)
         return strangers
+
+    def acknowledge(self, consumer: DispatchedConsumer, offsets: list[int]) -> None:
+        """Ack what a consumer holds, without an answer; leaves alone what it does not hold (hot:
+        `settle` without its cases).
+        """
+        if len(offsets) > 1 or consumer.ended:
+            self.settle(consumer, _ACK, offsets, Reason.REJECTED, urgent=False)
+        elif offsets[0] in consumer.held:
+            consumer.held.remove(offsets[0])
+            self.held_count -= 1
+            self._propose_acks(self.queue.id, self.group, offsets, consumer.origin, urgent=False)
 
     def return_handed(self, consumer: DispatchedConsumer, handed: Handed) -> None:
         """What a consumer was handed and nobody looked at is ready again, no attempt counted."""
@@ -219,8 +227,12 @@ class Dispatcher:
         *,
         urgent: bool,
     ) -> None:
-        propose = self._port.propose_settle
-        propose(self.queue.id, self.group, how, reason, offsets, origin, urgent=urgent)
+        queue, group = self.queue.id, self.group
+        if how is _ACK:
+            self._propose_acks(queue, group, list(offsets), origin, urgent=urgent)
+        else:
+            propose = self._port.propose_settle
+            propose(queue, group, how, reason, offsets, origin, urgent=urgent)
 
     def _back(self, offsets: Iterable[int]) -> None:
         """Messages are ready again, but those that are gone: retention asks no holder."""
@@ -285,12 +297,16 @@ class Dispatcher:
 
     def pump(self) -> None:
         """Hand out what can be handed out (hot); then drop what has come to the front too old."""
-        if self._pumping or self._fetching:
+        if self._pumping or self._fetching or self._lone.pass_on():
             return
-        if self.consumers and not self._short_way.pump() and self.ready.may_have():
+        if self.consumers and self.ready.may_have():
             self._pump()
         if self._time.may_expire():
             self._time.schedule()
+
+    def options_changed(self) -> None:
+        """What is set for topic or group has changed."""
+        self._lone.look(self.consumers)
 
     def _pump(self) -> None:
         self._pumping = True
@@ -310,7 +326,7 @@ class Dispatcher:
             takers = takers[self._turn % len(takers) :][:1]
         count = sum(each.credit for each in takers)
         timed = all(each.spec.lease_ms is not None for each in takers)
-        taken = self._take(count, timed=timed)
+        taken = self._marks.take(count, timed=timed)
         if taken is None:
             return False
         run, offsets = taken
@@ -334,22 +350,6 @@ class Dispatcher:
                 return self.filtering.goes_on()
         self._hand_out(takers, run, offsets, entry)
         return True
-
-    def _take(self, count: int, *, timed: bool) -> tuple[Run, Sequence[int]] | None:
-        """The next ready messages, of the highest level that has any. For session leases only
-        below the level's dispatch mark; a level that waits for its mark lets no lower one pass.
-        """
-        tail = self.queue.index.tail
-        for level in range(self.ready.levels - 1, -1, -1):
-            mark = tail if timed else self._progress.mark(level)
-            taken = self.ready.take(level, mark, count)
-            if not timed and mark - self.ready.beyond(level) < MARK_RENEW:
-                self._marks.ask(level)
-            if taken is not None:
-                return taken
-            if self.ready.beyond(level) < tail:
-                return None
-        return None
 
     def _drop_unwanted(
         self, consumer: DispatchedConsumer, run: Run, offsets: Sequence[int], entry: bytes
@@ -378,12 +378,7 @@ class Dispatcher:
         entry: bytes,
     ) -> None:
         """Deal messages out to the takers in turn, one at a time."""
-        first = offsets[0]
-        if offsets[-1] - first + 1 == len(offsets):
-            slots = entries.slots(entry, run.slot + first - run.first, len(offsets))
-        else:
-            base = run.slot - run.first
-            slots = [entries.slot(entry, base + each) for each in offsets]
+        slots = entries.slots_of(entry, run.slot - run.first, offsets)
         attempts = None
         if self._progress.pages:
             failures = self._progress.failures
@@ -415,7 +410,7 @@ class Dispatcher:
         else:
             consumer.pending.extend(offsets, slots, attempts)
         if consumer.spec.lease_ms is not None:
-            self._leasing += len(offsets)
+            self.leasing_count += len(offsets)
         elif not consumer.spec.auto_ack:
             consumer.held.update(offsets)
             self.held_count += len(offsets)
@@ -444,7 +439,7 @@ class Dispatcher:
 
         def leased(lease: int, offsets: Sequence[int]) -> None:
             consumer.expecting = False
-            self._leasing -= len(handed.offsets)
+            self.leasing_count -= len(handed.offsets)
             handed.keep(set(offsets))
             handed.lease = lease
             for offset in offsets:
@@ -477,6 +472,9 @@ class Dispatcher:
 
     def appended(self) -> None:
         """Messages were added: hand out, then drop what is too old, then what is too much."""
+        lone = self._lone
+        if not (lone.is_limited or self._pumping or self._fetching) and lone.pass_on():
+            return
         options = self.queue.topic.options
         if options.bytes_max is not None:
             self.ready.measure()

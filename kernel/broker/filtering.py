@@ -13,7 +13,8 @@ from ..filters import MessageFilter, compile_filter
 from ..log import entry as entries
 from ..model import GroupFilter
 from ..origins import Origins
-from .runs import Feature, Run
+from .features import Feature
+from .run_page import Run
 
 SCAN_MAX = 2_000
 """Messages looked at in one turn of the event loop, at some 5 us each: where few match, the loop

@@ -18,9 +18,9 @@ from ..ids import LogIndex, QueueId
 from ..log import entry as entries
 from ..message import HEADER_BYTES
 from . import commands
+from .features import COLUMN_KINDS, Feature, columns_of
 from .halves import HalfMessage
 from .observer import Observer, Retention
-from .runs import COLUMN_KINDS, Feature, columns_of
 from .sizes import is_sized
 from .state import GroupState, Section
 from .usage import HALF_FEATURES, units_of
@@ -129,11 +129,10 @@ class HalfCommands:
         columns = {
             feature: array(COLUMN_KINDS[feature], [value]) for feature, value in values.items()
         }
-        offset = queue.index.append(state.applied, 0, 1, state.time_ms, columns)
+        offset = queue.index.append_with(state.applied, 0, 1, state.time_ms, columns)
         size = half.size_bytes - HEADER_BYTES
-        features = HALF_FEATURES
-        queue.topic.usage.count_sent(half.origin, features, 1, size, units_of([half.size_bytes]))
-        state.ledger.note(queue.topic, state.applied)
+        features, units = HALF_FEATURES, units_of([half.size_bytes])
+        state.ledger.sent(queue.topic, state.applied, half.origin, features, 1, size, units)
         self._halves.resolved(half, offset)
         self._observer.appended(queue)
         return offset

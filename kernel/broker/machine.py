@@ -18,28 +18,31 @@ from ..errors import Code, KernelError
 from ..ids import LogIndex, Offset, QueueId
 from ..limits import RESULTS_KEPT_PER_CLIENT
 from ..log import entry as entries
-from ..model import Reason
+from ..message import HEADER_BYTES
+from ..model import Reason, TopicKind
 from ..origins import INTERNAL
 from . import commands
 from .clients import Clients
 from .commands import Command
 from .definitions import Definitions
+from .features import CLASSES, COPY, LARGE, Feature, columns_of, features_of
 from .half_messages import HalfCommands
-from .observer import ACKED, ACKED_LATE, Observer, Retention, release, release_plain
+from .observer import ACKED, ACKED_LATE, Observer, Retention, release
 from .outbox import Outbox, has_own_reference
 from .progress import Progress
 from .recent import Recent
-from .runs import CLASSES, COPY, LARGE, Feature, columns_of, features_of
 from .sizes import is_sized
 from .state import GroupState, QueueState, Section
 from .subscribers import Subscribers
 from .sweep import carry_out
-from .usage import measure
+from .usage import UNIT_BYTES, units_between, units_of
 
 _ENQUEUE = int(Command.ENQUEUE)
 _ACK = int(Command.ACK)
 
+_STREAM = TopicKind.STREAM
 _SIZE = int(Feature.SIZE)
+_DEDUPLICATE = int(Feature.DEDUPLICATE)
 _IN_PAGE = ~(COPY | LARGE | CLASSES)
 
 Placed = int | list[tuple[int, bytes]]
@@ -52,6 +55,8 @@ class Machine:
 
     def __init__(self, state: GroupState, retention: Retention, observer: Observer) -> None:
         self.state = state
+        self.opened = entries.NOTHING_OPENED
+        """The entry that was applied last."""
         self._retention = retention
         self._observer = observer
         self._halves = HalfCommands(state, retention, observer)
@@ -84,6 +89,7 @@ class Machine:
         state = self.state
         state.applied = index
         state.term = term
+        self.opened = entries.Opened(index, body)
         results: list[object] = []
         if not body:
             return results
@@ -112,7 +118,7 @@ class Machine:
         origin = batch.origin
         for kind, _version, body in batch.commands:
             if kind == _ENQUEUE:
-                results.append(self._enqueue(index, body, entry, origin))
+                results.append(self._enqueue(index, body, origin))
             elif kind == _ACK:
                 self._acknowledge(body, origin)
                 results.append(None)
@@ -127,7 +133,7 @@ class Machine:
             elif kind == Command.CHANGE:
                 results.append(self._change(body, origin))
             elif kind == Command.RETAIN:
-                self._subscribers.retain(index, body, entry, entries.directory(entry))
+                self._subscribers.retain(index, body, entry, self.opened.bounds)
                 results.append(None)
             elif kind == Command.PREPARE:
                 results.append(self._halves.prepare(index, body, entry, origin))
@@ -151,77 +157,76 @@ class Machine:
 
     # --- Messages ---------------------------------------------------------------------------
 
-    def _enqueue(self, index: LogIndex, body: bytes, entry: bytes, origin: int) -> list[Placed]:
-        queues = self.state.queues
-        cut = self.state.cut
-        time_ms = self.state.time_ms
-        measured, measured_count = -1, 0
-        size = units = 0
-        bounds: tuple[int, ...] | None = None
+    def _enqueue(self, index: LogIndex, body: bytes, origin: int) -> list[Placed]:
+        """Messages of any number of queues, each of them mostly with a single run (hot)."""
+        state = self.state
+        cut, ledger, time_ms = state.cut, state.ledger, state.time_ms
+        bounds = self.opened.bounds
         placed: list[Placed] = []
-        touched: dict[QueueState, None] = {}
         references = 0
-        for ident, slot, count, asked in commands.decode_enqueue(body):
-            queue = queues.get(ident)
+        for ident, slot, count, features in commands.decode_enqueue(body):
+            queue = state.queues.get(ident)
             if queue is None:
                 placed.append(-1)
                 continue
-            touched[queue] = None
             if cut is not None:
                 cut.save_queue(queue.id, "")
-            features = asked | _SIZE if is_sized(queue.topic.options) else asked
-            if not features & _IN_PAGE:
-                placed.append(queue.index.append(index, slot, count, time_ms))
-                references += count
-                usage = queue.topic.usage
-                if measured == slot and measured_count == count:
-                    # Another copy of a fan-out.
-                    usage.count_sent(origin, features, count, size, units)
-                else:
-                    measured, measured_count = slot, count
-                    size, units = usage.count_stored(origin, features, entry, slot, count)
-                continue
-            bounds = bounds or entries.directory(entry)
-            if features & Feature.DEDUPLICATE and queue.topic.options.deduplication_ms:
-                each = self._enqueue_new(queue, index, slot, entry, bounds[slot : slot + count + 1])
-                for at, (_, original) in enumerate(each, slot):
-                    if not original:
-                        one = measure(entry, at, 1, features)
-                        queue.topic.usage.count_sent(origin, features, 1, *one)
+            options = queue.topic.options
+            if options.bytes_max is not None or options.retention_bytes is not None:
+                features |= _SIZE  # noqa: PLW2901 - what the leader asked for, and this
+            if features & _DEDUPLICATE and options.deduplication_ms:
+                some = bounds[slot : slot + count + 1]
+                each = self._enqueue_new(queue, index, slot, features, some, origin)
                 references += sum(1 for _, original in each if not original)
                 placed.append(each)
-                continue
-            columns = self._columns(queue, features, entry, bounds[slot : slot + count])
-            placed.append(queue.index.append(index, slot, count, time_ms, columns))
-            references += count
-            queue.topic.usage.count_stored(origin, features, entry, slot, count)
-        if references:
-            self._retention.retain(self.state.group, index, references)
-        for queue in touched:
+            else:
+                if features & _IN_PAGE:
+                    first = self._append(queue, index, slot, features, bounds[slot : slot + count])
+                else:
+                    first = queue.index.append(index, slot, count, time_ms)
+                references += count
+                placed.append(first)
+                size = bounds[slot + count] - bounds[slot] - HEADER_BYTES * count
+                units = count
+                if features & LARGE and size > UNIT_BYTES:
+                    units = units_between(bounds[slot : slot + count + 1])
+                ledger.sent(queue.topic, index, origin, features, count, size, units)
             if queue.owed is not None:
                 queue.owed.extend(queue.index.tail, len(queue.groups))
-            self.state.ledger.note(queue.topic, index)
             self._observer.appended(queue)
+        if references:
+            self._retention.retain(state.group, index, references)
         return placed
 
-    def _columns(
-        self, queue: QueueState, features: int, entry: bytes, bounds: Sequence[int]
-    ) -> dict[int, array[int]] | None:
-        """Columns of a run; priorities above the topic's highest count as the highest."""
-        columns = columns_of(features, entry, bounds)
+    def _append(
+        self, queue: QueueState, index: int, slot: int, features: int, starts: Sequence[int]
+    ) -> int:
+        """Append messages with features, whose slots begin at `starts` within the entry; the offset
+        of the first. Priorities above the topic's highest count as the highest.
+        """
+        columns = columns_of(features, self.opened.body, starts)
+        time_ms = self.state.time_ms
+        if not columns:
+            return queue.index.append(index, slot, len(starts), time_ms)
         levels = columns.get(Feature.PRIORITY)
         if levels is not None:
             highest = queue.topic.options.priority_max
             columns[Feature.PRIORITY] = array("B", [min(each, highest) for each in levels])
-        return columns or None
+        return queue.index.append_with(index, slot, len(starts), time_ms, columns)
 
     def _enqueue_new(
-        self, queue: QueueState, index: int, slot: int, entry: bytes, bounds: Sequence[int]
+        self,
+        queue: QueueState,
+        index: int,
+        slot: int,
+        asked: int,
+        bounds: Sequence[int],
+        origin: int,
     ) -> list[tuple[int, bytes]]:
-        """Append the slots whose deduplication id is new; (offset, uid of the original or empty)
-        of each.
+        """Append and count the slots whose deduplication id is new; (offset, uid of the original or
+        empty) of each.
         """
-        time_ms = self.state.time_ms
+        time_ms, entry = self.state.time_ms, self.opened.body
         recent = queue.recent
         if recent is None:
             recent = queue.recent = Recent()
@@ -234,13 +239,14 @@ class Machine:
             if known is not None:
                 placed.append((known[1], known[2]))
             else:
-                features = features_of(entry[start : start + messages.HEADER_BYTES])
+                features = features_of(entry[start : start + HEADER_BYTES])
                 if is_sized(queue.topic.options):
-                    features |= Feature.SIZE
-                columns = self._columns(queue, features, entry, (start,))
-                offset = queue.index.append(index, slot, 1, time_ms, columns)
+                    features |= _SIZE
+                offset = self._append(queue, index, slot, features, (start,))
                 recent.add((ident, offset, message.uid, time_ms))
                 placed.append((offset, b""))
+                size, units = end - start - HEADER_BYTES, units_of((end - start,))
+                self.state.ledger.sent(queue.topic, index, origin, asked, 1, size, units)
             slot += 1
         return placed
 
@@ -263,9 +269,7 @@ class Machine:
             # Less than was asked for only if a purge or an ack came in between: a share, rounded
             # down, but no message without a unit.
             size, units = size * got // asked, max(units * got // asked, got)
-            ordered = queue.topic.groups[name].ordered
-            queue.topic.usage.count_leased(origin, name, got, size, units, ordered=ordered)
-            self.state.ledger.note(queue.topic, index)
+            self.state.ledger.leased(queue.topic, index, origin, name, got, size, units)
         return leased
 
     def _change(self, body: bytes, origin: int) -> list[int]:
@@ -318,28 +322,45 @@ class Machine:
         """Acks of any number of queues: a log entry lets go of all of them at once (hot)."""
         name, ranges = commands.decode_ack(body)
         state = self.state
+        cut, time_ms = state.cut, state.time_ms
         by_index: dict[int, int] = {}
 
         def let_go(_group: int, index: int, references: int) -> None:
             by_index[index] = by_index.get(index, 0) + references
 
         for ident, first, count in ranges:
-            queue = self._progressing(ident, name)
+            if cut is not None:
+                cut.save_queue(ident, name)
+            queue = state.queues.get(ident)
             progress = queue.groups.get(name) if queue is not None else None
             if queue is None or progress is None:
                 continue
-            progress.used_ms = state.time_ms
-            fresh = progress.ack(first, min(first + count, queue.index.tail))
-            if len(fresh) != 1 or not release_plain(by_index, queue, *fresh[0]):
+            progress.used_ms = time_ms
+            end = first + count
+            entry = 0
+            if (
+                first == progress.floor
+                and not progress.pages
+                and len(queue.groups) == 1
+                and queue.owed is None
+                and queue.topic.options.kind is not _STREAM
+            ):
+                # What nearly every ack is: of what is next, in the order of its coming, for nobody
+                # else to wait for.
+                entry = queue.index.take_front(first, end)
+            if entry:
+                progress.floor = end
+                by_index[entry] = by_index.get(entry, 0) + count
+            else:
+                fresh = progress.ack(first, min(end, queue.index.tail))
                 release(let_go, state.group, queue, progress, fresh)
+                count = sum([stop - start for start, stop in fresh])  # noqa: PLW2901
+                queue.forget()
             ordered = queue.topic.groups[name].ordered
-            acked = sum([stop - start for start, stop in fresh])
-            if acked and origin != INTERNAL:
-                queue.topic.usage.count_acked(origin, name, acked, ordered=ordered)
-                state.ledger.note(queue.topic, state.applied)
-            queue.forget()
+            if count and origin != INTERNAL:
+                state.ledger.acked(queue.topic, state.applied, origin, name, count, ordered=ordered)
             if ordered:
-                self._observer.settled(queue, name, [(first, count)])
+                self._observer.settled(queue, name, [(first, end - first)])
         for index, references in by_index.items():
             self._retention.release(state.group, index, references)
 
@@ -391,8 +412,9 @@ class Machine:
             self.state.expired += acked
         if acked and how is Settlement.ACK and origin != INTERNAL:
             ordered = queue.topic.groups[name].ordered
-            queue.topic.usage.count_acked(origin, name, acked, ordered=ordered)
-            self.state.ledger.note(queue.topic, self.state.applied)
+            self.state.ledger.acked(
+                queue.topic, self.state.applied, origin, name, acked, ordered=ordered
+            )
         queue.forget()
 
     def _mark(self, body: bytes) -> None:
@@ -412,22 +434,7 @@ class Machine:
             self.state.changing(Section.QUEUES, queue.id)
             for progress in queue.groups.values():
                 for level, mark in enumerate(progress.marks):
-                    self._fail_handed_out(queue, progress, level, mark)
-
-    def _fail_handed_out(
-        self, queue: QueueState, progress: Progress, level: int, mark: int
-    ) -> None:
-        """Count a failed delivery of every unacked message of a level below its mark."""
-        single = queue.topic.options.priority_max == 0
-        start, end = max(progress.floor, queue.index.head), min(mark, queue.index.tail)
-        while start < end:
-            run = queue.index.find(start)
-            stop = min(run.end, end)
-            for low, high in list(progress.free(start, stop)):
-                for offset in range(low, high):
-                    if single or run.value(Feature.PRIORITY, offset) == level:
-                        progress.failed(offset)
-            start = stop
+                    queue.fail_handed_out(progress, level, mark)
 
     def _purge(self, command: commands.Purge) -> int:
         queue = self._progressing(command.queue, command.group)

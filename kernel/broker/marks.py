@@ -6,11 +6,12 @@ MARK_AHEAD messages ahead, so that dispatch does not wait for its sync (DESIGN.m
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from ..limits import MARK_AHEAD, MARK_RENEW
 from .progress import Progress
 from .ready import Ready
+from .run_page import Run
 
 
 class Marks:
@@ -32,6 +33,22 @@ class Marks:
         if wanted >= self._asked[level] + MARK_AHEAD - MARK_RENEW:
             self._asked[level] = wanted
             self._propose(level, wanted)
+
+    def take(self, count: int, *, timed: bool) -> tuple[Run, Sequence[int]] | None:
+        """The next ready messages, of the highest level that has any. For session leases only
+        below the level's dispatch mark; a level that waits for its mark lets no lower one pass.
+        """
+        tail = self._ready.tail
+        for level in range(self._ready.levels - 1, -1, -1):
+            mark = tail if timed else self._progress.mark(level)
+            taken = self._ready.take(level, mark, count)
+            if not timed and mark - self._ready.beyond(level) < MARK_RENEW:
+                self.ask(level)
+            if taken is not None:
+                return taken
+            if self._ready.beyond(level) < tail:
+                return None
+        return None
 
     @property
     def are_on_their_way(self) -> bool:

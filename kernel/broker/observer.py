@@ -80,20 +80,6 @@ class Observer(Protocol):
         """Something of the topic tree changed."""
 
 
-def release_plain(released: dict[int, int], queue: QueueState, start: int, end: int) -> bool:
-    """The short way of `release` for the queue's only group: [start, end) lies in one run without
-    features. Adds to the references that `released` counts by log index; False, and nothing done,
-    if it is another case (hot).
-    """
-    if len(queue.groups) > 1 or queue.owed is not None or queue.topic.options.kind is _STREAM:
-        return False
-    found = queue.index.plain_from(start)
-    if found is None or found[2] < end:
-        return False
-    released[found[0]] = released.get(found[0], 0) + end - start
-    return True
-
-
 def release(
     let_go: Release,
     group: int,

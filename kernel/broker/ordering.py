@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from .runs import Feature, Run
+from .features import Feature
+from .run_page import Run
 
 
 class KeyLocks:

@@ -12,7 +12,7 @@ from ..model import DeadLetter, Reason, TopicKind
 from . import commands
 from .observer import Observer, Retention, release
 from .progress import Progress
-from .runs import sent_ms
+from .run_page import sent_ms
 from .state import GroupState, OutboxItem, QueueState, Section
 
 

@@ -58,9 +58,9 @@ class Progress:
     __slots__ = (
         "_cuts",
         "_higher_marks",
-        "_mark",
         "acked_above",
         "expired",
+        "first_mark",
         "floor",
         "hidden",
         "leased",
@@ -70,7 +70,8 @@ class Progress:
 
     def __init__(self, floor: int = 0) -> None:
         self.floor = floor
-        self._mark = floor
+        self.first_mark = floor
+        """Dispatch mark of level 0."""
         self._higher_marks: tuple[int, ...] = ()
         """Of the levels above the lowest, which few queues have."""
         self._cuts = 0
@@ -88,7 +89,7 @@ class Progress:
     def mark(self, level: int = 0) -> int:
         """Dispatch mark of a priority level."""
         if not level:
-            return self._mark
+            return self.first_mark
         return self._higher_marks[level - 1] if level <= len(self._higher_marks) else 0
 
     def set_mark(self, level: int, offset: int) -> bool:
@@ -96,7 +97,7 @@ class Progress:
         if offset <= self.mark(level):
             return False
         if not level:
-            self._mark = offset
+            self.first_mark = offset
         else:
             marks = [*self._higher_marks, *[0] * (level - len(self._higher_marks))]
             marks[level - 1] = offset
@@ -105,13 +106,13 @@ class Progress:
 
     def restore_marks(self, marks: Sequence[int]) -> None:
         """Become what a snapshot says."""
-        self._mark, *higher = marks
+        self.first_mark, *higher = marks
         self._higher_marks = tuple(higher)
 
     @property
     def marks(self) -> list[int]:
         """The marks of the levels that have one."""
-        return [self._mark, *self._higher_marks]
+        return [self.first_mark, *self._higher_marks]
 
     def cut(self) -> tuple[int, list[int], int, int, list[tuple[int, ProgressPage]]]:
         """(floor, marks, time of last use, expired, (number, page) of every page) as they are now;

@@ -12,8 +12,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from heapq import heapify, heappop, heappush
 
 from ..model import TopicOptions
+from .features import Feature
 from .progress import Progress
-from .runs import Feature, Run, RunIndex
+from .run_page import Run
+from .runs import RunIndex
 from .sizes import bytes_between, size_at, size_of
 
 
@@ -166,6 +168,11 @@ class Ready:
             self._measured_to = None
             self.measure()
 
+    @property
+    def tail(self) -> int:
+        """Offset behind the queue's last message."""
+        return self._index.tail
+
     def beyond(self, level: int) -> int:
         """Offset up to which a level has been handed out: its fresh messages start here."""
         return self._cursors[level]
@@ -197,23 +204,25 @@ class Ready:
         below offset `limit`, if they are fresh, lie in one run, and nothing about them or before
         them needs a closer look; None, and nothing taken, otherwise (hot).
         """
-        progress = self._progress
-        index = self._index
+        progress, index = self._progress, self._index
         start = self._cursors[0]
         if self.levels > 1 or self._returned[0] or self._withheld or progress.pages:
             return None
-        start = max(start, progress.floor)
-        if start >= limit or not index.head <= start < index.tail:
+        if start < progress.floor:  # noqa: PLR1730 - a call costs more than a line
+            start = progress.floor
+        if start >= limit or start >= index.tail:
             return None
         found = index.plain_from(start)
         if found is None:
             return None
-        end = min(found[2], start + count, limit)
+        entry, slot, end = found
+        if end > limit or end > start + count:
+            end = min(limit, start + count)
         if self._acked_ahead:
             self._move_cursor(0, end)
         else:
             self._cursors[0] = end
-        return found[0], found[1], start, end
+        return entry, slot, start, end
 
     def put_back_plain(self, first: int) -> None:
         """What `take_plain` took last, from offset `first` on, is fresh again."""

@@ -5,17 +5,15 @@ batch brought to the queue. One run costs 34 bytes whatever its length, so that 
 busy queue is small and appending to it costs nothing per message; the worst case, one message an
 entry, is 34 bytes a message (ADR 0004).
 
-    page: up to 256 runs in columns
-    first offset u64 | log index u64 | log time ms u64 | first slot u32 | features u16 | extra u32
+    pages                                          young runs
+    [ 256 runs ] [ 256 runs ] [ up to 256 runs ]   (first, log index, slot, time ms) up to 16
+    head                                                                                  tail
 
-Messages with a TTL, a delay, a priority, an ordering key or a tag make a run with `features`. The
-values of such runs stand in further columns of the page, one per feature that any of its runs has,
-message by message; `extra` is where the run's values begin in each:
+New runs are rows of their own, and go into a page 16 at a time: what dies young, as in a queue
+that is drained as fast as it is filled, never costs more than one tuple.
 
-    priority u8 | ttl ms u32 | delay ms u32 | key hash u64 | tag hash u32
-    origin index u64 | origin slot u32 | size u32 | age s u32
-
-The origin says where a message lies that was committed after the entry that brought it (a half
+The columns of a page, and those of what messages have beyond the plain, are drawn in `run_page`.
+Two of them say where a message lies that was committed after the entry that brought it (a half
 message): its run stands in the order of the commit, alone, and `late` finds it by its origin.
 
 Full pages never change. Pages are dropped from the front as the queue's messages die. Behind one
@@ -25,264 +23,36 @@ with the index and time of the first of them, and what is left moves together in
 
 from __future__ import annotations
 
-import struct
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
-import msgspec
-
-from ..message import HEADER, Flag
+from .features import Feature
 from .late import LateIndex
+from .run_page import NO_COLUMNS, RUNS_PER_PAGE, Run, RunPage, YoungRun, sent_ms
 
-RUNS_PER_PAGE = 256
+YOUNG_RUNS_MAX = 16
+"""Runs kept as rows, of some 130 bytes each: more would save no time worth the memory."""
 DEAD_RUNS_KEPT = 16
-"""The only page of a queue that is empty is kept while it has fewer runs: a queue that is filled
-and drained by single messages makes a new page for every sixteenth, and an idle one keeps 0.5 KB.
+"""The only page of a queue, all of it dead, is kept while it has fewer runs: a queue that is filled
+and drained by single messages with features makes a new page for every sixteenth, and an idle one
+keeps 0.5 KB.
 """
 LONG_PAGES = 4
 """An index of more pages is worth a look by the sweep."""
-
-U32_MAX = (1 << 32) - 1
-"""TTLs and delays are clipped to it: 49.7 days, above the longest that any protocol allows (40
-days for a delay); a longer TTL counts as that long."""
-
-
-COPY = 1 << 15
-"""Bit of a run beside its features: its messages have a destination before this one, by which
-they are counted as published (`usage`). Stands in commands only, never in a page."""
-
-
-LARGE = 1 << 14
-"""Another: one of its messages takes more than one unit (`usage`); the leader has looked."""
-
-
-CLASS_1, CLASS_2 = 1 << 12, 1 << 13
-"""Further ones: the class that its messages were published with (`message.Flag`), for `usage`."""
-
-CLASSES = CLASS_1 | CLASS_2
-CLASS_SHIFT = 12
-
-_CLASS_FLAGS = int(Flag.CLASS_1 | Flag.CLASS_2)
-_FLAG_SHIFT = 8
-"""From a flag of a header to the bit of a run."""
-
-
-class Feature:
-    """What the messages of a run may have beyond the plain: bits, as plain integers, since `&` with
-    a member of an IntFlag costs as much as appending the run.
-    """
-
-    PRIORITY = 1
-    TTL = 2
-    DELAY = 4
-    KEY = 8
-    TAG = 16
-    DEDUPLICATE = 32
-    """Asks for the topic's deduplication window; stands in commands only, never in a page."""
-    ORIGIN_INDEX = 64
-    """The message lies in an earlier log entry than the one that gave it its offset."""
-    ORIGIN_SLOT = 128
-    SIZE = 256
-    """Bytes of the body, for topics that are limited by them."""
-    AGE = 512
-    """Seconds that a dead letter had been stored elsewhere when it came: retention counts from the
-    first send."""
-    HOLE = 1024
-    """No message at all: offsets that every group is done with."""
-
-
-_COLUMNS: tuple[tuple[int, str, int], ...] = (
-    # feature, array type, position in the header's fields
-    (Feature.PRIORITY, "B", 2),
-    (Feature.TTL, "I", 10),
-    (Feature.DELAY, "I", 11),
-    (Feature.KEY, "Q", 12),
-    (Feature.TAG, "I", 13),
-    (Feature.ORIGIN_INDEX, "Q", -1),
-    (Feature.ORIGIN_SLOT, "I", -1),
-    (Feature.SIZE, "I", 4),
-    (Feature.AGE, "I", 14),
-)
-COLUMN_KINDS = {feature: kind for feature, kind, _ in _COLUMNS}
-
-_PLAIN = bytes(28)
-_DETAILS = struct.Struct("<QQQI")
-
-
-def class_of(flags: int) -> int:
-    """Bits of the class, from a header's flags."""
-    return (flags & _CLASS_FLAGS) << _FLAG_SHIFT
-
-
-def features_of(header: bytes) -> int:
-    """Features of one message, from the first bytes of its slot (hot: nearly always 0)."""
-    flags = header[3]
-    plain = (1 if header[2] else 0) | class_of(flags)
-    if flags & Flag.DEDUPLICATE:
-        plain |= 32
-    if header[40:68] == _PLAIN:
-        return plain
-    ttl, delay, key, tag = _DETAILS.unpack_from(header, 40)
-    return plain | (2 if ttl else 0) | (4 if delay else 0) | (8 if key else 0) | (16 if tag else 0)
-
-
-def columns_of(features: int, entry: bytes, bounds: Sequence[int]) -> dict[int, array[int]]:
-    """Columns of a run with features: `bounds` are where its slots begin within `entry`."""
-    rows = [HEADER.unpack_from(entry, at) for at in bounds]
-    columns: dict[int, array[int]] = {}
-    for feature, kind, field in _COLUMNS:
-        if features & feature and field >= 0:
-            columns[feature] = array(kind, [min(row[field], _LIMITS[kind]) for row in rows])
-    return columns
-
-
-_LIMITS = {"B": 255, "I": U32_MAX, "Q": (1 << 64) - 1}
-
-
-class Run:
-    """A run, or the rest of one from the offset asked for. Never changed; no frozen dataclass,
-    whose making takes three times as long (hot).
-    """
-
-    __slots__ = ("at", "columns", "end", "features", "first", "index", "slot", "time_ms")
-
-    def __init__(
-        self,
-        first: int,
-        end: int,
-        index: int,
-        slot: int,
-        time_ms: int,
-        features: int,
-        columns: dict[int, array[int]],
-        at: int,
-    ) -> None:
-        self.first = first
-        """First offset; the further ones follow on up to `end` (exclusive)."""
-        self.end = end
-        self.index = index
-        self.slot = slot
-        """Slot of `first` in log entry `index`."""
-        self.time_ms = time_ms
-        self.features = features
-        self.columns = columns
-        """Columns of the page."""
-        self.at = at
-        """Position of `first` in them."""
-
-    def value(self, feature: int, offset: int) -> int:
-        """A message's value of a feature; 0 if it has none."""
-        if not self.features & feature:
-            return 0
-        return self.columns[feature][self.at + offset - self.first]
-
-
-def sent_ms(run: Run, offset: int) -> int:
-    """Log time at which a message was first sent: a dead letter's is that of its first queue."""
-    return run.time_ms - 1_000 * run.value(Feature.AGE, offset)
-
-
-class RunPage:
-    """Columns of up to RUNS_PER_PAGE runs. A run ends where the next one begins."""
-
-    __slots__ = ("columns", "extra", "features", "first", "index", "slot", "time_ms", "values")
-
-    def __init__(self) -> None:
-        self.first = array("Q")
-        self.index = array("Q")
-        self.time_ms = array("Q")
-        self.slot = array("I")
-        self.features = array("H")
-        self.extra = array("I")
-        self.columns: dict[int, array[int]] = _NO_COLUMNS
-        """Values of the runs with features, by feature."""
-        self.values = 0
-        """Length of every column."""
-
-    def add_hole(self, first: int, index: int, time_ms: int) -> None:
-        """Append a hole: see the module's head."""
-        self.first.append(first)
-        self.index.append(index)
-        self.time_ms.append(time_ms)
-        self.slot.append(0)
-        self.features.append(Feature.HOLE)
-        self.extra.append(self.values)
-
-    def add_runs(self, page: RunPage, start: int, stop: int, end: int) -> None:
-        """Append runs [start, stop) of another page, the last of which ends at offset `end`."""
-        for own, each in zip(self._plain(), page._plain(), strict=True):
-            own.extend(each[start:stop])
-        if not page.columns:
-            return
-        for run in range(start, stop):
-            here = len(self.extra) - stop + run
-            features = page.features[run]
-            self.extra[here] = self.values
-            if features and features != Feature.HOLE:
-                at = page.extra[run]
-                to = at + (page.first[run + 1] if run + 1 < stop else end) - page.first[run]
-                own_values = {
-                    feature: page.columns[feature][at:to]
-                    for feature in COLUMN_KINDS
-                    if features & feature
-                }
-                self.add_values(to - at, own_values)
-
-    def add_values(self, count: int, columns: dict[int, array[int]]) -> None:
-        """Append the values of a run's `count` messages to the page's columns."""
-        if not self.columns:
-            self.columns = {}
-        for feature, kind, _ in _COLUMNS:
-            if feature in columns and feature not in self.columns:
-                self.columns[feature] = array(kind, bytes(self.values * array(kind).itemsize))
-            column = self.columns.get(feature)
-            if column is not None:
-                column.extend(columns.get(feature) or array(kind, [0]) * count)
-        self.values += count
-
-    def dump(self) -> bytes:
-        """The page as `load` takes it."""
-        plain = [each.tobytes() for each in self._plain()]
-        columns = {feature: column.tobytes() for feature, column in self.columns.items()}
-        return msgspec.msgpack.encode((plain, columns))
-
-    def _plain(self) -> tuple[array[int], ...]:
-        return (self.first, self.index, self.time_ms, self.slot, self.features, self.extra)
-
-    @staticmethod
-    def load(data: bytes) -> RunPage:
-        """A page from `dump`. Raises ValueError (msgspec's included) if it is none."""
-        plain, columns = _decoder.decode(data)
-        page = RunPage()
-        for column, each in zip(page._plain(), plain, strict=True):
-            column.frombytes(each)
-        if columns:
-            kinds = {feature: kind for feature, kind, _ in _COLUMNS}
-            page.columns = {
-                feature: array(kinds[feature], each) for feature, each in columns.items()
-            }
-            page.values = len(next(iter(page.columns.values())))
-        return page
-
-
-_NO_COLUMNS: dict[int, array[int]] = {}
-"""Shared by the pages without any; never changed."""
-
-_decoder = msgspec.msgpack.Decoder(tuple[list[bytes], dict[int, bytes]])
-
 
 _NOT_HERE = Feature.ORIGIN_INDEX | Feature.HOLE
 
 _NO_PAGES: list[RunPage] = []
 _NO_FIRSTS: list[int] = []
+_NO_YOUNG: list[YoungRun] = []
 """Shared by the queues that have never had a message; never changed."""
 
 
 class RunIndex:
     """Runs of one queue in offset order, covering [head, tail)."""
 
-    __slots__ = ("_firsts", "_late", "_pages", "delays", "long", "tail", "ttls")
+    __slots__ = ("_firsts", "_late", "_pages", "_young", "delays", "long", "tail", "ttls")
 
     def __init__(self, tail: int = 0) -> None:
         self.tail = tail
@@ -294,54 +64,53 @@ class RunIndex:
         """Whether it has more than LONG_PAGES pages, or had when it got the last one."""
         self._pages = _NO_PAGES
         self._firsts = _NO_FIRSTS
+        self._young = _NO_YOUNG
+        """The last runs, behind all pages."""
         self._late: LateIndex | None = None
 
     @property
     def head(self) -> int:
         """Lowest offset that can still be found (`tail` if none)."""
-        return self._firsts[0] if self._firsts else self.tail
+        return self._firsts[0] if self._firsts else self._young_first()
 
-    def append(
-        self,
-        index: int,
-        slot: int,
-        count: int,
-        time_ms: int,
-        columns: dict[int, array[int]] | None = None,
-    ) -> int:
-        """Add `count` messages: slots from `slot` on of log entry `index`; returns the offset of
-        the first.
+    def _young_first(self) -> int:
+        """Offset at which the pages end."""
+        return self._young[0][0] if self._young else self.tail
+
+    # --- Growing ----------------------------------------------------------------------------
+
+    def append(self, index: int, slot: int, count: int, time_ms: int) -> int:
+        """Add `count` messages without features: slots from `slot` on of log entry `index`; returns
+        the offset of the first (hot).
         """
         first = self.tail
         self.tail = first + count
-        page = self._pages[-1] if self._pages else None
-        if (
-            page is not None
-            and columns is None
-            and not page.features[-1]
-            and page.index[-1] == index
-            and page.slot[-1] + first - page.first[-1] == slot
-        ):
-            return first
-        if page is None or len(page.first) == RUNS_PER_PAGE:
-            page = RunPage()
-            if self._pages is _NO_PAGES:
-                self._pages, self._firsts = [], []
-            self._pages.append(page)
-            self._firsts.append(first)
-            self.long = len(self._pages) > LONG_PAGES
-        page.first.append(first)
-        page.index.append(index)
-        page.time_ms.append(time_ms)
-        page.slot.append(slot)
-        page.features.append(sum(columns) if columns else 0)
-        page.extra.append(page.values)
-        if columns:
-            self.delays = self.delays or Feature.DELAY in columns
-            self.ttls = self.ttls or Feature.TTL in columns
-            page.add_values(count, columns)
-            if Feature.ORIGIN_INDEX in columns:
-                self._came_late(columns[Feature.ORIGIN_INDEX][0], first)
+        young = self._young
+        if young:
+            last = young[-1]
+            if last[1] == index and last[2] + first - last[0] == slot:
+                return first
+            if len(young) == YOUNG_RUNS_MAX:
+                self._age()
+        elif young is _NO_YOUNG:
+            young = self._young = []
+        young.append((first, index, slot, time_ms))
+        return first
+
+    def append_with(
+        self, index: int, slot: int, count: int, time_ms: int, columns: dict[int, array[int]]
+    ) -> int:
+        """Add `count` messages with features, whose values are in `columns`."""
+        self._age()
+        first = self.tail
+        self.tail = first + count
+        page = self._page_for_more(first)
+        page.add_run(first, index, time_ms, slot, sum(columns))
+        self.delays = self.delays or Feature.DELAY in columns
+        self.ttls = self.ttls or Feature.TTL in columns
+        page.add_values(count, columns)
+        if Feature.ORIGIN_INDEX in columns:
+            self._came_late(columns[Feature.ORIGIN_INDEX][0], first)
         return first
 
     def _came_late(self, origin: int, offset: int) -> None:
@@ -349,20 +118,45 @@ class RunIndex:
             self._late = LateIndex()
         self._late.add(origin, offset)
 
+    def _age(self) -> None:
+        """Move the young runs into pages."""
+        young = self._young
+        while young:
+            page = self._page_for_more(young[0][0])
+            some = young[: RUNS_PER_PAGE - len(page.first)]
+            page.add_young(some)
+            del young[: len(some)]
+
+    def _page_for_more(self, first: int) -> RunPage:
+        """The last page if it has room, or a new one that begins at offset `first`."""
+        if not self._pages or len(self._pages[-1].first) == RUNS_PER_PAGE:
+            if self._pages is _NO_PAGES:
+                self._pages, self._firsts = [], []
+            self._pages.append(RunPage())
+            self._firsts.append(first)
+            self.long = len(self._pages) > LONG_PAGES
+        return self._pages[-1]
+
+    # --- Looking up -------------------------------------------------------------------------
+
     def _end(self, at: int, run: int) -> int:
-        """Offset behind the last message of a run."""
+        """Offset behind the last message of a run in a page."""
         page = self._pages[at]
         if run + 1 < len(page.first):
             return page.first[run + 1]
-        return self._firsts[at + 1] if at + 1 < len(self._firsts) else self.tail
+        return self._firsts[at + 1] if at + 1 < len(self._firsts) else self._young_first()
 
     def find(self, offset: int) -> Run:
         """The rest of the run of an offset in [head, tail). Raises IndexError outside."""
-        if not self._firsts or not self._firsts[0] <= offset < self.tail:
+        if not self.head <= offset < self.tail:
             raise IndexError(f"offset {offset} is outside [{self.head}, {self.tail})")
-        at = len(self._firsts) - 1
-        if offset < self._firsts[at]:
-            at = bisect_right(self._firsts, offset) - 1
+        young = self._young
+        if young and offset >= young[0][0]:
+            at = bisect_right(young, (offset + 1,)) - 1
+            first, index, slot, time_ms = young[at]
+            end = young[at + 1][0] if at + 1 < len(young) else self.tail
+            return Run(offset, end, index, slot + offset - first, time_ms, 0, NO_COLUMNS, 0)
+        at = bisect_right(self._firsts, offset) - 1
         page = self._pages[at]
         firsts = page.first
         run = bisect_right(firsts, offset) - 1
@@ -372,43 +166,37 @@ class RunIndex:
         if features & Feature.ORIGIN_INDEX:
             index = page.columns[Feature.ORIGIN_INDEX][value]
             slot = page.columns[Feature.ORIGIN_SLOT][value]
-        return Run(
-            offset,
-            firsts[run + 1] if run + 1 < len(firsts) else self._end(at, run),
-            index,
-            slot,
-            page.time_ms[run],
-            features,
-            page.columns,
-            value,
-        )
+        end = self._end(at, run)
+        return Run(offset, end, index, slot, page.time_ms[run], features, page.columns, value)
 
     def plain_from(self, offset: int) -> tuple[int, int, int] | None:
         """(log index, slot, end of the run) of an offset in [head, tail), if its run has no
         features; None if it has (hot: `find` without its object).
         """
-        page = self._pages[-1]
-        last = page.first[-1]
-        if offset >= last:
-            if page.features[-1]:
-                return None
-            return page.index[-1], page.slot[-1] + offset - last, self.tail
+        young = self._young
+        if young:
+            first, index, slot, _ = young[-1]
+            if offset >= first:
+                return index, slot + offset - first, self.tail
+            if offset >= young[0][0]:
+                at = bisect_right(young, (offset + 1,)) - 1
+                first, index, slot, _ = young[at]
+                return index, slot + offset - first, young[at + 1][0]
         at = bisect_right(self._firsts, offset) - 1
         page = self._pages[at]
         firsts = page.first
         run = bisect_right(firsts, offset) - 1
         if page.features[run]:
             return None
-        end = firsts[run + 1] if run + 1 < len(firsts) else self._end(at, run)
-        return page.index[run], page.slot[run] + offset - firsts[run], end
+        return page.index[run], page.slot[run] + offset - firsts[run], self._end(at, run)
 
     def first_since(self, time_ms: int) -> int:
         """First offset stored at or after a log time (`tail` if none)."""
         at = bisect_left(self._pages, time_ms, key=lambda page: page.time_ms[-1])
-        if at == len(self._pages):
-            return self.tail
-        page = self._pages[at]
-        return page.first[bisect_left(page.time_ms, time_ms)]
+        if at < len(self._pages):
+            page = self._pages[at]
+            return page.first[bisect_left(page.time_ms, time_ms)]
+        return next((first for first, _, _, stored in self._young if stored >= time_ms), self.tail)
 
     def first_sent_since(self, time_ms: int) -> int:
         """First offset such that everything below it was first sent before a log time: what was
@@ -441,23 +229,15 @@ class RunIndex:
 
     def stretches(self, start: int, end: int) -> Iterator[tuple[int, int, int]]:
         """(log index, first slot, count) of [start, end), clipped to what is there."""
-        if not self._firsts:
-            return
-        start = max(start, self._firsts[0])
+        start = max(start, self.head)
         end = min(end, self.tail)
         while start < end:
-            at = bisect_right(self._firsts, start) - 1
-            page = self._pages[at]
-            firsts = page.first
-            run = bisect_right(firsts, start) - 1
-            if page.features[run]:
+            plain = self.plain_from(start)
+            if plain is None:
                 found = self.find(start)
-                stop = min(end, found.end)
-                yield found.index, found.slot, stop - start
-            else:
-                stop = firsts[run + 1] if run + 1 < len(firsts) else self._end(at, run)
-                stop = min(end, stop)
-                yield page.index[run], page.slot[run] + start - firsts[run], stop - start
+                plain = found.index, found.slot, found.end
+            stop = min(end, plain[2])
+            yield plain[0], plain[1], stop - start
             start = stop
 
     def offsets_of(self, index: int) -> Iterator[tuple[int, int, int]]:
@@ -472,27 +252,64 @@ class RunIndex:
                     yield page.slot[run], self._end(at, run) - first, first
                 run += 1
             at += 1
+        ends = [*[first for first, _, _, _ in self._young[1:]], self.tail]
+        for (first, entry, slot, _), end in zip(self._young, ends, strict=False):
+            if entry == index:
+                yield slot, end - first, first
         for offset in self._late.offsets_of(index) if self._late is not None else ():
             yield self.find(offset).slot, 1, offset
 
+    # --- Shrinking --------------------------------------------------------------------------
+
     def drop_below(self, offset: int) -> None:
-        """Forget pages that lie wholly below `offset`; the only one stays while it is short."""
+        """Forget what lies wholly below `offset`: pages, and young runs behind no page. The only
+        page stays while it is short.
+        """
         pages = self._pages
-        if not pages or (
-            len(pages) == 1 and (offset < self.tail or len(pages[0].first) < DEAD_RUNS_KEPT)
-        ):
+        if pages:
+            if len(pages) == 1 and len(pages[0].first) < DEAD_RUNS_KEPT:
+                return
+            at = 0
+            while at < len(pages) and self._end(at, len(pages[at].first) - 1) <= offset:
+                at += 1
+            if at:
+                del pages[:at], self._firsts[:at]
+                if self._late is not None:
+                    self._late.drop_below(self.head)
+            if pages:
+                return
+        young = self._young
+        if not young:
             return
-        at = 0
-        while at < len(self._pages) and self._end(at, len(self._pages[at].first) - 1) <= offset:
-            at += 1
-        if at:
-            del self._pages[:at], self._firsts[:at]
-            if self._late is not None:
-                self._late.drop_below(self.head)
+        if offset >= self.tail:
+            young.clear()
+        elif len(young) > 1 and young[1][0] <= offset:
+            del young[: bisect_right(young, (offset + 1,)) - 1]
+
+    def take_front(self, start: int, end: int) -> int:
+        """Forget [start, end), below which all is forgotten, if it lies in one young run; the log
+        index of its entry, or 0 if it lies anywhere else: then nothing is done (hot).
+        """
+        young = self._young
+        if self._pages or not young:
+            return 0
+        first, index, _, _ = young[0]
+        stop = young[1][0] if len(young) > 1 else self.tail
+        if start < first or end > stop:
+            return 0
+        if end == stop:
+            del young[0]
+        return index
+
+    # --- Sweeping, snapshots ----------------------------------------------------------------
 
     def pages(self) -> list[RunPage]:
-        """What is kept, in order."""
+        """The pages that are kept, in order."""
         return list(self._pages)
+
+    def young(self) -> list[YoungRun]:
+        """The runs behind them."""
+        return list(self._young)
 
     @property
     def page_count(self) -> int:
@@ -505,8 +322,8 @@ class RunIndex:
         """
         at = bisect_right(self._firsts, offset) - 1
         stop = min(at + pages_max, len(self._pages) - 1)
-        pages = self._pages[at:stop]
-        return pages, self._firsts[at], self._firsts[stop] if pages else self._firsts[at]
+        pages = self._pages[at:stop] if at >= 0 else []
+        return (pages, self._firsts[at], self._firsts[stop]) if pages else ([], offset, offset)
 
     def whole_pages(self, start: int, end: int) -> list[RunPage]:
         """The full pages that cover offsets [start, end); none if none begin and end there."""
@@ -530,12 +347,13 @@ class RunIndex:
                 ]
             )
 
-    def restore(self, pages: list[RunPage], tail: int) -> None:
-        """Become the index of these pages."""
+    def restore(self, pages: list[RunPage], young: list[YoungRun], tail: int) -> None:
+        """Become the index of these."""
         self.tail = tail
         self.delays = self.ttls = False
         self._pages = _NO_PAGES
         self._firsts = _NO_FIRSTS
+        self._young = young or _NO_YOUNG
         self._late = None
         self.restore_more(pages)
 

@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..model import TopicOptions
-from .runs import Feature, Run, RunIndex
+from .features import Feature
+from .run_page import Run
+from .runs import RunIndex
 
 
 def is_sized(options: TopicOptions) -> bool:

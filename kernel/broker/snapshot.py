@@ -17,7 +17,7 @@ from .halves import HalfMessage
 from .owed import Owed
 from .progress import LEASE_MASK, Progress, ProgressPage
 from .recent import Recent
-from .runs import RunPage
+from .run_page import RunPage
 from .snapshot_records import (
     FORMAT,
     ClientRecord,
@@ -172,7 +172,8 @@ def _restore_queue(
 ) -> None:
     if isinstance(record, QueueRecord):
         queue = QueueState(QueueId(record.id), state.topics[TopicId(record.topic)])
-        queue.index.restore([RunPage.load(page) for page in record.pages], record.tail)
+        pages = [RunPage.load(page) for page in record.pages]
+        queue.index.restore(pages, record.young, record.tail)
         queue.groups = {name: _progress(each) for name, each in record.groups.items()}
         queue.trimmed = Offset(record.trimmed)
         if record.recent:

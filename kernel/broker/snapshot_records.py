@@ -68,7 +68,7 @@ class ProgressRecord(msgspec.Struct, frozen=True, array_like=True):
 
 
 class QueueRecord(msgspec.Struct, frozen=True, array_like=True, tag="queue"):
-    """One queue: its run pages and the progress of its groups."""
+    """One queue: its run pages, the young runs behind them, and the progress of its groups."""
 
     id: int
     topic: int
@@ -77,6 +77,7 @@ class QueueRecord(msgspec.Struct, frozen=True, array_like=True, tag="queue"):
     groups: dict[str, ProgressRecord]
     recent: list[tuple[bytes, int, bytes, int]]
     trimmed: int
+    young: list[tuple[int, int, int, int]] = []
 
 
 class GroupsRecord(msgspec.Struct, frozen=True, array_like=True, tag="groups"):

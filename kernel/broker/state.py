@@ -25,6 +25,7 @@ from ..model import (
     TopicOptions,
 )
 from ..raft.messages import Membership
+from .features import Feature
 from .halves import Halves
 from .owed import Owed
 from .progress import Progress, unacked_by_any
@@ -101,6 +102,19 @@ class QueueState:
         if self.owed is not None:
             return self.owed.is_owed(offset)
         return not all(each.is_acked(offset) for each in self.groups.values())
+
+    def fail_handed_out(self, progress: Progress, level: int, mark: int) -> None:
+        """Count a failed delivery of every unacked message of a priority level below its mark."""
+        single = self.topic.options.priority_max == 0
+        start, end = max(progress.floor, self.index.head), min(mark, self.index.tail)
+        while start < end:
+            run = self.index.find(start)
+            stop = min(run.end, end)
+            for low, high in list(progress.free(start, stop)):
+                for offset in range(low, high):
+                    if single or run.value(Feature.PRIORITY, offset) == level:
+                        progress.failed(offset)
+            start = stop
 
     def forget(self) -> None:
         """Drop the front of the index that nobody needs any more."""

@@ -18,8 +18,10 @@ from collections.abc import Sequence
 from ..ids import Offset
 from ..model import TopicKind
 from .commands import Sweep
+from .features import Feature
 from .progress import unacked_by_any
-from .runs import RUNS_PER_PAGE, RunIndex, RunPage
+from .run_page import RUNS_PER_PAGE, RunPage
+from .runs import RunIndex
 from .state import QueueState
 
 SWEEP_PAGES = 16
@@ -126,7 +128,7 @@ def _punched(pages: Sequence[RunPage], end: int, ranges: Ranges) -> list[RunPage
             first, stop = ranges[at] if at < len(ranges) else (end, end)
             if first <= firsts[run]:
                 if first == firsts[run]:
-                    room().add_hole(first, page.index[run], page.time_ms[run])
+                    room().add_run(first, page.index[run], page.time_ms[run], 0, Feature.HOLE)
                 run = bisect_left(firsts, stop, run)
                 continue
             to = room()

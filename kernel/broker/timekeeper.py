@@ -11,9 +11,10 @@ from collections.abc import Callable, Sequence
 
 from ..client import LeaseVerb
 from ..model import Reason
+from .features import Feature
 from .progress import Progress
 from .ready import Ready
-from .runs import Feature, Run
+from .run_page import Run
 from .state import QueueState
 from .timers import Buckets
 

@@ -12,7 +12,7 @@ What is counted, each message once, by the origin (`kernel.origins`) of the batc
 What the server moves itself (dead letters) has the origin INTERNAL and counts as ROUTED only. A
 message's size is that of its slot without the fixed header: properties and body.
 
-Counting costs one look-up and three additions a run of messages. What has been reported is said
+Counting costs three additions a run of messages. What has been reported is said
 by the command METERED; a deleted topic's counts stay until then, RETIRED_MAX of them.
 """
 
@@ -21,14 +21,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from ..ids import LogIndex, TopicId, is_index
-from ..log import entry as entries
 from ..message import HEADER_BYTES
-from .runs import CLASS_SHIFT, CLASSES, COPY, LARGE, Feature
+from .features import CLASS_SHIFT, CLASSES, COPY, Feature
 
 if TYPE_CHECKING:
     from .state import GroupState, QueueState, TopicState
@@ -87,13 +87,24 @@ HALF_FEATURES = CLASSES
 
 _NOTHING_SENT: dict[int, Tally] = {}
 _NOTHING_TAKEN: dict[tuple[str, int], Tally] = {}
+_NO_TALLY: Tally = []
 """Shared by the topics that nothing was counted of; never changed."""
 
 
 class TopicUsage:
     """Counts of one topic in one Raft group."""
 
-    __slots__ = ("last", "sent", "since", "taken")
+    __slots__ = (
+        "last",
+        "sent",
+        "sent_key",
+        "sent_tally",
+        "since",
+        "taken",
+        "taken_group",
+        "taken_kind",
+        "taken_tally",
+    )
 
     def __init__(self) -> None:
         self.since = 0
@@ -104,73 +115,33 @@ class TopicUsage:
         """By `origin | features << 8`, with the features in _GRADED."""
         self.taken = _NOTHING_TAKEN
         """By group and origin with _ACKED_BIT and _ORDERED_BIT."""
+        # The counters used last are at hand: a topic mostly has one writer's and one reader's kind.
+        self.sent_key = -1
+        self.sent_tally = _NO_TALLY
+        self.taken_group = ""
+        self.taken_kind = -1
+        self.taken_tally = _NO_TALLY
 
-    def count_stored(
-        self, origin: int, features: int, entry: bytes, slot: int, count: int
-    ) -> tuple[int, int]:
-        """`measure` a run of an entry's slots that was stored, and count it (hot): in one, because
-        what is called costs as much as what is done.
-        """
-        size = entries.slots_bytes(entry, slot, count) - HEADER_BYTES * count
-        units, key = count, origin
-        if features:
-            if features & LARGE and size > UNIT_BYTES:
-                units = units_of(entries.slot_sizes(entry, slot, count))
-            key |= (features & _GRADED) << _ORIGIN_BITS
-        try:
-            tally = self.sent[key]
-        except KeyError:
-            tally = self._new_sent(key)
-        tally[0] += count
-        tally[1] += size
-        tally[2] += units
-        return size, units
-
-    def count_sent(self, origin: int, features: int, count: int, size: int, units: int) -> None:
-        """A run of messages was stored whose size is known (hot)."""
-        key = origin | (features & _GRADED) << _ORIGIN_BITS if features else origin
-        try:
-            tally = self.sent[key]
-        except KeyError:
-            tally = self._new_sent(key)
-        tally[0] += count
-        tally[1] += size
-        tally[2] += units
-
-    def count_leased(
-        self, origin: int, group: str, count: int, size: int, units: int, *, ordered: bool
-    ) -> None:
-        """Messages were leased until a deadline (hot)."""
-        kind = origin | _ORDERED_BIT if ordered else origin
-        try:
-            tally = self.taken[group, kind]
-        except KeyError:
-            tally = self._new_taken(group, kind)
-        tally[0] += count
-        tally[1] += size
-        tally[2] += units
-
-    def count_acked(self, origin: int, group: str, count: int, *, ordered: bool) -> None:
-        """A consumer is done with messages; how large they were the log does not say (hot)."""
-        kind = origin | _ORDERED_BIT | _ACKED_BIT if ordered else origin | _ACKED_BIT
-        try:
-            tally = self.taken[group, kind]
-        except KeyError:
-            tally = self._new_taken(group, kind)
-        tally[0] += count
-
-    def _new_sent(self, key: int) -> Tally:
-        if self.sent is _NOTHING_SENT:
-            self.sent = {}
-        tally = self.sent[key] = [0, 0, 0]
+    def sent_by(self, key: int) -> Tally:
+        """The counter of a key of `sent`, at hand from now on."""
+        tally = self.sent.get(key)
+        if tally is None:
+            if self.sent is _NOTHING_SENT:
+                self.sent = {}
+            tally = self.sent[key] = [0, 0, 0]
+        self.sent_key, self.sent_tally = key, tally
         return tally
 
-    def _new_taken(self, group: str, kind: int) -> Tally:
-        if self.taken is _NOTHING_TAKEN:
-            self.taken = {}
-        if len(self.taken) >= GROUPS_COUNTED_MAX:
-            group = OTHER_GROUP
-        return self.taken.setdefault((group, kind), [0, 0, 0])
+    def taken_by(self, group: str, kind: int) -> Tally:
+        """The counter of a key of `taken`, at hand from now on."""
+        tally = self.taken.get((group, kind))
+        if tally is None:
+            if self.taken is _NOTHING_TAKEN:
+                self.taken = {}
+            folded = OTHER_GROUP if len(self.taken) >= GROUPS_COUNTED_MAX else group
+            tally = self.taken.setdefault((folded, kind), [0, 0, 0])
+        self.taken_group, self.taken_kind, self.taken_tally = group, kind, tally
+        return tally
 
 
 @dataclass(slots=True)
@@ -198,13 +169,66 @@ class Ledger:
         self.forgotten = 0
         """Messages stored in deleted topics that went unreported, above RETIRED_MAX."""
 
-    def note(self, topic: TopicState, index: int) -> None:
-        """Something of a topic was counted by a log entry."""
+    def _enter(self, topic: TopicState, index: int) -> None:
+        """Something of a topic is counted, for the first time since the last report."""
+        topic.usage.since = topic.usage.since or index
+        self.counted[topic.id] = None
+
+    def sent(
+        self,
+        topic: TopicState,
+        index: int,
+        origin: int,
+        features: int,
+        count: int,
+        size: int,
+        units: int,
+    ) -> None:
+        """A log entry brought a run of messages (hot)."""
         usage = topic.usage
-        if usage.last != index:
-            usage.since = usage.since or index
-            usage.last = index
-            self.counted[topic.id] = None
+        if usage.last <= self.metered:
+            self._enter(topic, index)
+        usage.last = index
+        key = origin | (features & _GRADED) << _ORIGIN_BITS if features else origin
+        tally = usage.sent_tally if key == usage.sent_key else usage.sent_by(key)
+        tally[0] += count
+        tally[1] += size
+        tally[2] += units
+
+    def leased(
+        self,
+        topic: TopicState,
+        index: int,
+        origin: int,
+        group: str,
+        count: int,
+        size: int,
+        units: int,
+    ) -> None:
+        """A log entry leased messages until a deadline."""
+        tally = self._taken(topic, index, origin, group, topic.groups[group].ordered)
+        tally[0] += count
+        tally[1] += size
+        tally[2] += units
+
+    def acked(
+        self, topic: TopicState, index: int, origin: int, group: str, count: int, *, ordered: bool
+    ) -> None:
+        """A log entry says that a consumer is done with messages; how large they were it does not
+        say (hot).
+        """
+        self._taken(topic, index, origin | _ACKED_BIT, group, ordered)[0] += count
+
+    def _taken(self, topic: TopicState, index: int, kind: int, group: str, ordered: bool) -> Tally:
+        usage = topic.usage
+        if usage.last <= self.metered:
+            self._enter(topic, index)
+        usage.last = index
+        if ordered:
+            kind |= _ORDERED_BIT
+        if kind == usage.taken_kind and group == usage.taken_group:
+            return usage.taken_tally
+        return usage.taken_by(group, kind)
 
     def retire(self, topic: TopicState, queues: Sequence[QueueState]) -> None:
         """A topic was deleted, with these queues."""
@@ -229,12 +253,9 @@ class Ledger:
                 self.retired.pop(ident, None)
 
 
-def measure(entry: bytes, slot: int, count: int, features: int) -> tuple[int, int]:
-    """(bytes, 4 KiB units) of a run of an entry's slots (hot)."""
-    size = entries.slots_bytes(entry, slot, count) - HEADER_BYTES * count
-    if not features & LARGE or size <= UNIT_BYTES:
-        return size, count
-    return size, units_of(entries.slot_sizes(entry, slot, count))
+def units_between(bounds: Sequence[int]) -> int:
+    """4 KiB units of the messages whose slots lie between these bounds, one after the other."""
+    return units_of([end - start for start, end in pairwise(bounds)])
 
 
 def measure_slots(slot_sizes: Sequence[int]) -> tuple[int, int]:

@@ -18,9 +18,8 @@ queues refer to it.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from itertools import accumulate, pairwise
-from operator import sub
 from typing import NamedTuple
 
 HEAD = struct.Struct("<QBBHII")
@@ -32,8 +31,6 @@ _DIRECTORY_AT = HEAD.size
 VERSION = 1
 REWRITTEN = 1
 _NO_SLOTS = bytes(4)
-_END: Callable[[bytes, int], tuple[int]] = _U32.unpack_from
-_ENDS: Callable[[bytes, int], tuple[int, int]] = _BOUNDS.unpack_from
 
 
 class Batch(NamedTuple):
@@ -106,28 +103,26 @@ def has_slots(entry: bytes) -> bool:
     return entry[12:16] != _NO_SLOTS
 
 
-def slots_bytes(entry: bytes, first: int, count: int) -> int:
-    """Bytes of `count` consecutive slots together (hot)."""
-    if count == 1 and first:
-        start, end = _ENDS(entry, _DIRECTORY_AT - 4 + 4 * first)
-        return end - start
-    end = _END(entry, _DIRECTORY_AT - 4 + 4 * (first + count))[0]
-    return end - _END(entry, _DIRECTORY_AT - 4 + 4 * first)[0] if first else end
-
-
-def slot_sizes(entry: bytes, first: int, count: int) -> list[int]:
-    """Bytes of each of `count` consecutive slots."""
-    at = HEAD.size + 4 * first
-    ends = struct.unpack_from(f"<{count}I", entry, at)
-    start = _END(entry, at - 4)[0] if first else 0
-    return list(map(sub, ends, (start, *ends[:-1])))
-
-
 def directory(entry: bytes) -> tuple[int, ...]:
     """Bounds of the slots within `entry`: slot i is `entry[bounds[i]:bounds[i + 1]]`."""
     slots, payload_at = struct.unpack_from("<II", entry, 12)
     ends = struct.unpack_from(f"<{slots}I", entry, HEAD.size)
     return (payload_at, *[payload_at + end for end in ends])
+
+
+class Opened:
+    """An entry with its directory read once, for those who want many of its slots (hot)."""
+
+    __slots__ = ("body", "bounds", "index")
+
+    def __init__(self, index: int, body: bytes) -> None:
+        self.index = index
+        self.body = body
+        self.bounds = directory(body) if body else ()
+        """Slot i is `body[bounds[i]:bounds[i + 1]]`."""
+
+
+NOTHING_OPENED = Opened(0, b"")
 
 
 def slot(entry: bytes, number: int) -> bytes:
@@ -169,3 +164,11 @@ def slots(entry: bytes, first: int, count: int) -> list[bytes]:
     else:
         bounds = (0, *struct.unpack_from(f"<{count}I", entry, at))
     return [entry[payload_at + start : payload_at + end] for start, end in pairwise(bounds)]
+
+
+def slots_of(entry: bytes, base: int, offsets: Sequence[int]) -> list[bytes]:
+    """Bytes of the slots `base + offset` of some rising offsets (hot)."""
+    first, count = offsets[0], len(offsets)
+    if offsets[-1] - first + 1 == count:
+        return slots(entry, base + first, count)
+    return [slot(entry, base + each) for each in offsets]

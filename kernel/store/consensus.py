@@ -37,12 +37,13 @@ from ..raft.messages import (
 from ..raft.options import RaftOptions
 from ..raft.progress import SNAPSHOTTING
 from .group_log import RECENT_BYTES_MAX, GroupLog
+from .host import Host
 from .listener import Relay
 from .local_leader import LeaderHost, LocalLeader
 from .log_clock import LogClock
 from .member import Member
 from .peers import Peers
-from .replica import Host, Replica
+from .replica import Replica
 from .transfer import PATIENCE_MS, Received, SnapshotReceiver
 
 _UNBOUNDED = 1 << 62

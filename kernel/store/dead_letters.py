@@ -25,7 +25,7 @@ import msgspec
 
 from .. import message as messages
 from ..broker import commands
-from ..broker.runs import COPY, U32_MAX, Feature, features_of
+from ..broker.features import COPY, U32_MAX, Feature, features_of
 from ..broker.state import OutboxItem
 from ..courier import Attempt
 from ..destinations import Found

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Protocol
 
 from ..broker import commands
-from ..broker.runs import Feature
+from ..broker.features import Feature
 from ..client import LeaseVerb
 from ..errors import Code, KernelError
 from ..ids import Offset, QueueId, RaftGroup

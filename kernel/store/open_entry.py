@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from ..broker import commands
-from ..broker.runs import LARGE
+from ..broker.features import LARGE
 from ..broker.tree_commands import encode_retain
 from ..broker.usage import SLOT_BYTES_SMALL, measure_slots
 from ..client import LeaseVerb, Settlement
@@ -20,6 +20,7 @@ from ..model import Reason
 from ..origins import INTERNAL
 
 _ACK = int(commands.Command.ACK)
+_PACK_ACK = commands.ACK_RANGE.pack
 
 Completion = Callable[[object], None]
 """Called with the result of a batch (see `machine.Machine.apply`) once it is applied."""
@@ -71,6 +72,7 @@ class OpenEntry:
         self._bytes = 0
         self._settled: dict[tuple[int, QueueId, str, Settlement, Reason], list[int]] = {}
         self._acked: dict[tuple[int, str], dict[QueueId, list[int]]] = {}
+        """Offsets by (origin, group) and queue."""
         self.settled_count = 0
 
     @property
@@ -103,13 +105,12 @@ class OpenEntry:
             runs = [(queue, slot, count, bits | LARGE) for queue, slot, count, bits in runs]
         base = len(self._lengths)
         if base:
-            runs = [(queue, slot + base, count, bits) for queue, slot, count, bits in runs]
             self._lengths += lengths
             self._parts += parts
         else:
             self._lengths = lengths
             self._parts = parts
-        body = commands.encode_enqueue(runs)
+        body = commands.encode_enqueue(runs, base)
         own = [(int(commands.Command.ENQUEUE), commands.VERSION, body)]
         if retained:
             own += retain_commands(retained, base)
@@ -212,14 +213,16 @@ class OpenEntry:
             known += offsets
         self.settled_count += len(offsets)
 
-    def add_acked(self, queue: QueueId, group: str, offsets: Sequence[int], origin: int) -> None:
-        """Acks, merged with others of their group until the entry closes (hot)."""
+    def add_acked(self, queue: QueueId, group: str, offsets: list[int], origin: int) -> None:
+        """Acks, merged with others of their group until the entry closes (hot). The list becomes
+        the entry's.
+        """
         by_queue = self._acked.get((origin, group))
         if by_queue is None:
             by_queue = self._acked[origin, group] = {}
         known = by_queue.get(queue)
         if known is None:
-            by_queue[queue] = list(offsets)
+            by_queue[queue] = offsets
         else:
             known += offsets
         self.settled_count += len(offsets)
@@ -301,12 +304,12 @@ def retain_commands(retained: Sequence[tuple[str, int]], base: int = 0) -> list[
 
 def encode_acks(group: str, by_queue: Mapping[QueueId, list[int]]) -> bytes:
     """ACK of a group's acks (whose lists it may sort)."""
-    ranges: list[tuple[int, int, int]] = []
+    ranges: list[bytes] = []
     for queue, offsets in by_queue.items():
         if len(offsets) == 1:
-            ranges.append((queue, offsets[0], 1))
+            ranges.append(_PACK_ACK(queue, offsets[0], 1))
         else:
-            ranges += [(queue, first, count) for first, count in ranges_of(offsets)]
+            ranges += [_PACK_ACK(queue, first, count) for first, count in ranges_of(offsets)]
     return commands.encode_ack(group, ranges)
 
 

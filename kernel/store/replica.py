@@ -1,13 +1,12 @@
-"""One Raft group on this node: core, state machine, the entry being filled, the dispatchers.
+"""One Raft group on this node: state machine, the entry being filled, the dispatchers.
 
-The store drives it: `fill` is what clients ask for, `close` proposes it, `commit` applies what has
-become durable, answers those who waited and hands out messages. Nothing here does I/O.
+The store drives it: `close` gives what clients ask for, `apply` what has become durable, answering
+those who waited; `dispatch` hands out messages. Nothing here does I/O.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
 
 from ..broker import commands
 from ..broker.dispatcher import Dispatcher
@@ -17,35 +16,19 @@ from ..broker.state import GroupState, QueueState, RouterState, TopicState
 from ..broker.tree_state import TreeEvent
 from ..client import LeaseVerb, Settlement
 from ..errors import Code, KernelError
-from ..ids import QueueId, RaftGroup
+from ..ids import QueueId
 from ..leader import Identity
 from ..limits import MARK_RENEW, SETTLE_COUNT
+from ..log.entry import NOTHING_OPENED
 from ..model import Reason, Route, TopicInfo
 from ..origins import INTERNAL, Origins
+from .host import Host
 from .idle_lists import IdleLists
 from .listener import Relay
 from .log_clock import LogClock
 from .open_entry import Completion, Filled, OpenEntry
 from .sweeper import Sweeper
 from .trimmer import Trimmer
-
-
-class Host(Protocol):
-    """What a replica asks of the store it lives in."""
-
-    origins: Origins
-
-    def entry(self, group: RaftGroup, index: int) -> bytes | None:
-        """A log entry, if it is in memory."""
-
-    def fetch(self, group: RaftGroup, index: int, done: Callable[[], None]) -> None:
-        """Read a log entry into memory, then call `done`."""
-
-    def dirty(self, replica: Replica, *, urgent: bool) -> None:
-        """The replica has something to propose: at the next commit, or within 5 ms."""
-
-    def call_later(self, delay_ms: int, action: Callable[[], None]) -> None:
-        """Call `action` after so long."""
 
 
 class Replica(Observer):
@@ -67,6 +50,8 @@ class Replica(Observer):
         self._host = host
         self._relay = relay
         self._clock = clock
+        self.newest = NOTHING_OPENED
+        """The entry applied last, until the turn of the dispatchers is over."""
         self._entry_index = 0
         """The log entry asked for last in this turn, or 0."""
         self._entry: bytes | None = None
@@ -74,7 +59,9 @@ class Replica(Observer):
         self._dispatchers: dict[tuple[QueueId, str], Dispatcher] = {}
         self._by_queue: dict[QueueId, list[Dispatcher]] = {}
         self._waiting: dict[int, list[Completion | None]] = {}
-        self._appended: dict[QueueId, None] = {}
+        self._appended: dict[QueueId, list[Dispatcher]] = {}
+        self._filled: dict[QueueId, None] = {}
+        """Lists that have got a message while somebody waits for it in `idle_lists`."""
         self._released: list[tuple[Dispatcher, list[int]]] = []
         self._settled: list[tuple[Dispatcher, Sequence[tuple[int, int]]]] = []
         self._pump: dict[Dispatcher, None] = {}
@@ -100,6 +87,7 @@ class Replica(Observer):
         waiting, self._waiting = self._waiting, {}
         dispatchers, self._dispatchers = self._dispatchers, {}
         self._by_queue, self._appended, self._pump, self._idle = {}, {}, {}, {}
+        self._filled = {}
         self._released, self._settled, self._changed, self._leased = [], [], [], []
         self.idle_lists = IdleLists()
         self._rest()
@@ -134,6 +122,7 @@ class Replica(Observer):
     def apply(self, index: int, term: int, body: bytes) -> None:
         """Apply a committed entry and answer those who waited for its batches."""
         results = self.machine.apply(index, term, body)  # type: ignore[arg-type]
+        self.newest = self.machine.opened
         waiting = self._waiting.pop(index, None)
         if waiting is not None:
             for done, result in zip(waiting, results, strict=True):
@@ -149,10 +138,10 @@ class Replica(Observer):
         for dispatcher, ranges in settled:
             dispatcher.settled(ranges)
         appended, self._appended = self._appended, {}
-        for ident in appended:
-            if ident in self.idle_lists:
-                self.idle_lists.filled(ident)
-            for dispatcher in self._by_queue.get(ident, ()):
+        if self._filled:
+            self._fill(appended)
+        for dispatchers in appended.values():
+            for dispatcher in dispatchers:
                 dispatcher.appended()
         changed, self._changed = self._changed, []
         for dispatcher, ended in changed:
@@ -164,7 +153,16 @@ class Replica(Observer):
         for dispatcher in pump:
             dispatcher.pump()
         self._entry_index, self._entry = 0, None
+        self.newest = NOTHING_OPENED
         self._moved()
+
+    def _fill(self, appended: dict[QueueId, list[Dispatcher]]) -> None:
+        """Tell who waits for the lists that have got a message: now they have dispatchers."""
+        filled, self._filled = self._filled, {}
+        for ident in filled:
+            self.idle_lists.filled(ident)
+            if ident in self._by_queue:
+                appended[ident] = self._by_queue[ident]
 
     def _moved(self) -> None:
         """Dispatchers have had their turn: tell those who wait for one that was under way."""
@@ -257,11 +255,11 @@ class Replica(Observer):
             del self._dispatchers[key]
             shrunk.setdefault(each.queue.id, set()).add(each)
         for ident, gone in shrunk.items():
-            left = [each for each in self._by_queue[ident] if each not in gone]
-            if left:
-                self._by_queue[ident] = left
-            else:
+            dispatchers = self._by_queue[ident]
+            dispatchers[:] = [each for each in dispatchers if each not in gone]
+            if not dispatchers:
                 del self._by_queue[ident]
+                self._appended.pop(ident, None)
 
     # --- dispatcher.Port --------------------------------------------------------------------
 
@@ -304,11 +302,14 @@ class Replica(Observer):
         self._host.dirty(self, urgent=urgent or self.open.settled_count >= SETTLE_COUNT)
 
     def propose_acks(
-        self, queue: QueueId, group: str, offsets: Sequence[int], origin: int, *, urgent: bool
+        self, queue: QueueId, group: str, offsets: list[int], origin: int, *, urgent: bool
     ) -> None:
         """Put acks into the open entry (hot)."""
+        before = self.open.settled_count
         self.open.add_acked(queue, group, offsets, origin)
-        self._host.dirty(self, urgent=urgent or self.open.settled_count >= SETTLE_COUNT)
+        urgent = urgent or self.open.settled_count >= SETTLE_COUNT > before
+        if urgent or not before:
+            self._host.dirty(self, urgent=urgent)
 
     def propose_lease(
         self,
@@ -384,12 +385,15 @@ class Replica(Observer):
         """Messages were added."""
         if queue.index.long:
             self.sweeper.watch(queue)
-        if queue.id in self._by_queue or queue.id in self.idle_lists:
-            self._appended[queue.id] = None
-        elif self.leading and _needs_watching(queue):
+        if queue.owed is not None and queue.id in self.idle_lists:
+            self._filled[queue.id] = None
+        dispatchers = self._by_queue.get(queue.id)
+        if dispatchers is not None:
+            self._appended[queue.id] = dispatchers
+        elif self.leading and _needs_watching(queue) and queue.groups:
             for group in queue.groups:
                 self.dispatcher(queue.id, group)
-            self._appended[queue.id] = None
+            self._appended[queue.id] = self._by_queue[queue.id]
 
     def released(self, queue: QueueState, group: str, ranges: Sequence[tuple[int, int]]) -> None:
         """Messages are ready again."""
@@ -438,7 +442,8 @@ class Replica(Observer):
             if queue is not None:
                 self.trimmer.watch(queue)
             for dispatcher in self._by_queue.get(ref.id, ()):
-                self._appended[ref.id] = None
+                dispatcher.options_changed()
+                self._appended[ref.id] = self._by_queue[ref.id]
                 self._pump[dispatcher] = None
 
     def queues_removed(self, queues: Sequence[QueueState]) -> None:
@@ -446,6 +451,8 @@ class Replica(Observer):
         for queue in queues:
             self.trimmer.forget(queue.id)
             self.idle_lists.drop(queue.id)
+            self._appended.pop(queue.id, None)
+            self._filled.pop(queue.id, None)
             for dispatcher in self._by_queue.pop(queue.id, ()):
                 del self._dispatchers[queue.id, dispatcher.group]
                 self._idle.pop(dispatcher, None)

@@ -15,7 +15,8 @@ from collections.abc import Callable
 from heapq import heappop, heappush
 
 from ..broker.commands import Trim
-from ..broker.runs import Feature, sent_ms
+from ..broker.features import Feature
+from ..broker.run_page import sent_ms
 from ..broker.sizes import SizeWindow
 from ..broker.state import QueueState
 from ..ids import Offset, QueueId

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from kernel import message as messages
-from kernel.broker.runs import RUNS_PER_PAGE
+from kernel.broker.run_page import RUNS_PER_PAGE
 from kernel.broker.snapshot import dump, load
 from kernel.broker.state import QueueState
 from kernel.broker.sweep import carry_out, plan

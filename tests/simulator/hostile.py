@@ -256,6 +256,10 @@ class HostileClient:
         for inner, some in groups:
             self.local.settle(inner, how, some, reason=reason, sink=answer, tag=tag)
 
+    def acknowledge(self, acks: Mapping[Consumer, list[int]]) -> None:
+        for consumer, offsets in acks.items():
+            self.settle(consumer, Settlement.ACK, offsets)
+
     async def receive(self, spec: ReceiveSpec) -> Received:
         await self.late.pause()
         session = cast("HostileSession | None", spec.session)

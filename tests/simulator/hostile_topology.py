@@ -40,7 +40,7 @@ class LateTopology(Topology):
         for router in replica.state.routers.values():
             self.put_router(router.tenant, router.name, router.options, router.routes)
         for (tenant, pattern), ident in replica.state.indexes.items():
-            self.tree.add_index(tenant, pattern, replica.group, index_queue(ident))
+            self.tree.add_index(tenant, pattern, QueueRef(index_queue(ident), replica.group))
 
     def _follow(self, local: LocalClient) -> None:
         """Hear late of what the local client hears."""

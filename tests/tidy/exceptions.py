@@ -14,10 +14,6 @@ LARGE_MODULES: dict[str, tuple[int, str]] = {
 """Modules over 500 lines: path -> (lines it may have, at most 800; why it is one idea)."""
 
 HOT_LOOPS: dict[str, tuple[int, str]] = {
-    "adapters/amqp/consuming.py::Consumers.deliver": (
-        89,
-        "one pass over the columns of a delivery: 1.15 us a message, a call a message adds 0.1",
-    ),
     "adapters/amqp/publishing.py::Publisher.take": (
         123,
         "the scan of a chunk of publishes: 1.9 us a message to 1,000 queues in turn, else 1.55",

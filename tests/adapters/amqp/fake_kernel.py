@@ -7,6 +7,7 @@ loaded and a full disk can be asked for.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -289,6 +290,11 @@ class FakeClient:
                     queue.attempts[offset] -= 1
             queue.ready = sorted([*queue.ready, *offsets])
             queue.pump()
+
+    def acknowledge(self, acks: Mapping[Consumer, list[int]]) -> None:
+        for consumer, offsets in acks.items():
+            with contextlib.suppress(KernelError):
+                self.settle(consumer, Settlement.ACK, offsets)
 
     async def receive(self, spec: ReceiveSpec) -> Received:
         queue = self.queues[spec.topic.tenant, spec.topic.name]

@@ -60,6 +60,9 @@ class NullClient(FakeClient):
     def settle(self, consumer: object, how: Settlement, offsets: object, **_: object) -> None:
         self.settled += len(offsets)  # type: ignore[arg-type]
 
+    def acknowledge(self, acks: object) -> None:
+        self.settled += len(acks)  # type: ignore[arg-type]
+
 
 def _best(work: Callable[[], None], messages: int) -> float:
     """Microseconds a message, the best of ROUNDS."""

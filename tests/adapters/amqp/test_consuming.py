@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
 from adapters.amqp import spec
@@ -65,6 +67,43 @@ def test_bodies_over_the_frame_size_are_split() -> None:
         wire.publish(1, "", "q", bytes(size), frame_max=4096)
         _, content = wire.take_methods()
         assert content == Content(b"\0\0", bytes(size))
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+def test_each_message_is_sent_as_it_was_published_whatever_came_before(at_once: bool) -> None:
+    wire = Wire().open(frame_max=4096)
+    wire.declare("q")
+    wire.ask(1, spec.QueueBind(0, "q", "amq.topic", "#"))
+    if not at_once:
+        wire.send(1, spec.BasicConsume(0, "q", "t", nowait=True))
+    plain, other = b"\x10\x00\x02", b"\x10\x00\x01"
+    kinds = [
+        ("", "q", plain, 10),
+        ("", "q", other, 10),
+        ("", "q", plain, 11),
+        ("amq.topic", "q", plain, 11),
+        ("amq.topic", "k", plain, 11),
+        ("", "q", plain, 0),
+        ("", "q", plain, 5_000),
+    ]
+    wanted = [kinds[one] for pair in itertools.permutations(range(len(kinds)), 2) for one in pair]
+    got: list[object] = []
+    for number, (exchange, key, block, size) in enumerate(wanted):
+        body = number.to_bytes(2, "big") * size
+        wire.publish(1, exchange, key, body, block=block, frame_max=4096)
+        got += wire.take_methods() if not at_once else []
+    if at_once:
+        wire.send(1, spec.BasicConsume(0, "q", "t", nowait=True))
+        wire.turn()
+        got += wire.take_methods()
+    assert got == [
+        each
+        for number, (exchange, key, block, size) in enumerate(wanted)
+        for each in (
+            spec.BasicDeliver("t", number + 1, False, exchange, key),
+            Content(block, number.to_bytes(2, "big") * size),
+        )
+    ]
 
 
 def test_a_redelivery_is_marked_and_counted() -> None:

@@ -7,9 +7,10 @@ from array import array
 
 import pytest
 
+from kernel.broker.features import Feature
 from kernel.broker.progress import Progress
 from kernel.broker.ready import Ready
-from kernel.broker.runs import Feature, RunIndex
+from kernel.broker.runs import RunIndex
 
 
 class Twin:
@@ -33,8 +34,11 @@ class Twin:
         self.entry += 1
         count = self.chance.randint(1, 20)
         levels = [self.chance.randrange(self.levels) for _ in range(count)]
-        columns = {Feature.PRIORITY: array("B", levels)} if any(levels) else None
-        first = self.index.append(self.entry, 0, count, 1, columns)
+        where = self.entry, 0, count, 1
+        if any(levels):
+            first = self.index.append_with(*where, {Feature.PRIORITY: array("B", levels)})
+        else:
+            first = self.index.append(*where)
         self.level_of += levels
         self.waiting.update(range(first, first + count))
         for at in range(first, first + count):

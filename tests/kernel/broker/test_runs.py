@@ -9,15 +9,9 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
 
-from kernel.broker.runs import (
-    RUNS_PER_PAGE,
-    U32_MAX,
-    Feature,
-    RunIndex,
-    RunPage,
-    columns_of,
-    features_of,
-)
+from kernel.broker.features import U32_MAX, Feature, columns_of, features_of
+from kernel.broker.run_page import RUNS_PER_PAGE, RunPage
+from kernel.broker.runs import DEAD_RUNS_KEPT, YOUNG_RUNS_MAX, RunIndex
 from kernel.broker.sweep import punch
 from kernel.log import entry as entries
 from tests.simulator.peer import Draft
@@ -68,7 +62,8 @@ def build(runs: list[list[Place]]) -> tuple[RunIndex, list[Place]]:
             feature: array(KINDS[feature], [dict(each.values)[feature] for each in run])
             for feature, _ in run[0].values
         }
-        first = index.append(run[0].index, run[0].slot, len(run), run[0].time_ms, columns or None)
+        where = run[0].index, run[0].slot, len(run), run[0].time_ms
+        first = index.append_with(*where, columns) if columns else index.append(*where)
         assert first == len(places)
         places += run
     return index, places
@@ -100,12 +95,12 @@ def test_every_message_is_found_where_it_was_put(runs: list[list[Place]]) -> Non
     check(index, places)
     pages = [RunPage.load(page.dump()) for page in index.pages()]
     restored = RunIndex()
-    restored.restore(pages, index.tail)
+    restored.restore(pages, index.young(), index.tail)
     check(restored, places)
     assert (restored.delays, restored.ttls) == (index.delays, index.ttls)
     # A restored page goes on as the old one would have.
     for each in (index, restored):
-        each.append(10_000, 0, 2, 10_000, {Feature.KEY: array("Q", [7, 8])})
+        each.append_with(10_000, 0, 2, 10_000, {Feature.KEY: array("Q", [7, 8])})
     more = [Place(10_000, at, 10_000, ((8, 7 + at),)) for at in range(2)]
     check(index, places + more)
     check(restored, places + more)
@@ -166,7 +161,9 @@ def test_holes_leave_every_other_message_where_it_is(data: st.DataObject, featur
     assert saved == sum(runs) - sum(len(page.first) for page in index.pages())
     assert saved == sum(sum(first <= each < stop for each in firsts) - 1 for first, stop in ranges)
     restored = RunIndex()
-    restored.restore([RunPage.load(page.dump()) for page in index.pages()], index.tail)
+    restored.restore(
+        [RunPage.load(page.dump()) for page in index.pages()], index.young(), index.tail
+    )
     for each in (index, restored):
         assert all(len(page.first) <= RUNS_PER_PAGE for page in each.pages())
         for offset, place in enumerate(places):
@@ -225,7 +222,8 @@ def test_a_hole_that_does_not_fit_the_runs_is_not_made(
     for number in range(3 * RUNS_PER_PAGE):
         index.append(number + 1, 0, 2, number)
     assert punch(index, start, end, ranges) == 0
-    assert [len(page.first) for page in index.pages()] == [RUNS_PER_PAGE] * 3
+    last = RUNS_PER_PAGE - YOUNG_RUNS_MAX
+    assert [len(page.first) for page in index.pages()] == [RUNS_PER_PAGE, RUNS_PER_PAGE, last]
     assert punch(index, 0, 512, [(2, 8)]) == 2
 
 
@@ -233,8 +231,8 @@ def test_a_batch_of_any_length_is_one_run() -> None:
     index = RunIndex()
     index.append(1, 0, 1_000_000, 5)
     index.append(1, 1_000_000, 5, 5)
-    (page,) = index.pages()
-    assert len(page.first) == 1
+    assert index.young() == [(0, 1, 0, 5)]
+    assert index.pages() == []
     assert index.find(999_999).end == 1_000_005
 
 
@@ -242,7 +240,8 @@ def test_full_pages_are_dropped_from_the_front_and_only_whole() -> None:
     index = RunIndex()
     for number in range(3 * RUNS_PER_PAGE):
         index.append(number + 1, 0, 2, number)
-    assert len(index.pages()) == 3
+    assert [len(page.first) for page in index.pages()] == [256, 256, 256 - YOUNG_RUNS_MAX]
+    assert len(index.young()) == YOUNG_RUNS_MAX
     index.drop_below(2 * RUNS_PER_PAGE - 1)
     assert index.head == 0
     index.drop_below(2 * RUNS_PER_PAGE)
@@ -250,7 +249,7 @@ def test_full_pages_are_dropped_from_the_front_and_only_whole() -> None:
     with pytest.raises(IndexError):
         index.find(index.head - 1)
     index.drop_below(index.tail)
-    assert (index.head, index.tail, index.pages()) == (1_536, 1_536, [])
+    assert (index.head, index.tail, index.pages(), index.young()) == (1_536, 1_536, [], [])
     with pytest.raises(IndexError):
         index.find(1_536)
     assert index.append(9_999, 0, 1, 9) == 1_536
@@ -288,3 +287,61 @@ def test_columns_hold_each_messages_values_clipped() -> None:
         Feature.TTL: [U32_MAX, 0],
         Feature.DELAY: [0, 40],
     }
+
+
+@settings(max_examples=60, deadline=None)
+@given(batches())
+def test_plain_runs_are_found_without_an_object(runs: list[list[Place]]) -> None:
+    index, _ = build(runs)
+    for offset in range(index.head, index.tail):
+        run = index.find(offset)
+        expected = None if run.features else (run.index, run.slot, run.end)
+        assert index.plain_from(offset) == expected
+
+
+def test_a_queue_that_is_drained_as_it_is_filled_has_no_page() -> None:
+    index = RunIndex()
+    for number in range(10 * YOUNG_RUNS_MAX):
+        index.append(number + 1, 3, 2, 0)
+        assert index.take_front(2 * number, 2 * number + 1) == number + 1
+        assert index.find(2 * number + 1).slot == 4
+        assert index.take_front(2 * number + 1, 2 * number + 2) == number + 1
+        assert (index.head, index.young(), index.pages()) == (index.tail, [], [])
+
+
+def test_a_drained_queue_of_messages_with_features_keeps_one_short_page_at_most() -> None:
+    index = RunIndex()
+    for number in range(10 * DEAD_RUNS_KEPT):
+        if number % 3:
+            index.append_with(number + 1, 0, 1, 0, {Feature.TAG: array("I", [7])})
+        else:
+            index.append(number + 1, 0, 1, 0)
+        index.drop_below(index.tail)
+        assert sum(len(page.first) for page in index.pages()) < DEAD_RUNS_KEPT
+    assert index.tail == 10 * DEAD_RUNS_KEPT
+
+
+def test_the_front_is_taken_only_from_one_young_run() -> None:
+    index = RunIndex()
+    for number in range(YOUNG_RUNS_MAX):
+        index.append(number + 1, 0, 2, 0)
+    assert index.take_front(1, 3) == 0
+    assert index.take_front(0, 2) == 1
+    assert index.take_front(4, 6) == 0
+    assert index.head == 2
+    index.append(90, 0, 1, 0)
+    index.append(91, 0, 1, 0)
+    assert index.take_front(2, 4) == 0, "the front is in a page now"
+    index.drop_below(index.tail - 1)
+    assert index.young() == [(index.tail - 1, 91, 0, 0)]
+
+
+@settings(max_examples=60, deadline=None)
+@given(batches(), st.lists(st.integers(0, 40), max_size=12))
+def test_dropping_the_front_forgets_nothing_else(runs: list[list[Place]], steps: list[int]) -> None:
+    index, places = build(runs)
+    floor = 0
+    for step in steps:
+        floor = min(floor + step, index.tail)
+        index.drop_below(floor)
+        check(index, places, floor)

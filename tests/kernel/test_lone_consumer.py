@@ -1,20 +1,22 @@
-"""The dispatcher's short way and the columnar ACK give what the general steps give."""
+"""What is passed on to a lone consumer, and the acks of many queues in one command."""
 
 from __future__ import annotations
 
 import asyncio
-import random
 
 import pytest
 
 from kernel.broker import commands
-from kernel.broker.runs import DEAD_RUNS_KEPT, RunIndex
 from kernel.client import Settlement
 from kernel.ids import QueueId
 from kernel.limits import MARK_AHEAD
-from kernel.model import GroupOptions, TopicOptions
+from kernel.model import DEFAULT_GROUP, GroupOptions, Overflow, TopicInfo, TopicOptions
 from kernel.store.open_entry import encode_acks
 from tests.simulator.world import World, simulated
+
+
+def ready(world: World, topic: TopicInfo) -> int:
+    return world.figures(topic, DEFAULT_GROUP).ready
 
 
 def test_acks_of_many_queues_are_one_command() -> None:
@@ -28,26 +30,6 @@ def test_acks_of_many_queues_are_one_command() -> None:
         (1 << 40, 9, 1),
         (8, 5, 3),
     ]
-
-
-def test_plain_from_agrees_with_find() -> None:
-    index = RunIndex()
-    source = random.Random(4)
-    while index.tail < 5_000:
-        index.append(index.tail // 3 + 1, source.randrange(50), source.randrange(1, 6), 0)
-    index.drop_below(2_000)
-    for offset in range(index.head, index.tail):
-        run = index.find(offset)
-        assert index.plain_from(offset) == (run.index, run.slot, run.end)
-
-
-def test_a_drained_queue_keeps_one_short_page_at_most() -> None:
-    index = RunIndex()
-    for number in range(10 * DEAD_RUNS_KEPT):
-        index.append(number + 1, 0, 1, 0)
-        index.drop_below(index.tail)
-        assert sum(len(page.first) for page in index.pages()) < DEAD_RUNS_KEPT
-    assert index.tail == 10 * DEAD_RUNS_KEPT
 
 
 @simulated()
@@ -98,3 +80,61 @@ async def test_acks_out_of_order_leave_the_others_to_a_later_consumer(
     await later.publish(topic, b"new")
     await taker.wait_for(len(kept) + 1)
     assert taker.offsets == [*kept, 40]
+
+
+@pytest.mark.parametrize(
+    ("options", "group"),
+    [
+        (TopicOptions(message_ttl_ms=60_000), GroupOptions()),
+        (TopicOptions(messages_max=3, overflow=Overflow.DROP_OLDEST), GroupOptions()),
+        (TopicOptions(), GroupOptions(in_flight_max=2)),
+    ],
+)
+@simulated()
+async def test_new_settings_count_for_what_comes_next(
+    world: World, options: TopicOptions, group: GroupOptions
+) -> None:
+    peer = world.peer()
+    topic = await peer.topic("work")
+    taker = peer.attach(topic, credit=4)
+    await peer.publish(topic, b"0", b"1")
+    await taker.wait_for(2)
+    await peer.topic("work", options, groups={"default": group})
+    for number in range(2, 12):
+        await peer.publish(topic, b"%d" % number)
+    await asyncio.sleep(1)
+    if options.message_ttl_ms is not None:
+        await asyncio.sleep(120)
+        assert (len(taker.got), ready(world, topic)) == (4, 0)
+    elif options.messages_max is not None:
+        assert (len(taker.got), ready(world, topic)) == (4, 3)
+    else:
+        assert (len(taker.got), ready(world, topic)) == (2, 10)
+
+
+@simulated()
+async def test_acks_of_many_consumers_in_one_call_leave_alone_what_is_not_theirs(
+    world: World,
+) -> None:
+    peer = world.peer()
+    topics = [await peer.topic(f"work{number}") for number in range(3)]
+    takers = [peer.attach(topic, credit=10) for topic in topics]
+    for topic, taker in zip(topics, takers, strict=True):
+        await peer.publish(topic, b"0", b"1", b"2")
+        await taker.wait_for(3)
+    first, second, third = (taker.consumer for taker in takers)
+    assert first is not None
+    assert second is not None
+    assert third is not None
+    world.client.acknowledge({first: [0], second: [2, 0, 7], third: [9]})
+    world.client.acknowledge({first: [0]})
+    await asyncio.sleep(1)
+    left = [world.figures(topic, DEFAULT_GROUP).leased for topic in topics]
+    assert left == [2, 1, 3]
+    peer.close()
+    await asyncio.sleep(1)
+    later = world.peer()
+    again = [later.attach(topic, credit=10) for topic in topics]
+    for taker, expected in zip(again, ([1, 2], [1], [0, 1, 2]), strict=True):
+        await taker.wait_for(len(expected))
+        assert taker.offsets == expected

@@ -1,0 +1,30 @@
+"""What a group asks of the store it lives in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol
+
+from ..ids import RaftGroup
+from ..origins import Origins
+
+if TYPE_CHECKING:
+    from .replica import Replica
+
+
+class Host(Protocol):
+    """What a replica asks of the store it lives in."""
+
+    origins: Origins
+
+    def entry(self, group: RaftGroup, index: int) -> bytes | None:
+        """A log entry, if it is in memory."""
+
+    def fetch(self, group: RaftGroup, index: int, done: Callable[[], None]) -> None:
+        """Read a log entry into memory, then call `done`."""
+
+    def dirty(self, replica: Replica, *, urgent: bool) -> None:
+        """The replica has something to propose: at the next commit, or within 5 ms."""
+
+    def call_later(self, delay_ms: int, action: Callable[[], None]) -> None:
+        """Call `action` after so long."""
