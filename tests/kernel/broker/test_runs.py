@@ -147,6 +147,15 @@ def many(count: int, features: bool) -> tuple[RunIndex, list[Place]]:
     return build(runs)
 
 
+def test_young_runs_are_no_pages_for_a_sweep() -> None:
+    index = RunIndex()
+    index.append(1, 0, 3, 0)
+    index.append(2, 0, 3, 0)
+    assert index.full_pages(4, 16) == ([], 4, 4)
+    assert punch(index, 0, 3, [(0, 3)]) == 0
+    assert list(index.stretches(0, 6)) == [(1, 0, 3), (2, 0, 3)]
+
+
 @settings(max_examples=15, deadline=None)
 @given(st.data(), st.booleans())
 def test_holes_leave_every_other_message_where_it_is(data: st.DataObject, features: bool) -> None:
