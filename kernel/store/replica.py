@@ -200,9 +200,7 @@ class Replica(Observer):
         return dispatcher is not None and dispatcher.consumer_count > 0
 
     def watch(self) -> None:
-        """Start dispatchers of queues whose messages must be looked after without consumers:
-        those with a TTL or a limit. For a new leader.
-        """
+        """Begin to look after messages that need it without consumers. For a new leader."""
         for queue in self.state.queues.values():
             self._watch_queue(queue)
             if queue.index.long:
