@@ -149,6 +149,35 @@ class Producer:
         self._send(group_of(queue), attempt, heard)
 
 
+class Attachment:
+    """`ConsumerSink` of one consumer, at one process of a leader."""
+
+    def __init__(self, run: Run, subscriber: Subscriber, machine: Machine, member: Member) -> None:
+        self._run = run
+        self._subscriber = subscriber
+        self.machine = machine
+        self.process = machine.process
+        self.member = member
+        self.term = member.core.term
+        self.consumer: DispatchedConsumer | None = None
+
+    @property
+    def lives(self) -> bool:
+        """Whether the process is still there."""
+        return self.machine.runs and self.machine.process == self.process
+
+    def deliver(self, consumer: DispatchedConsumer, handed: Handed) -> None:
+        """At the leader: some turns later it reaches the client."""
+        if self.lives:
+            self._run.events += len(handed.offsets)
+            self._run.queues.handed(self.member, DEFAULT_GROUP, handed)
+            self._subscriber.get(self, handed)
+
+    def consumer_ended(self, consumer: DispatchedConsumer, error: KernelError) -> None:
+        """It leads no more."""
+        self._subscriber.lose(self)
+
+
 class Subscriber:
     """A consumer of one queue: pushed to, or with timed leases, at whoever leads."""
 
@@ -161,110 +190,79 @@ class Subscriber:
         self.link = SimulatedLink(run, run.seed * 100 + 50 + number)
         self._courier = Courier(self.link, run.clock, run.loop)
         self._sequence = 0
-        self._member: Member | None = None
-        self._machine: Machine | None = None
-        self._process = 0
-        self._consumer: DispatchedConsumer | None = None
+        self._at: Attachment | None = None
 
     # --- Attaching --------------------------------------------------------------------------
 
-    @property
-    def attached(self) -> bool:
-        """Whether its leader is still there, as far as it knows."""
-        machine = self._machine
-        return (
-            self._consumer is not None
-            and machine is not None
-            and (machine.runs and machine.process == self._process and not self._consumer.ended)
-        )
-
     def look_around(self) -> None:
         """Attach, if it is not; grant more otherwise."""
-        if self.attached:
-            consumer = self._consumer
-            assert consumer is not None
-            if consumer.credit < 3:
-                consumer.grant(self._chance.randint(1, 5))
-            return
+        at = self._at
+        if at is None or not at.lives:
+            at = self._attach()
+        if at is not None and at.consumer is not None and at.consumer.credit < 3:
+            at.consumer.grant(self._chance.randint(1, 5))
+
+    def _attach(self) -> Attachment | None:
+        self._at = None
         group = group_of(self.queue)
         machine = self._run.someone_who_leads(group, self._chance)
         if machine is None or not machine.member(group).serves:
-            return
+            return None
         member = machine.member(group)
         state = member.state.queues.get(self.queue)
         if state is None:
-            return
+            return None
         spec = ConsumerSpec(
             state.topic.info(),
             *(DEFAULT_GROUP, None),
             lease_ms=LEASE_MS if self.timed else None,
             pull=self.timed,
         )
-        self._machine, self._process, self._member = machine, machine.process, member
-        dispatcher = member.replica.dispatcher(self.queue, DEFAULT_GROUP)
-        self._consumer = dispatcher.attach(spec, self)
-        self._consumer.grant(self._chance.randint(1, 5))
+        at = self._at = Attachment(self._run, self, machine, member)
+        at.consumer = member.replica.dispatcher(self.queue, DEFAULT_GROUP).attach(spec, at)
+        return at
 
     def disconnect(self) -> None:
         """End: what it holds returns."""
-        consumer = self._consumer
-        if self.attached and consumer is not None:
-            self._run.events += 1
-            held = sorted(consumer.held)
-            consumer.cancel()
-            if held:
-                dispatcher = consumer.dispatcher
-                dispatcher.settle(consumer, Settlement.RELEASE, held, Reason.REJECTED, urgent=False)
-        self._consumer = None
-
-    # --- ConsumerSink -----------------------------------------------------------------------
-
-    def deliver(self, consumer: DispatchedConsumer, handed: Handed) -> None:
-        """At the leader: some turns later it reaches the client."""
-        machine, member = self._machine, self._member
-        if consumer is not self._consumer or machine is None or member is None:
-            self._lost(handed)
+        at, self._at = self._at, None
+        if at is None or at.consumer is None or not at.lives:
             return
-        if not machine.runs or machine.process != self._process:
-            return
-        self._run.events += len(handed.offsets)
-        self._run.queues.handed(member, DEFAULT_GROUP, handed)
+        self._run.events += 1
+        consumer = at.consumer
+        held = sorted(consumer.held)
+        consumer.cancel()
+        if held:
+            settle = consumer.dispatcher.settle
+            settle(consumer, Settlement.RELEASE, held, Reason.REJECTED, urgent=False)
+
+    def lose(self, at: Attachment) -> None:
+        """The leader has ended the consumer."""
+        if at is self._at:
+            self._at = None
+
+    def get(self, at: Attachment, handed: Handed) -> None:
+        """Messages are on their way."""
         later = self._chance.uniform(0.001, DELAY_S_MAX)
-        self._run.loop.call_later(later, self._got, consumer, handed)
-
-    def _lost(self, handed: Handed) -> None:
-        """Handed to a consumer that has gone. It was leased all the same."""
-        for offset in handed.offsets:
-            known = self._run.queues.known.get((int(handed.queue), offset))
-            if known is not None:
-                known.let_go = known.returned = True
-
-    def consumer_ended(self, consumer: DispatchedConsumer, error: KernelError) -> None:
-        """It leads no more."""
-        if consumer is self._consumer:
-            self._consumer = None
+        self._run.loop.call_later(later, self._got, at, handed)
 
     # --- Settling ---------------------------------------------------------------------------
 
-    def _got(self, consumer: DispatchedConsumer, handed: Handed) -> None:
-        machine = self._machine
-        if machine is None or not machine.runs or machine.process != self._process:
+    def _got(self, at: Attachment, handed: Handed) -> None:
+        if at is not self._at or not at.lives:
             return
-        if consumer is not self._consumer:
-            return
+        consumer = at.consumer
+        assert consumer is not None
         for offset, slot in zip(handed.offsets, handed.slots, strict=True):
             fate = self._chance.random() if not self._run.draining else 1.0
             uid = messages.decode(slot).uid
             if self.timed:
                 self._settle_lease(offset, handed.lease, uid, fate)
             else:
-                self._settle_push(consumer, offset, uid, fate)
-        if self.attached and consumer.credit < 3:
-            consumer.grant(self._chance.randint(1, 5))
+                self._settle_push(at, offset, uid, fate)
 
-    def _settle_push(
-        self, consumer: DispatchedConsumer, offset: int, uid: bytes, fate: float
-    ) -> None:
+    def _settle_push(self, at: Attachment, offset: int, uid: bytes, fate: float) -> None:
+        consumer = at.consumer
+        assert consumer is not None
         if offset not in consumer.held:
             return
         rules = self._run.queues
@@ -280,23 +278,19 @@ class Subscriber:
         answered = fate >= 0.5
         dispatcher.settle(consumer, Settlement.ACK, [offset], Reason.REJECTED, urgent=answered)
         if answered:
-            self._answer_ack(offset, uid)
+            self._answer_ack(at, offset, uid)
 
-    def _answer_ack(self, offset: int, uid: bytes) -> None:
+    def _answer_ack(self, at: Attachment, offset: int, uid: bytes) -> None:
         """Hear of the entry that the ack stands in, as a client that asks for an answer does."""
-        machine, member = self._machine, self._member
-        assert machine is not None
-        assert member is not None
-        process = machine.process
 
         def settled(result: object) -> None:
-            if machine.runs and machine.process == process and not isinstance(result, KernelError):
+            if at.lives and not isinstance(result, KernelError):
                 self._run.events += 1
                 self._run.queues.known[int(self.queue), offset].acked_by = 0
                 self._run.queues.received(uid)
 
-        member.replica.open.wait(settled)
-        machine.opened.store.dirty(member.replica, urgent=True)
+        at.member.replica.open.wait(settled)
+        at.machine.opened.store.dirty(at.member.replica, urgent=True)
 
     def _settle_lease(self, offset: int, lease: int, uid: bytes, fate: float) -> None:
         run = self._run

@@ -120,7 +120,7 @@ class Wires:
 class Machine:
     """One disk, one clock, and the process of a store, if it runs."""
 
-    def __init__(self, run: Run, number: int, members: tuple[int, ...]) -> None:
+    def __init__(self, run: Run, number: int, members: tuple[int, ...] | None) -> None:
         self._run = run
         self._members = members
         self.number = number

@@ -15,7 +15,7 @@ from kernel.log.journal import Journal
 from kernel.log.writer import WriteBatch
 from kernel.raft.configuration import ADD_LEARNER, ADD_VOTER, REMOVE, Change, ConfigurationChange
 from kernel.errors import KernelError
-from tests.simulator.loop import SimulatedClock, Stuck, VirtualLoop
+from tests.simulator.loop import SimulatedClock, VirtualLoop
 
 from .clients import QUEUES, TOPICS, Producer, Subscriber, group_of
 from .faults import Faults
@@ -27,6 +27,8 @@ from .raft_rules import RaftRules
 
 PEACE_S_MAX = 90
 """Virtual time in which everything is level and drained once nothing goes wrong any more."""
+
+GROW_S_MAX = 60
 
 HASH_EVERY = 500
 """Events between two comparisons of states."""
@@ -66,9 +68,10 @@ class Run:
         self.batches: dict[WriteBatch, tuple[Machine, list[tuple[int, int, int, int]]]] = {}
         self.network = Network(self)
         first = tuple(range(1, self.levels.nodes + 1))
-        self.machines = {number: Machine(self, number, first) for number in first}
-        spare = len(first) + 1
-        self.machines[spare] = Machine(self, spare, ())
+        self.machines = {
+            number: Machine(self, number, None if number == 1 else ())
+            for number in (*first, len(first) + 1)
+        }
         self.draining = False
         self.unknown_outcome = False
         self.flipped = False
@@ -162,8 +165,8 @@ class Run:
         try:
             with observed(self):
                 self.loop.run_until_complete(self._story())
-        except (AssertionError, Stuck, Exception) as error:  # noqa: BLE001 - told as a crash
-            self.crashed("".join(traceback.format_exception(error))[-3_000:])
+        except Exception as error:  # noqa: BLE001 - told as a crash
+            self.loop.errors.append(error)
         finally:
             self._close()
         for error in self.loop.errors:
@@ -197,7 +200,8 @@ class Run:
             await machine.start()
         for topic in TOPICS:
             self._producers[0].administer(topic)
-        await asyncio.sleep(4)
+        async with asyncio.timeout(GROW_S_MAX):
+            await self._grow()
         faults = Faults(self)
         chance = self._chance
         levels = self.levels
@@ -217,6 +221,42 @@ class Run:
                 self.same_state_at_the_same_index()
         if not self._over:
             await self._peace()
+
+    async def _grow(self) -> None:
+        """One node becomes a cluster, as an operator makes it (ADR 9), while nothing goes wrong.
+        The last machine stays apart.
+        """
+        trouble = self.network
+        trouble.loss = trouble.repeat = 0.0
+        await asyncio.sleep(self.levels.checkpoint_s + 2)
+        first = self.machines[1]
+        voters = tuple(range(1, self.levels.nodes + 1))
+        for kind in (ADD_LEARNER, ADD_VOTER):
+            for number in voters[1:]:
+                for group in self._groups():
+                    core = first.member(group).core
+                    change = ConfigurationChange((Change(kind, number),))
+                    first.opened.store.consensus.change_members(group, change)
+                    while number not in (
+                        core.tracker.members.learners
+                        if kind == ADD_LEARNER
+                        else core.tracker.members.voters
+                    ):
+                        await asyncio.sleep(0.01)
+            while kind == ADD_LEARNER and not self._is_level():
+                await asyncio.sleep(0.1)
+        trouble.heal()
+        self.counters.clear()
+        self.events = 0
+        self.note(f"{len(voters)} nodes")
+
+    def _is_level(self) -> bool:
+        return all(
+            progress.match == core.log.last_index
+            for group in self._groups()
+            for core in (self.machines[1].member(group).core,)
+            for progress in core.tracker.peers
+        )
 
     # --- Peace ------------------------------------------------------------------------------
 
