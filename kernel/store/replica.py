@@ -62,6 +62,9 @@ class Replica(Observer):
         self.machine = Machine(state, retention, self)
         self.open = OpenEntry()
         self.leading = False
+        self.serving = False
+        """It leads, and what was handed out before its term has been taken back: only then may
+        anybody look at what is ready, or messages would be ready twice."""
         self._host = host
         self._relay = relay
         self._clock = clock
@@ -95,7 +98,7 @@ class Replica(Observer):
         """It leads no more: those whose batches are in the log hear `unknown`, those whose are not
         hear `refused`, as do consumers. What these hold returns when the next leader begins.
         """
-        self.leading = False
+        self.leading = self.serving = False
         waiting, self._waiting = self._waiting, {}
         dispatchers, self._dispatchers = self._dispatchers, {}
         for each in (self._by_queue, self._appended, self._pump, self._streams, self._windows):
@@ -170,10 +173,12 @@ class Replica(Observer):
     # --- Dispatchers ------------------------------------------------------------------------
 
     def dispatcher(self, ident: QueueId, group: str) -> Dispatcher:
-        """Dispatcher of a queue's group. Raises KernelError NOT_FOUND."""
+        """Dispatcher of a queue's group. Raises KernelError NOT_FOUND, NOT_LEADER."""
         found = self._dispatchers.get((ident, group))
         if found is not None:
             return found
+        if not self.serving:
+            raise KernelError(Code.NOT_LEADER, "this node does not serve the group")
         queue = self.state.queues.get(ident)
         if queue is None or group not in queue.groups:
             raise KernelError(Code.NOT_FOUND, f"no group {group} on this topic")
@@ -188,8 +193,9 @@ class Replica(Observer):
 
     def watch(self) -> None:
         """Start dispatchers of queues whose messages must be looked after without consumers:
-        those with a TTL or a limit. For a new leader.
+        those with a TTL or a limit. For a new leader, once its term's first entry is applied.
         """
+        self.serving = True
         for queue in self.state.queues.values():
             self._watch_queue(queue)
             if queue.topic.options.kind is TopicKind.STREAM:
@@ -350,7 +356,7 @@ class Replica(Observer):
         """Messages were added."""
         if queue.id in self._by_queue:
             self._appended[queue.id] = None
-        elif self.leading and _needs_watching(queue):
+        elif self.serving and _needs_watching(queue):
             for group in queue.groups:
                 self.dispatcher(queue.id, group)
             self._appended[queue.id] = None
