@@ -144,7 +144,9 @@ class Faults:
 
     def _clock(self) -> None:
         machine = self._chance.choice(list(self._run.machines.values()))
-        machine.clock.wall_offset_ms += self._chance.choice((-DAY_MS, DAY_MS))
+        jump_ms = self._chance.choice((-DAY_MS, DAY_MS))
+        machine.clock.wall_offset_ms += jump_ms
+        self._run.jumped_ahead |= jump_ms > 0
 
     def _flip(self) -> None:
         """A bit of what is synced changes, while the machine is off. One disk a run."""

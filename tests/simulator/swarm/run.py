@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 
 from kernel.broker.snapshot import dump
+from kernel.errors import KernelError
 from kernel.ids import RaftGroup
 from kernel.log.journal import Journal
 from kernel.log.writer import WriteBatch
 from kernel.raft.configuration import ADD_LEARNER, ADD_VOTER, REMOVE, Change, ConfigurationChange
-from kernel.errors import KernelError
 from tests.simulator.loop import SimulatedClock, VirtualLoop
 
 from .clients import QUEUES, TOPICS, Producer, Subscriber, group_of
@@ -75,6 +75,7 @@ class Run:
         self.draining = False
         self.unknown_outcome = False
         self.flipped = False
+        self.jumped_ahead = False
         self._chance = random.Random(seed + 3)
         self._hashed_at = 0
         self._hashes: dict[tuple[int, int], tuple[int, bytes]] = {}
