@@ -260,7 +260,12 @@ class Housekeeper:
             self._store.consensus.has_snapshot(
                 group, index, term, name, self.snapshots.memberships[group]
             )
-        keep = {each.snapshot for each in job.checkpoint.groups.values()}
+        named = {each.snapshot for each in job.checkpoint.groups.values()}
+        receiver = self._store.consensus.receiver
+
+        def keep() -> set[str]:
+            return named | receiver.writing if receiver is not None else named
+
         self._run(lambda: remove_others(self._disk, keep), lambda: None)
 
     # --- Snapshots from another store -------------------------------------------------------
@@ -325,9 +330,13 @@ def _no_space(error: BaseException) -> bool:
     return isinstance(error, OSError) and error.errno in {errno.ENOSPC, errno.EDQUOT}
 
 
-def remove_others(disk: Disk, keep: set[str]) -> None:
-    """Thread: remove snapshot files that no checkpoint names. OSError."""
-    others = [name for name in disk.names(DIRECTORY) if f"{DIRECTORY}/{name}" not in keep]
+def remove_others(disk: Disk, keep: Callable[[], set[str]]) -> None:
+    """Thread: remove snapshot files that no checkpoint names, nor will soon. `keep` is asked after
+    the names were: a file that is made meanwhile is not among these. OSError.
+    """
+    names = disk.names(DIRECTORY)
+    kept = keep()
+    others = [name for name in names if f"{DIRECTORY}/{name}" not in kept]
     for name in others:
         disk.remove(f"{DIRECTORY}/{name}")
     if others:

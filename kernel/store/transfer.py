@@ -214,6 +214,8 @@ class SnapshotReceiver:
         self._fatal = fatal
         self._tasks: dict[RaftGroup, asyncio.Task[None]] = {}
         self._turn = asyncio.Lock()
+        self.writing: set[str] = set()
+        """Names of files that no checkpoint names yet, and nobody may remove."""
         self.installed = 0
         self.failures = 0
 
@@ -236,6 +238,7 @@ class SnapshotReceiver:
 
     async def _receive(self, group: RaftGroup, snapshot: Snapshot, sender: int) -> None:
         job: InstallJob | None = None
+        name = ""
         try:
             async with self._turn:
                 records = await self._file(snapshot, sender)
@@ -244,6 +247,7 @@ class SnapshotReceiver:
                 job = await self._begin(group)
                 await self._entries(job, sorted(refers), sender)
                 name = name_of(group, snapshot.index)
+                self.writing.add(name)
                 await self._write(name, records)
                 job.close(snapshot.index, snapshot.term)
                 await self._host.flushed()
@@ -261,6 +265,7 @@ class SnapshotReceiver:
         finally:
             if job is not None and not job.closing:
                 self._host.journal.give_up_install(job)
+            self.writing.discard(name)
             del self._tasks[group]
 
     async def _begin(self, group: RaftGroup) -> InstallJob:
