@@ -141,7 +141,8 @@ class Consensus:
         core = RaftCore(
             self._options,
             log,
-            HardState(hard.term, hard.vote, max(hard.commit, state.applied)),
+            # A torn write may have kept the commit and lost the entries behind it.
+            HardState(hard.term, hard.vote, max(min(hard.commit, log.last_index()), state.applied)),
             membership,
             state.applied,
             self._jitter,
