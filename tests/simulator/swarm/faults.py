@@ -1,4 +1,4 @@
-"""What happens to machines and network, by name (`levels.FAULTS`). Everything passes after a while."""
+"""What happens to machines and network, by name (`levels.FAULTS`). It passes after a while."""
 
 from __future__ import annotations
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kernel.ids import RaftGroup
 from kernel.log.journal import Journal
 from kernel.raft.messages import (
     APPEND,
@@ -29,7 +28,7 @@ _LEADS = frozenset({APPEND, HEARTBEAT, SNAPSHOT})
 
 
 class Synced:
-    """What of one group is on a disk for certain: kept up by what was synced, not by the product."""
+    """What of one group is on a disk for certain: by what was synced, whatever the product says."""
 
     def __init__(self) -> None:
         self.terms: dict[int, int] = {}
@@ -285,8 +284,3 @@ def _truncated(journal: Journal, group: int, synced: Synced) -> bool:
     last = journal.last_index(group)
     term = journal.term(group, last)
     return bool(term) and synced.terms.get(last, term) < term
-
-
-def member_groups(machine: Machine) -> list[RaftGroup]:
-    """Groups of a node that runs."""
-    return machine.opened.store.groups
