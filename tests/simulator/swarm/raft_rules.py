@@ -62,6 +62,8 @@ class RaftRules:
         """(group, index) to term and hash."""
         self._top: dict[int, int] = {}
         """Highest committed index of each group."""
+        self._before: dict[tuple[int, int], tuple[int, Membership]] = {}
+        """By node and group: the commit when a change was applied, and the members before it."""
         self._configurations: dict[tuple[int, int], Membership] = {}
         self._seen: dict[tuple[int, int, int], tuple[int, int]] = {}
         """(node, process, group) to term and commit."""
@@ -236,7 +238,9 @@ class RaftRules:
             return
         if index > self._top.get(group, 0):
             self._top[group] = index
-        members = member.core.tracker.members
+        # What was committed before a change was applied counted by the members before it.
+        until, earlier = self._before.get((member.core.node, group), (0, Membership()))
+        members = earlier if index <= until else member.core.tracker.members
         for half in (members.voters, members.voters_outgoing):
             holding = [node for node in half if self.model(node, group).holds(index, entry.term)]
             if half and len(holding) * 2 <= len(half):
@@ -248,6 +252,7 @@ class RaftRules:
         if entry.kind != CONFIGURATION:
             return
         group = int(member.group)
+        self._before[member.core.node, group] = (member.core.log.committed, before)
         after = member.core.tracker.members
         known = self._configurations.setdefault((group, entry.index), after)
         if known is not after:
