@@ -20,7 +20,8 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c c
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-spark setup-spark setup-npm lint format bench docs freeze clean
+.PHONY: help run test test-spark sim sim-full mutants setup-spark setup-npm lint format bench docs \
+    freeze clean
 .DELETE_ON_ERROR:
 
 help: ## List the commands.
@@ -44,6 +45,19 @@ test-spark: $(READY_SPARK) ## Run the tests of the billing jobs (needs Java 17).
 setup-spark: $(READY_SPARK) ## Install PySpark into .venv (460 MB to download).
 
 setup-npm: $(READY_NPM) ## Install npm's clients, which a few tests use (30 MB; needs node and npm).
+
+# One seed tells what happened in it; without one: the short form, as CI runs it.
+SEED ?=
+EVENTS ?= 2000
+
+sim: $(READY_DEV) ## Simulate a cluster under faults: `make sim SEED=7 EVENTS=2000`.
+	$(BIN)/python -m tests.simulator.swarm $(if $(SEED),--seed $(SEED)) --events $(EVENTS) $(ARGS)
+
+sim-full: $(READY_DEV) ## Simulate 2,000 seeds of 5,000 events.
+	$(BIN)/python -m tests.simulator.swarm --seeds 2000 --events 5000 $(ARGS)
+
+mutants: $(READY_DEV) ## Put bugs in on purpose: each must be found by an invariant.
+	$(BIN)/python -m tests.simulator.mutants $(ARGS)
 
 lint: $(READY_DEV) ## Check style, types, import rules and tidiness.
 	$(BIN)/ruff check --output-format concise .

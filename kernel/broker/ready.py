@@ -125,9 +125,15 @@ class Ready:
         return self._index.find(offset).value(Feature.PRIORITY, offset)
 
     def give_back(self, offsets: Iterable[int]) -> None:
-        """Messages handed out before are ready again."""
+        """Messages handed out before are ready again. What a level's cursor has not come to yet (it
+        was leased when a new leader began) is found there by the cursor, and by nothing else.
+        """
         for offset in offsets:
-            heappush(self._returned[self._level(offset)], offset)
+            level = self._level(offset)
+            if offset < self._cursors[level]:
+                heappush(self._returned[level], offset)
+            else:
+                self._acked_ahead -= 1
             if self._measured_to is not None:
                 self.bytes += size_at(self._index, offset)
 

@@ -74,6 +74,17 @@ class QueueState:
         """Deduplication ids of the topic's window."""
 
     @property
+    def needs_watching(self) -> bool:
+        """Whether messages must be looked after although nobody consumes them. The reference lists
+        of the topic tree are not: what expires there is dropped when somebody comes for it.
+        """
+        if self.owed is not None:
+            return False
+        options = self.topic.options
+        limited = options.messages_max is not None or options.bytes_max is not None
+        return limited or options.message_ttl_ms is not None or self.index.delays or self.index.ttls
+
+    @property
     def first_needed(self) -> int:
         """The lowest offset that must be kept (`tail` if none), but for reference lists."""
         if self.topic.options.kind is _STREAM:

@@ -178,7 +178,7 @@ class Journal:
 
     def has(self, group: int, index: int) -> bool:
         """Whether an entry is in the journal."""
-        return bool(self._locations.position(group, index))
+        return self._locations.has(group, index)
 
     # --- Writing ----------------------------------------------------------------------------
 

@@ -89,6 +89,10 @@ class Locations:
         chunk = chunks.get(index >> CHUNK_SHIFT)
         return chunk.positions[index & CHUNK_MASK] if chunk is not None else 0
 
+    def has(self, group: int, index: int) -> bool:
+        """Whether the entry is placed in a segment that is still there."""
+        return self.position(group, index) >> SEGMENT_SHIFT in self.segments
+
     def locate(self, group: int, index: int) -> tuple[Segment, int, int]:
         """(segment, offset, record length). JournalError if the journal does not hold the entry."""
         chunk = self._chunk(group, index)

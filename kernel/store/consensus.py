@@ -144,7 +144,8 @@ class Consensus:
         core = RaftCore(
             self._options,
             log,
-            HardState(hard.term, hard.vote, max(hard.commit, state.applied)),
+            # A torn write may have kept the commit and lost the entries behind it.
+            HardState(hard.term, hard.vote, max(min(hard.commit, log.last_index()), state.applied)),
             membership,
             state.applied,
             self._jitter,
@@ -284,7 +285,11 @@ class Consensus:
         if ready.soft_state is not None:
             self._role_changed(member)
         if ready.must_sync:
-            hard = ready.hard_state
+            hard, core = ready.hard_state, member.core
+            if hard is None and core.log.configurations:
+                # Before a change of membership is on this disk, so is that the one before it is
+                # committed: whoever forgot two of them could win an election among too few.
+                hard = HardState(core.term, core.vote, core.log.committed)
             if hard is not None:
                 self._journal.append_hard_state(member.group, hard.term, hard.vote, hard.commit)
             if ready.entries:
@@ -341,12 +346,13 @@ class Consensus:
         """Time passes only for groups that have other members."""
         alone = True
         for member in self.members.values():
-            single = self.is_alone(member)
+            # Learners need heartbeats too: who misses a message is helped on by the next one.
+            single = self.is_alone(member) and not member.core.tracker.peers
             member.log.keeps_recent = not single
             alone = alone and single
         self._host.time_passes(wanted=not alone)
 
     def is_alone(self, member: Member) -> bool:
-        """Whether its group has no other member."""
+        """Whether its group has no other voter."""
         tracker = member.core.tracker
         return tracker.is_singleton and tracker.is_voter(self.node)

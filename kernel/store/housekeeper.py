@@ -343,10 +343,9 @@ class Housekeeper:
     def _tidy(self) -> None:
         """Remove snapshots that no checkpoint names, keep room for the next ones."""
         self._untidy = False
-        keep = {each.snapshot for each in self._journal.last_checkpoint.groups.values()}
-        keep |= self._coming
+        named = {each.snapshot for each in self._journal.last_checkpoint.groups.values()}
         spare_bytes = self._spare_bytes
-        self._run(lambda: tidy(self._disk, keep, spare_bytes), lambda: None)
+        self._run(lambda: tidy(self._disk, lambda: named | self._coming, spare_bytes), lambda: None)
 
     def _spare_wanted(self) -> int:
         """Room to keep: the same for long, since to change it is work for the disk."""

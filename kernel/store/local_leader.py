@@ -97,7 +97,7 @@ class LocalLeader:
         try:
             is_last = replica.dispatcher(queue, group).is_last_attempt
         except KernelError as error:
-            self._host.call_later(0, partial(done, (error,)))
+            self._host.call_later(0, partial(done, _result(error)))
             return
         packed = [
             (each.offset, each.lease, LeaseVerb.DEAD_LETTER, Reason.ATTEMPTS, 0)
@@ -120,7 +120,7 @@ class LocalLeader:
         try:
             dispatcher = self._replica.dispatcher(queue, group)
         except KernelError as error:
-            self._host.call_later(0, partial(done, (error,)))
+            self._host.call_later(0, partial(done, _result(error)))
             return
         tail = Offset(dispatcher.queue.index.tail)
         keep = () if in_flight else tuple(map(Offset, dispatcher.holds()))
@@ -169,3 +169,8 @@ class LocalLeader:
             found += [(Offset(at + i), slot) for i, slot in enumerate(slots) if slot]
             at += count
         return found
+
+
+def _result(error: KernelError) -> object:
+    """What a command comes to that was not proposed: who does not lead has done nothing at all."""
+    return error if error.code is Code.NOT_LEADER else (error,)

@@ -130,6 +130,7 @@ class Store:
             GroupState(VOLATILE_GROUP), self, self._relay, self.volatile_log, LogClock(clock, 0)
         )
         self.volatile.lead()
+        self.volatile.watch()
         self._volatile_leader = LocalLeader(self.volatile, self)
 
     # --- Life -------------------------------------------------------------------------------

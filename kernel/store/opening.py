@@ -121,6 +121,7 @@ def open_store(
     local = LocalStore(store, client, housekeeper, recovered.replayed, recovered.clean)
     if peers is not None:
         local.source = SnapshotSource(disk, workers("weir-snapshots-out"), store)
-        receiver = SnapshotReceiver(disk, workers("weir-snapshots-in"), peers, store, housekeeper)
+        incoming = workers("weir-snapshots-in")
+        receiver = SnapshotReceiver(disk, incoming, peers, store, housekeeper, fatal)
         local.receiver = store.consensus.receiver = receiver
     return local

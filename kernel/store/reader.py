@@ -33,8 +33,8 @@ class Reader:
         if waiting is not None:
             waiting.append(done)
             return
-        self._waiting[key] = [done]
         job = self._journal.read_ahead(group, index)
+        self._waiting[key] = [done]
 
         def finished(error: BaseException | None) -> None:
             if error is not None:

@@ -47,6 +47,9 @@ class Replica(Observer):
         self.machine = Machine(state, retention, self)
         self.open = OpenEntry()
         self.leading = False
+        self.serving = False
+        """It leads, and what was handed out before its term has been taken back: only then may
+        anybody look at what is ready, or messages would be ready twice."""
         self._host = host
         self._relay = relay
         self._clock = clock
@@ -83,7 +86,7 @@ class Replica(Observer):
         """It leads no more: those whose batches are in the log hear `unknown`, those whose are not
         hear `refused`, as do consumers. What these hold returns when the next leader begins.
         """
-        self.leading = False
+        self.leading = self.serving = False
         waiting, self._waiting = self._waiting, {}
         dispatchers, self._dispatchers = self._dispatchers, {}
         self._by_queue, self._appended, self._pump, self._idle = {}, {}, {}, {}
@@ -178,10 +181,12 @@ class Replica(Observer):
     # --- Dispatchers ------------------------------------------------------------------------
 
     def dispatcher(self, ident: QueueId, group: str) -> Dispatcher:
-        """Dispatcher of a queue's group. Raises KernelError NOT_FOUND."""
+        """Dispatcher of a queue's group. Raises KernelError NOT_FOUND, NOT_LEADER."""
         found = self._dispatchers.get((ident, group))
         if found is not None:
             return found
+        if not self.serving:
+            raise KernelError(Code.NOT_LEADER, "this node does not serve the group")
         queue = self.state.queues.get(ident)
         if queue is None or group not in queue.groups:
             raise KernelError(Code.NOT_FOUND, f"no group {group} on this topic")
@@ -200,7 +205,8 @@ class Replica(Observer):
         return dispatcher is not None and dispatcher.consumer_count > 0
 
     def watch(self) -> None:
-        """Begin to look after messages that need it without consumers. For a new leader."""
+        """Begin to look after messages that need it without consumers: the term is on its way."""
+        self.serving = True
         for queue in self.state.queues.values():
             self._watch_queue(queue)
             if queue.index.long:
@@ -210,7 +216,7 @@ class Replica(Observer):
 
     def _watch_queue(self, queue: QueueState) -> None:
         for group, progress in queue.groups.items():
-            if _needs_watching(queue) or progress.leased or progress.hidden:
+            if queue.needs_watching or progress.leased or progress.hidden:
                 self.dispatcher(queue.id, group).appended()
 
     def has_nothing_for(self, ident: QueueId, group: str) -> bool:
@@ -388,7 +394,7 @@ class Replica(Observer):
         dispatchers = self._by_queue.get(queue.id)
         if dispatchers is not None:
             self._appended[queue.id] = dispatchers
-        elif self.leading and _needs_watching(queue) and queue.groups:
+        elif self.serving and queue.needs_watching and queue.groups:
             for group in queue.groups:
                 self.dispatcher(queue.id, group)
             self._appended[queue.id] = self._by_queue[queue.id]
@@ -486,14 +492,3 @@ def _tell(waiting: Sequence[Completion | None], error: KernelError) -> None:
     for done in waiting:
         if done is not None:
             done(error)
-
-
-def _needs_watching(queue: QueueState) -> bool:
-    """Whether messages must be looked after although nobody consumes them. The reference lists
-    of the topic tree are not: what expires there is dropped when somebody comes for it.
-    """
-    if queue.owed is not None:
-        return False
-    options = queue.topic.options
-    limited = options.messages_max is not None or options.bytes_max is not None
-    return limited or options.message_ttl_ms is not None or queue.index.delays or queue.index.ttls

@@ -6,7 +6,7 @@ magic "weirsnap" | u32 format (1) | (u32 length | record) ... | u32 crc32c of al
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from crc32c import crc32c
 
@@ -95,12 +95,14 @@ class SnapshotPiece:
         self._writer.write(self._parts, last=self._last)
 
 
-def tidy(disk: Disk, keep: set[str], spare_bytes: int) -> None:
-    """Thread: remove what no checkpoint names, `keep` being the names of the last one; keep so many
-    bytes aside for the next one, if there is room, in a file that 0 removes. OSError.
+def tidy(disk: Disk, keep: Callable[[], set[str]], spare_bytes: int) -> None:
+    """Thread: remove what no checkpoint names, nor will soon. `keep` says what to leave, and is
+    asked after the names were: a file that is made meanwhile is not among these. Keep so many bytes
+    aside for the next one, if there is room, in a file that 0 removes. OSError.
     """
-    others = [f"{DIRECTORY}/{name}" for name in disk.names(DIRECTORY)]
-    others = [name for name in others if name not in keep and name != SPARE]
+    names = [f"{DIRECTORY}/{name}" for name in disk.names(DIRECTORY)]
+    kept = keep()
+    others = [name for name in names if name not in kept and name != SPARE]
     for name in others:
         disk.remove(name)
     kept_bytes = _spare_bytes(disk)

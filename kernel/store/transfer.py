@@ -28,7 +28,7 @@ from ..broker.state import GroupState
 from ..errors import Code, KernelError
 from ..ids import RaftGroup
 from ..log import entry as entries
-from ..log.files import read_all
+from ..log.files import NO_SPACE, read_all
 from ..log.install import InstallJob
 from ..log.journal import Journal
 from ..ports import Disk
@@ -204,13 +204,20 @@ class SnapshotReceiver:
     """The receiving half: one snapshot at a time."""
 
     def __init__(
-        self, disk: Disk, runner: Runner, ask: Ask, host: InstallHost, checkpoints: Checkpoints
+        self,
+        disk: Disk,
+        runner: Runner,
+        ask: Ask,
+        host: InstallHost,
+        checkpoints: Checkpoints,
+        fatal: Callable[[str, BaseException], None],
     ) -> None:
         self._checkpoints = checkpoints
         self._disk = disk
         self._runner = runner
         self._ask = ask
         self._host = host
+        self._fatal = fatal
         self._tasks: dict[RaftGroup, asyncio.Task[None]] = {}
         self._turn = asyncio.Lock()
         self.installed = 0
@@ -254,6 +261,10 @@ class SnapshotReceiver:
         except (KernelError, ValueError):
             # The sender is gone, or has a newer one by now: the leader will offer one again.
             self.failures += 1
+        except OSError as error:
+            self.failures += 1
+            if error.errno not in NO_SPACE:
+                self._fatal("a snapshot of another store could not be written and synced", error)
         finally:
             if job is not None and not job.closing:
                 self._host.journal.give_up_install(job)

@@ -11,7 +11,7 @@ and after it has reached the page cache, so that a copy can tear it.
 
     fail        errors by boundary kind: disk.fail("fdatasync", OSError(errno.EIO, "..."), after=3)
                 A failed sync marks the file clean, as ext4 does: reads go on seeing data that a
-                power loss takes.
+                power loss takes, and no later sync brings to the disk.
     capacity    bytes that files may take; beyond it ENOSPC
     sync_gate   called in every fdatasync: a test blocks there, or raises
     flip        one bit of a file, in page cache and on disk
@@ -88,8 +88,11 @@ class SimulatedFile:
             raise
         if self._disk.sync_gate is not None:
             self._disk.sync_gate()
+        durable = self._inode.durable
+        durable.extend(bytes(len(self._inode.content) - len(durable)))
+        for offset, written in self._inode.dirty:
+            durable[offset : offset + len(written)] = written
         self._inode.dirty.clear()
-        self._inode.durable[:] = self._inode.content
         self._disk.syncs += 1
         self._disk.boundary("synced", self._name)
 
@@ -131,6 +134,8 @@ class SimulatedDisk:
         self.on_boundary: Callable[[int, str], None] | None = None
         self.sync_gate: Callable[[], None] | None = None
         self.short_write_bytes: int | None = None
+        self.torn = False
+        """Of a copy after a power loss: some file has a part of what was not synced."""
         self._failures: list[_Failure] = []
         self._stopped = False
 
@@ -235,6 +240,8 @@ class SimulatedDisk:
             _change(names, change)
         for name, inode in names.items():
             content = _after_power_loss(inode, chance)
+            if inode.dirty and content not in (inode.durable, inode.content):
+                copy.torn = True
             copy.put(name, bytes(content))
         return copy
 

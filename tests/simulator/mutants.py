@@ -1,0 +1,224 @@
+"""Bugs put in on purpose. Each must be found by an invariant of the simulator, not by a crash.
+
+    python -m tests.simulator.mutants [--only NAME ...] [--seeds 500] [--quick]
+
+Without this nobody knows what the number of seeds says.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from kernel.broker import machine as broker
+from kernel.broker import snapshot
+from kernel.broker.snapshot_records import ClientRecord, decode
+from kernel.log.journal import Journal
+from kernel.log.scan import Scan
+from kernel.log.writer import WriteBatch
+from kernel.raft import leader
+from kernel.raft.log import RaftLog
+from kernel.raft.tracker import Tracker
+from kernel.store import recovering, transfer
+from kernel.store.node import Store
+from tests.simulator.swarm.run import Run
+
+Mutant = Callable[[], list[tuple[Any, str, Any]]]
+
+
+def _answer_before_sync() -> list[tuple[Any, str, Any]]:
+    def await_disk(store: Any, member: Any, ready: Any) -> None:
+        for message in ready.messages_after_sync:
+            store._peers.send(member.group, message)
+        member.core.stable(ready.number)
+
+    return [(Store, "await_disk", await_disk)]
+
+
+def _no_own_term_rule() -> list[tuple[Any, str, Any]]:
+    def maybe_commit(core: Any) -> bool:
+        index = core.tracker.committed()
+        if index <= core.log.committed:
+            return False
+        core.log.committed = index
+        return True
+
+    return [(leader, "maybe_commit", maybe_commit)]
+
+
+def _truncate_without_conflict() -> list[tuple[Any, str, Any]]:
+    def accept(log: Any, index: int, term: int, entries: Any) -> bool:
+        if log.term(index) != term:
+            return False
+        log.truncate(max(index, log.committed) + 1)
+        for entry in entries:
+            if entry.index > log.last_index:
+                log.append(entry)
+        return True
+
+    return [(RaftLog, "accept", accept)]
+
+
+def _vote_not_persisted() -> list[tuple[Any, str, Any]]:
+    inner = Journal.append_hard_state
+
+    def append_hard_state(journal: Any, group: int, term: int, vote: int, commit: int) -> None:
+        inner(journal, group, term, 0, commit)
+
+    return [(Journal, "append_hard_state", append_hard_state)]
+
+
+def _retry_after_sync_error() -> list[tuple[Any, str, Any]]:
+    inner = WriteBatch.run
+
+    def run(batch: Any) -> None:
+        try:
+            inner(batch)
+        except OSError:
+            for part in batch.parts:
+                if part.segment.file is not None:
+                    part.segment.file.fdatasync()
+            batch.done = True
+
+    return [(WriteBatch, "run", run)]
+
+
+def _ack_applied_twice() -> list[tuple[Any, str, Any]]:
+    inner = broker.Machine._acknowledge
+
+    def acknowledge(machine: Any, body: bytes, origin: int) -> None:
+        inner(machine, body, origin)
+        name, ranges = broker.commands.decode_ack(body)
+        more = [(queue, first + count, 1) for queue, first, count in ranges]
+        inner(machine, broker.commands.encode_ack(name, more), origin)
+
+    return [(broker.Machine, "_acknowledge", acknowledge)]
+
+
+def _lease_not_fenced() -> list[tuple[Any, str, Any]]:
+    inner = broker._is_late
+
+    def is_late(progress: Any, offset: int, lease: int, verb: Any) -> bool | None:
+        holder = progress.holder(offset)
+        return inner(progress, offset, holder[0] if holder else lease, verb)
+
+    return [(broker, "_is_late", is_late)]
+
+
+def _without(*kinds: type) -> list[tuple[Any, str, Any]]:
+    inner = snapshot.load
+
+    def load(records: Any) -> Any:
+        return inner(each for each in records if not isinstance(decode(each), kinds))
+
+    return [(transfer, "load", load), (recovering, "load", load)]
+
+
+def _results_forgotten_in_snapshot() -> list[tuple[Any, str, Any]]:
+    return _without(ClientRecord)
+
+
+def _snapshot_without_membership() -> list[tuple[Any, str, Any]]:
+    inner = snapshot.load
+
+    def load(records: Any) -> Any:
+        state = inner(records)
+        state.membership = None
+        return state
+
+    return [(recovering, "load", load)]
+
+
+def _repeat_is_stored() -> list[tuple[Any, str, Any]]:
+    inner = broker.Machine.apply
+
+    def apply(machine: Any, index: Any, term: int, body: bytes) -> Any:
+        for known in machine.state.clients.values():
+            known.results.clear()
+            known.floor = 0
+        return inner(machine, index, term, body)
+
+    return [(broker.Machine, "apply", apply)]
+
+
+def _commit_by_any_disk() -> list[tuple[Any, str, Any]]:
+    def committed(tracker: Any) -> int:
+        return max((each.match for each in tracker.progress.values()), default=0)
+
+    return [(Tracker, "committed", committed)]
+
+
+def _cut_at_first_bad_record() -> list[tuple[Any, str, Any]]:
+    return [(Scan, "_damage", lambda _scan, _where, _resume: None)]
+
+
+def _commits_forgotten() -> list[tuple[Any, str, Any]]:
+    def append_hard_state(journal: Any, group: int, term: int, vote: int, commit: int) -> None:
+        inner(journal, group, term, vote, 0)
+
+    inner = Journal.append_hard_state
+    return [(Journal, "append_hard_state", append_hard_state)]
+
+
+MUTANTS: dict[str, Mutant] = {
+    make.__name__.removeprefix("_"): make
+    for make in (
+        *(_answer_before_sync, _no_own_term_rule, _truncate_without_conflict),
+        *(_vote_not_persisted, _retry_after_sync_error, _cut_at_first_bad_record),
+        *(_ack_applied_twice, _lease_not_fenced, _results_forgotten_in_snapshot),
+        *(_snapshot_without_membership, _repeat_is_stored, _commit_by_any_disk),
+        _commits_forgotten,
+    )
+}
+
+QUICK = ("answer_before_sync", "vote_not_persisted", "ack_applied_twice")
+"""Those that CI runs."""
+
+
+@contextmanager
+def mutated(make: Mutant) -> Iterator[None]:
+    """The product with that bug."""
+    with contextlib.ExitStack() as stack:
+        for owner, name, value in make():
+            stack.callback(setattr, owner, name, getattr(owner, name))
+            setattr(owner, name, value)
+        yield
+
+
+def hunt(name: str, seeds: int, events: int) -> tuple[int, str]:
+    """(seed, invariant) that finds it first; seed 0 if none does."""
+    with mutated(MUTANTS[name]):
+        for seed in range(1, seeds + 1):
+            outcome = Run(seed, events).go()
+            if outcome.broken:
+                return seed, outcome.broken[0][0]
+    return 0, ""
+
+
+def main() -> int:
+    """Exit code 1 if one lives."""
+    parser = argparse.ArgumentParser(prog="python -m tests.simulator.mutants")
+    parser.add_argument("--only", nargs="*", choices=sorted(MUTANTS))
+    parser.add_argument("--quick", action="store_true", help="those that CI runs")
+    parser.add_argument("--seeds", type=int, default=500)
+    parser.add_argument("--events", type=int, default=2_000)
+    asked = parser.parse_args()
+    names = asked.only or (QUICK if asked.quick else tuple(MUTANTS))
+    found = 0
+    for name in names:
+        begun = time.monotonic()
+        seed, invariant = hunt(name, asked.seeds, asked.events)
+        found += bool(seed)
+        what = f"found in {seed} seeds by {invariant}" if seed else "LIVES"
+        print(f"{name}: {what} ({time.monotonic() - begun:.0f} s)", flush=True)
+    print(f"{found} passed, {len(names) - found} failed")
+    return 0 if found == len(names) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

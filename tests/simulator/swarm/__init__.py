@@ -1,0 +1,12 @@
+"""The deterministic cluster simulator: whole clusters under faults that a seed chooses.
+
+levels      how unpleasant a run is, from its seed
+machines    nodes, disks, clocks, the network between them, the way of clients to leaders
+probe       observes the product's journal, members and writes
+raft_rules  invariants of Raft, by name
+queue_rules invariants of queues, by name
+clients     producers and consumers
+faults      what happens to the machines
+run         one seed
+__main__    many seeds, in several processes
+"""

@@ -1,0 +1,80 @@
+"""Runs seeds: `python -m tests.simulator.swarm --seeds 400 --events 2000 --processes 2`."""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import sys
+import time
+from collections import Counter
+
+from .run import Outcome, Run, run_seed
+
+WANTED = (
+    *("leader change with an uncommitted tail", "conflict truncation", "snapshot install"),
+    *("joint change", "torn tail", "corrupt synced record", "rewrite", "lease expiry"),
+    "batch retry with unknown outcome",
+)
+"""Each has to happen WANTED_MIN times over all seeds: else the seeds say nothing."""
+
+WANTED_MIN = 50
+
+
+def main() -> int:
+    """Exit code 1 if a seed failed, or something happened too rarely."""
+    parser = argparse.ArgumentParser(prog="python -m tests.simulator.swarm")
+    parser.add_argument("--seed", type=int, help="replay this seed and tell what happened")
+    parser.add_argument("--first", type=int, default=1)
+    parser.add_argument("--seeds", type=int, default=400)
+    parser.add_argument("--events", type=int, default=2_000)
+    parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--any-counts", action="store_true", help="do not ask for each event")
+    asked = parser.parse_args()
+    if asked.seed is not None:
+        return _replay(asked.seed, asked.events)
+    begun = time.monotonic()
+    counters: Counter[str] = Counter()
+    events = failed = 0
+    tasks = [(seed, asked.events) for seed in range(asked.first, asked.first + asked.seeds)]
+    with multiprocessing.get_context("spawn").Pool(asked.processes) as pool:
+        for outcome in pool.imap_unordered(run_seed, tasks, chunksize=4):
+            counters.update(outcome.counters)
+            events += outcome.events
+            if outcome.broken or outcome.crash:
+                failed += 1
+                _tell(outcome, asked.events)
+    took = time.monotonic() - begun
+    print(f"{asked.seeds} seeds, {events} events in {took:.0f} s ({events / took:.0f}/s)")
+    rare = [each for each in WANTED if counters[each] < WANTED_MIN and not asked.any_counts]
+    for name, count in sorted(counters.items()):
+        print(f"  {count:8} {name}")
+    for name in rare:
+        print(f"too rare: {name} happened {counters[name]} times, not {WANTED_MIN}")
+    print(f"{asked.seeds - failed} passed, {failed} failed")
+    return 1 if failed or rare else 0
+
+
+def _tell(outcome: Outcome, events: int) -> None:
+    invariant, what = outcome.broken[0] if outcome.broken else ("crash", outcome.crash)
+    print(f"seed {outcome.seed}: {invariant}: {what}")
+    print(f"  make sim SEED={outcome.seed} EVENTS={events}", flush=True)
+
+
+def _replay(seed: int, events: int) -> int:
+    begun = time.process_time()
+    outcome = Run(seed, events).go()
+    for note in outcome.notes:
+        print(note)
+    for name, count in sorted(outcome.counters.items()):
+        print(f"  {count:8} {name}")
+    took = time.process_time() - begun
+    print(f"seed {seed}: {outcome.events} events, {outcome.virtual_s:.0f} s in {took:.1f} s of CPU")
+    for invariant, what in outcome.broken[:5]:
+        print(f"BROKEN {invariant}: {what}")
+    if outcome.crash:
+        print(outcome.crash)
+    return 1 if outcome.broken or outcome.crash else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

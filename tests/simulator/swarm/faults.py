@@ -1,0 +1,224 @@
+"""What happens to machines and network, by name (`levels.FAULTS`). It passes after a while."""
+
+from __future__ import annotations
+
+import errno
+import random
+from collections.abc import Callable
+from itertools import product
+from typing import TYPE_CHECKING
+
+from kernel.errors import KernelError
+from kernel.raft.configuration import (
+    ADD_LEARNER,
+    ADD_VOTER,
+    REMOVE,
+    Change,
+    ConfigurationChange,
+)
+from kernel.raft.messages import LEADER
+from tests.simulator.world import WRITER
+
+from .machines import Machine
+
+if TYPE_CHECKING:
+    from .run import Run
+
+DAY_MS = 24 * 3_600_000
+
+
+class Faults:
+    """Of one run."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._chance = random.Random(run.seed + 2)
+        self._names = list(run.levels.faults)
+        self._weights = list(run.levels.faults.values())
+        self._act: dict[str, Callable[[], None]] = {
+            name: getattr(self, f"_{name}") for name in self._names
+        }
+
+    def happen(self) -> None:
+        """One of them."""
+        (name,) = self._chance.choices(self._names, self._weights)
+        self._run.events += 1
+        self._run.note(name)
+        self._act[name]()
+
+    def _some(self) -> Machine | None:
+        running = [each for each in self._run.machines.values() if each.runs]
+        return self._chance.choice(running) if running else None
+
+    def _later(self, action: Callable[[], None], most_s: float = 4) -> None:
+        self._run.loop.call_later(self._chance.uniform(0.05, most_s), action)
+
+    # --- Network ----------------------------------------------------------------------------
+
+    def _cut(self) -> None:
+        self._split({self._chance.choice(list(self._run.machines))})
+
+    def _cut_one_way(self) -> None:
+        one = self._chance.choice(list(self._run.machines))
+        inwards = self._chance.random() < 0.5
+        ways = [(one, other) for other in self._run.machines if other != one]
+        self._run.network.cut((b, a) if inwards else (a, b) for a, b in ways)
+        self._later(self._run.network.heal)
+
+    def _halves(self) -> None:
+        numbers = list(self._run.machines)
+        self._chance.shuffle(numbers)
+        self._split(set(numbers[: self._chance.randint(1, len(numbers) - 1)]))
+
+    def _bridge(self) -> None:
+        numbers = list(self._run.machines)
+        self._chance.shuffle(numbers)
+        bridge, *rest = numbers
+        half = len(rest) // 2
+        self._run.network.cut(
+            way for a, b in product(rest[:half], rest[half:]) for way in ((a, b), (b, a))
+        )
+        self._run.note(f"over {bridge}")
+        self._later(self._run.network.heal)
+
+    def _split(self, inside: set[int]) -> None:
+        outside = [each for each in self._run.machines if each not in inside]
+        self._run.network.cut(
+            way for a, b in product(sorted(inside), outside) for way in ((a, b), (b, a))
+        )
+        self._later(self._run.network.heal)
+
+    def _noise(self) -> None:
+        network = self._run.network
+        network.loss, network.repeat = self._chance.uniform(0, 0.3), self._chance.uniform(0, 0.3)
+        network.delay_s_max = self._chance.uniform(0.01, 0.5)
+        self._later(network.heal)
+
+    # --- Machines ---------------------------------------------------------------------------
+
+    def _kill(self) -> None:
+        machine = self._some()
+        if machine is not None:
+            machine.kill()
+
+    def _power(self) -> None:
+        machine = self._some()
+        if machine is not None:
+            machine.power_off(self._chance.getrandbits(30))
+
+    def _power_in_write(self) -> None:
+        machine = self._some()
+        if machine is not None:
+            machine.power_off_in_write(self._chance.randint(1, 12), self._chance.getrandbits(30))
+
+    def _sync_error(self) -> None:
+        machine = self._some()
+        if machine is not None:
+            after = self._chance.randint(0, 3)
+            machine.disk.fail("fdatasync", OSError(errno.EIO, "I/O error"), after=after)
+            if self._chance.random() < 0.5:
+                self._later(lambda: machine.power_off(1) if machine.runs else None, 1)
+
+    def _no_space(self) -> None:
+        machine = self._some()
+        if machine is None:
+            return
+        machine.disk.capacity = machine.disk.used + self._chance.randrange(30_000)
+
+        def room() -> None:
+            machine.disk.capacity = 1 << 40
+
+        self._later(room, 6)
+
+    def _stall(self) -> None:
+        machine = self._some()
+        if machine is None:
+            return
+        workers = machine.workers
+        workers.delay_s[WRITER] = self._chance.uniform(0.1, 2)
+
+        def go_on() -> None:
+            workers.delay_s[WRITER] = self._run.levels.write_s
+
+        self._later(go_on)
+
+    def _clock(self) -> None:
+        machine = self._chance.choice(list(self._run.machines.values()))
+        jump_ms = self._chance.choice((-DAY_MS, DAY_MS))
+        machine.clock.wall_offset_ms += jump_ms
+        self._run.jumped_ahead |= jump_ms > 0
+
+    def _flip(self) -> None:
+        """A bit of what is synced changes, while the machine is off. One disk a run."""
+        run = self._run
+        machine = self._some()
+        if machine is None or run.flipped or not run.may_lose(machine):
+            return
+        machine.kill()
+        names = [f"journal/{each}" for each in machine.disk.names("journal")]
+        segments = [each for each in names if each.endswith(".seg")]
+        if len(segments) < 2:
+            return
+        # Not the last ones: their end may be taken for torn, and nobody can tell.
+        name = self._chance.choice(segments[: max(1, len(segments) - 2)])
+        used = len(machine.disk.content(name).rstrip(b"\0"))
+        if used > 5_000:
+            run.flipped = True
+            machine.disk.flip(name, self._chance.randrange(4_096, used - 600))
+
+    # --- Groups -----------------------------------------------------------------------------
+
+    def _leaders(self) -> list[tuple[Machine, int]]:
+        return [
+            (machine, group)
+            for machine in self._run.machines.values()
+            if machine.runs
+            for group in machine.opened.store.groups
+            if machine.member(group).core.role == LEADER
+        ]
+
+    def _transfer(self) -> None:
+        leaders = self._leaders()
+        if leaders:
+            machine, group = self._chance.choice(leaders)
+            voters = machine.member(group).core.tracker.members.voters
+            to = self._chance.choice(voters)
+            machine.opened.store.consensus.transfer(group, to)  # type: ignore[arg-type]
+
+    def _members(self) -> None:
+        leaders = self._leaders()
+        if not leaders:
+            return
+        machine, group = self._chance.choice(leaders)
+        members = machine.member(group).core.tracker.members
+        change = self._change(members.voters, members.learners)
+        if change is None:
+            return
+        try:
+            machine.opened.store.consensus.change_members(
+                group,  # type: ignore[arg-type]
+                change,
+            )
+        except KernelError:
+            return
+
+    def _change(
+        self, voters: tuple[int, ...], learners: tuple[int, ...]
+    ) -> ConfigurationChange | None:
+        chance = self._chance
+        outside = [
+            each.number
+            for each in self._run.machines.values()
+            if each.number not in voters and each.number not in learners and not each.gone
+        ]
+        if learners:
+            new = chance.choice(learners)
+            changes = [Change(ADD_VOTER, new)]
+            if len(voters) >= self._run.levels.nodes:
+                changes.append(Change(REMOVE, chance.choice(voters)))
+            return ConfigurationChange(tuple(changes))
+        if outside:
+            return ConfigurationChange((Change(ADD_LEARNER, chance.choice(outside)),))
+        if len(voters) > 2:
+            return ConfigurationChange((Change(REMOVE, chance.choice(voters)),))
+        return None

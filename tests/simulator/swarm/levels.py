@@ -1,0 +1,55 @@
+"""How unpleasant a run is. Swarm style: each run has levels of its own, many of them zero."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+
+FAULTS = (
+    *("cut", "cut_one_way", "halves", "bridge", "noise"),
+    *("kill", "power", "power_in_write", "sync_error", "no_space", "stall"),
+    *("clock", "transfer", "members", "flip"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Levels:
+    """Of one run."""
+
+    nodes: int
+    loss: float
+    repeat: float
+    delay_s_max: float
+    write_s: float
+    """How long a write takes at most."""
+    pause_s: float
+    """Mean time between two things that clients do."""
+    fault_share: float
+    """How much of what happens is a fault."""
+    faults: dict[str, float]
+    """Weight of each kind of fault."""
+    body_bytes_max: int
+    checkpoint_s: int
+    recent_bytes: int
+    patience: float
+    """Share of deliveries that a consumer keeps until they run out."""
+
+
+def levels_of(seed: int) -> Levels:
+    """The levels of a seed."""
+    chance = random.Random(seed)
+    faults = {name: chance.uniform(0.2, 3) for name in FAULTS if chance.random() < 0.55}
+    return Levels(
+        nodes=5 if chance.random() < 0.3 else 3,
+        loss=chance.choice((0, 0, 0.01, 0.05)),
+        repeat=chance.choice((0, 0, 0.02, 0.1)),
+        delay_s_max=chance.choice((0.005, 0.02, 0.1)),
+        write_s=chance.choice((0.002, 0.01, 0.05)),
+        pause_s=chance.choice((0.01, 0.03)),
+        fault_share=chance.choice((0.005, 0.02, 0.04)) if faults else 0.0,
+        faults=faults,
+        body_bytes_max=chance.choice((60, 600, 3_000)),
+        checkpoint_s=chance.choice((2, 4)),
+        recent_bytes=chance.choice((4_000, 40_000)),
+        patience=chance.choice((0, 0.1, 0.3)),
+    )

@@ -1,0 +1,128 @@
+"""Observes what the product does: calls of a few of its methods, told to the run that is under way.
+
+Only observation: every wrapped method does what it did. Limits that are constants of the product
+are made small meanwhile, so that checkpoints, rewrites and snapshots happen in seconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from kernel.log.journal import Journal
+from kernel.log.rewrite import RewriteJob
+from kernel.log.writer import WriteBatch
+from kernel.raft.messages import Entry
+from kernel.store import consensus, housekeeper
+from kernel.store.consensus import Consensus
+from kernel.store.member import Member
+from kernel.store.transfer import Received
+
+if TYPE_CHECKING:
+    from .run import Run
+
+
+@contextmanager
+def observed(run: Run) -> Iterator[None]:
+    """Tell `run` what happens."""
+    replaced: list[tuple[Any, str, Any]] = []
+
+    def wrap(owner: Any, name: str, make: Callable[[Any], Any]) -> None:
+        before = getattr(owner, name)
+        replaced.append((owner, name, before))
+        setattr(owner, name, make(before))
+
+    wrap(Journal, "append", lambda inner: _append(run, inner))
+    wrap(Journal, "append_hard_state", lambda inner: _append_hard_state(run, inner))
+    wrap(Journal, "begin", lambda inner: _begin(run, inner))
+    wrap(WriteBatch, "run", lambda inner: _run(run, inner))
+    wrap(Member, "apply", lambda inner: _apply(run, inner))
+    wrap(Member, "lead", lambda inner: _lead(run, inner))
+    wrap(Consensus, "install", lambda inner: _install(run, inner))
+    wrap(RewriteJob, "close", lambda inner: _close(run, inner))
+    wrap(consensus, "RECENT_BYTES_MAX", lambda _: run.levels.recent_bytes * 4)
+    wrap(housekeeper, "CHECKPOINT_SECONDS", lambda _: run.levels.checkpoint_s)
+    wrap(consensus, "PATIENCE_MS", lambda _: 3_000)
+    try:
+        yield
+    finally:
+        for owner, name, before in reversed(replaced):
+            setattr(owner, name, before)
+
+
+def _append(run: Run, inner: Any) -> Any:
+    def append(journal: Journal, group: int, term: int, index: int, body: bytes) -> None:
+        machine = run.machine_of(journal)
+        if machine is not None:
+            run.raft.appended(machine, journal, (group, term, index), body)
+            machine.pending.append((group, index, term, 0))
+        inner(journal, group, term, index, body)
+
+    return append
+
+
+def _append_hard_state(run: Run, inner: Any) -> Any:
+    def append_hard_state(journal: Journal, group: int, term: int, vote: int, commit: int) -> None:
+        machine = run.machine_of(journal)
+        if machine is not None:
+            machine.pending.append((group, 0, term, vote))
+        inner(journal, group, term, vote, commit)
+
+    return append_hard_state
+
+
+def _begin(run: Run, inner: Any) -> Any:
+    def begin(journal: Journal) -> WriteBatch | None:
+        batch: WriteBatch | None = inner(journal)
+        machine = run.machine_of(journal)
+        if batch is not None and machine is not None:
+            run.batches[batch] = (machine, machine.pending)
+            machine.pending = []
+        return batch
+
+    return begin
+
+
+def _run(run: Run, inner: Any) -> Any:
+    def write(batch: WriteBatch) -> None:
+        inner(batch)
+        machine, records = run.batches.pop(batch, (None, []))
+        if machine is not None:
+            run.raft.synced(machine, records)
+
+    return write
+
+
+def _apply(run: Run, inner: Any) -> Any:
+    def apply(member: Member, entry: Entry) -> None:
+        before = member.core.tracker.members
+        run.raft.applying(member, entry)
+        inner(member, entry)
+        run.raft.applied(member, entry, before)
+
+    return apply
+
+
+def _lead(run: Run, inner: Any) -> Any:
+    def lead(member: Member, node: str, *, clean: bool, started: Callable[[], None]) -> None:
+        run.raft.elected(member)
+        inner(member, node, clean=clean, started=started)
+
+    return lead
+
+
+def _install(run: Run, inner: Any) -> Any:
+    def install(members: Consensus, received: Received) -> None:
+        run.raft.installed(members.node, received.group, received.snapshot)
+        inner(members, received)
+
+    return install
+
+
+def _close(run: Run, inner: Any) -> Any:
+    def close(job: RewriteJob) -> None:
+        run.count("rewrite")
+        inner(job)
+
+    return close

@@ -1,0 +1,262 @@
+"""What queues promise (raft-store.md 4.2): histories of messages with ids of their own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kernel import message as messages
+from kernel.broker.consumers import Handed
+from kernel.message import Flag
+from kernel.store.member import Member
+
+if TYPE_CHECKING:
+    from .run import Run
+
+PENDING, ACKED, FAILED, UNKNOWN = "pending", "acked", "failed", "unknown"
+Place = tuple[int, int]
+"""Queue and offset."""
+
+
+@dataclass(slots=True)
+class Sent:
+    """A message and what became of its publishing."""
+
+    uid: bytes
+    producer: int
+    number: int
+    queue: int
+    key: bytes
+    ttl_ms: int
+    deduplication: bytes
+    outcome: str = PENDING
+    offset: int = -1
+    received: int = 0
+
+
+@dataclass(slots=True)
+class Known:
+    """What is known of a message in a queue."""
+
+    uid: bytes
+    term: int = 0
+    attempt: int = 0
+    returned: bool = False
+    """The last holder gave it back without an attempt, perhaps."""
+    lease: int = 0
+    deadline_ms: int = 0
+    let_go: bool = False
+    """The last holder may have let go of it."""
+    acked_by: int = -1
+    """Lease (or 0) of an answered ack."""
+
+
+class QueueRules:
+    """Of one run."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self.sent: dict[bytes, Sent] = {}
+        self.known: dict[Place, Known] = {}
+        self._placed: dict[tuple[int, bytes], int] = {}
+        self._keys: dict[tuple[int, bytes], list[int]] = {}
+        self._deduplicated: dict[bytes, bytes] = {}
+        self.delivered = 0
+        self.stale = 0
+        """Deliveries of a leader that another one has followed, and who does not know it yet."""
+
+    def _broken(self, invariant: str, what: str) -> None:
+        self._run.broken(invariant, what)
+
+    # --- Publishing -------------------------------------------------------------------------
+
+    def published(self, sent: Sent, result: object) -> None:
+        """A publish was answered with the result of its only command."""
+        if isinstance(result, bool) or not isinstance(result, int):
+            if not isinstance(result, list):
+                return
+            ((offset, original),) = result
+            sent.outcome = ACKED
+            if not original or original == sent.uid:
+                self._place(sent, offset)
+            return
+        if result < 0:
+            sent.outcome = FAILED
+            return
+        sent.outcome = ACKED
+        self._place(sent, result)
+
+    def _place(self, sent: Sent, offset: int) -> None:
+        sent.offset = offset
+        self.stored_once(sent.uid, sent.queue, offset)
+        self.offset_keeps_its_message(sent.uid, sent.queue, offset)
+
+    def offset_keeps_its_message(self, uid: bytes, queue: int, offset: int) -> Known:
+        known = self.known.get((queue, offset))
+        if known is None:
+            known = self.known[queue, offset] = Known(uid)
+            sent = self.sent.get(uid)
+            if sent is not None and sent.key and sent.queue == queue:
+                self._keys.setdefault((queue, sent.key), []).append(offset)
+        elif known.uid != uid:
+            what = f"queue {queue:x} offset {offset}: {known.uid.hex()}, then {uid.hex()}"
+            self._broken("offset_keeps_its_message", what)
+        return known
+
+    def stored_once(self, uid: bytes, queue: int, offset: int) -> None:
+        """A batch that was sent again is stored once, unless a clock that had jumped ahead made a
+        new leader forget results 15 minutes of log time too early (a known limit).
+        """
+        if self._run.jumped_ahead:
+            return
+        at = self._placed.setdefault((queue, uid), offset)
+        if at != offset:
+            what = f"queue {queue:x}: {uid.hex()} at {at} and at {offset}"
+            self._broken("stored_once", what)
+
+    # --- Consuming --------------------------------------------------------------------------
+
+    def handed(self, member: Member, group: str, handed: Handed) -> None:
+        """A leader hands out messages."""
+        current = member.core.term >= self._run.term_of(int(member.group))
+        attempts = handed.attempts or [1] * len(handed.offsets)
+        for offset, slot, attempt in zip(handed.offsets, handed.slots, attempts, strict=True):
+            message = messages.decode(slot)
+            sent = self.sent.get(message.uid)
+            if sent is None:
+                self._broken("nothing_from_nowhere", f"{message.uid.hex()} was never sent")
+                continue
+            if sent.outcome == FAILED:
+                self._broken("failed_never_appears", f"{message.uid.hex()} was refused")
+            self.delivered += 1
+            queue = int(handed.queue)
+            self.stored_once(sent.uid, queue, offset)
+            known = self.offset_keeps_its_message(sent.uid, queue, offset)
+            if not message.flags & Flag.DEAD_LETTER:
+                self.delay_never_early(member, queue, offset, message)
+                self.deduplicated_once(sent)
+                if not handed.lease:
+                    self.expired_never_delivered(member, queue, offset, message)
+            if not current:
+                self.stale += 1
+                continue
+            if known.acked_by >= 0:
+                what = f"queue {queue:x} offset {offset} after its ack was answered"
+                self._broken("acked_stays_acked", what)
+            self.attempts_rise(known, queue, offset, attempt, member.core.term)
+            if handed.lease:
+                self.one_lease_holder(member, known, group, (queue, offset), handed.lease)
+            if sent.key and sent.queue == queue:
+                self.first_in_first_out(member, group, sent, offset, handed)
+
+    def attempts_rise(self, known: Known, queue: int, offset: int, attempt: int, term: int) -> None:
+        """A repeat is marked: its attempt is higher, unless it came back as never delivered."""
+        least = known.attempt + (0 if known.returned else 1)
+        if attempt < least:
+            what = f"queue {queue:x} offset {offset}: attempt {known.attempt}, then {attempt}"
+            self._broken("attempts_rise", what)
+        if attempt > known.attempt + 1 and term == known.term:
+            what = f"queue {queue:x} offset {offset}: attempt {known.attempt}, then {attempt}"
+            self._broken("attempts_rise_by_one", what)
+        known.attempt, known.term, known.returned = attempt, term, False
+
+    def one_lease_holder(
+        self, member: Member, known: Known, group: str, place: Place, lease: int
+    ) -> None:
+        """A timed lease is given only once the one before has ended."""
+        queue, offset = place
+        progress = member.state.queues[queue].groups[group]  # type: ignore[index]
+        now = member.replica.log_time_ms()
+        if known.lease and lease != known.lease:
+            if now < known.deadline_ms and not known.let_go:
+                what = f"queue {queue:x} offset {offset}: {known.lease} was leased until later"
+                self._broken("one_lease_holder", what)
+            if not known.let_go:
+                self._run.count("lease expiry")
+        holder = progress.holder(offset)
+        known.lease, known.let_go = lease, False
+        known.deadline_ms = holder[1] if holder is not None else 0
+
+    def acked_by_lease(self, place: Place, lease: int, good: object) -> None:
+        """An ack by token was answered: `lease_is_fenced`."""
+        known = self.known[place]
+        if not good:
+            return
+        if lease != known.lease:
+            what = f"{place}: the ack of lease {lease} was good, but {known.lease} was given since"
+            self._broken("lease_is_fenced", what)
+        known.acked_by = lease
+
+    def delay_never_early(
+        self, member: Member, queue: int, offset: int, message: messages.Message
+    ) -> None:
+        if message.delay_ms:
+            due = self._stored_ms(member, queue, offset) + message.delay_ms
+            if member.replica.log_time_ms() < due:
+                what = f"queue {queue:x} offset {offset}: due at {due}"
+                self._broken("delay_never_early", what)
+
+    def expired_never_delivered(
+        self, member: Member, queue: int, offset: int, message: messages.Message
+    ) -> None:
+        if message.ttl_ms:
+            until = self._stored_ms(member, queue, offset) + message.ttl_ms
+            if member.replica.log_time_ms() > until:
+                what = f"queue {queue:x} offset {offset}: expired at {until}"
+                self._broken("expired_never_delivered", what)
+
+    def _stored_ms(self, member: Member, queue: int, offset: int) -> int:
+        return member.state.queues[queue].index.find(offset).time_ms  # type: ignore[index]
+
+    def deduplicated_once(self, sent: Sent) -> None:
+        """Of messages with one deduplication id one is delivered."""
+        if sent.deduplication:
+            uid = self._deduplicated.setdefault(sent.deduplication, sent.uid)
+            if uid != sent.uid:
+                what = f"{sent.deduplication.hex()}: {uid.hex()} and {sent.uid.hex()}"
+                self._broken("deduplicated_once", what)
+
+    def first_in_first_out(
+        self, member: Member, group: str, sent: Sent, offset: int, handed: Handed
+    ) -> None:
+        """A message of an ordering key waits for those of its key before it."""
+        progress = member.state.queues[sent.queue].groups[group]  # type: ignore[index]
+        if not member.state.queues[sent.queue].topic.groups[group].ordered:  # type: ignore[index]
+            return
+        for earlier in self._keys[sent.queue, sent.key]:
+            if (
+                earlier < offset
+                and not progress.is_acked(earlier)
+                and earlier not in handed.offsets
+            ):
+                what = f"queue {sent.queue:x}: {offset} before {earlier} of key {sent.key!r}"
+                self._broken("first_in_first_out", what)
+
+    # --- The end ----------------------------------------------------------------------------
+
+    def received(self, uid: bytes) -> None:
+        """A message has reached a consumer and was acked by it."""
+        self.sent[uid].received += 1
+
+    def total_queue(self) -> None:
+        """Every message whose publishing was answered was delivered, unless it has expired or was
+        a repeat by its deduplication id.
+        """
+        for sent in self.sent.values():
+            if sent.outcome != ACKED or sent.ttl_ms or sent.offset < 0:
+                continue
+            known = self.known.get((sent.queue, sent.offset))
+            if known is None or (not known.attempt and not sent.received):
+                what = f"{sent.uid.hex()} was stored at {sent.queue:x}/{sent.offset} and is lost"
+                self._broken("total_queue", what)
+
+    def publish_order(self) -> None:
+        """Messages of one producer to one queue stand in the order in which they were sent."""
+        last: dict[tuple[int, int], int] = {}
+        for sent in sorted(self.sent.values(), key=lambda each: each.number):
+            if sent.offset >= 0 and sent.outcome == ACKED and not sent.deduplication:
+                key = (sent.producer, sent.queue)
+                if sent.offset <= last.get(key, -1):
+                    what = f"{sent.uid.hex()} at {sent.offset}, an earlier one at {last[key]}"
+                    self._broken("publish_order", what)
+                last[key] = sent.offset

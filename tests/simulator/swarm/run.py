@@ -1,0 +1,392 @@
+"""One seed: a cluster, its clients, its faults, then peace, and what must be true in the end."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import traceback
+from collections import Counter
+from dataclasses import dataclass, field
+from hashlib import blake2b
+
+from kernel.broker.snapshot import dump
+from kernel.errors import KernelError
+from kernel.ids import RaftGroup
+from kernel.log.journal import Journal
+from kernel.log.writer import WriteBatch
+from kernel.raft.configuration import ADD_LEARNER, ADD_VOTER, REMOVE, Change, ConfigurationChange
+from tests.simulator.loop import SimulatedClock, VirtualLoop
+
+from .clients import QUEUES, TOPICS, Producer, Subscriber, group_of
+from .faults import Faults
+from .levels import Levels, levels_of
+from .machines import DATA_GROUPS, Machine, Network
+from .probe import observed
+from .queue_rules import QueueRules
+from .raft_rules import RaftRules
+
+PEACE_S_MAX = 90
+"""Virtual time in which everything is level and drained once nothing goes wrong any more."""
+
+GROW_S_MAX = 60
+
+HASH_EVERY = 500
+"""Events between two comparisons of states."""
+
+
+@dataclass
+class Outcome:
+    """Of one seed."""
+
+    seed: int
+    events: int
+    broken: list[tuple[str, str]]
+    """(invariant, what) of what was broken first."""
+    counters: Counter[str]
+    crash: str = ""
+    virtual_s: float = 0.0
+    notes: list[str] = field(default_factory=list)
+
+
+class Run:
+    """See the module's head."""
+
+    def __init__(self, seed: int, events_max: int, levels: Levels | None = None) -> None:
+        self.seed = seed
+        self.levels = levels or levels_of(seed)
+        self._events_max = events_max
+        self.events = 0
+        self.loop = VirtualLoop()
+        self.clock = SimulatedClock(self.loop)
+        self.counters: Counter[str] = Counter()
+        self.notes: list[str] = []
+        self.found: list[tuple[str, str]] = []
+        self.crash = ""
+        self.raft = RaftRules(self)
+        self.queues = QueueRules(self)
+        self.journals: dict[Journal, Machine] = {}
+        self.batches: dict[WriteBatch, tuple[Machine, list[tuple[int, int, int, int]]]] = {}
+        self.network = Network(self)
+        first = tuple(range(1, self.levels.nodes + 1))
+        self.machines = {
+            number: Machine(self, number, None if number == 1 else ())
+            for number in (*first, len(first) + 1)
+        }
+        self.draining = False
+        self.unknown_outcome = False
+        self.flipped = False
+        self.jumped_ahead = False
+        self._chance = random.Random(seed + 3)
+        self._hashed_at = 0
+        self._hashes: dict[tuple[int, int], tuple[int, bytes]] = {}
+        self._producers = [Producer(self, number) for number in (1, 2)]
+        self._subscribers = [
+            Subscriber(self, number, queue)
+            for number, queue in enumerate([*QUEUES, QUEUES[0], QUEUES[2], QUEUES[3]])
+        ]
+
+    # --- What the parts tell ----------------------------------------------------------------
+
+    def broken(self, invariant: str, what: str) -> None:
+        """An invariant does not hold."""
+        self.found.append((invariant, what))
+
+    def crashed(self, what: str) -> None:
+        """The product has failed in a way that it should not."""
+        self.crash = self.crash or what
+
+    def count(self, what: str) -> None:
+        """Something that must happen often, over all seeds."""
+        self.counters[what] += 1
+
+    def note(self, what: str) -> None:
+        """For a person who reads a failing run."""
+        self.notes.append(f"{self.loop.time():8.3f} {what}")
+
+    def machine_of(self, journal: Journal) -> Machine | None:
+        """Whose journal it is, once that is known."""
+        return self.journals.get(journal)
+
+    def ended(self, machine: Machine) -> None:
+        """A process has ended. Somebody starts it again."""
+        for client in (*self._producers, *self._subscribers):
+            client.link.died(machine)
+        if not self.draining:
+            self.loop.call_later(self._chance.uniform(0.1, 5), self._restart, machine)
+
+    def _restart(self, machine: Machine) -> None:
+        self.loop.create_task(self._started(machine))
+
+    async def _started(self, machine: Machine) -> None:
+        if not await machine.try_start() and not machine.gone and not self.draining:
+            self.loop.call_later(self._chance.uniform(0.5, 2), self._restart, machine)
+
+    def damaged(self, machine: Machine) -> None:
+        """A disk lost synced data, and the store refuses to start: another machine replaces it."""
+        self.count("corrupt synced record")
+        number = max(self.machines) + 1
+        self.machines[number] = Machine(self, number, ())
+        self._restart(self.machines[number])
+
+    def may_lose(self, machine: Machine) -> bool:
+        """Whether the disk of a machine may be lost for ever: a majority of every group is left."""
+        voted = set()
+        for each in self.machines.values():
+            if each.runs:
+                for group in each.opened.store.groups:
+                    members = each.member(group).core.tracker.members
+                    if members.voters_outgoing or len(members.voters) < 3:
+                        return False
+                    voted.update(members.voters)
+        return machine.number in voted
+
+    def term_of(self, group: int) -> int:
+        """The highest term in which anybody leads a group."""
+        return max(
+            (
+                each.member(group).core.term
+                for each in self.machines.values()
+                if each.runs and each.member(group).serves
+            ),
+            default=0,
+        )
+
+    def someone_who_leads(self, group: int, chance: random.Random) -> Machine | None:
+        """A node that says it leads a group, or else any that runs."""
+        running = [each for each in self.machines.values() if each.runs]
+        leading = [each for each in running if each.member(group).serves]
+        choice = leading or running
+        return chance.choice(choice) if choice else None
+
+    # --- The run ----------------------------------------------------------------------------
+
+    def go(self) -> Outcome:
+        """Run the seed."""
+        asyncio.set_event_loop(self.loop)
+        try:
+            with observed(self):
+                self.loop.run_until_complete(self._story())
+        except Exception as error:  # noqa: BLE001 - told as a crash
+            self.loop.errors.append(error)
+        finally:
+            self._close()
+        for error in self.loop.errors:
+            self.crashed("".join(traceback.format_exception(error))[-3_000:])
+        return Outcome(
+            *(self.seed, self.events, self.found, self.counters, self.crash),
+            *(self.loop.time(), self.notes),
+        )
+
+    def _close(self) -> None:
+        self.draining = True
+        for machine in self.machines.values():
+            if machine.runs:
+                machine.kill()
+        tasks = asyncio.all_tasks(self.loop)
+        for task in tasks:
+            task.cancel()
+        self.loop.go_on()
+        if tasks:
+            gathered = asyncio.gather(*tasks, return_exceptions=True)
+            self.loop.run_until_complete(gathered)
+        self.loop.close()
+        asyncio.set_event_loop(None)
+
+    @property
+    def _over(self) -> bool:
+        return bool(self.found or self.crash or self.loop.errors)
+
+    async def _story(self) -> None:
+        for machine in self.machines.values():
+            await machine.start()
+        for topic in TOPICS:
+            self._producers[0].administer(topic)
+        async with asyncio.timeout(GROW_S_MAX):
+            await self._grow()
+        faults = Faults(self)
+        chance = self._chance
+        levels = self.levels
+        while self.events < self._events_max and not self._over:
+            await asyncio.sleep(chance.expovariate(1 / levels.pause_s))
+            fate = chance.random()
+            if fate < levels.fault_share:
+                faults.happen()
+            elif fate < 0.55:
+                chance.choice(self._producers).publish()
+            elif fate < 0.98:
+                chance.choice(self._subscribers).look_around()
+            else:
+                chance.choice(self._subscribers).disconnect()
+            if self.events - self._hashed_at > HASH_EVERY:
+                self._hashed_at = self.events
+                self.same_state_at_the_same_index()
+        if not self._over:
+            await self._peace()
+
+    async def _grow(self) -> None:
+        """One node becomes a cluster, as an operator makes it (ADR 9), while nothing goes wrong.
+        The last machine stays apart.
+        """
+        trouble = self.network
+        trouble.loss = trouble.repeat = 0.0
+        await asyncio.sleep(self.levels.checkpoint_s + 2)
+        first = self.machines[1]
+        voters = tuple(range(1, self.levels.nodes + 1))
+        for kind in (ADD_LEARNER, ADD_VOTER):
+            for number in voters[1:]:
+                for group in self._groups():
+                    core = first.member(group).core
+                    change = ConfigurationChange((Change(kind, number),))
+                    first.opened.store.consensus.change_members(group, change)
+                    while number not in (
+                        core.tracker.members.learners
+                        if kind == ADD_LEARNER
+                        else core.tracker.members.voters
+                    ):
+                        await asyncio.sleep(0.01)
+            while kind == ADD_LEARNER and not self._is_level():
+                await asyncio.sleep(0.1)
+        trouble.heal()
+        self.counters.clear()
+        self.events = 0
+        self.note(f"{len(voters)} nodes")
+
+    def _is_level(self) -> bool:
+        return all(
+            progress.match == core.log.last_index
+            for group in self._groups()
+            for core in (self.machines[1].member(group).core,)
+            for progress in core.tracker.peers
+        )
+
+    # --- Peace ------------------------------------------------------------------------------
+
+    async def _peace(self) -> None:
+        """Faults end: `converges`, then what must be true of everything."""
+        self.note("peace")
+        self.network.loss = self.network.repeat = 0.0
+        self.levels = levels_of(self.seed)
+        end = self.loop.time() + PEACE_S_MAX
+        self.network.heal()
+        while self.loop.time() < end and not self._over:
+            self.network.loss = self.network.repeat = 0.0
+            self.network.heal()
+            for machine in list(self.machines.values()):
+                machine.disk.capacity = 1 << 40
+                machine.disk.on_boundary = None
+                machine.disk._failures.clear()
+                machine.workers.delay_s.clear()
+                await machine.try_start()
+            self._mend()
+            self.draining = self.loop.time() > end - PEACE_S_MAX + 3
+            for subscriber in self._subscribers:
+                subscriber.look_around()
+            await asyncio.sleep(0.1)
+            if self.draining and self._is_quiet():
+                break
+        if self._over:
+            return
+        if not self._is_quiet():
+            self.broken("converges", self._why_not())
+            return
+        self.same_state_at_the_same_index()
+        self.queues.total_queue()
+        self.queues.publish_order()
+
+    def _mend(self) -> None:
+        """Whoever lost its disk is replaced by the new machine in every group."""
+        gone = [each.number for each in self.machines.values() if each.gone]
+        if not gone:
+            return
+        for machine in self.machines.values():
+            if not machine.runs:
+                continue
+            for group in machine.opened.store.groups:
+                member = machine.member(group)
+                members = member.core.tracker.members
+                if not member.serves or members.voters_outgoing:
+                    continue
+                change = self._replacing(gone[0], members.voters, members.learners)
+                if change is not None:
+                    try:
+                        machine.opened.store.consensus.change_members(group, change)
+                    except KernelError:
+                        continue
+
+    def _replacing(
+        self, gone: int, voters: tuple[int, ...], learners: tuple[int, ...]
+    ) -> ConfigurationChange | None:
+        new = max(self.machines)
+        if gone in learners:
+            return ConfigurationChange((Change(REMOVE, gone),))
+        if gone not in voters:
+            return None
+        if new in voters:
+            return ConfigurationChange((Change(REMOVE, gone),))
+        if new not in learners:
+            return ConfigurationChange((Change(ADD_LEARNER, new),))
+        return ConfigurationChange((Change(ADD_VOTER, new), Change(REMOVE, gone)))
+
+    def _groups(self) -> list[RaftGroup]:
+        return [RaftGroup(number) for number in range(DATA_GROUPS + 1)]
+
+    def _leader(self, group: int) -> Machine | None:
+        leading = [e for e in self.machines.values() if e.runs and e.member(group).serves]
+        return max(leading, key=lambda each: each.member(group).core.term, default=None)
+
+    def _is_quiet(self) -> bool:
+        return not self._why_not()
+
+    def _why_not(self) -> str:
+        """What is not level or drained yet; nothing if all is."""
+        if any(producer.pending for producer in self._producers):
+            return "publishes are not answered"
+        for group in self._groups():
+            leader = self._leader(group)
+            if leader is None:
+                return f"group {group} has no leader"
+            member = leader.member(group)
+            members = member.core.tracker.members
+            if members.voters_outgoing:
+                return f"group {group} is in a joint configuration"
+            for number in (*members.voters, *members.learners):
+                machine = self.machines[number]
+                if machine.gone and number in members.voters:
+                    return f"group {group}: {number} is not replaced"
+                if machine.runs and machine.member(group).state.applied != member.state.applied:
+                    return f"group {group}: node {number} is not level"
+            if member.state.outbox:
+                return f"group {group}: {len(member.state.outbox)} dead letters wait"
+        for queue in QUEUES:
+            leader = self._leader(group_of(queue))
+            assert leader is not None
+            state = leader.member(group_of(queue)).state.queues.get(queue)
+            if state is None:
+                return f"queue {queue:x} is not there"
+            for progress in state.groups.values():
+                if progress.floor < state.index.tail:
+                    return f"queue {queue:x}: acked to {progress.floor} of {state.index.tail}"
+        return ""
+
+    def same_state_at_the_same_index(self) -> None:
+        """Replicas that have applied the same index have the same state."""
+        for group in self._groups():
+            for machine in self.machines.values():
+                if not machine.runs:
+                    continue
+                state = machine.member(group).state
+                digest = blake2b(digest_size=16)
+                for record in dump(state):
+                    digest.update(record)
+                key = (int(group), int(state.applied))
+                row = (machine.number, digest.digest())
+                known = self._hashes.setdefault(key, row)
+                if known[1] != row[1]:
+                    what = f"group {group} index {key[1]}: {known[0]} and {row[0]} differ"
+                    self.broken("same_state_at_the_same_index", what)
+
+
+def run_seed(task: tuple[int, int]) -> Outcome:
+    """One seed with so many events."""
+    seed, events = task
+    return Run(seed, events).go()

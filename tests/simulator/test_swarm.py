@@ -1,0 +1,32 @@
+"""A few seeds of the cluster simulator, and bugs put in on purpose (`make sim`, `make mutants`)."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.simulator.mutants import QUICK, hunt
+from tests.simulator.swarm.run import Run
+
+
+@pytest.mark.parametrize("seed", range(1, 9))
+def test_every_invariant_holds_in_a_seed(seed: int) -> None:
+    outcome = Run(seed, 2_000).go()
+    assert not outcome.broken
+    assert not outcome.crash
+    assert outcome.events >= 2_000
+
+
+def test_a_seed_repeats_itself() -> None:
+    first, second = Run(3, 800).go(), Run(3, 800).go()
+    assert (first.events, first.notes, first.counters) == (
+        second.events,
+        second.notes,
+        second.counters,
+    )
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_a_bug_put_in_on_purpose_is_found_by_an_invariant(name: str) -> None:
+    seed, invariant = hunt(name, 20, 2_000)
+    assert seed, "it lives"
+    assert invariant
