@@ -23,6 +23,7 @@ from ..client import LeaseVerb
 from ..errors import Code, KernelError
 from ..ids import Offset, QueueId, RaftGroup
 from ..leader import Identity, LeaseChanging
+from ..limits import BATCH_COMMANDS_MAX, NAME_BYTES_MAX
 from ..message import HEADER_BYTES
 from ..model import Reason, RouterInfo, TopicInfo, TopicStatistics
 
@@ -44,7 +45,7 @@ U16 = Annotated[int, Meta(ge=0, le=0xFFFF)]
 U32 = Annotated[int, Meta(ge=0, le=0xFFFF_FFFF)]
 U64 = Annotated[int, Meta(ge=0)]
 """msgpack has no larger integers."""
-Name = Annotated[str, Meta(max_length=255)]
+Name = Annotated[str, Meta(max_length=NAME_BYTES_MAX)]
 
 _LENGTH = struct.Struct("<I")
 _encode = msgspec.msgpack.Encoder().encode
@@ -238,10 +239,19 @@ def decode_publish(payload: bytes) -> tuple[Publish, bytes]:
     slots = reader.take(sum(lengths))
     reader.end()
     _check_slots(head.runs, lengths)
-    for _, slot in head.retained:
-        if slot >= len(lengths):
-            raise WireError(f"slot {slot} is retained, of {len(lengths)}")
+    if head.retained:
+        _check_retained(head.retained, len(lengths))
     return head, slots
+
+
+def _check_retained(retained: Sequence[tuple[str, int]], slots: int) -> None:
+    tenants = {tenant for tenant, _ in retained}
+    if len(tenants) >= BATCH_COMMANDS_MAX:
+        raise WireError(f"messages of {len(tenants)} tenants are retained")
+    if any(len(tenant.encode()) > NAME_BYTES_MAX for tenant in tenants):
+        raise WireError("a tenant's name is too long")
+    if any(slot >= slots for _, slot in retained):
+        raise WireError("a slot is retained that is not there")
 
 
 def _check_slots(runs: Sequence[tuple[int, int, int, int]], lengths: Sequence[int]) -> None:
@@ -273,6 +283,8 @@ _submit = msgspec.msgpack.Decoder(Submit)
 def decode_submit(payload: bytes) -> tuple[Submit, list[Packed], bytes]:
     """A SUBMIT, its commands and slots."""
     head, reader = _split(payload, _submit)
+    if len(head.own) > BATCH_COMMANDS_MAX:
+        raise WireError(f"{len(head.own)} commands")
     own = [(kind, version, reader.take(length)) for kind, version, length in head.own]
     slots = reader.take(sum(head.lengths))
     reader.end()
