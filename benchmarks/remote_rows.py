@@ -181,8 +181,8 @@ async def _rows(path: Path) -> None:
             )
         pairs = [(await _latency_ms(near, ref), await _latency_ms(far, ref)) for _ in range(ROUNDS)]
         print(
-            "1,000 messages/s, on disk: median latency local "
-            f"{median(x for x, _ in pairs):.2f} ms, through RPC {median(y for _, y in pairs):.2f} ms"
+            f"1,000 messages/s, on disk: median latency local {median(x for x, _ in pairs):.2f} ms"
+            f", through RPC {median(y for _, y in pairs):.2f} ms"
         )
         host.at_once = True
         added = median([await _latency_ms(far, ref) for _ in range(ROUNDS)])

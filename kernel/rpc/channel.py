@@ -41,6 +41,9 @@ Reply = Callable[["Sequence[bytes] | KernelError"], None]
 _HINT_DIGITS_MAX = 10
 """Of a node's number, a u32."""
 
+_CALL, _CAST, _ANSWER = int(Kind.CALL), int(Kind.CAST), int(Kind.ANSWER)
+_ANSWERS = frozenset((_ANSWER, int(Kind.ERROR)))
+
 _CODES = {code.wire: code for code in Code}
 
 
@@ -166,7 +169,7 @@ class Channel:
         number = self._next_call
         self._next_call = number % 0xFFFF_FFFF + 1
         call = self._calls[number] = _Call(answer, self._now_ms + timeout_ms)
-        self._put_bulk(call, Kind.CALL, method, number, parts)
+        self._put_bulk(call, _CALL, method, number, parts)
         return number
 
     def cast(self, method: int, parts: Sequence[bytes], *, control: bool = False) -> bool:
@@ -248,21 +251,19 @@ class Channel:
             self.handler.opened(self, self.peer)
 
     def _take_in(self, frame: Frame) -> None:
-        kind = frame.kind
-        if kind == Kind.CAST:
-            self.handler.told(self, frame.method, frame.payload)
-        elif kind == Kind.CALL:
-            self.handler.called(self, frame.method, frame.payload, _Reply(self, frame.call))
-        elif kind in {Kind.ANSWER, Kind.ERROR}:
-            call = self._calls.pop(frame.call, None)
+        kind, method, number, payload = frame
+        if kind == _CAST:
+            self.handler.told(self, method, payload)
+        elif kind == _CALL:
+            self.handler.called(self, method, payload, _Reply(self, number))
+        elif kind in _ANSWERS:
+            call = self._calls.pop(number, None)
             if call is not None:  # else it was late
-                call.answer(frame.payload if kind == Kind.ANSWER else decode_error(frame.payload))
+                call.answer(payload if kind == _ANSWER else decode_error(payload))
         elif kind == Kind.PING:
             self._put_control(Kind.PONG, 0, 0, [])
         elif kind == Kind.GOODBYE:
-            self.broken(
-                f"the other end has said goodbye: {frame.payload.decode('utf-8', 'replace')}"
-            )
+            self.broken(f"the other end has said goodbye: {payload.decode('utf-8', 'replace')}")
         elif kind != Kind.PONG:
             raise RpcError(f"a frame of kind {kind} on an open connection")
 
@@ -275,7 +276,7 @@ class Channel:
         if isinstance(result, KernelError):
             self._put_bulk(None, Kind.ERROR, 0, call, [encode_error(result)])
         else:
-            self._put_bulk(None, Kind.ANSWER, 0, call, result)
+            self._put_bulk(None, _ANSWER, 0, call, result)
 
 
 class _Reply:
