@@ -136,7 +136,7 @@ async def _changed(gateway: Gateway, queue: QueueId, changes: list[LeaseChanging
     return await gateway.proposer.outcome(GROUP, attempt)
 
 
-async def test_a_batch_that_is_sent_again_is_answered_from_what_is_remembered(
+async def test_a_batch_that_is_sent_again_to_the_next_leader_is_answered_from_what_is_remembered(
     tmp_path: Path,
 ) -> None:
     async with running(tmp_path) as nodes:
@@ -144,6 +144,7 @@ async def test_a_batch_that_is_sent_again_is_answered_from_what_is_remembered(
         async with started(gateway, nodes):
             (queue,) = await gateway.topic("once")
             first = await gateway.stored(queue, [b"x"])
+            await (await _serving(nodes)).kill()
             gateway._sequence = iter([2])  # type: ignore[assignment]
             assert await gateway.stored(queue, [b"y"]) == first == ([0],)
             assert await gateway.bodies(queue) == [b"x"]
