@@ -67,10 +67,12 @@ class Code(Enum):
 class KernelError(Exception):
     """An error with a `Code` and a sentence for a human (no stack, no secret, ASCII)."""
 
-    def __init__(self, code: Code, message: str) -> None:
+    def __init__(self, code: Code, message: str, hint: int = 0) -> None:
+        """`hint`, of NOT_LEADER: number of the node that leads; 0: not known."""
         super().__init__(message)
         self.code = code
         self.message = message
+        self.hint = hint
 
     def __repr__(self) -> str:
         return f"KernelError({self.code.name}, {self.message!r})"

@@ -38,6 +38,12 @@ Answer = Callable[["bytes | KernelError"], None]
 Reply = Callable[["Sequence[bytes] | KernelError"], None]
 """Answers a call; may be called later, once."""
 
+_HINT_DIGITS_MAX = 10
+"""Of a node's number, a u32."""
+
+_CALL, _CAST, _ANSWER = int(Kind.CALL), int(Kind.CAST), int(Kind.ANSWER)
+_ANSWERS = frozenset((_ANSWER, int(Kind.ERROR)))
+
 _CODES = {code.wire: code for code in Code}
 
 
@@ -82,7 +88,9 @@ class Channel:
         is_dialer: bool,
     ) -> None:
         """`wake` is called when there is something to `take`. Times are monotonic."""
-        self._handler = handler
+        self.handler = handler
+        """Hears of everything; one that knows what the other end is may put another in its place
+        (`roles`)."""
         self._wake = wake
         self._reader = FrameReader(HELLO_BYTES_MAX)
         self._handshake = Handshake(own, secret, admit, self._shake, is_dialer=is_dialer)
@@ -127,7 +135,7 @@ class Channel:
         for call in calls.values():
             code = Code.UNKNOWN_OUTCOME if call.left else Code.NOT_LEADER
             call.answer(KernelError(code, f"the connection has broken: {reason}"))
-        self._handler.closed(self, reason)
+        self.handler.closed(self, reason)
 
     def tick(self, now_ms: int) -> None:
         """Time has passed: end what is late, ping, notice silence."""
@@ -161,7 +169,7 @@ class Channel:
         number = self._next_call
         self._next_call = number % 0xFFFF_FFFF + 1
         call = self._calls[number] = _Call(answer, self._now_ms + timeout_ms)
-        self._put_bulk(call, Kind.CALL, method, number, parts)
+        self._put_bulk(call, _CALL, method, number, parts)
         return number
 
     def cast(self, method: int, parts: Sequence[bytes], *, control: bool = False) -> bool:
@@ -240,24 +248,22 @@ class Channel:
         if self._handshake.is_open:
             self.was_open = True
             self._reader.bytes_max = MESSAGE_BYTES_MAX
-            self._handler.opened(self, self.peer)
+            self.handler.opened(self, self.peer)
 
     def _take_in(self, frame: Frame) -> None:
-        kind = frame.kind
-        if kind == Kind.CAST:
-            self._handler.told(self, frame.method, frame.payload)
-        elif kind == Kind.CALL:
-            self._handler.called(self, frame.method, frame.payload, _Reply(self, frame.call))
-        elif kind in {Kind.ANSWER, Kind.ERROR}:
-            call = self._calls.pop(frame.call, None)
+        kind, method, number, payload = frame
+        if kind == _CAST:
+            self.handler.told(self, method, payload)
+        elif kind == _CALL:
+            self.handler.called(self, method, payload, _Reply(self, number))
+        elif kind in _ANSWERS:
+            call = self._calls.pop(number, None)
             if call is not None:  # else it was late
-                call.answer(frame.payload if kind == Kind.ANSWER else decode_error(frame.payload))
+                call.answer(payload if kind == _ANSWER else decode_error(payload))
         elif kind == Kind.PING:
             self._put_control(Kind.PONG, 0, 0, [])
         elif kind == Kind.GOODBYE:
-            self.broken(
-                f"the other end has said goodbye: {frame.payload.decode('utf-8', 'replace')}"
-            )
+            self.broken(f"the other end has said goodbye: {payload.decode('utf-8', 'replace')}")
         elif kind != Kind.PONG:
             raise RpcError(f"a frame of kind {kind} on an open connection")
 
@@ -270,7 +276,7 @@ class Channel:
         if isinstance(result, KernelError):
             self._put_bulk(None, Kind.ERROR, 0, call, [encode_error(result)])
         else:
-            self._put_bulk(None, Kind.ANSWER, 0, call, result)
+            self._put_bulk(None, _ANSWER, 0, call, result)
 
 
 class _Reply:
@@ -287,11 +293,17 @@ class _Reply:
 
 
 def encode_error(error: KernelError) -> bytes:
-    """An error as it travels: its code's name on the wire, a line end, its sentence."""
-    return f"{error.code.wire}\n{error.message}".encode()
+    """An error as it travels: its code's name on the wire, the number of the node to ask instead
+    if it names one, a line end, its sentence.
+    """
+    hint = f" {error.hint}" if error.hint else ""
+    return f"{error.code.wire}{hint}\n{error.message}".encode()
 
 
 def decode_error(payload: bytes) -> KernelError:
     """The error of these bytes; one of an unknown code is UNAVAILABLE."""
-    name, _, message = payload.decode("utf-8", "replace").partition("\n")
-    return KernelError(_CODES.get(name, Code.UNAVAILABLE), message)
+    head, _, message = payload.decode("utf-8", "replace").partition("\n")
+    name, _, number = head.partition(" ")
+    is_hint = len(number) <= _HINT_DIGITS_MAX and number.isascii() and number.isdigit()
+    hint = int(number) if is_hint else 0
+    return KernelError(_CODES.get(name, Code.UNAVAILABLE), message, hint)

@@ -128,6 +128,8 @@ class Consensus:
         self.starting: dict[Member, tuple[asyncio.Future[None], bool]] = {}
         """Who is about to lead, since nobody else can; and whether the last run ended in order."""
         self.entries_applied = 0
+        self.leaders_changed: Callable[[], None] = lambda: None
+        """Called when this node has learnt who leads a group, or serves one from now on."""
         self.members = {group: self._member(group) for group in origin.states}
 
     def _member(self, group: RaftGroup) -> Member:
@@ -336,8 +338,10 @@ class Consensus:
             member.lead(str(self.node), clean=clean, started=started)
         elif member.leads and not leads:
             member.follow()
+        self.leaders_changed()
 
     def _serves(self, member: Member, future: asyncio.Future[None] | None) -> None:
+        self.leaders_changed()
         self._relay.leads(member.replica)
         if future is not None and not future.done():
             future.set_result(None)

@@ -199,6 +199,16 @@ class Store:
         """The part that this node has in a group of the journal."""
         return self._groups[group]
 
+    def serving(self, group: RaftGroup) -> LocalLeader | None:
+        """What serves a group of the journal to other processes, if this node leads it."""
+        member = self._groups.get(group)
+        return member.leader if member is not None and member.serves else None
+
+    def standing(self, group: RaftGroup) -> tuple[int, int]:
+        """(term, number of the node that leads a group in it, or 0), as this node knows."""
+        core = self._groups[group].core
+        return core.term, core.leader
+
     @property
     def groups(self) -> list[RaftGroup]:
         """Numbers of all groups of the journal."""

@@ -3,7 +3,7 @@
 The node of the lower number dials. What a turn of the loop has to say to a node goes out as one
 message of each lane: heartbeats, votes and answers ahead of entries and snapshots. What does not
 fit, or has no connection, is as good as lost, and Raft is told so that it probes before it sends
-more.
+more. The listener is also for processes of other roles (`serve`).
 """
 
 from __future__ import annotations
@@ -18,10 +18,11 @@ from ..ids import RaftGroup
 from ..ports import Clock
 from ..raft import wire
 from ..raft.messages import APPEND, SNAPSHOT, Message
-from ..rpc.channel import Channel, Reply
+from ..rpc.channel import Channel, Handler, Reply
 from ..rpc.frame import RpcError
 from ..rpc.handshake import NONCE_BYTES, Admit, Hello
 from ..rpc.link import Acceptor, Dialer
+from ..rpc.roles import STORE, Roles
 
 RAFT = 1
 """Method: messages of Raft groups (`raft.wire`)."""
@@ -82,6 +83,8 @@ class PeerLinks:
         self._clock = clock
         self._client_tls = client_tls
         self._admit = admit or self._known
+        self._roles = Roles()
+        self.serve(STORE, self, self._admit)
         self._acceptor = Acceptor(self._accepted, clock, server_tls, CONNECTIONS_MAX)
         self._dialers: dict[int, Dialer] = {}
         self._channels: dict[int, Channel] = {}
@@ -93,6 +96,10 @@ class PeerLinks:
         self.messages_lost = 0
 
     # --- Life -------------------------------------------------------------------------------
+
+    def serve(self, role: str, handler: Handler, admit: Admit) -> None:
+        """Have processes of another role served at this store's address; before `start`."""
+        self._roles.serve(role, handler, admit)
 
     async def start(self, receiving: Receiving, answering: Answering) -> Address:
         """Listen and dial; the address. Raises OSError."""
@@ -121,14 +128,13 @@ class PeerLinks:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def _accepted(self, wake: Callable[[], None]) -> Channel:
-        return self._channel(wake, is_dialer=False)
+        own, now_ms = self._own(), self._clock.monotonic_ms()
+        roles = self._roles
+        return Channel(own, self._secret, roles.admit, roles, wake, now_ms, is_dialer=False)
 
     def _dialed(self, wake: Callable[[], None]) -> Channel:
-        return self._channel(wake, is_dialer=True)
-
-    def _channel(self, wake: Callable[[], None], *, is_dialer: bool) -> Channel:
         own, now_ms = self._own(), self._clock.monotonic_ms()
-        return Channel(own, self._secret, self._admit, self, wake, now_ms, is_dialer=is_dialer)
+        return Channel(own, self._secret, self._admit, self, wake, now_ms, is_dialer=True)
 
     def _known(self, peer: Hello) -> str | None:
         if peer.cluster != self._cluster:

@@ -95,7 +95,13 @@ def _ack_applied_twice() -> list[tuple[Any, str, Any]]:
         inner(machine, body, origin)
         name, ranges = broker.commands.decode_ack(body)
         more = [(queue, first + count, 1) for queue, first, count in ranges]
-        inner(machine, broker.commands.encode_ack(name, more), origin)
+        inner(
+            machine,
+            broker.commands.encode_ack(
+                name, [broker.commands.ACK_RANGE.pack(*each) for each in more]
+            ),
+            origin,
+        )
 
     return [(broker.Machine, "_acknowledge", acknowledge)]
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from kernel import message as messages
 from kernel.broker import commands
 from kernel.broker.consumers import DispatchedConsumer, Handed
-from kernel.broker.runs import features_of
+from kernel.broker.features import features_of
 from kernel.client import ConsumerSpec, LeaseVerb, Settlement
 from kernel.courier import Courier
 from kernel.errors import Code, KernelError

@@ -1,0 +1,117 @@
+"""The calls between a gateway and a store: their numbers, and the heads of their messages."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from ..client import LeaseVerb
+from ..limits import NAME_BYTES_MAX
+from ..model import Reason
+
+PUBLISH = 1
+SUBMIT = 2
+PROPOSE = 3
+CHANGE_LEASES = 4
+PURGE = 5
+FIGURES = 6
+PEEK = 7
+WHO_LEADS = 8
+"""Methods a gateway calls. The first five belong to a lane and are done once."""
+
+STANDINGS = 16
+"""Method that a store tells gateways: who leads what, as it knows."""
+
+U8 = Annotated[int, Meta(ge=0, le=0xFF)]
+U16 = Annotated[int, Meta(ge=0, le=0xFFFF)]
+U32 = Annotated[int, Meta(ge=0, le=0xFFFF_FFFF)]
+U64 = Annotated[int, Meta(ge=0)]
+"""msgpack has no larger integers."""
+Name = Annotated[str, Meta(max_length=NAME_BYTES_MAX)]
+
+
+class Batch(msgspec.Struct, frozen=True, array_like=True):
+    """Head of a call that is done once, in the order of its lane (`lanes`)."""
+
+    group: U16
+    lane: U32
+    identity: tuple[U64, U32, U64]
+
+
+class Publish(Batch, frozen=True, array_like=True):
+    """`Leader.publish`; bodies: the slots."""
+
+    runs: list[tuple[U64, U32, U16, U16]]
+    lengths: list[U32]
+    origin: U8
+    retained: list[tuple[Name, U32]]
+
+
+class Submit(Batch, frozen=True, array_like=True):
+    """`Leader.submit`; bodies: the commands, then the slots."""
+
+    own: list[tuple[U8, U8, U32]]
+    """(type, version, bytes) of each command."""
+    lengths: list[U32]
+    origin: U8
+
+
+class Propose(Batch, frozen=True, array_like=True):
+    """`Leader.propose`; body: the command."""
+
+    kind: U8
+
+
+class ChangeLeases(Batch, frozen=True, array_like=True):
+    """`Leader.change_leases`."""
+
+    queue: U64
+    name: Name
+    changes: list[tuple[U64, U64, LeaseVerb, Reason, U64]]
+    """(offset, lease, verb, reason, delay) of each."""
+    origin: U8
+
+
+class Purge(Batch, frozen=True, array_like=True):
+    """`Leader.purge`."""
+
+    queue: U64
+    name: Name
+    in_flight: bool
+
+
+class Figures(msgspec.Struct, frozen=True, array_like=True):
+    """`Leader.figures`; answer: `TopicStatistics`."""
+
+    group: U16
+    queue: U64
+    name: Name
+
+
+class Peek(msgspec.Struct, frozen=True, array_like=True):
+    """`Leader.peek`; answer: a `Page`."""
+
+    group: U16
+    queue: U64
+    offset: U64
+    messages: U32
+
+
+class Page(msgspec.Struct, frozen=True, array_like=True):
+    """Some of the messages asked for; bodies: they."""
+
+    found: list[tuple[U64, U32]]
+    """(offset, bytes) of each."""
+    ended: bool
+    """There are no more."""
+
+
+class Standing(msgspec.Struct, frozen=True, array_like=True):
+    """Who leads a group, as one store knows."""
+
+    group: U16
+    term: U64
+    node: U32
+    """0: not known."""

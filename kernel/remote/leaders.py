@@ -1,0 +1,292 @@
+"""The gateway's side: a connection to every store, and where the leader of each group is.
+
+Who leads what is learnt from standings, which each store tells when a connection opens and
+whenever they change, and from the hints of refusals. When a call fails, its leader is in doubt, and
+every store is asked. The standing of the highest term counts.
+
+`send` is the `Link` of a courier, which tries again; a question is tried again here, at whoever
+leads then, until its deadline.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import TypeVar
+
+from ..courier import Attempt
+from ..errors import Code, KernelError
+from ..ids import Offset, QueueId, RaftGroup
+from ..leader import Done
+from ..model import TopicStatistics
+from ..ports import Clock
+from ..rpc.channel import Channel, Reply
+from ..rpc.frame import RpcError
+from ..rpc.handshake import Hello
+from ..rpc.link import Dialer
+from ..rpc.roles import STORE
+from . import calls, wire
+from .lanes import RemoteLeader
+
+CALL_MS = 10_000
+"""A call that is not answered within so long is sent again, at whoever leads then: longer than a
+stall of the disk or an election, and a third of the publish deadline."""
+
+QUESTION_MS = 10_000
+"""A question ends so long after it was asked, wherever it was tried."""
+
+QUESTION_TRY_MS = 3_000
+"""One try of it, which ends before that."""
+
+QUESTION_PAUSE_MS = 50
+"""Before it is tried again."""
+
+AGAIN = frozenset({Code.NOT_LEADER, Code.UNKNOWN_OUTCOME, Code.TIMEOUT, Code.BUSY})
+
+Address = tuple[str, int]
+_T = TypeVar("_T")
+
+
+class Leaders:
+    """Who leads what, as far as it is known."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[int, int]] = {}
+        """By group: (term, node); node 0: in doubt."""
+
+    def of(self, group: int) -> int:
+        """Number of the node that leads a group; 0: not known."""
+        return self._known.get(group, (0, 0))[1]
+
+    def told(self, group: int, term: int, node: int) -> None:
+        """A store has told who leads a group."""
+        known_term, known = self._known.get(group, (0, 0))
+        if term > known_term or (term == known_term and not known):
+            self._known[group] = term, node
+
+    def refused(self, group: int, by: int, hint: int) -> None:
+        """A node has refused a call, and perhaps named another."""
+        term, known = self._known.get(group, (0, 0))
+        if known in (0, by):
+            self._known[group] = term, hint
+
+    def doubted(self, node: int) -> None:
+        """A node has gone."""
+        for group, (term, known) in self._known.items():
+            if known == node:
+                self._known[group] = term, 0
+
+
+class RemoteLeaders:
+    """See the module's head. `courier.Link`, and `rpc.channel.Handler` of its channels."""
+
+    def __init__(
+        self,
+        own: Callable[[], Hello],
+        secret: bytes,
+        addresses: Mapping[int, Address],
+        clock: Clock,
+        *,
+        tls: ssl.SSLContext | None = None,
+        call_ms: int = CALL_MS,
+        question_ms: int = QUESTION_MS,
+    ) -> None:
+        """`own`: who this gateway is, with a new nonce each time, and in `store` an id of its
+        process. `addresses`: of every store, by number. Starts with `start`.
+        """
+        self._own = own
+        self._secret = secret
+        self._clock = clock
+        self._tls = tls
+        self._question_ms = question_ms
+        self._loop = asyncio.get_running_loop()
+        self._dialers = {node: self._dialer(node, *each) for node, each in addresses.items()}
+        self._channels: dict[int, Channel] = {}
+        self._asking: set[Channel] = set()
+        self._leaders: dict[RaftGroup, RemoteLeader] = {}
+        self.table = Leaders()
+        self.call_ms = call_ms
+        self.lanes_broken = 0
+
+    def _dialer(self, node: int, host: str, port: int) -> Dialer:
+        make = partial(self._channel, node)
+        return Dialer(host, port, make, self._clock, self._tls)
+
+    def _channel(self, node: int, wake: Callable[[], None]) -> Channel:
+        own = self._own()
+
+        def admit(peer: Hello) -> str | None:
+            if (peer.cluster, peer.node, peer.role) != (own.cluster, node, STORE):
+                return f"{peer.role} {peer.node} of cluster {peer.cluster!r} is not store {node}"
+            return None
+
+        now_ms = self._clock.monotonic_ms()
+        return Channel(own, self._secret, admit, self, wake, now_ms, is_dialer=True)
+
+    # --- Life -------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Dial every store, and keep the connections up."""
+        for dialer in self._dialers.values():
+            dialer.start()
+
+    async def stop(self) -> None:
+        """Close every connection; what is unanswered fails."""
+        for dialer in self._dialers.values():
+            await dialer.stop()
+
+    @property
+    def connected(self) -> list[int]:
+        """Stores that can be reached now."""
+        return sorted(self._channels)
+
+    def last_error(self, node: int) -> str:
+        """Why a store could not be reached lately; empty if it could."""
+        return self._dialers[node].last_error
+
+    # --- courier.Link -----------------------------------------------------------------------
+
+    def send(self, group: RaftGroup, attempt: Attempt, answer: Done) -> None:
+        """Have the attempt made by the group's leader (hot)."""
+        attempt(self.leader(group), answer)
+
+    def leader(self, group: RaftGroup) -> RemoteLeader:
+        """The leader of a group, wherever it is."""
+        leader = self._leaders.get(group)
+        if leader is None:
+            leader = self._leaders[group] = RemoteLeader(group, self)
+        return leader
+
+    # --- lanes.Roads ------------------------------------------------------------------------
+
+    def soon(self, action: Callable[[], None], /) -> object:
+        """Call `action` in a later turn of the loop."""
+        return self._loop.call_soon(action)
+
+    def channel_to(self, group: RaftGroup) -> Channel | None:
+        """The connection to whoever leads a group."""
+        return self._channels.get(self.table.of(group))
+
+    def failed(self, group: RaftGroup, channel: Channel | None, error: KernelError) -> None:
+        """A lane has broken."""
+        self.lanes_broken += 1
+        self._doubt(group, channel, error)
+
+    def _doubt(self, group: RaftGroup, channel: Channel | None, error: KernelError) -> None:
+        """Something has failed: find out who leads the group."""
+        if error.code is Code.BUSY:
+            return
+        if channel is not None:
+            self.table.refused(group, channel.peer.node, error.hint)
+        for each in list(self._channels.values()):
+            self._ask_who_leads(each)
+
+    def _ask_who_leads(self, channel: Channel) -> None:
+        if channel in self._asking or not channel.is_open:
+            return
+
+        def answered(answer: bytes | KernelError) -> None:
+            self._asking.discard(channel)
+            if not isinstance(answer, KernelError):
+                self.told(channel, calls.STANDINGS, answer)
+
+        try:
+            channel.call(calls.WHO_LEADS, (), answered, QUESTION_TRY_MS)
+        except KernelError:
+            return  # too much is waiting for it: it is asked the next time
+        self._asking.add(channel)
+
+    # --- Questions --------------------------------------------------------------------------
+
+    async def figures(self, group: RaftGroup, queue: QueueId, name: str) -> TopicStatistics:
+        """`Leader.figures` of whoever leads a group. Also raises KernelError UNAVAILABLE."""
+        parts = wire.encode_question(calls.Figures(group, queue, name))
+        return await self._asked(group, calls.FIGURES, parts, wire.decode_statistics)
+
+    async def peek(
+        self, group: RaftGroup, queue: QueueId, offset: Offset, messages: int
+    ) -> Sequence[tuple[Offset, bytes]]:
+        """`Leader.peek` of whoever leads a group, page by page. Also raises KernelError
+        UNAVAILABLE.
+        """
+        found: list[tuple[Offset, bytes]] = []
+        at, ended = offset, False
+        while not ended and len(found) < messages:
+            question = calls.Peek(group, queue, at, messages - len(found))
+            parts = wire.encode_question(question)
+            page, ended = await self._asked(group, calls.PEEK, parts, wire.decode_page)
+            if not page:
+                break
+            found += page
+            at = Offset(page[-1][0] + 1)
+        return found
+
+    async def _asked(
+        self, group: RaftGroup, method: int, parts: Sequence[bytes], decode: Callable[[bytes], _T]
+    ) -> _T:
+        """The answer of whoever leads a group."""
+        deadline_ms = self._clock.monotonic_ms() + self._question_ms
+        while True:
+            channel = self.channel_to(group)
+            answer = await self._try(channel, method, parts, deadline_ms)
+            if not isinstance(answer, KernelError):
+                try:
+                    return decode(answer)
+                except wire.WireError as error:
+                    message = f"a store's answer is none: {error}"
+                    raise KernelError(Code.UNAVAILABLE, message) from None
+            if answer.code not in AGAIN:
+                raise answer
+            if self._clock.monotonic_ms() + QUESTION_PAUSE_MS >= deadline_ms:
+                message = f"no leader of group {group} has answered: {answer.message}"
+                raise KernelError(Code.UNAVAILABLE, message)
+            self._doubt(group, channel, answer)
+            await asyncio.sleep(QUESTION_PAUSE_MS / 1_000)
+
+    async def _try(
+        self, channel: Channel | None, method: int, parts: Sequence[bytes], deadline_ms: int
+    ) -> bytes | KernelError:
+        if channel is None:
+            return KernelError(Code.NOT_LEADER, "nobody is known to lead")
+        future: asyncio.Future[bytes | KernelError] = self._loop.create_future()
+
+        def answered(answer: bytes | KernelError) -> None:
+            if not future.done():
+                future.set_result(answer)
+
+        left_ms = max(deadline_ms - self._clock.monotonic_ms(), 1)
+        try:
+            channel.call(method, parts, answered, min(left_ms, QUESTION_TRY_MS))
+        except KernelError as error:
+            return error
+        return await future
+
+    # --- channel.Handler --------------------------------------------------------------------
+
+    def opened(self, channel: Channel, peer: Hello) -> None:
+        """A store can be reached. It tells at once who leads what."""
+        self._channels[peer.node] = channel
+
+    def closed(self, channel: Channel, reason: str) -> None:
+        """It cannot be reached any more: what it leads, others may soon lead."""
+        self._asking.discard(channel)
+        for node, known in list(self._channels.items()):
+            if known is channel:
+                del self._channels[node]
+                self.table.doubted(node)
+
+    def told(self, channel: Channel, method: int, payload: bytes) -> None:
+        """A store tells who leads what."""
+        if method != calls.STANDINGS:
+            raise RpcError(f"method {method} is not told to gateways")
+        try:
+            for each in wire.decode_standings(payload):
+                self.table.told(each.group, each.term, each.node)
+        except wire.WireError as error:
+            raise RpcError(str(error)) from None
+
+    def called(self, channel: Channel, method: int, payload: bytes, reply: Reply) -> None:
+        """Stores do not call gateways."""
+        reply(KernelError(Code.INVALID_ARGUMENT, f"a gateway has no method {method}"))

@@ -1,0 +1,285 @@
+"""The two ends of a lane, without sockets: what a failure means for what came before and after."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from kernel.errors import Code, KernelError
+from kernel.ids import Offset, QueueId, RaftGroup
+from kernel.leader import Done, Leader
+from kernel.message import HEADER_BYTES
+from kernel.model import TopicStatistics
+from kernel.remote import calls, wire
+from kernel.remote.lanes import RemoteLeader
+from kernel.remote.leaders import Leaders
+from kernel.remote.service import GatewayService
+from kernel.rpc.channel import Answer, Channel, decode_error, encode_error
+from kernel.rpc.frame import MESSAGE_BYTES_MAX
+from kernel.rpc.handshake import Hello
+from tests.kernel.rpc.pair import hello
+
+GROUP = RaftGroup(1)
+STORED = wire.encode_results(([0],))[0]
+
+
+@dataclass
+class FakeChannel:
+    sent: list[tuple[calls.Publish, Answer]] = field(default_factory=list)
+    refusal: KernelError | None = None
+
+    def call(self, method: int, parts: Sequence[bytes], answer: Answer, timeout_ms: int) -> int:
+        if self.refusal is not None:
+            raise self.refusal
+        self.sent.append((wire.decode_publish(b"".join(parts))[0], answer))
+        return 1
+
+
+@dataclass
+class FakeRoads:
+    channel: FakeChannel | None
+    turns: list[Callable[[], None]] = field(default_factory=list)
+    failures: list[KernelError] = field(default_factory=list)
+    call_ms: int = 1_000
+
+    def channel_to(self, group: RaftGroup) -> Channel | None:
+        return cast("Channel | None", self.channel)
+
+    def failed(self, group: RaftGroup, channel: Channel | None, error: KernelError) -> None:
+        self.failures.append(error)
+
+    def soon(self, action: Callable[[], None], /) -> object:
+        self.turns.append(action)
+        return None
+
+    def turn(self) -> None:
+        turns, self.turns = self.turns, []
+        for each in turns:
+            each()
+
+    async def figures(self, group: RaftGroup, queue: QueueId, name: str) -> TopicStatistics:
+        raise AssertionError("not asked")
+
+    async def peek(
+        self, group: RaftGroup, queue: QueueId, offset: Offset, messages: int
+    ) -> Sequence[tuple[Offset, bytes]]:
+        raise AssertionError("not asked")
+
+
+def _publish(leader: Leader, done: Done, size: int = HEADER_BYTES, sequence: int = 1) -> None:
+    leader.publish((1, 1, sequence), [[1, 0, 1, 0]], [size], [bytes(size)], size, done, 1)
+
+
+def _codes(heard: list[object]) -> list[Code]:
+    return [each.code for each in heard if isinstance(each, KernelError)]
+
+
+def test_one_failure_ends_everything_that_was_sent_and_the_next_lane_is_new() -> None:
+    channel = FakeChannel()
+    roads = FakeRoads(channel)
+    leader, heard = RemoteLeader(GROUP, roads), list[object]()
+    for _ in range(3):
+        _publish(leader, heard.append)
+    channel.sent[0][1](KernelError(Code.NOT_LEADER, "not I", 2))
+    _publish(leader, heard.append)
+    assert heard == []
+    assert len(channel.sent) == 3
+    roads.turn()
+    assert _codes(heard) == [
+        Code.NOT_LEADER,
+        Code.UNKNOWN_OUTCOME,
+        Code.UNKNOWN_OUTCOME,
+        Code.NOT_LEADER,
+    ]
+    assert [each.hint for each in roads.failures] == [2]
+    channel.sent[1][1](STORED)
+    assert len(heard) == 4
+    _publish(leader, heard.append)
+    channel.sent[-1][1](STORED)
+    assert heard[4:] == [([0],)]
+    assert [head.lane for head, _ in channel.sent] == [1, 1, 1, 2]
+
+
+def test_what_never_left_was_not_done() -> None:
+    for channel in (None, FakeChannel(refusal=KernelError(Code.BUSY, "too much is waiting"))):
+        roads, heard = FakeRoads(channel), list[object]()
+        leader = RemoteLeader(GROUP, roads)
+        _publish(leader, heard.append)
+        _publish(leader, heard.append)
+        assert heard == []
+        roads.turn()
+        assert _codes(heard) == [Code.NOT_LEADER, Code.NOT_LEADER]
+
+
+def test_a_late_answer_and_one_that_is_none_may_have_been_done() -> None:
+    for answer in (KernelError(Code.TIMEOUT, "late"), b"\xc1"):
+        channel = FakeChannel()
+        roads, heard = FakeRoads(channel), list[object]()
+        _publish(RemoteLeader(GROUP, roads), heard.append)
+        channel.sent[0][1](answer)
+        roads.turn()
+        assert _codes(heard) == [Code.UNKNOWN_OUTCOME]
+
+
+def test_a_batch_too_large_for_a_message_is_refused_and_its_lane_goes_on() -> None:
+    channel = FakeChannel()
+    roads, heard = FakeRoads(channel), list[object]()
+    leader = RemoteLeader(GROUP, roads)
+    _publish(leader, heard.append, MESSAGE_BYTES_MAX)
+    _publish(leader, heard.append)
+    channel.sent[0][1](STORED)
+    roads.turn()
+    assert heard[0] == ([0],)
+    refusal = cast("tuple[KernelError]", heard[1])[0]
+    assert refusal.code is Code.TOO_LARGE
+
+
+# --- The store's end ------------------------------------------------------------------------------
+
+
+@dataclass
+class FakeStore:
+    """Serves group 1, or says that node 7 does."""
+
+    serves: bool = True
+    done: list[tuple[int, Done]] = field(default_factory=list)
+    groups: tuple[RaftGroup, ...] = (GROUP,)
+
+    def serving(self, group: RaftGroup) -> Leader | None:
+        return cast("Leader", self) if self.serves else None
+
+    def standing(self, group: RaftGroup) -> tuple[int, int]:
+        return 5, 7
+
+    def publish(self, identity: tuple[int, int, int], *rest: Any) -> None:
+        self.done.append((identity[2], rest[4]))
+
+
+@dataclass(eq=False)
+class Line:
+    """What a service uses of a channel."""
+
+    peer: Hello
+    told: list[bytes] = field(default_factory=list)
+    closed_for: list[str] = field(default_factory=list)
+
+    def cast(self, method: int, parts: Sequence[bytes], *, control: bool) -> bool:
+        self.told.append(b"".join(parts))
+        return True
+
+    def close(self, reason: str) -> None:
+        self.closed_for.append(reason)
+
+
+class Guest:
+    """A service with one gateway connected, and what it answers."""
+
+    def __init__(self, **limits: int) -> None:
+        self.store = FakeStore()
+        self.turns: list[Callable[[], None]] = []
+        self.service = GatewayService(self.store, self.turns.append, **limits)
+        self.line = Line(hello(0, role="gateway"))
+        self.channel = cast("Channel", self.line)
+        self.service.opened(self.channel, self.line.peer)
+        self.answers: dict[int, object] = {}
+
+    def publish(self, sequence: int, lane: int) -> None:
+        at, identity = (GROUP, lane), (1, 1, sequence)
+        slot = bytes(HEADER_BYTES)
+        parts = wire.encode_publish(at, identity, [[1, 0, 1, 0]], [len(slot)], [slot], 1, ())
+
+        def reply(result: object) -> None:
+            self.answers[sequence] = result
+
+        self.service.called(self.channel, calls.PUBLISH, b"".join(parts), reply)
+
+    def code(self, sequence: int) -> Code:
+        return cast("KernelError", self.answers[sequence]).code
+
+
+def test_behind_a_failure_a_store_does_nothing_until_the_gateway_begins_a_new_lane() -> None:
+    guest = Guest()
+    guest.publish(1, lane=1)
+    guest.store.done[0][1](KernelError(Code.UNKNOWN_OUTCOME, "deposed"))
+    guest.publish(2, lane=1)
+    assert guest.code(2) is Code.NOT_LEADER
+    guest.publish(1, lane=2)
+    guest.publish(2, lane=2)
+    guest.publish(3, lane=1)
+    assert guest.code(3) is Code.NOT_LEADER
+    assert [sequence for sequence, _ in guest.store.done] == [1, 1, 2]
+
+
+def test_a_store_that_does_not_lead_names_the_one_that_does() -> None:
+    guest = Guest()
+    guest.store.serves = False
+    guest.publish(1, lane=1)
+    error = cast("KernelError", guest.answers[1])
+    assert (error.code, error.hint) == (Code.NOT_LEADER, 7)
+    guest.store.serves = True
+    guest.publish(2, lane=1)
+    assert guest.code(2) is Code.NOT_LEADER
+    assert guest.store.done == []
+    assert guest.service.figures.redirected == 1
+
+
+def test_calls_and_bytes_of_a_connection_are_bounded_and_counted() -> None:
+    for limits in ({"calls_max": 2}, {"bytes_max": 250}):
+        guest = Guest(**limits)
+        for sequence in (1, 2, 3):
+            guest.publish(sequence, lane=1)
+        figures = guest.service.figures
+        assert guest.code(3) is Code.BUSY
+        assert figures.over_calls + figures.over_bytes == 1
+        for _, done in guest.store.done:
+            done(([0],))
+        guest.publish(3, lane=2)
+        assert len(guest.store.done) == 3
+
+
+def test_a_connection_that_comes_again_takes_the_place_of_the_old_one() -> None:
+    guest = Guest()
+    peer = guest.line.peer
+    guest.service.opened(cast("Channel", Line(peer)), peer)
+    assert guest.line.closed_for == ["the same gateway has connected again"]
+
+
+def test_changes_of_leaders_are_told_once_a_turn() -> None:
+    guest = Guest()
+    guest.line.told.clear()
+    guest.service.leaders_changed()
+    guest.service.leaders_changed()
+    assert len(guest.turns) == 1
+    guest.turns[0]()
+    assert [list(wire.decode_standings(each)) for each in guest.line.told] == [
+        [calls.Standing(GROUP, 5, 7)]
+    ]
+
+
+# --- Who leads what -------------------------------------------------------------------------------
+
+
+def test_the_highest_term_counts_and_a_doubt_ends_what_is_believed() -> None:
+    leaders = Leaders()
+    leaders.told(1, 5, 2)
+    leaders.told(1, 4, 3)
+    leaders.told(1, 5, 3)
+    assert leaders.of(1) == 2
+    leaders.refused(1, by=3, hint=3)
+    assert leaders.of(1) == 2
+    leaders.refused(1, by=2, hint=3)
+    assert leaders.of(1) == 3
+    leaders.doubted(3)
+    assert leaders.of(1) == 0
+    leaders.told(1, 4, 2)
+    assert leaders.of(1) == 0
+    leaders.told(1, 6, 1)
+    assert leaders.of(1) == 1
+
+
+def test_an_error_travels_with_the_node_to_ask_instead() -> None:
+    error = decode_error(encode_error(KernelError(Code.NOT_LEADER, "ask another\nnode", 42)))
+    assert (error.code, error.message, error.hint) == (Code.NOT_LEADER, "ask another\nnode", 42)
+    for payload in (b"", b"not_leader x\n", "not_leader ²\n".encode(), b"not_leader 99999999999\n"):
+        assert decode_error(payload).hint == 0

@@ -1,0 +1,211 @@
+"""Calls of a leader and their answers as bytes."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from contextlib import suppress
+
+import pytest
+
+from kernel.broker import commands, tree_commands
+from kernel.broker.commands import Command
+from kernel.client import LeaseVerb, Settlement
+from kernel.errors import Code, KernelError
+from kernel.ids import Offset, QueueId, RaftGroup, TopicId
+from kernel.leader import LeaseChanging
+from kernel.message import HEADER_BYTES
+from kernel.model import (
+    GroupOptions,
+    QueueRef,
+    Reason,
+    Route,
+    RouterInfo,
+    RouterOptions,
+    TopicInfo,
+    TopicOptions,
+    TopicStatistics,
+)
+from kernel.remote import calls, wire
+
+AT = (RaftGroup(3), 9)
+WHO = (2**64 - 1, 2**32 - 1, 2**64 - 1)
+QUEUE = QueueId(1 << 40)
+SLOT = b"s" * HEADER_BYTES
+TOPIC = TopicInfo(
+    "default",
+    "t",
+    TopicId(1),
+    2,
+    TopicOptions(declarations={"test": b"x"}),
+    (QueueRef(QUEUE, RaftGroup(3)),),
+    {"default": GroupOptions()},
+)
+ROUTER = RouterInfo("default", "r", 1, RouterOptions(), (Route(topic="t", key="k"),))
+OPENED = tree_commands.Opened(1, 2, True, {("share", "a/b"): b"o"}, {b"n": b"v"})
+ERROR = KernelError(Code.ALREADY_EXISTS, "topic t exists")
+
+
+def _publish() -> bytes:
+    runs = [[QUEUE, 0, 2, 0], [QUEUE + 1, 1, 1, 5]]
+    lengths, buffers = [HEADER_BYTES, HEADER_BYTES + 3], [SLOT[:10], SLOT[10:], SLOT, b"abc"]
+    return b"".join(wire.encode_publish(AT, WHO, runs, lengths, buffers, 4, [("default", 1)]))
+
+
+def _submit() -> bytes:
+    own = [
+        (int(Command.ENQUEUE), 1, commands.encode_enqueue([(QUEUE, 0, 1, 0)])),
+        (
+            int(Command.ACK),
+            1,
+            commands.encode_ack("default", [commands.ACK_RANGE.pack(QUEUE, 1, 2)]),
+        ),
+        (int(Command.RETAIN), 1, tree_commands.encode_retain("default", [0])),
+        (int(Command.PREPARE), 1, commands.encode_prepare("makers", [(QUEUE, 0, 1, 0)])),
+        (
+            int(Command.SETTLE),
+            1,
+            commands.encode_settle(QUEUE, "g", Settlement.RELEASE, Reason.REJECTED, [(1, 2)]),
+        ),
+        commands.encode_control(commands.Guard(((QUEUE, "g", 1, 2, 1),))),
+    ]
+    return b"".join(wire.encode_submit(AT, WHO, own, [len(SLOT)], [SLOT], 4))
+
+
+def _propose() -> bytes:
+    change = commands.PutTopic(
+        "default", "t", TopicOptions(), {"g": GroupOptions()}, True, TopicId(5), (1, 2)
+    )
+    return b"".join(wire.encode_propose(AT, WHO, change))
+
+
+def _change_leases() -> bytes:
+    change = LeaseChanging(Offset(7), 8, LeaseVerb.RELEASE, Reason.ATTEMPTS, 9)
+    return b"".join(wire.encode_change_leases(AT, WHO, QUEUE, "g", [change], 4))
+
+
+def _results() -> bytes:
+    results = (None, True, 5, [1, [(2, b"uid")]], ERROR, TOPIC, ROUTER, OPENED)
+    return b"".join(wire.encode_results(results))
+
+
+def _page() -> bytes:
+    return b"".join(wire.encode_page([(Offset(1), b"one"), (Offset(4), b"four")], ended=True))
+
+
+def test_a_publish_arrives_with_its_slots_in_one_piece() -> None:
+    head, slots = wire.decode_publish(_publish())
+    assert (head.group, head.lane, head.identity, head.origin) == (*AT, WHO, 4)
+    assert head.runs == [(QUEUE, 0, 2, 0), (QUEUE + 1, 1, 1, 5)]
+    assert head.lengths == [HEADER_BYTES, HEADER_BYTES + 3]
+    assert head.retained == [("default", 1)]
+    assert slots == SLOT + SLOT + b"abc"
+
+
+def test_the_slots_of_a_publish_are_sent_as_the_buffers_they_are() -> None:
+    body = bytes(1 << 20)
+    parts = wire.encode_publish(AT, WHO, [[QUEUE, 0, 1, 0]], [len(body)], [body], 1, ())
+    assert parts[-1] is body
+    assert len(parts) == 2
+
+
+def test_commands_arrive_with_their_slots() -> None:
+    head, own, slots = wire.decode_submit(_submit())
+    assert (head.group, head.lane, head.identity, head.lengths) == (*AT, WHO, [HEADER_BYTES])
+    assert [kind for kind, _, _ in own] == [1, 8, 7, 6, 2, 31]
+    assert commands.decode_prepare(own[3][2]) == ("makers", [(QUEUE, 0, 1, 0)])
+    assert slots == SLOT
+
+
+def test_administration_lease_changes_and_purges_arrive() -> None:
+    _, change = wire.decode_propose(_propose())
+    assert isinstance(change, commands.PutTopic)
+    assert (change.name, change.placement) == ("t", (1, 2))
+    head, changes = wire.decode_change_leases(_change_leases())
+    assert (head.queue, head.name, head.origin) == (QUEUE, "g", 4)
+    assert changes == [LeaseChanging(Offset(7), 8, LeaseVerb.RELEASE, Reason.ATTEMPTS, 9)]
+    purge = wire.decode_purge(b"".join(wire.encode_purge(AT, WHO, QUEUE, "g", in_flight=True)))
+    assert (purge.queue, purge.name, purge.in_flight) == (QUEUE, "g", True)
+
+
+def test_every_kind_of_result_arrives() -> None:
+    results = wire.decode_results(_results())
+    assert results[:4] == (None, True, 5, [1, [(2, b"uid")]])
+    assert results[1] is True
+    error = results[4]
+    assert isinstance(error, KernelError)
+    assert (error.code, error.message) == (ERROR.code, ERROR.message)
+    assert results[5:] == (TOPIC, ROUTER, OPENED)
+
+
+def test_answers_to_questions_arrive() -> None:
+    assert wire.decode_page(_page()) == ([(1, b"one"), (4, b"four")], True)
+    figures = TopicStatistics(1, 2, 3, None, 4, 5)
+    assert wire.decode_statistics(b"".join(wire.encode_figures(figures))) == figures
+    standings = [calls.Standing(1, 5, 2), calls.Standing(2, 6, 0)]
+    assert list(wire.decode_standings(b"".join(wire.encode_standings(standings)))) == standings
+
+
+@pytest.mark.parametrize(
+    ("runs", "lengths", "retained"),
+    [
+        ([[QUEUE, 1, 1, 0]], [HEADER_BYTES], []),
+        ([[QUEUE, 0, 0, 0]], [HEADER_BYTES], []),
+        ([[QUEUE, 0, 1, 1 << 16]], [HEADER_BYTES], []),
+        ([[-1, 0, 1, 0]], [HEADER_BYTES], []),
+        ([[QUEUE, 0, 1, 0]], [HEADER_BYTES - 1], []),
+        ([[QUEUE, 0, 1, 0]], [HEADER_BYTES], [("default", 1)]),
+        ([[QUEUE, 0, 1, 0]], [HEADER_BYTES], [("ü" * 200, 0)]),
+    ],
+)
+def test_a_publish_that_would_not_fit_an_entry_is_refused(
+    runs: list[list[int]], lengths: list[int], retained: list[tuple[str, int]]
+) -> None:
+    parts = wire.encode_publish(AT, WHO, runs, lengths, [bytes(sum(lengths))], 1, retained)
+    with pytest.raises(wire.WireError):
+        wire.decode_publish(b"".join(parts))
+
+
+def test_only_leaders_begin_terms() -> None:
+    start = commands.LeaderStart("7", True)
+    with pytest.raises(wire.WireError):
+        wire.decode_propose(b"".join(wire.encode_propose(AT, WHO, start)))
+    own = [commands.encode_control(start)]
+    with pytest.raises(wire.WireError):
+        wire.decode_submit(b"".join(wire.encode_submit(AT, WHO, own, [], [], 1)))
+
+
+@pytest.mark.parametrize(
+    ("sample", "decode"),
+    [
+        (_publish, wire.decode_publish),
+        (_submit, wire.decode_submit),
+        (_propose, wire.decode_propose),
+        (_change_leases, wire.decode_change_leases),
+        (_results, wire.decode_results),
+        (_page, wire.decode_page),
+        (_page, wire.decode_statistics),
+        (_page, wire.decode_standings),
+        (_page, wire.decode_figures),
+        (_page, wire.decode_peek),
+        (_page, wire.decode_purge),
+    ],
+)
+def test_bytes_that_were_changed_are_decoded_or_refused(
+    sample: Callable[[], bytes], decode: Callable[[bytes], object]
+) -> None:
+    chance = random.Random(7)
+    whole = sample()
+    refused = 0
+    for _ in range(3_000):
+        changed = bytearray(whole[: chance.choice((len(whole), chance.randrange(len(whole))))])
+        for _ in range(chance.randrange(4)):
+            if changed:
+                changed[chance.randrange(len(changed))] = chance.randrange(256)
+        try:
+            decode(bytes(changed))
+        except wire.WireError:
+            refused += 1
+    assert refused > 500
+    with suppress(wire.WireError):
+        decode(b"")

@@ -1,0 +1,140 @@
+"""Three whole stores in one process, that speak over real sockets and write to real disks."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+
+from kernel.ids import METADATA_GROUP, RaftGroup
+from kernel.log.journal import JournalOptions
+from kernel.remote.service import BYTES_MAX, CALLS_MAX, GatewayService
+from kernel.rpc.handshake import Hello
+from kernel.rpc.roles import GATEWAY
+from kernel.store.consensus import RaftTiming
+from kernel.store.disk import DirectoryDisk
+from kernel.store.opening import LocalStore, open_store
+from kernel.store.peer_links import PeerLinks, new_nonce
+from kernel.store.system import SystemClock, SystemRandom
+from kernel.store.worker import Worker
+
+CLOCK, RANDOM = SystemClock(), SystemRandom()
+TIMING = RaftTiming(tick_ms=20, election_ticks=10)
+SECRET = b"of this cluster"
+
+
+def free_ports(count: int) -> list[int]:
+    import socket
+
+    sockets = [socket.socket() for _ in range(count)]
+    for each in sockets:
+        each.bind(("127.0.0.1", 0))
+    ports = [each.getsockname()[1] for each in sockets]
+    for each in sockets:
+        each.close()
+    return ports
+
+
+class Node:
+    """A store and its links."""
+
+    def __init__(self, number: int, path: Path, addresses: dict[int, tuple[str, int]]) -> None:
+        self.number = number
+        self.path = path
+        self.addresses = addresses
+        self.secret = SECRET
+        self.calls_max = CALLS_MAX
+        self.bytes_max = BYTES_MAX
+        self.runs = False
+
+    def hello(self) -> Hello:
+        nonce = new_nonce(RANDOM.bits)
+        return Hello((1, 1), "test", self.number, str(self.number), "store", "", nonce)
+
+    async def start(self) -> None:
+        loop = asyncio.get_running_loop()
+        self.links = PeerLinks(self.hello, self.secret, self.addresses, CLOCK)
+        self.opened: LocalStore = open_store(
+            DirectoryDisk(self.path),
+            CLOCK,
+            RANDOM,
+            partial(Worker, loop),
+            _fatal,
+            options=JournalOptions(segment_bytes=1024 * 1024, reserve_bytes=1024 * 1024),
+            data_groups=1,
+            node=self.number,
+            members=tuple(self.addresses),
+            peers=self.links,
+            timing=TIMING,
+            reserve_bytes=0,
+        )
+        store = self.opened.store
+        self.service = GatewayService(
+            store, loop.call_soon, calls_max=self.calls_max, bytes_max=self.bytes_max
+        )
+        store.consensus.leaders_changed = self.service.leaders_changed
+        self.links.serve(GATEWAY, self.service, _of_this_cluster)
+        source = self.opened.source
+        assert source is not None
+        await self.links.start(self.opened.store.consensus, source)
+        await self.opened.start()
+        self.runs = True
+
+    async def stop(self) -> None:
+        self.runs = False
+        await self.links.stop()
+        await self.opened.stop()
+
+    async def kill(self) -> None:
+        """End without a goodbye: nobody hears an answer, or that there will be none."""
+        links = self.links
+        wires = [*links._acceptor._wires, *(each._wire for each in links._dialers.values())]
+        for wire in wires:
+            if wire is not None:
+                wire.abort()
+        await self.stop()
+
+    @property
+    def leads(self) -> bool:
+        return self.opened.store.member(METADATA_GROUP).serves
+
+    def records(self) -> dict[str, tuple[int, bytes]]:
+        return self.opened.store.replica(METADATA_GROUP).state.records
+
+    def serves(self, group: RaftGroup) -> bool:
+        return self.runs and self.opened.store.serving(group) is not None
+
+
+def leader_of(nodes: Sequence[Node], group: RaftGroup) -> Node | None:
+    return next((node for node in nodes if node.serves(group)), None)
+
+
+def _of_this_cluster(peer: Hello) -> str | None:
+    return None if peer.cluster == "test" else "another cluster"
+
+
+def _fatal(text: str, error: BaseException) -> None:
+    raise AssertionError(text) from error
+
+
+async def until(condition: Callable[[], object]) -> None:
+    async with asyncio.timeout(20):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
+@asynccontextmanager
+async def running(path: Path) -> AsyncIterator[list[Node]]:
+    ports = free_ports(3)
+    addresses = {number: ("127.0.0.1", port) for number, port in enumerate(ports, 1)}
+    nodes = [Node(number, path / str(number), addresses) for number in addresses]
+    for node in nodes:
+        await node.start()
+    try:
+        yield nodes
+    finally:
+        for node in nodes:
+            if node.runs:
+                await node.stop()
