@@ -30,8 +30,16 @@ help: ## List the commands.
 run: $(READY_RUN) ## Serve: `weir serve $(ARGS)`.
 	@exec $(BIN)/weir serve $(ARGS)
 
+# Simulated time and disks, one processor: they run beside the tests that wait for real clients.
+SIMULATED := tests/kernel tests/simulator
+
 test: $(READY_DEV) ## Run all tests; the Spark tests last.
-	$(BIN)/python -m pytest tests --ignore=tests/spark $(ARGS)
+	@$(BIN)/python -m pytest $(SIMULATED) $(ARGS) >$(VENV)/simulated.log 2>&1 & simulated=$$!; \
+	$(BIN)/python -m pytest tests --ignore=tests/spark $(SIMULATED:%=--ignore=%) $(ARGS); \
+	code=$$?; \
+	wait $$simulated || code=1; \
+	cat $(VENV)/simulated.log; \
+	exit $$code
 	@if ls tests/spark/test_*.py >/dev/null 2>&1; then \
 		$(MAKE) --no-print-directory test-spark; \
 	else \

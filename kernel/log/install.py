@@ -5,8 +5,9 @@
     job.closed                          # True when the closing record is synced
     ... a checkpoint that names the snapshot is made durable; then `Journal.installed(job)`
 
-Until that checkpoint is on disk nothing has changed: a crash leaves REWRITE records, and perhaps a
-RESET and a CLOSE, of entries that nothing refers to. A journal has one rewrite or install at once.
+Until that checkpoint is on disk nothing has changed: it names the closing record too, and recovery
+counts the closing record of an install only if it is named there. So an install may be given up at
+any time before. A journal has one rewrite or install at once.
 """
 
 from __future__ import annotations
@@ -65,7 +66,6 @@ class InstallJob:
             return False
         self.index, self.term = index, term
         self.closing = True
-        self._writer.append((RecordType.RESET, self.group, term, index, b""))
         self._writer.append((RecordType.CLOSE, 0, 0, 0, encode_close(self.close_record())))
         return True
 
@@ -81,6 +81,8 @@ class InstallJob:
         for index, count in references.items():
             locations.retain(group, index, count)
         locations.checkpointed(group, self.index)
+        # What stood in the log behind the snapshot is void: what follows in the journal counts.
+        self._writer.append((RecordType.RESET, group, self.term, self.index, b""))
 
     def close_record(self) -> Close:
         """What the closing record says."""

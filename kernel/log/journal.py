@@ -365,13 +365,14 @@ class Journal:
                 offset = (placed & OFFSET_MASK) << 3
                 position = min(position, Position(placed >> SEGMENT_SHIFT, offset))
         segments = self._locations.segments
+        named = () if installed is None else (installed.close_record(),)
         checkpoint = Checkpoint(
             self._store,
             position,
             self._writer.synced_sequence,
             groups,
             {number: cut for number, cut in self._checkpoint.cuts.items() if number in segments},
-            self._space.closed(),
+            (*self._space.closed(), *named),
             self._damaged,
         )
         return CheckpointJob(self._disk, checkpoint)
@@ -405,8 +406,8 @@ class Journal:
         self._space.installed(job)
 
     def give_up_install(self, job: InstallJob) -> None:
-        """Before its closing record was queued: what was written is dead."""
-        self._space.installed(job)
+        """No checkpoint names it: what was written is dead."""
+        self._space.give_up(job)
 
     # --- Space ------------------------------------------------------------------------------
 

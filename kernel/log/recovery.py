@@ -43,7 +43,7 @@ from .segment import (
 )
 from .segment_reader import SegmentReader
 
-_COPIED = frozenset({RecordType.ENTRY, RecordType.HARD_STATE, RecordType.CLOSE})
+_COPIED = frozenset({RecordType.ENTRY, RecordType.HARD_STATE, RecordType.CLOSE, RecordType.RESET})
 """Closing records and PADs are made anew; an unclosed rewrite is void and its copy too."""
 
 

@@ -17,7 +17,7 @@ from array import array
 from collections.abc import Callable, Collection
 
 from ..ports import Disk
-from .entry import rewritten
+from .entry import has_slots, rewritten
 from .errors import JournalError
 from .locations import SEGMENT_SHIFT, Locations
 from .read import SliceRead
@@ -88,11 +88,11 @@ class RewriteJob:
             if not self._locations.is_live(entry.group, entry.index, entry.position):
                 continue
             live = self._live_slots(entry.group, entry.index)
-            if not live:
+            if not live and has_slots(entry.body):
                 raise JournalError(
                     f"entry {entry.index} of group {entry.group} has references but no live slot"
                 )
-            body = rewritten(entry.body, live)
+            body = rewritten(entry.body, live) if live else entry.body
             self._queued += 1
             self._writer.append((RecordType.REWRITE, entry.group, entry.term, entry.index, body))
         self._offset = part.next_offset

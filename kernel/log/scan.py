@@ -428,6 +428,8 @@ class Scan:
             self.group(header.group).hard_state = state
         elif header.type == RecordType.CLOSE:
             close = decode_close(body)
+            if not close.source and close not in self.closed:
+                return  # an install that no checkpoint names
             if close not in self.closed:
                 self.closed.append(close)
             for rewrite in self._unclosed:

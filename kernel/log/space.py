@@ -112,7 +112,7 @@ class Space:
         self._to_index += self._writer.sealed_by(batch)
         rewrite = self._rewrite
         if rewrite is not None and rewrite.synced(self._writer.synced_sequence):
-            if rewrite.first_segment:
+            if isinstance(rewrite, RewriteJob) and rewrite.first_segment:
                 self._closed.append(rewrite.close_record())
             if isinstance(rewrite, RewriteJob):
                 self.rewrites += 1
@@ -191,7 +191,13 @@ class Space:
         return job
 
     def installed(self, job: InstallJob) -> None:
-        """It is over: done, or given up before its closing record was queued."""
+        """The checkpoint names it."""
+        if job.first_segment:
+            self._closed.append(job.close_record())
+        self.give_up(job)
+
+    def give_up(self, job: InstallJob) -> None:
+        """It is over."""
         if self._rewrite is job:
             self._rewrite = None
 

@@ -24,6 +24,7 @@ from ..raft.errors import ConfigurationRefused, RaftError
 from ..raft.messages import (
     APPEND,
     APPEND_ANSWER,
+    FOLLOWER,
     LEADER,
     NORMAL,
     SNAPSHOT,
@@ -123,6 +124,7 @@ class Consensus:
         """Fetches snapshots of other stores; set by whoever opens the store."""
         self._offered: dict[tuple[RaftGroup, int], int] = {}
         """When a snapshot was offered to, or last asked for by, a member."""
+        self._sealed: set[RaftGroup] = set()
         self._applied: dict[Member, None] = {}
         """Who has applied something in this turn."""
         self.starting: dict[Member, tuple[asyncio.Future[None], bool]] = {}
@@ -164,6 +166,8 @@ class Consensus:
         member = self.members.get(group)
         if member is None or message.to != self.node:
             return
+        if group in self._sealed:
+            return
         if self.receiver is not None and not self._may_step(member, message, self.receiver):
             return
         if message.kind == APPEND and message.entries:
@@ -189,6 +193,20 @@ class Consensus:
         if message.term >= member.core.term:
             receiver.offered(member.group, message)
         return False
+
+    def seal(self, group: RaftGroup, index: int) -> bool:
+        """Have nothing happen to a group until `unseal`: a snapshot of `index` takes the place of
+        its log. False if that has committed as much, or the member does not follow.
+        """
+        core = self.members[group].core
+        if core.role != FOLLOWER or core.log.committed >= index:
+            return False
+        self._sealed.add(group)
+        return True
+
+    def unseal(self, group: RaftGroup) -> None:
+        """Go on."""
+        self._sealed.discard(group)
 
     def install(self, received: Received) -> None:
         """A snapshot of a group from another store is durable, and the checkpoint names it: state
@@ -249,6 +267,8 @@ class Consensus:
     def tick(self, elapsed: int) -> None:
         """So many ticks have passed."""
         for member in self.members.values():
+            if member.group in self._sealed:
+                continue
             member.core.tick(elapsed)
             if member.core.has_ready():
                 self.take(member)

@@ -384,6 +384,14 @@ class Store:
             if not waiter.done():
                 waiter.set_result(None)
 
+    def seal(self, group: RaftGroup, index: int) -> bool:
+        """Have nothing happen to a group until `unseal` (`Consensus.seal`)."""
+        return self.consensus.seal(group, index)
+
+    def unseal(self, group: RaftGroup) -> None:
+        """Go on."""
+        self.consensus.unseal(group)
+
     def takes(self, body_bytes: Sequence[int]) -> bool:
         """Whether entries of another leader fit on the disk now."""
         return self.room.takes(body_bytes)

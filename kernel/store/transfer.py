@@ -186,6 +186,14 @@ class InstallHost(Protocol):
     async def flushed(self) -> None:
         """Return once everything that is queued for the journal is synced."""
 
+    def seal(self, group: RaftGroup, index: int) -> bool:
+        """Have nothing happen to a group until `unseal`; False if it has committed as much, or does
+        not follow.
+        """
+
+    def unseal(self, group: RaftGroup) -> None:
+        """Go on."""
+
 
 class Checkpoints(Protocol):
     """What it asks of housekeeping."""
@@ -252,8 +260,11 @@ class SnapshotReceiver:
                 job = await self._begin(group)
                 await self._entries(job, sorted(refers), sender)
                 await self._write(name, records)
+                await self._until(job, lambda each: each.is_placed)
+                if not self._host.seal(group, snapshot.index):
+                    return  # the log has come so far by itself meanwhile
                 job.close(snapshot.index, snapshot.term)
-                await self._host.flushed()
+                await self._until(job, lambda each: each.closed)
                 received = Received(group, snapshot, sender, name, state, refers, job)
                 job = None
                 await self._checkpoints.install(received)
@@ -266,10 +277,19 @@ class SnapshotReceiver:
             if error.errno not in NO_SPACE:
                 self._fatal("a snapshot of another store could not be written and synced", error)
         finally:
-            if job is not None and not job.closing:
+            if job is not None:
                 self._host.journal.give_up_install(job)
+            self._host.unseal(group)
             self._checkpoints.keep_no_longer(name)
             del self._tasks[group]
+
+    async def _until(self, job: InstallJob, condition: Callable[[InstallJob], bool]) -> None:
+        """Return once it is so: the disk may have no room for a while."""
+        while True:
+            await self._host.flushed()
+            if condition(job):
+                return
+            await asyncio.sleep(WAIT_SECONDS)
 
     async def _begin(self, group: RaftGroup) -> InstallJob:
         """Begin to write entries, as soon as no rewrite is under way."""
