@@ -60,6 +60,13 @@ def home_of(topic: TopicId) -> RaftGroup:
     return RaftGroup(topic >> 32)
 
 
+UUID_VERSION_BITS = 0x8000
+"""Of version 8 (RFC 9562 5.8), in the high half of a uid."""
+
+UUID_VARIANT = 1 << 63
+"""In its low half."""
+
+
 def uuid_of(data: bytes) -> bytes:
     """16 random bytes, or of a hash, as a UUID: with the bits of version 4 (RFC 9562 5.4)."""
     return data[:6] + bytes((data[6] & 0x0F | 0x40, data[7], data[8] & 0x3F | 0x80)) + data[9:]

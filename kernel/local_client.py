@@ -41,6 +41,8 @@ from .expiry import UnusedTopics
 from .half_desk import HalfDesk
 from .ids import (
     METADATA_GROUP,
+    UUID_VARIANT,
+    UUID_VERSION_BITS,
     VOLATILE_GROUP,
     Offset,
     RaftGroup,
@@ -65,16 +67,14 @@ from .publish import Batch
 from .publisher import Publisher
 from .receiving import Receiver, dispatcher_of
 from .session import LocalSession
+from .statistics import summed
 from .store.dead_letters import DeadLetterSender
 from .store.node import Store
 from .store.replica import Replica
-from .topic_room import Room
+from .topic_room import Room, Rooms
 from .topology import Topology
 from .transactor import Transactor
 from .unused_groups import UnusedGroups
-
-UUID_VERSION_BITS = 0x8000
-UUID_VARIANT = 1 << 63
 
 
 class LocalClient:
@@ -94,14 +94,14 @@ class LocalClient:
         self.next_uid = UUID_VARIANT
         self._sequence = 0
         self._next_session = 1
-        self._publisher = Publisher(self, store, clock, self._loop)
+        self._publisher = Publisher(self, store.volatile_log, clock, self._loop)
         self._second_timer: asyncio.TimerHandle | None = None
         self.send: Send | None = None
         """How commands with an identity get to their group, if not straight."""
         proposer = Proposer(self.next_identity, self.send_to)
         self._administrator = Administrator(store, self.topology, proposer, self.leader_of)
         self.dead_letters = DeadLetterSender(store, self)
-        self.room = Room(self._dispatcher, self.dead_letters.refused)
+        self.room: Rooms = Room(self._dispatcher, self.dead_letters.refused)
         self._transactor = Transactor(
             store, proposer, self._publisher.refusal, self._dispatcher, self.room
         )
@@ -365,16 +365,7 @@ class LocalClient:
     async def statistics(self, topic: TopicInfo, group: str) -> TopicStatistics:
         """Figures of a topic and group."""
         each = [await self.leader_of(ref.group).figures(ref.id, group) for ref in topic.queues]
-        oldest = [one.oldest_ms for one in each if one.oldest_ms is not None]
-        return TopicStatistics(
-            ready=sum(one.ready for one in each),
-            leased=sum(one.leased for one in each),
-            delayed=sum(one.delayed for one in each),
-            oldest_ms=min(oldest, default=None),
-            consumers=sum(one.consumers for one in each),
-            filtered=sum(one.filtered for one in each),
-            expired=sum(one.expired for one in each),
-        )
+        return summed(each)
 
     # --- Administration ---------------------------------------------------------------------
 

@@ -25,7 +25,7 @@ from .message import (
     Flag,
 )
 from .model import QueueRef, TopicInfo
-from .topic_room import Room
+from .topic_room import Rooms
 from .watches import LocalWatch
 
 _PLAIN = bytes(28)
@@ -46,7 +46,7 @@ class BatchHost(Protocol):
     uid_high: int
     next_uid: int
 
-    room: Room
+    room: Rooms
 
 
 class Part:

@@ -28,15 +28,15 @@ from .model import TopicInfo
 from .origins import INTERNAL
 from .ports import Clock
 from .publish import Batch, Part
-from .store.node import Store
-from .topic_room import Room
+from .store.volatile import VolatileLog
+from .topic_room import Rooms
 
 
 class PublishHost(Protocol):
     """What the publisher asks of the client in this process."""
 
     accepting: bool
-    room: Room
+    room: Rooms
     uid_high: int
     next_uid: int
 
@@ -58,13 +58,17 @@ class _Nobody:
 
 
 class Publisher:
-    """The publishing half of the local client."""
+    """The publishing half of a client."""
 
     def __init__(
-        self, host: PublishHost, store: Store, clock: Clock, loop: asyncio.AbstractEventLoop
+        self,
+        host: PublishHost,
+        volatile_log: VolatileLog,
+        clock: Clock,
+        loop: asyncio.AbstractEventLoop,
     ) -> None:
         self._host = host
-        self._store = store
+        self._volatile_log = volatile_log
         self._clock = clock
         self._loop = loop
         self._pending_bytes = 0
@@ -114,7 +118,7 @@ class Publisher:
     def refusal(self, part: Part) -> KernelError | None:
         """Why a part cannot be taken now; None if it can."""
         if part.group == VOLATILE_GROUP:
-            log = self._store.volatile_log
+            log = self._volatile_log
             if log.bytes + part.size > VOLATILE_BYTES_MAX or log.count >= VOLATILE_ENTRIES_MAX:
                 return KernelError(Code.BUSY, "volatile topics are full (volatile_bytes_max)")
             return None

@@ -24,7 +24,7 @@ from .local_subscriber import LocalSubscriber, group_of
 from .publish import Batch
 from .store.node import Store
 from .store.replica import Replica
-from .topic_room import Room
+from .topic_room import Rooms
 from .topology import Topology
 from .tree import Subscription
 
@@ -49,7 +49,7 @@ class TreeHost(Protocol):
     accepting: bool
     uid_high: int
     next_uid: int
-    room: Room
+    room: Rooms
 
     def submit(self, batch: PublishBatch) -> None:
         """Hand a batch over."""

@@ -3,10 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
 
 from .broker.dispatcher import Dispatcher
 from .ids import TopicId
 from .model import DEFAULT_GROUP, Overflow, TopicInfo
+
+
+class Rooms(Protocol):
+    """What publishing asks before a message goes to a limited topic."""
+
+    def take(self, topic: TopicInfo, size: int) -> bool:
+        """Whether a topic takes one more message with a body of so many bytes."""
+
+    def refused(self, topic: TopicInfo, parts: Sequence[bytes]) -> None:
+        """A topic has no room for a message."""
+
+    def arrived(self, promised: Mapping[TopicId, tuple[int, int]]) -> None:
+        """What a batch took is counted by the state from now on, or never."""
 
 
 class Room:

@@ -38,7 +38,7 @@ from .publish import Batch, Part
 from .pull import decode_token
 from .store.node import Store
 from .store.open_entry import ranges_of, retain_commands
-from .topic_room import Room
+from .topic_room import Rooms
 
 Packed = tuple[int, int, LeaseVerb, Reason, int]
 
@@ -99,7 +99,7 @@ class Transactor:
         proposer: Proposer,
         refusal: Callable[[Part], KernelError | None],
         dispatcher: Callable[[TopicInfo, str, int], Dispatcher],
-        room: Room,
+        room: Rooms,
     ) -> None:
         self._store = store
         self._proposer = proposer

@@ -24,6 +24,17 @@ WHO_LEADS = 8
 STANDINGS = 16
 """Method that a store tells gateways: who leads what, as it knows."""
 
+# Methods of sections (`sections`).
+STREAMS = range(32, 48)
+PULLS = range(48, 52)
+DEFINITIONS = range(64, 72)
+ADMINISTRATION = range(72, 80)
+TREE = range(80, 96)
+HALVES = range(96, 104)
+TRANSACTIONS = range(104, 112)
+MESH = range(112, 128)
+CLUSTER = range(128, 144)
+
 U8 = Annotated[int, Meta(ge=0, le=0xFF)]
 U16 = Annotated[int, Meta(ge=0, le=0xFFFF)]
 U32 = Annotated[int, Meta(ge=0, le=0xFFFF_FFFF)]

@@ -29,6 +29,7 @@ from ..rpc.link import Dialer
 from ..rpc.roles import STORE
 from . import calls, wire
 from .lanes import RemoteLeader
+from .sections import Section, Sections
 
 CALL_MS = 10_000
 """A call that is not answered within so long is sent again, at whoever leads then: longer than a
@@ -52,9 +53,22 @@ _T = TypeVar("_T")
 class Leaders:
     """Who leads what, as far as it is known."""
 
-    def __init__(self) -> None:
+    def __init__(self, changed: Callable[[int], None] = lambda _group: None) -> None:
+        """`changed(group)` is called when another node is taken for a group's leader, or none."""
         self._known: dict[int, tuple[int, int]] = {}
         """By group: (term, node); node 0: in doubt."""
+        self._changed = changed
+
+    @property
+    def groups(self) -> list[int]:
+        """Numbers of all groups that a store has told of."""
+        return sorted(self._known)
+
+    def _set(self, group: int, term: int, node: int) -> None:
+        before = self.of(group)
+        self._known[group] = term, node
+        if node != before:
+            self._changed(group)
 
     def of(self, group: int) -> int:
         """Number of the node that leads a group; 0: not known."""
@@ -64,19 +78,19 @@ class Leaders:
         """A store has told who leads a group."""
         known_term, known = self._known.get(group, (0, 0))
         if term > known_term or (term == known_term and not known):
-            self._known[group] = term, node
+            self._set(group, term, node)
 
     def refused(self, group: int, by: int, hint: int) -> None:
         """A node has refused a call, and perhaps named another."""
         term, known = self._known.get(group, (0, 0))
         if known in (0, by):
-            self._known[group] = term, hint
+            self._set(group, term, hint)
 
     def doubted(self, node: int) -> None:
         """A node has gone."""
-        for group, (term, known) in self._known.items():
+        for group, (term, known) in list(self._known.items()):
             if known == node:
-                self._known[group] = term, 0
+                self._set(group, term, 0)
 
 
 class RemoteLeaders:
@@ -106,7 +120,9 @@ class RemoteLeaders:
         self._channels: dict[int, Channel] = {}
         self._asking: set[Channel] = set()
         self._leaders: dict[RaftGroup, RemoteLeader] = {}
-        self.table = Leaders()
+        self.table = Leaders(self._leader_changed)
+        self._sections = Sections()
+        self._watchers: list[Callable[[RaftGroup], None]] = []
         self.call_ms = call_ms
         self.lanes_broken = 0
 
@@ -125,6 +141,20 @@ class RemoteLeaders:
         now_ms = self._clock.monotonic_ms()
         return Channel(own, self._secret, admit, self, wake, now_ms, is_dialer=True)
 
+    def add(self, section: Section) -> None:
+        """Serve a section too; before `start`."""
+        self._sections.add(section)
+
+    def watch(self, action: Callable[[RaftGroup], None]) -> None:
+        """Have `action(group)` called whenever another node is taken for a group's leader, or none;
+        then `channel_to` tells which. A leader whose connection opens later is told of as well.
+        """
+        self._watchers.append(action)
+
+    def _leader_changed(self, group: int) -> None:
+        for action in self._watchers:
+            action(RaftGroup(group))
+
     # --- Life -------------------------------------------------------------------------------
 
     def start(self) -> None:
@@ -136,6 +166,12 @@ class RemoteLeaders:
         """Close every connection; what is unanswered fails."""
         for dialer in self._dialers.values():
             await dialer.stop()
+
+    @property
+    def knows_all(self) -> bool:
+        """Whether the leader of every group that stores have told of is known and connected."""
+        groups = self.table.groups
+        return bool(groups) and all(self.channel_to(RaftGroup(each)) for each in groups)
 
     @property
     def connected(self) -> list[int]:
@@ -203,7 +239,7 @@ class RemoteLeaders:
     async def figures(self, group: RaftGroup, queue: QueueId, name: str) -> TopicStatistics:
         """`Leader.figures` of whoever leads a group. Also raises KernelError UNAVAILABLE."""
         parts = wire.encode_question(calls.Figures(group, queue, name))
-        return await self._asked(group, calls.FIGURES, parts, wire.decode_statistics)
+        return await self.ask(group, calls.FIGURES, parts, wire.decode_statistics)
 
     async def peek(
         self, group: RaftGroup, queue: QueueId, offset: Offset, messages: int
@@ -216,18 +252,28 @@ class RemoteLeaders:
         while not ended and len(found) < messages:
             question = calls.Peek(group, queue, at, messages - len(found))
             parts = wire.encode_question(question)
-            page, ended = await self._asked(group, calls.PEEK, parts, wire.decode_page)
+            page, ended = await self.ask(group, calls.PEEK, parts, wire.decode_page)
             if not page:
                 break
             found += page
             at = Offset(page[-1][0] + 1)
         return found
 
-    async def _asked(
-        self, group: RaftGroup, method: int, parts: Sequence[bytes], decode: Callable[[bytes], _T]
+    async def ask(
+        self,
+        group: RaftGroup,
+        method: int,
+        parts: Sequence[bytes],
+        decode: Callable[[bytes], _T],
+        *,
+        question_ms: int | None = None,
     ) -> _T:
-        """The answer of whoever leads a group."""
-        deadline_ms = self._clock.monotonic_ms() + self._question_ms
+        """The answer of whoever leads a group, asked again until `question_ms` have passed: so a
+        question must be one that does no harm twice. Raises KernelError: what the leader answers;
+        UNAVAILABLE if none does.
+        """
+        wait_ms = self._question_ms if question_ms is None else question_ms
+        deadline_ms = self._clock.monotonic_ms() + wait_ms
         while True:
             channel = self.channel_to(group)
             answer = await self._try(channel, method, parts, deadline_ms)
@@ -268,6 +314,10 @@ class RemoteLeaders:
     def opened(self, channel: Channel, peer: Hello) -> None:
         """A store can be reached. It tells at once who leads what."""
         self._channels[peer.node] = channel
+        self._sections.opened(channel, peer)
+        for group in self.table.groups:
+            if self.table.of(group) == peer.node:
+                self._leader_changed(group)
 
     def closed(self, channel: Channel, reason: str) -> None:
         """It cannot be reached any more: what it leads, others may soon lead."""
@@ -275,10 +325,15 @@ class RemoteLeaders:
         for node, known in list(self._channels.items()):
             if known is channel:
                 del self._channels[node]
+                self._sections.closed(channel)
                 self.table.doubted(node)
 
     def told(self, channel: Channel, method: int, payload: bytes) -> None:
-        """A store tells who leads what."""
+        """A store tells who leads what, or something of a section."""
+        section = self._sections.of(method)
+        if section is not None:
+            section.told(channel, method, payload)
+            return
         if method != calls.STANDINGS:
             raise RpcError(f"method {method} is not told to gateways")
         try:
@@ -288,5 +343,9 @@ class RemoteLeaders:
             raise RpcError(str(error)) from None
 
     def called(self, channel: Channel, method: int, payload: bytes, reply: Reply) -> None:
-        """Stores do not call gateways."""
-        reply(KernelError(Code.INVALID_ARGUMENT, f"a gateway has no method {method}"))
+        """A store asks something of a section."""
+        section = self._sections.of(method)
+        if section is None:
+            reply(KernelError(Code.INVALID_ARGUMENT, f"a gateway has no method {method}"))
+        else:
+            section.called(channel, method, payload, reply)

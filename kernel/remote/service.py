@@ -26,6 +26,7 @@ from ..rpc.channel import Channel, Reply
 from ..rpc.frame import MESSAGE_BYTES_MAX, RpcError
 from ..rpc.handshake import Hello
 from . import calls, wire
+from .sections import Section, Sections
 
 CALLS_MAX = 16_384
 """Batches of one connection under way here: more than a courier sends to 16 groups at once."""
@@ -150,7 +151,12 @@ class GatewayService:
         self._bytes_max = bytes_max
         self._guests: dict[Channel, _Guest] = {}
         self._telling = False
+        self._sections = Sections()
         self.figures = Figures()
+
+    def add(self, section: Section) -> None:
+        """Serve a section too; before the first connection."""
+        self._sections.add(section)
 
     # --- channel.Handler --------------------------------------------------------------------
 
@@ -163,6 +169,7 @@ class GatewayService:
                 known.close("the same gateway has connected again")
         self._guests[channel] = _Guest(channel)
         channel.cast(calls.STANDINGS, self._standings(), control=True)
+        self._sections.opened(channel, peer)
 
     def closed(self, channel: Channel, reason: str) -> None:
         """It is gone; what it has asked for is done, and nobody hears of it."""
@@ -170,10 +177,14 @@ class GatewayService:
         if guest is not None:
             for task in list(guest.tasks):
                 task.cancel()
+            self._sections.closed(channel)
 
     def told(self, channel: Channel, method: int, payload: bytes) -> None:
-        """Gateways call only."""
-        raise RpcError(f"method {method} is not told")
+        """A message has come for one of the sections."""
+        section = self._sections.of(method)
+        if section is None:
+            raise RpcError(f"method {method} is not told")
+        section.told(channel, method, payload)
 
     def called(self, channel: Channel, method: int, payload: bytes, reply: Reply) -> None:
         """A call has come (hot)."""
@@ -188,6 +199,8 @@ class GatewayService:
                 reply(self._standings())
             elif method in _QUESTIONS:
                 self._question(guest, method, payload, reply)
+            elif (section := self._sections.of(method)) is not None:
+                section.called(channel, method, payload, reply)
             else:
                 reply(KernelError(Code.INVALID_ARGUMENT, f"a store has no method {method}"))
         except wire.WireError as error:

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 from ..broker.state import GroupState
 from ..errors import Code, KernelError
-from ..ids import VOLATILE_GROUP, LogIndex, RaftGroup
+from ..ids import VOLATILE_GROUP, RaftGroup
 from ..limits import SETTLE_DELAY_MS
 from ..log.journal import Journal
 from ..log.writer import WriteBatch
@@ -30,7 +30,6 @@ from ..raft.messages import LEADER, Message, Ready
 from .consensus import Consensus, Origin, RaftTiming
 from .listener import Listener, Relay
 from .local_leader import LocalLeader
-from .log_clock import LogClock
 from .member import Member
 from .open_entry import Filled
 from .peers import Alone, Peers
@@ -38,7 +37,7 @@ from .reader import Reader
 from .replica import Replica
 from .room import Room
 from .ticker import Ticker
-from .volatile import VolatileLog
+from .volatile import VolatileGroup
 from .worker import Workers
 
 _NOT_LEADER = KernelError(Code.NOT_LEADER, "this node does not lead the group")
@@ -102,7 +101,6 @@ class Store:
         self._writer = workers("weir-journal-writer")
         self._reader = Reader(loop, journal, workers("weir-journal-reader"), fatal)
         self._dirty: dict[Replica, None] = {}
-        self._volatile_dirty = False
         self._writing: WriteBatch | None = None
         self._gathered: list[tuple[Member, Filled]] = []
         """Closed entries that wait for room in the journal."""
@@ -125,13 +123,9 @@ class Store:
         )
         self._groups = self.consensus.members
         self._ticker = Ticker(loop, clock, timing.tick_ms, self._tick)
-        self.volatile_log = VolatileLog()
-        self.volatile = Replica(
-            GroupState(VOLATILE_GROUP), self, self._relay, self.volatile_log, LogClock(clock, 0)
-        )
-        self.volatile.lead()
-        self.volatile.watch()
-        self._volatile_leader = LocalLeader(self.volatile, self)
+        self.volatile_group = VolatileGroup(loop, clock, self._relay, self.origins)
+        self.volatile = self.volatile_group.replica
+        self.volatile_log = self.volatile_group.log
 
     # --- Life -------------------------------------------------------------------------------
 
@@ -168,7 +162,11 @@ class Store:
         """Return once nothing is pending and no write is in flight, or what is pending waits for
         room on a full disk: that may be for ever, and nobody has been told that it is done.
         """
-        while not self._idle:
+        while not (self._idle and self.volatile_group.is_idle):
+            if not self.volatile_group.is_idle:
+                self.volatile_group.flush()
+                await asyncio.sleep(0)
+                continue
             self._schedule_flush()
             future = self._loop.create_future()
             self._idle_waiters.append(future)
@@ -179,7 +177,7 @@ class Store:
         if self.room.starved:
             return True
         busy = self._writing is not None or self.room.waiting
-        return not (busy or self._dirty or self._volatile_dirty)
+        return not (busy or self._dirty)
 
     # --- Groups -----------------------------------------------------------------------------
 
@@ -193,7 +191,9 @@ class Store:
 
     def leader(self, group: RaftGroup) -> LocalLeader:
         """What serves a group here, while this node leads it."""
-        return self._volatile_leader if group == VOLATILE_GROUP else self._groups[group].leader
+        if group == VOLATILE_GROUP:
+            return self.volatile_group.leader
+        return self._groups[group].leader
 
     def member(self, group: RaftGroup) -> Member:
         """The part that this node has in a group of the journal."""
@@ -229,9 +229,9 @@ class Store:
     def dirty(self, replica: Replica, *, urgent: bool) -> None:
         """The replica has something to propose."""
         if replica is self.volatile:
-            self._volatile_dirty = True
-        else:
-            self._dirty[replica] = None
+            self.volatile_group.dirty(replica, urgent=urgent)
+            return
+        self._dirty[replica] = None
         if urgent:
             self._schedule_flush()
         elif self._lazy_timer is None:
@@ -253,9 +253,6 @@ class Store:
     def _flush(self) -> None:
         """Propose what has been gathered; start a write unless one is in flight."""
         self._flush_scheduled = False
-        if self._volatile_dirty:
-            self._volatile_dirty = False
-            self._commit_volatile()
         self._turn_over()
         self._wake_idle()
 
@@ -268,7 +265,7 @@ class Store:
         self._peers.flush()
 
     def _start_write(self) -> None:
-        if self._lazy_timer is not None and not self._volatile_dirty:
+        if self._lazy_timer is not None:
             # This write takes what the timer was for: with publishes flowing, acks ride along and
             # never start a write that the next publish would have to wait for.
             self._lazy_timer.cancel()
@@ -366,15 +363,6 @@ class Store:
             for message in written.messages:
                 self._peers.send(member.group, message)
             member.core.stable(written.number)
-
-    def _commit_volatile(self) -> None:
-        replica = self.volatile
-        for filled in replica.close():
-            index = self.volatile_log.append(filled.body)
-            replica.proposed(LogIndex(index), filled)
-            replica.apply(index, 1, filled.body)
-            self.volatile_log.sweep(index)
-        replica.dispatch()
 
     def _wake_idle(self) -> None:
         if not self._idle:

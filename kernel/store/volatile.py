@@ -1,10 +1,24 @@
-"""The volatile group's log: entries in bounded memory, gone when nothing refers to them.
+"""The volatile group: a Raft group of one process, with entries in bounded memory for a log.
 
 Same state machine, same dispatchers as the durable groups; only there is no journal below, so an
-entry counts as committed at once (DESIGN.md 3 "Durable or volatile").
+entry counts as committed at once (DESIGN.md 3 "Durable or volatile"). Every process that clients
+connect to has one, a gateway without a store too.
 """
 
 from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from ..broker.state import GroupState
+from ..ids import VOLATILE_GROUP, LogIndex, RaftGroup
+from ..limits import SETTLE_DELAY_MS
+from ..origins import Origins
+from ..ports import Clock
+from .listener import Relay
+from .local_leader import LocalLeader
+from .log_clock import LogClock
+from .replica import Replica
 
 
 class VolatileLog:
@@ -54,3 +68,68 @@ class VolatileLog:
     def count(self) -> int:
         """Entries kept."""
         return len(self._entries)
+
+
+class VolatileGroup:
+    """The group, the entries it keeps, and when it takes what was asked for. `host.Host`."""
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, clock: Clock, relay: Relay, origins: Origins
+    ) -> None:
+        self._loop = loop
+        self.origins = origins
+        self.log = VolatileLog()
+        self.replica = Replica(
+            GroupState(VOLATILE_GROUP), self, relay, self.log, LogClock(clock, 0)
+        )
+        self.leader = LocalLeader(self.replica, self)
+        self._is_due = False
+        self._lazy_timer: asyncio.TimerHandle | None = None
+        self.replica.lead()
+        self.replica.watch()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing waits to be carried out."""
+        return not self._is_due and self._lazy_timer is None
+
+    # --- host.Host --------------------------------------------------------------------------
+
+    def dirty(self, replica: Replica, *, urgent: bool) -> None:
+        """There is something to carry out: when this turn is over, or within 5 ms."""
+        if urgent and not self._is_due:
+            self._is_due = True
+            self._loop.call_soon(self.flush)
+        elif not urgent and self._lazy_timer is None:
+            self._lazy_timer = self._loop.call_later(SETTLE_DELAY_MS / 1000, self.flush)
+
+    def entry(self, group: RaftGroup, index: int) -> bytes | None:
+        """A log entry: all that are referred to are in memory."""
+        return self.log.entry(index)
+
+    def fetch(self, group: RaftGroup, index: int, done: Callable[[], None]) -> None:
+        """It is in memory, or gone."""
+        self._loop.call_soon(done)
+
+    async def fetched(self, group: RaftGroup, index: int) -> None:
+        """It is in memory, or gone."""
+
+    def call_later(self, delay_ms: int, action: Callable[[], None]) -> None:
+        """Call `action` after so long."""
+        self._loop.call_later(delay_ms / 1000, action)
+
+    # --- Carrying out -----------------------------------------------------------------------
+
+    def flush(self) -> None:
+        """Carry out what has been asked for, and hand out what it brings."""
+        self._is_due = False
+        if self._lazy_timer is not None:
+            self._lazy_timer.cancel()
+            self._lazy_timer = None
+        replica = self.replica
+        for filled in replica.close():
+            index = self.log.append(filled.body)
+            replica.proposed(LogIndex(index), filled)
+            replica.apply(index, 1, filled.body)
+            self.log.sweep(index)
+        replica.dispatch()

@@ -40,10 +40,17 @@ def free_ports(count: int) -> list[int]:
 class Node:
     """A store and its links."""
 
-    def __init__(self, number: int, path: Path, addresses: dict[int, tuple[str, int]]) -> None:
+    def __init__(
+        self,
+        number: int,
+        path: Path,
+        addresses: dict[int, tuple[str, int]],
+        data_groups: int = 1,
+    ) -> None:
         self.number = number
         self.path = path
         self.addresses = addresses
+        self.data_groups = data_groups
         self.secret = SECRET
         self.calls_max = CALLS_MAX
         self.bytes_max = BYTES_MAX
@@ -63,9 +70,9 @@ class Node:
             partial(Worker, loop),
             _fatal,
             options=JournalOptions(segment_bytes=1024 * 1024, reserve_bytes=1024 * 1024),
-            data_groups=1,
+            data_groups=self.data_groups,
             node=self.number,
-            members=tuple(self.addresses),
+            members=tuple(self.addresses) if len(self.addresses) > 1 else None,
             peers=self.links,
             timing=TIMING,
             reserve_bytes=0,

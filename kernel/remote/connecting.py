@@ -1,0 +1,30 @@
+"""How a process without a store becomes one that can serve: it finds the cluster, then learns."""
+
+from __future__ import annotations
+
+import asyncio
+
+from ..ids import METADATA_GROUP, RaftGroup
+from ..ports import Clock, Random
+from .client import ClusterClient
+from .leaders import RemoteLeaders
+
+
+async def connect(leaders: RemoteLeaders, clock: Clock, random: Random) -> ClusterClient:
+    """Dial the stores; a client, once one of them has told which groups there are and who leads
+    them. Waits as long as that takes: cancel it when it is no longer wanted.
+    """
+    news = asyncio.Event()
+    leaders.watch(lambda _group: news.set())
+    leaders.start()
+    try:
+        while not leaders.knows_all:
+            news.clear()
+            await news.wait()
+    except BaseException:
+        await leaders.stop()
+        raise
+    groups = [RaftGroup(each) for each in leaders.table.groups if each != METADATA_GROUP]
+    client = ClusterClient(leaders, groups, clock, random)
+    await client.start()
+    return client
