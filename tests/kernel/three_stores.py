@@ -10,7 +10,8 @@ from pathlib import Path
 
 from kernel.ids import METADATA_GROUP, RaftGroup
 from kernel.log.journal import JournalOptions
-from kernel.remote.service import BYTES_MAX, CALLS_MAX, GatewayService
+from kernel.remote.service import BYTES_MAX, CALLS_MAX
+from kernel.remote.serving import serve_gateways
 from kernel.rpc.handshake import Hello
 from kernel.rpc.roles import GATEWAY
 from kernel.store.consensus import RaftTiming
@@ -77,11 +78,9 @@ class Node:
             timing=TIMING,
             reserve_bytes=0,
         )
-        store = self.opened.store
-        self.service = GatewayService(
-            store, loop.call_soon, calls_max=self.calls_max, bytes_max=self.bytes_max
+        self.service = serve_gateways(
+            self.opened, loop.call_soon, calls_max=self.calls_max, bytes_max=self.bytes_max
         )
-        store.consensus.leaders_changed = self.service.leaders_changed
         self.links.serve(GATEWAY, self.service, _of_this_cluster)
         source = self.opened.source
         assert source is not None
