@@ -1,4 +1,4 @@
-"""Everything that a store does for gateways, put together: the one place that knows all sections."""
+"""What a store does for gateways, put together: the one place that knows all sections."""
 
 from __future__ import annotations
 
