@@ -34,6 +34,7 @@ from ..raft.messages import (
     Message,
     ReadWanted,
     Ready,
+    Snapshot,
 )
 from ..raft.options import RaftOptions
 from ..raft.progress import SNAPSHOTTING
@@ -188,18 +189,30 @@ class Consensus:
         if receiver.is_receiving(member.group):
             return message.kind not in {APPEND, SNAPSHOT, TIMEOUT_NOW}
         offered = message.snapshot
-        if offered is None or offered.index <= member.core.log.committed:
+        if offered is None or not self._lacks(member, offered):
             return True
         if message.term >= member.core.term:
             receiver.offered(member.group, message)
         return False
 
-    def seal(self, group: RaftGroup, index: int) -> bool:
-        """Have nothing happen to a group until `unseal`: a snapshot of `index` takes the place of
-        its log. False if that has committed as much, or the member does not follow.
+    def _lacks(self, member: Member, snapshot: Snapshot) -> bool:
+        """Whether a snapshot has to take the place of the log. If the log has the entry it ends
+        with, it has all before it, and what follows may have been acknowledged: it must stay.
         """
-        core = self.members[group].core
-        if core.role != FOLLOWER or core.log.committed >= index:
+        log = member.core.log
+        index = snapshot.index
+        return (
+            index > log.committed
+            and log.term(index) != snapshot.term
+            and snapshot.membership.has(self.node)
+        )
+
+    def seal(self, group: RaftGroup, snapshot: Snapshot) -> bool:
+        """Have nothing happen to a group until `unseal`: a snapshot takes the place of its log.
+        False if that has come so far by itself, or the member does not follow.
+        """
+        member = self.members[group]
+        if member.core.role != FOLLOWER or not self._lacks(member, snapshot):
             return False
         self._sealed.add(group)
         return True

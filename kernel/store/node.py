@@ -26,7 +26,7 @@ from ..log.writer import WriteBatch
 from ..origins import Origins
 from ..ports import Clock
 from ..raft.errors import RaftError
-from ..raft.messages import LEADER, Message, Ready
+from ..raft.messages import LEADER, Message, Ready, Snapshot
 from .consensus import Consensus, Origin, RaftTiming
 from .listener import Listener, Relay
 from .local_leader import LocalLeader
@@ -384,9 +384,9 @@ class Store:
             if not waiter.done():
                 waiter.set_result(None)
 
-    def seal(self, group: RaftGroup, index: int) -> bool:
+    def seal(self, group: RaftGroup, snapshot: Snapshot) -> bool:
         """Have nothing happen to a group until `unseal` (`Consensus.seal`)."""
-        return self.consensus.seal(group, index)
+        return self.consensus.seal(group, snapshot)
 
     def unseal(self, group: RaftGroup) -> None:
         """Go on."""

@@ -186,9 +186,9 @@ class InstallHost(Protocol):
     async def flushed(self) -> None:
         """Return once everything that is queued for the journal is synced."""
 
-    def seal(self, group: RaftGroup, index: int) -> bool:
-        """Have nothing happen to a group until `unseal`; False if it has committed as much, or does
-        not follow.
+    def seal(self, group: RaftGroup, snapshot: Snapshot) -> bool:
+        """Have nothing happen to a group until `unseal`; False if its log has come so far by
+        itself, or it does not follow.
         """
 
     def unseal(self, group: RaftGroup) -> None:
@@ -261,7 +261,7 @@ class SnapshotReceiver:
                 await self._entries(job, sorted(refers), sender)
                 await self._write(name, records)
                 await self._until(job, lambda each: each.is_placed)
-                if not self._host.seal(group, snapshot.index):
+                if not self._host.seal(group, snapshot):
                     return  # the log has come so far by itself meanwhile
                 job.close(snapshot.index, snapshot.term)
                 await self._until(job, lambda each: each.closed)

@@ -16,6 +16,8 @@ from kernel.ids import QueueId, RaftGroup, TopicId, queue_id
 from kernel.log import entry as entries
 from kernel.model import DEFAULT_GROUP, GroupOptions, TopicInfo, TopicOptions
 from kernel.raft.configuration import ADD_LEARNER, ADD_VOTER, REMOVE, Change
+from kernel.raft.messages import APPEND, NORMAL, SNAPSHOT, Entry, Message, Snapshot
+from kernel.store.transfer import GONE
 from tests.simulator.cluster import Cluster, Node, Trouble
 from tests.simulator.peer import Draft
 
@@ -306,3 +308,33 @@ async def test_a_store_grows_into_a_cluster_and_moves_to_other_machines(cluster:
     assert leader is not first
     await publisher.published(leader, [b"without the first"])
     assert await bodies_at(leader) == [*sent, b"without the first"]
+
+
+@clustered()
+async def test_a_snapshot_takes_nothing_away_that_the_log_has_beyond_it(cluster: Cluster) -> None:
+    leader = await cluster.led()
+    publisher = Publisher(cluster)
+    await publisher.topic(leader)
+    await publisher.published(leader, [b"old"])
+    await level(cluster)
+    node = next(each for each in cluster.nodes.values() if each is not leader)
+    cluster.network.isolate([node.number])
+    member = node.member(GROUP)
+    core, log = member.core, member.core.log
+    last, term = log.last_index, core.term
+    # Three entries are acknowledged here before their commit is known; then an offer comes late.
+    new = [Entry(term, last + number, NORMAL, GONE) for number in (1, 2, 3)]
+    append = Message(APPEND, leader.number, node.number, term, log.last_term, last, log.committed)
+    append.entries = new
+    consensus = node.opened.store.consensus
+    consensus.receive(GROUP, append)
+    await node.opened.store.flushed()
+    snapshot = Snapshot(last + 2, term, core.tracker.members, "snapshots/late")
+    offer = Message(SNAPSHOT, leader.number, node.number, term, snapshot=snapshot)
+    consensus.receive(GROUP, offer)
+    await asyncio.sleep(0.3)
+    assert log.committed == last + 2
+    assert log.last_index == node.opened.store.journal.last_index(GROUP) == last + 3
+    receiver = node.opened.receiver
+    assert receiver is not None
+    assert not receiver.is_receiving(GROUP)
