@@ -24,7 +24,7 @@ from collections.abc import Callable, Sequence
 
 from . import election, follower, leader, messages, read_only, sending
 from .configuration import ConfigurationChange, changed, decode, encode
-from .errors import LogDamaged, NotLeader, UnknownSender
+from .errors import NotLeader, UnknownSender
 from .log import RaftLog
 from .messages import (
     ANSWERS,
@@ -276,11 +276,7 @@ class RaftCore:
             leader.report_snapshot(self, node, installed=installed)
 
     def install(self, snapshot: Snapshot) -> None:
-        """A snapshot on this disk has taken the place of the log: so it does here, and its
-        membership is in force. LogDamaged if this node leads, or has committed as much.
-        """
-        if self.role == LEADER or snapshot.index <= self.log.committed:
-            raise LogDamaged(f"a snapshot of {snapshot.index} in place of a log that is longer")
+        """A snapshot on this disk has taken the place of the log. LogDamaged if that is longer."""
         follower.install(self, snapshot)
 
     # --- What is to be done -----------------------------------------------------------------

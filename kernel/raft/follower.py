@@ -91,7 +91,9 @@ def restore(core: RaftCore, snapshot: Snapshot) -> bool:
 
 
 def install(core: RaftCore, snapshot: Snapshot) -> None:
-    """It takes the place of log and membership."""
+    """It takes the place of log and membership. LogDamaged if as much is committed."""
+    if snapshot.index <= core.log.committed:
+        raise LogDamaged(f"a snapshot of {snapshot.index} in place of a log that is longer")
     core.log.restore(snapshot)
     core.tracker.progress.clear()
     core.tracker.switch(snapshot.membership, core.log.last_index)

@@ -75,7 +75,7 @@ class Store:
         self,
         loop: asyncio.AbstractEventLoop,
         journal: Journal,
-        states: Mapping[RaftGroup, GroupState],
+        origin: Origin,
         clock: Clock,
         fatal: Callable[[str, BaseException], None],
         workers: Workers,
@@ -84,12 +84,9 @@ class Store:
         peers: Peers | None = None,
         timing: RaftTiming | None = None,
         jitter: Callable[[int], int] = lambda _ticks: 0,
-        born_alone: bool = True,
-        configurations: Mapping[RaftGroup, Sequence[int]] | None = None,
     ) -> None:
         """`node`: this store's number in its cluster; `jitter(n)`: 0 to n - 1 by chance, spreads
-        elections; `born_alone`: its groups began with one member; `configurations`: per group the
-        indexes of changes of membership that are in the log and not applied.
+        elections.
         """
         self._loop = loop
         self.journal = journal
@@ -120,7 +117,7 @@ class Store:
         timing = timing or RaftTiming()
         self.consensus = Consensus(
             node,
-            Origin(states, configurations or {}, born_alone),
+            origin,
             *(self, self._relay, journal, clock, self._peers, timing, jitter),
         )
         self._groups = self.consensus.members
@@ -129,7 +126,7 @@ class Store:
         self.volatile = Replica(
             GroupState(VOLATILE_GROUP), self, self._relay, self.volatile_log, LogClock(clock, 0)
         )
-        self.volatile.lead()
+        self.volatile.lead(alone=True)
         self.volatile.watch()
         self._volatile_leader = LocalLeader(self.volatile, self)
 
@@ -159,6 +156,7 @@ class Store:
 
     async def stop(self) -> None:
         """Write what is pending, then stop the threads."""
+        self.consensus.wall_clocks.stop()
         self._ticker.stop()
         await self.wait_idle()
         self._writer.stop()
@@ -293,12 +291,15 @@ class Store:
 
     def _gather(self) -> None:
         """Close the entries that have been filled; those of a group that this node is about to
-        lead wait for it, those of one that it does not lead are refused.
+        lead wait for it, and until log time is known there; those of one that it does not lead are
+        refused.
         """
         waiting: dict[Replica, None] = {}
         for replica in self._dirty:
             member = self._groups[replica.group]
-            if member.core.role == LEADER:
+            if member.core.role == LEADER and not replica.may_stamp:
+                waiting[replica] = None
+            elif member.core.role == LEADER:
                 self._gathered += [(member, filled) for filled in replica.close()]
             elif member in self.consensus.starting:
                 waiting[replica] = None
