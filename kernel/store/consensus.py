@@ -353,6 +353,11 @@ class Consensus:
         self.entries_applied += len(ready.committed)
         self._applied[member] = None
         if member.state.membership is not members:
+            # Who forgets that the change is committed would look for votes among the members
+            # before it, who may be gone for good.
+            core = member.core
+            hard = (core.term, core.vote, core.log.committed)
+            self._journal.append_hard_state(member.group, *hard)
             self.members_changed()
 
     def dispatch(self) -> None:

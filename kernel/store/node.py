@@ -102,7 +102,7 @@ class Store:
         self._volatile_dirty = False
         self._writing: WriteBatch | None = None
         self._gathered: list[tuple[Member, Filled]] = []
-        """Closed entries that wait for room in the journal."""
+        """Closed entries that wait for room in the journal, or for a transfer of leadership."""
         self._queued: list[_Written] = []
         """Who waits for the next write."""
         self._in_flight: list[_Written] = []
@@ -260,7 +260,7 @@ class Store:
     def _turn_over(self) -> None:
         """What this turn has brought: to the disk, to other members, to consumers."""
         may_write = self._writing is None and not self.room.waiting
-        if may_write and (self._dirty or self.journal.pending_records):
+        if may_write and (self._dirty or self._gathered or self.journal.pending_records):
             self._start_write()
         self.consensus.dispatch()
         self._peers.flush()
@@ -278,7 +278,11 @@ class Store:
         gathered, self._gathered = self._gathered, []
         touched: dict[Member, None] = {}
         for member, filled in gathered:
-            if filled.waiting:
+            if member.core.transferee and member.core.role == LEADER:
+                # It may come to nothing: settlements in here are heard of by nobody, so that they
+                # must not be lost while this node leads.
+                self._gathered.append((member, filled))
+            elif filled.waiting:
                 self._propose(member, filled)
                 touched[member] = None
         for member in touched:
@@ -310,7 +314,7 @@ class Store:
     def _propose(self, member: Member, filled: Filled) -> None:
         try:
             member.proposed(filled)
-        except RaftError as error:  # leadership is on its way to another node
+        except RaftError as error:  # it leads no more
             refusal = KernelError(Code.NOT_LEADER, str(error))
             for done in filled.waiting:
                 if done is not None:

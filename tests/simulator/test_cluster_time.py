@@ -1,4 +1,4 @@
-"""Log time in a cluster: no wrong clock moves it, and time that passed while all were down counts."""
+"""Log time in a cluster: no wrong clock moves it; time while everybody was down counts."""
 
 from __future__ import annotations
 
