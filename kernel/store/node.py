@@ -17,7 +17,6 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from ..broker.state import GroupState
 from ..errors import Code, KernelError
 from ..ids import VOLATILE_GROUP, RaftGroup
 from ..limits import SETTLE_DELAY_MS
