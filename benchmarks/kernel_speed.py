@@ -85,7 +85,7 @@ class Waves:
             batch.add_alike(to, heads, bodies, sizes)
         else:
             for head, body, size in zip(heads, bodies, sizes, strict=True):
-                batch.add(to, (head, body), size)
+                batch.add(to, (head, body), size, BODY)  # all ask for the same
         self._client.submit(batch)
 
     def published(self, batch: PublishBatch) -> None:
