@@ -14,8 +14,8 @@ from kernel.model import DEFAULT_GROUP, DEFAULT_TENANT, GroupOptions, TopicInfo,
 from kernel.remote import pull_wire
 from kernel.remote.client import ClusterClient
 from tests.kernel.remote.cluster import gateway_of, running_stores
-from tests.kernel.remote.gateway import body_of, slot
-from tests.kernel.three_stores import Node, until
+from tests.kernel.remote.gateway import GROUP, Gateway, body_of, slot, started
+from tests.kernel.three_stores import Node, leader_of, until
 
 
 async def made(nodes: list[Node], queues: int = 1) -> TopicInfo:
@@ -144,3 +144,20 @@ async def test_garbage_closes_the_connection(tmp_path: Path) -> None:
         channel.call(pull_wire.PULL, [b"\xff" * 40], heard.append, 1_000)
         await until(lambda: heard)
         assert channel.is_closed
+
+
+async def test_a_poll_follows_its_group_to_another_leader(tmp_path: Path) -> None:
+    async with running_stores(tmp_path, 3, data_groups=1) as nodes, gateway_of(nodes) as client:
+        gateway = Gateway(nodes[0].addresses)
+        async with started(gateway, nodes):
+            (queue,) = await gateway.topic("work")
+            leader = leader_of(nodes, GROUP)
+            assert leader is not None
+            info = leader.opened.store.replica(GROUP).state.queues[queue].topic.info()
+            spec = ReceiveSpec(info, DEFAULT_GROUP, wait_ms=20_000)
+            pull = asyncio.create_task(client.receive(spec))
+            await asyncio.sleep(0.1)
+            await leader.kill()
+            await until(lambda: leader_of(nodes, GROUP))
+            await gateway.stored(queue, [b"x"])
+            assert bodies_of(await asyncio.wait_for(pull, 10)) == [b"x"]
