@@ -93,7 +93,7 @@ class LocalClient:
         """Whether nothing new is begun, since the store stops."""
         self._identity = random.bits(63) | 1
         self._session_base = random.bits(31) << 32
-        self.outbox_epoch = random.bits(31) | 1
+        self.outbox_client = random.bits(63) | 1
         self.uid_high = random.bits(48) << 16 | UUID_VERSION_BITS | random.bits(12)
         self.next_uid = UUID_VARIANT
         self._sequence = 0
