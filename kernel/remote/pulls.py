@@ -132,8 +132,12 @@ class FarPulls:
 
     async def receive(self, spec: ReceiveSpec) -> Received:
         """`client.Client.receive` under timed leases, of a topic that is not volatile. Also raises
-        KernelError BUSY (PULLS_MAX), UNAVAILABLE (no leader to be found).
+        KernelError BUSY (PULLS_MAX), UNAVAILABLE (no leader to be found; a pull whose leases would
+        last as long as a session, which only the leader's own process can give).
         """
+        if spec.session is not None:
+            message = "a pull for a session needs the store in the same process"
+            raise KernelError(Code.UNAVAILABLE, message)
         by_group: dict[RaftGroup, list[QueueId]] = {}
         for ref in spec.topic.queues:
             by_group.setdefault(ref.group, []).append(ref.id)

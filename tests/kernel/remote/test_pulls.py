@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from kernel.client import LeaseChange, LeaseVerb, PutTopic, Received, ReceiveSpec
+from kernel.errors import Code, KernelError
 from kernel.ids import Offset
 from kernel.model import DEFAULT_GROUP, DEFAULT_TENANT, GroupOptions, TopicInfo, TopicOptions
 from kernel.remote import pull_wire
@@ -161,3 +162,14 @@ async def test_a_poll_follows_its_group_to_another_leader(tmp_path: Path) -> Non
             await until(lambda: leader_of(nodes, GROUP))
             await gateway.stored(queue, [b"x"])
             assert bodies_of(await asyncio.wait_for(pull, 10)) == [b"x"]
+
+
+async def test_a_pull_for_a_session_is_refused_and_leases_nothing(tmp_path: Path) -> None:
+    async with running_stores(tmp_path) as nodes, gateway_of(nodes) as client:
+        topic = await made(nodes)
+        await published(client, topic, 0, b"x")
+        session = nodes[0].opened.client.open_session("a connection")
+        with pytest.raises(KernelError) as caught:
+            await client.receive(ReceiveSpec(topic, DEFAULT_GROUP, session=session))
+        assert caught.value.code is Code.UNAVAILABLE
+        assert not leased(nodes, topic)
