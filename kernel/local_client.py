@@ -89,6 +89,8 @@ class LocalClient:
         self.topology = Topology(store.data_groups)
         self.origins: Origins = store.origins
         self.accepting = True
+        self.is_draining = False
+        """Whether nothing new is begun, since the store stops."""
         self._identity = random.bits(63) | 1
         self._session_base = random.bits(31) << 32
         self.outbox_client = random.bits(63) | 1
@@ -146,6 +148,7 @@ class LocalClient:
 
     async def drain(self) -> None:
         """Return once everything submitted is on disk and answered."""
+        self.is_draining = True
         if self._second_timer is not None:
             self._second_timer.cancel()
         await self.moves.stop()

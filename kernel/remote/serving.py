@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ..store.opening import LocalStore
+from .pull_service import PullService
 from .service import BYTES_MAX, CALLS_MAX, GatewayService
 
 
@@ -18,5 +19,6 @@ def serve_gateways(
     """The handler of gateways' connections to a store; `soon(action)` calls it in a later turn."""
     store = local.store
     service = GatewayService(store, soon, calls_max=calls_max, bytes_max=bytes_max)
+    service.add(PullService(local))
     store.consensus.leaders_changed = service.leaders_changed
     return service
