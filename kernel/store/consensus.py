@@ -358,6 +358,7 @@ class Consensus:
             member.lead(str(self.node), clean=clean, started=started)
         elif member.leads and not leads:
             member.follow()
+            self._relay.follows(member.replica)
         self.leaders_changed()
 
     def _serves(self, member: Member, future: asyncio.Future[None] | None) -> None:
