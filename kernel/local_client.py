@@ -433,6 +433,9 @@ class LocalClient:
         """A group is served here from now on."""
         self.outbox_grew(replica)
 
+    def follows(self, replica: Replica) -> None:
+        """A group is not served here any more."""
+
     def replaced(self, replica: Replica) -> None:
         """A snapshot from another store has taken the place of a group's state."""
         for topic in list(self.topology.topics.values()):

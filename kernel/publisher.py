@@ -35,10 +35,13 @@ from .topic_room import Rooms
 class PublishHost(Protocol):
     """What the publisher asks of the client in this process."""
 
-    accepting: bool
     room: Rooms
     uid_high: int
     next_uid: int
+
+    @property
+    def accepting(self) -> bool:
+        """Whether there is room for new messages."""
 
     def next_identity(self) -> Identity:
         """(client, epoch, sequence) of the next batch of this process."""

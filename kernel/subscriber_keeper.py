@@ -46,10 +46,13 @@ class TreeHost(Protocol):
     """What the tree asks of the client in this process."""
 
     topology: Topology
-    accepting: bool
     uid_high: int
     next_uid: int
     room: Rooms
+
+    @property
+    def accepting(self) -> bool:
+        """Whether there is room for new messages."""
 
     def submit(self, batch: PublishBatch) -> None:
         """Hand a batch over."""

@@ -11,7 +11,7 @@ group's voters has fdatasynced; what is volatile is answered from memory, in a l
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from ..broker.dispatcher import Dispatcher
 from ..client import (
@@ -25,7 +25,14 @@ from ..client import (
 )
 from ..courier import Attempt, Courier
 from ..errors import Code, KernelError
-from ..ids import UUID_VARIANT, UUID_VERSION_BITS, VOLATILE_GROUP, Offset, RaftGroup
+from ..ids import (
+    METADATA_GROUP,
+    UUID_VARIANT,
+    UUID_VERSION_BITS,
+    VOLATILE_GROUP,
+    Offset,
+    RaftGroup,
+)
 from ..leader import Done, Identity, Leader
 from ..lease_changes import LeaseChanges
 from ..model import RouterInfo, TopicInfo, TopicStatistics
@@ -40,7 +47,9 @@ from ..store.listener import Relay
 from ..store.volatile import VolatileGroup
 from ..topic_room import Room, Rooms
 from ..topology import Topology
+from .definitions import Definitions
 from .leaders import RemoteLeaders
+from .mirror import Hears, InTopology
 from .pulls import FarPulls
 from .room import GatewayRooms
 
@@ -58,7 +67,6 @@ class ClusterClient:
         self.groups = list(groups)
         self.topology = Topology(self.groups)
         self.origins = Origins()
-        self.accepting = True
         self._identity = random.bits(63) | 1
         self._sequence = 0
         self.uid_high = random.bits(48) << 16 | UUID_VERSION_BITS | random.bits(12)
@@ -72,13 +80,25 @@ class ClusterClient:
         self.leases = LeaseChanges(self.proposer)
         self.pulls = FarPulls(leaders, clock)
         self._receiver = Receiver(self._dispatcher, self._loop)
+        self.definitions = Definitions(leaders, (METADATA_GROUP, *self.groups))
+        self.definitions.hear(InTopology(self.topology))
+        self._records = _Records()
+        self.definitions.hear(self._records)
+        leaders.add(self.definitions)
 
     async def start(self) -> None:
-        """Learn what there is; the leaders are connected."""
+        """Learn what there is: return once everything that is defined is mirrored here."""
+        await self.definitions.start()
 
     async def stop(self) -> None:
         """Close the connections; what is unanswered fails."""
+        self.definitions.stop()
         await self.leaders.stop()
+
+    @property
+    def accepting(self) -> bool:
+        """False while a store that leads a group has no room for new messages."""
+        return self.definitions.accepting
 
     # --- Ways to leaders --------------------------------------------------------------------
 
@@ -134,6 +154,17 @@ class ClusterClient:
         """Destinations of a publish to a router."""
         return self.topology.find(tenant, router, key, attributes)
 
+    # --- Metadata ---------------------------------------------------------------------------
+
+    def records(self, prefix: str) -> Mapping[str, tuple[int, bytes]]:
+        """(version, value) of the metadata records whose key begins so."""
+        records = self.definitions.mirror(METADATA_GROUP).records
+        return {key: each for key, each in records.items() if key.startswith(prefix)}
+
+    def watch_records(self, action: Callable[[str, bytes | None], None]) -> None:
+        """Have every change of a metadata record told to `action`."""
+        self._records.watchers.append(action)
+
     # --- Publishing -------------------------------------------------------------------------
 
     def batch(self, session: Session, sink: PublishSink) -> PublishBatch:
@@ -178,3 +209,15 @@ class ClusterClient:
         """Figures of a topic and group."""
         each = [self.leader_of(ref.group).figures(ref.id, group) for ref in topic.queues]
         return summed(await asyncio.gather(*each))
+
+
+class _Records(Hears):
+    """Who watches metadata records."""
+
+    def __init__(self) -> None:
+        self.watchers: list[Callable[[str, bytes | None], None]] = []
+
+    def record_changed(self, key: str, value: bytes | None) -> None:
+        """Tell them."""
+        for action in self.watchers:
+            action(key, value)

@@ -12,7 +12,8 @@ from .leaders import RemoteLeaders
 
 async def connect(leaders: RemoteLeaders, clock: Clock, random: Random) -> ClusterClient:
     """Dial the stores; a client, once one of them has told which groups there are and who leads
-    them. Waits as long as that takes: cancel it when it is no longer wanted.
+    them, and these have told what is defined. Waits as long as that takes: cancel it when it is no
+    longer wanted.
     """
     news = asyncio.Event()
     leaders.watch(lambda _group: news.set())
@@ -21,10 +22,10 @@ async def connect(leaders: RemoteLeaders, clock: Clock, random: Random) -> Clust
         while not leaders.knows_all:
             news.clear()
             await news.wait()
+        groups = [RaftGroup(each) for each in leaders.table.groups if each != METADATA_GROUP]
+        client = ClusterClient(leaders, groups, clock, random)
+        await client.start()
     except BaseException:
         await leaders.stop()
         raise
-    groups = [RaftGroup(each) for each in leaders.table.groups if each != METADATA_GROUP]
-    client = ClusterClient(leaders, groups, clock, random)
-    await client.start()
     return client

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ..store.opening import LocalStore
+from .feed_service import FeedService
 from .pull_service import PullService
 from .service import BYTES_MAX, CALLS_MAX, GatewayService
 
@@ -21,4 +22,8 @@ def serve_gateways(
     service = GatewayService(store, soon, calls_max=calls_max, bytes_max=bytes_max)
     service.add(PullService(local))
     store.consensus.leaders_changed = service.leaders_changed
+    feeds = FeedService(store, soon)
+    store.also_tell(feeds)
+    local.accepting_watchers.append(feeds.accepting)
+    service.add(feeds)
     return service

@@ -383,6 +383,7 @@ class Consensus:
                 self._ask_the_time(member)
         elif member.leads and not leads:
             member.follow()
+            self._relay.follows(member.replica)
         self.leaders_changed()
 
     def _ask_the_time(self, member: Member) -> None:

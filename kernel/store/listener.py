@@ -1,4 +1,4 @@
-"""Who hears of what groups apply: the client in the process of the store."""
+"""Who hears of what groups apply: the client in the process of the store, and others beside it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Listener(Protocol):
-    """Hears of definitions and of queues that nobody uses: the client in this process."""
+    """Hears of definitions, of queues that nobody uses, and of who leads."""
 
     def topic_changed(self, topic: TopicInfo, *, removed: bool) -> None:
         """A definition changed."""
@@ -39,58 +39,74 @@ class Listener(Protocol):
 
     def leads(self, replica: Replica) -> None:
         """A group is served here from now on."""
+
+    def follows(self, replica: Replica) -> None:
+        """A group is not served here any more."""
 
     def replaced(self, replica: Replica) -> None:
         """A snapshot from another store has taken the place of a group's state."""
 
 
 class Relay:
-    """Tells the listener, once there is one."""
+    """Tells all who want to hear: the client of this process first, once there is one."""
 
     def __init__(self) -> None:
-        self.listener: Listener | None = None
+        self._listeners: list[Listener] = []
+
+    def put_first(self, listener: Listener) -> None:
+        """The client of this process: it hears of everything before all others."""
+        self._listeners.insert(0, listener)
+
+    def add(self, listener: Listener) -> None:
+        """One more, who hears of everything after those before it."""
+        self._listeners.append(listener)
 
     def topic_changed(self, topic: TopicInfo, *, removed: bool) -> None:
         """A definition changed."""
-        if self.listener is not None:
-            self.listener.topic_changed(topic, removed=removed)
+        for each in self._listeners:
+            each.topic_changed(topic, removed=removed)
 
     def router_changed(self, router: RouterState, group: RaftGroup, *, removed: bool) -> None:
         """A router changed."""
-        if self.listener is not None:
-            self.listener.router_changed(router, group, removed=removed)
+        for each in self._listeners:
+            each.router_changed(router, group, removed=removed)
 
     def route_changed(self, router: RouterState, route: Route, *, removed: bool) -> None:
         """A route came or went."""
-        if self.listener is not None:
-            self.listener.route_changed(router, route, removed=removed)
+        for each in self._listeners:
+            each.route_changed(router, route, removed=removed)
 
     def unused(self, queue: QueueState) -> None:
         """The last consumer of a queue has gone."""
-        if self.listener is not None:
-            self.listener.unused(queue)
+        for each in self._listeners:
+            each.unused(queue)
 
     def outbox_grew(self, replica: Replica) -> None:
         """There are dead letters to send."""
-        if self.listener is not None:
-            self.listener.outbox_grew(replica)
+        for each in self._listeners:
+            each.outbox_grew(replica)
 
     def record_changed(self, key: str, value: bytes | None) -> None:
         """A metadata record changed."""
-        if self.listener is not None:
-            self.listener.record_changed(key, value)
+        for each in self._listeners:
+            each.record_changed(key, value)
 
     def tree_changed(self, replica: Replica, event: TreeEvent) -> None:
         """Something of the topic tree changed."""
-        if self.listener is not None:
-            self.listener.tree_changed(replica, event)
+        for each in self._listeners:
+            each.tree_changed(replica, event)
 
     def leads(self, replica: Replica) -> None:
         """A group is served here from now on."""
-        if self.listener is not None:
-            self.listener.leads(replica)
+        for each in self._listeners:
+            each.leads(replica)
+
+    def follows(self, replica: Replica) -> None:
+        """A group is not served here any more."""
+        for each in self._listeners:
+            each.follows(replica)
 
     def replaced(self, replica: Replica) -> None:
         """A snapshot from another store has taken the place of a group's state."""
-        if self.listener is not None:
-            self.listener.replaced(replica)
+        for each in self._listeners:
+            each.replaced(replica)

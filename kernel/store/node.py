@@ -129,12 +129,18 @@ class Store:
         """Call `action` after every commit (housekeeping)."""
         self._after_write = action
 
+    def also_tell(self, listener: Listener) -> None:
+        """Have somebody beside the client of this process hear of what groups apply; before
+        `start`.
+        """
+        self._relay.add(listener)
+
     async def start(self, listener: Listener, *, clean: bool = False) -> None:
         """Take part. Of a group without other members this node becomes the leader at once: raises
         and syncs its term, takes back what had been handed out (unless the last run ended in order,
         `clean`), serves. Returns once it leads all of these.
         """
-        self._relay.listener = listener
+        self._relay.put_first(listener)
         started: list[asyncio.Future[None]] = []
         for member in self._groups.values():
             if self.consensus.is_alone(member):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ..client import PutRecord
 from ..limits import DATA_GROUPS_DEFAULT, DATA_GROUPS_MAX
@@ -38,6 +38,8 @@ class LocalStore:
     source: SnapshotSource | None = None
     receiver: SnapshotReceiver | None = None
     """Of a store that has others beside it."""
+    accepting_watchers: list[Callable[[bool], None]] = field(default_factory=list)
+    """Each hears when new messages are refused for want of space, and when no more."""
 
     async def start(self) -> None:
         """Take part in every group; lead at once those without other members, then serve."""
@@ -117,6 +119,8 @@ def open_store(
 
     def accept(accepting: bool) -> None:
         client.accepting = accepting
+        for tell in local.accepting_watchers:
+            tell(accepting)
 
     housekeeper = Housekeeper(
         loop, store, disk, workers, accept, fatal, reserve_bytes, sparse_bytes_min, slice_records
