@@ -125,8 +125,8 @@ def compile_filter(wanted: GroupFilter | None) -> MessageFilter | None:
 
 
 def setting_of(wanted: MessageFilter | None) -> GroupFilter | None:
-    """What `compile_filter` makes such a filter of. Raises KernelError INVALID_ARGUMENT for a filter
-    that is none of this module.
+    """What `compile_filter` makes such a filter of. Raises KernelError INVALID_ARGUMENT for one
+    that is not of this module.
     """
     if wanted is None:
         return None
@@ -137,9 +137,7 @@ def setting_of(wanted: MessageFilter | None) -> GroupFilter | None:
         return GroupFilter(kind=FilterKind.SQL, expression=wanted.expression)
     if isinstance(wanted, AttributesFilter):
         values = tuple((name, msgspec.msgpack.encode(value)) for name, value in wanted.wanted)
-        return GroupFilter(
-            kind=FilterKind.ATTRIBUTES, attributes=values, combine=wanted.combine
-        )
+        return GroupFilter(kind=FilterKind.ATTRIBUTES, attributes=values, combine=wanted.combine)
     raise KernelError(Code.INVALID_ARGUMENT, "a filter that cannot be told to another process")
 
 
