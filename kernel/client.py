@@ -415,7 +415,19 @@ class Client(Protocol):
         """
 
     def attach(self, spec: ConsumerSpec, sink: ConsumerSink) -> Consumer:
-        """A new push consumer without credit. Raises KernelError: LOCKED, NOT_FOUND."""
+        """A new push consumer without credit. Raises KernelError: LOCKED, NOT_FOUND.
+
+        Raises what is known in this process. What only the leader of the queue knows, that another
+        process has an exclusive consumer, or that the topic has just been deleted, `attached`
+        raises, or if nobody awaits that, `sink.consumer_ended` tells: with LOCKED, NOT_FOUND,
+        SESSION_FENCED or LIMIT_EXCEEDED, before the first delivery.
+        """
+
+    async def attached(self, consumer: Consumer) -> None:
+        """Return once the leader of each of its queues has taken in a consumer that was just made:
+        before its first grant. Raises KernelError as `attach`, or UNAVAILABLE if no leader has
+        answered; then the consumer is over, and its sink does not hear of it.
+        """
 
     def settle(
         self,

@@ -124,6 +124,23 @@ def compile_filter(wanted: GroupFilter | None) -> MessageFilter | None:
     return AttributesFilter(values, wanted.combine)
 
 
+def setting_of(wanted: MessageFilter | None) -> GroupFilter | None:
+    """What `compile_filter` makes such a filter of. Raises KernelError INVALID_ARGUMENT for one
+    that is not of this module.
+    """
+    if wanted is None:
+        return None
+    if isinstance(wanted, TagFilter):
+        tags = " || ".join(sorted(tag.decode() for tag in wanted.tags))
+        return GroupFilter(kind=FilterKind.TAGS, expression=tags)
+    if isinstance(wanted, SqlFilter):
+        return GroupFilter(kind=FilterKind.SQL, expression=wanted.expression)
+    if isinstance(wanted, AttributesFilter):
+        values = tuple((name, msgspec.msgpack.encode(value)) for name, value in wanted.wanted)
+        return GroupFilter(kind=FilterKind.ATTRIBUTES, attributes=values, combine=wanted.combine)
+    raise KernelError(Code.INVALID_ARGUMENT, "a filter that cannot be told to another process")
+
+
 def lookup_of(slot: bytes, origins: Origins) -> Lookup:
     """The attributes of a stored message, by name; read when the first one is asked for."""
     message = messages.decode(slot)

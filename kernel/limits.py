@@ -53,6 +53,15 @@ MARK_AHEAD = 1_000
 MARK_RENEW = 500
 """A new mark is proposed when so few are left, so that dispatch does not wait for its sync."""
 
+SESSION_CLAIM_MS = 10_000
+"""The leader keeps what a gateway's consumers hold so long after it was last heard, and a new one
+waits as long for claims (docs/adr/0009): a gateway dials again within 2 s, and an election takes up
+to 3 s."""
+
+SURPLUS_MS = 100
+"""Deliveries that no credit is left for are kept so long by a gateway, then returned (DESIGN.md 5):
+longer than a consumer takes for what it has, shorter than anybody waits elsewhere."""
+
 VOLATILE_BYTES_MAX = 256 * 1024 * 1024
 """Bodies of volatile topics in this process; a publish above it is refused with BUSY."""
 

@@ -12,7 +12,7 @@ from typing import cast
 
 from .administration import Administrator
 from .atomic import Transaction
-from .broker.consumers import Credit, DispatchedConsumer, SpreadConsumer
+from .broker.consumers import DispatchedConsumer
 from .broker.dispatcher import Dispatcher
 from .broker.state import QueueState, RouterState
 from .broker.tree_state import TreeEvent
@@ -35,8 +35,9 @@ from .client import (
     SettleSink,
     StartMove,
 )
+from .consuming import Consuming
 from .courier import Attempt, Send
-from .errors import Code, KernelError
+from .errors import KernelError
 from .expiry import UnusedTopics
 from .half_desk import HalfDesk
 from .ids import (
@@ -113,6 +114,7 @@ class LocalClient:
         self._receiver = Receiver(self._dispatcher, self._loop)
         self.leases = LeaseChanges(proposer)
         self.moves = Mover(store, self.topology, proposer, clock.wall_ms, lambda: _task_id(random))
+        self._consuming = Consuming(store.replica, store.dirty)
         self._halves = HalfDesk(store, proposer, self._publisher.durable_refusal)
         self._unused = UnusedTopics(self._has_consumers)
         self.unused_groups = UnusedGroups(store, clock.monotonic_ms())
@@ -196,15 +198,7 @@ class LocalClient:
 
     def end_session(self, session: LocalSession) -> None:
         """Return its leases, delete what it owns."""
-        for consumer in list(session.consumers):
-            held = sorted(consumer.held)
-            consumer.dispatcher.detach(consumer)
-            if held:
-                consumer.dispatcher.settle(
-                    consumer, Settlement.RELEASE, held, Reason.REJECTED, urgent=True
-                )
-        session.consumers.clear()
-        session.pulls.clear()
+        self._consuming.end_session(session)
         for tenant, name in self._owned.pop(session.id, {}):
             self._in_background(DeleteTopic(tenant, name))
 
@@ -297,22 +291,11 @@ class LocalClient:
 
     def attach(self, spec: ConsumerSpec, sink: ConsumerSink) -> Consumer:
         """A new push consumer without credit."""
-        session = cast("LocalSession", spec.session)
-        if len(session.consumers) >= session.prune_at:
-            session.prune()
         self.unused_groups.used(spec.topic.id, spec.group)
-        pool = Credit()
-        parts: list[DispatchedConsumer] = []
-        for number in range(len(spec.topic.queues)):
-            try:
-                part = self._dispatcher(spec.topic, spec.group, number).attach(spec, sink, pool)
-            except KernelError:
-                for each in parts:
-                    each.cancel()
-                raise
-            parts.append(part)
-            session.consumers[part] = None
-        return parts[0] if len(parts) == 1 else SpreadConsumer(parts)
+        return self._consuming.attach(spec, cast("LocalSession", spec.session), sink)
+
+    async def attached(self, consumer: Consumer) -> None:
+        """`attach` has asked the leader already."""
 
     def settle(
         self,
@@ -326,28 +309,11 @@ class LocalClient:
     ) -> None:
         """Settle leases (hot)."""
         holder = cast("DispatchedConsumer", consumer)
-        strangers = holder.dispatcher.settle(holder, how, offsets, reason, urgent=sink is not None)
-        if sink is None:
-            return
-        failures = {
-            offset: KernelError(Code.LEASE_LOST, f"no lease on offset {offset}")
-            for offset in strangers
-        }
-        replica = self._replica_of(holder)
-        replica.open.wait(lambda _: sink.settled(tag, failures or None))
-        self._store.dirty(replica, urgent=True)
+        self._consuming.settle(holder, how, offsets, reason, sink, tag)
 
     def acknowledge(self, acks: Mapping[Consumer, list[int]]) -> None:
         """Ack what many consumers hold (hot)."""
-        for consumer, offsets in cast("Mapping[DispatchedConsumer, list[int]]", acks).items():
-            consumer.dispatcher.acknowledge(consumer, offsets)
-
-    def _replica_of(self, consumer: DispatchedConsumer) -> Replica:
-        topic = consumer.dispatcher.queue.topic
-        for ref in topic.refs:
-            if ref.id == consumer.dispatcher.queue.id:
-                return self._store.replica(ref.group)
-        raise KernelError(Code.NOT_FOUND, f"topic {topic.name} was deleted")
+        self._consuming.acknowledge(cast("Mapping[DispatchedConsumer, list[int]]", acks))
 
     def used(self, topic: TopicId, group: str) -> None:
         """Somebody pulls, or tries to."""

@@ -49,6 +49,10 @@ class KeyLocks:
                 admitted.append(offset)
         return admitted, over
 
+    def is_leased(self, key: int) -> bool:
+        """Whether a message of the key (0: of none) is leased, or waits for one that is."""
+        return key in self._leased or key in self._parked
+
     def lock(self, key: int, offset: int) -> None:
         """A message of the key is leased."""
         self._leased.setdefault(key, set()).add(offset)

@@ -8,7 +8,7 @@ from the ack floor.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from heapq import heapify, heappop, heappush
 
 from ..model import TopicOptions
@@ -136,6 +136,31 @@ class Ready:
                 self._acked_ahead -= 1
             if self._measured_to is not None:
                 self.bytes += size_at(self._index, offset)
+
+    def claim(self, wanted: Collection[int]) -> list[int]:
+        """Take out those of some messages that are ready: they count as handed out, and what is
+        ready before the last of them in its level as given back.
+        """
+        taken: list[int] = []
+        for level in range(self.levels):
+            heap = self._returned[level]
+            kept = [each for each in heap if each not in wanted]
+            taken += [each for each in heap if each in wanted]
+            start, end = self._cursors[level], max(wanted, default=0) + 1
+            last = start
+            for _run, offsets in self._stretches(level, start, min(end, self._index.tail)):
+                kept += [each for each in offsets if each not in wanted]
+                found = [each for each in offsets if each in wanted]
+                if found:
+                    taken += found
+                    last = found[-1] + 1
+            self._returned[level] = [each for each in kept if each < last or each < start]
+            heapify(self._returned[level])
+            if last > start:
+                self._move_cursor(level, last)
+        if self._measured_to is not None:
+            self.bytes -= sum(size_at(self._index, each) for each in taken)
+        return taken
 
     def forget(self, offset: int) -> None:
         """A message that was ready again has been acked after all."""

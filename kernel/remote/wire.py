@@ -98,6 +98,18 @@ class _Reader:
         self._at, start = end, self._at
         return self._payload[start:end]
 
+    def take_each(self, lengths: Sequence[int]) -> list[bytes]:
+        """The next bodies, of these lengths (hot)."""
+        payload, at = self._payload, self._at
+        taken: list[bytes] = []
+        for length in lengths:
+            taken.append(payload[at : at + length])
+            at += length
+        if at > len(payload):
+            raise WireError("a body is cut off")
+        self._at = at
+        return taken
+
     def rest(self) -> bytes:
         """All that is left."""
         return self._payload[self._at :]
@@ -118,6 +130,10 @@ def _split(payload: bytes, decoder: msgspec.msgpack.Decoder[_T]) -> tuple[_T, _R
         return decoder.decode(memoryview(payload)[_LENGTH.size : end]), _Reader(payload, end)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise WireError(str(error)) from None
+
+
+message_of, split = _message, _split
+"""Of every message with bodies, those of sections too."""
 
 
 def encode_publish(

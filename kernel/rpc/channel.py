@@ -184,6 +184,18 @@ class Channel:
         self._put_bulk(None, Kind.CAST, method, 0, parts)
         return True
 
+    def tell(self, method: int, parts: Sequence[bytes]) -> None:
+        """`cast`, behind everything that waits, and never refused: for messages whose number is
+        bounded by what the other end has asked for.
+        """
+        if self.is_open:
+            self._put_bulk(None, Kind.CAST, method, 0, parts)
+
+    @property
+    def waiting_bytes(self) -> int:
+        """Bytes that wait to be written, but for those ahead of all others."""
+        return self._bulk_bytes
+
     def _has_room(self, parts: Sequence[bytes]) -> bool:
         return not self._bulk_bytes or (self._bulk_bytes + sum(map(len, parts)) <= BULK_BYTES_MAX)
 

@@ -16,6 +16,9 @@ class Host(Protocol):
     """What a replica asks of the store it lives in."""
 
     origins: Origins
+    awaits_claims: bool
+    """Whether other processes may hold what the last leader of a group has handed out, and claim
+    it from the next one."""
 
     def entry(self, group: RaftGroup, index: int) -> bytes | None:
         """A log entry, if it is in memory."""

@@ -89,6 +89,7 @@ class Store:
         self._loop = loop
         self.journal = journal
         self.origins = Origins()
+        self.awaits_claims = False
         self._clock = clock
         self._fatal = fatal
         self.node = node

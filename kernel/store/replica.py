@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from ..broker import commands
+from ..broker.claims import await_claims, claims_over
 from ..broker.dispatcher import Dispatcher
 from ..broker.machine import Machine
 from ..broker.observer import Observer, Retention
@@ -47,6 +48,9 @@ class Replica(Observer):
         self.serving = False
         """It leads, and what was handed out before its term has been taken back: only then may
         anybody look at what is ready, or messages would be ready twice."""
+        self.awaits_claims = False
+        """What the last leader's consumers hold may still be claimed: queues of which they may hold
+        anything hand out nothing until `claims_over`."""
         self._host = host
         self._relay = relay
         self.clock = clock
@@ -91,7 +95,7 @@ class Replica(Observer):
         """It leads no more: those whose batches are in the log hear `unknown`, those whose are not
         hear `refused`, as do consumers. What these hold returns when the next leader begins.
         """
-        self.leading = self.serving = False
+        self.leading = self.serving = self.awaits_claims = False
         waiting, self._waiting = self._waiting, {}
         dispatchers, self._dispatchers = self._dispatchers, {}
         self._by_queue, self._appended, self._pump, self._idle = {}, {}, {}, {}
@@ -196,6 +200,8 @@ class Replica(Observer):
         if queue is None or group not in queue.groups:
             raise KernelError(Code.NOT_FOUND, f"no group {group} on this topic")
         found = Dispatcher(queue, group, self)
+        if self.awaits_claims:
+            await_claims(found)
         self._dispatchers[ident, group] = found
         self._by_queue.setdefault(ident, []).append(found)
         return found
@@ -213,12 +219,30 @@ class Replica(Observer):
         """Begin to look after messages that need it without consumers: the term is on its way."""
         self.clock.reach(self.state.time_ms)
         self.serving = True
+        self.awaits_claims = self._host.awaits_claims
         for queue in self.state.queues.values():
             self._watch_queue(queue)
             if queue.index.long:
                 self.sweeper.watch(queue)
             self.trimmer.watch(queue)
         self.trimmer.look()
+
+    def claims_over(self) -> None:
+        """Nobody claims any more."""
+        if self.awaits_claims:
+            self.awaits_claims = False
+            for dispatcher in list(self._dispatchers.values()):
+                claims_over(dispatcher)
+
+    def when_applied(self, done: Completion) -> None:
+        """Call `done` once everything that was asked for up to now is applied: with a KernelError
+        if it has not been, and nobody knows whether it will.
+        """
+        if self.open.empty and not self._waiting:
+            done(None)
+        else:
+            self.open.wait(done)
+            self._host.dirty(self, urgent=False)
 
     def _watch_queue(self, queue: QueueState) -> None:
         for group, progress in queue.groups.items():
@@ -247,11 +271,7 @@ class Replica(Observer):
         self._idle = {each: None for each in noted if each.held_count}
         if not idle:
             return
-        if self.open.empty and not self._waiting:
-            self._forget(idle)
-        else:
-            self.open.wait(lambda _: self._forget(idle))
-            self._host.dirty(self, urgent=False)
+        self.when_applied(lambda _: self._forget(idle))
 
     def _forget(self, idle: Sequence[Dispatcher]) -> None:
         """What these dispatchers settled is applied: forget them, but for those that have, or had

@@ -78,6 +78,7 @@ class VolatileGroup:
     ) -> None:
         self._loop = loop
         self.origins = origins
+        self.awaits_claims = False
         self.log = VolatileLog()
         self.replica = Replica(
             GroupState(VOLATILE_GROUP), self, relay, self.log, LogClock(clock, 0)

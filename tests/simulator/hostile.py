@@ -227,6 +227,9 @@ class HostileClient:
         topic = self.local.topic(spec.topic.tenant, spec.topic.name)
         return topic is None or topic.groups[spec.group].single_active_consumer
 
+    async def attached(self, consumer: Consumer) -> None:
+        """`attach` has asked the leader already."""
+
     def attach(self, spec: ConsumerSpec, sink: ConsumerSink) -> Consumer:
         try:
             consumer = HostileConsumer(self, spec, sink)

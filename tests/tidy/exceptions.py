@@ -7,6 +7,11 @@ fails, and so does one that no longer needs its entry. Make the number smaller w
 from __future__ import annotations
 
 LARGE_MODULES: dict[str, tuple[int, str]] = {
+    "kernel/broker/dispatcher.py": (526, "one decision: who gets what next"),
+    "kernel/store/replica.py": (
+        514,
+        "one group on one node: what its log says, told to whom it concerns",
+    ),
     "tests/adapters/sqs/test_validation.py": (620, "one table of ranges, a case a line"),
     "tests/kernel/test_administration.py": (520, "one subject: what an administrator may change"),
     "tests/kernel/test_consuming.py": (519, "one subject: who gets which message"),

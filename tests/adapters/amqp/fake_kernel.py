@@ -259,6 +259,9 @@ class FakeClient:
 
     # --- Consuming ----------------------------------------------------------------------------
 
+    async def attached(self, consumer: Consumer) -> None:
+        """`attach` has asked the leader already."""
+
     def attach(self, spec: ConsumerSpec, sink: ConsumerSink) -> Consumer:
         queue = self.queues[spec.topic.tenant, spec.topic.name]
         if queue.consumers and (spec.exclusive or queue.consumers[0].spec.exclusive):
