@@ -14,10 +14,10 @@ import asyncio
 from collections.abc import Mapping, Sequence
 
 from ..broker.dispatcher import Dispatcher
-from ..client import Destinations, PublishBatch, PublishSink, Session
+from ..client import Administration, Destinations, PublishBatch, PublishSink, Session
 from ..courier import Attempt, Courier
 from ..errors import Code, KernelError
-from ..ids import UUID_VARIANT, UUID_VERSION_BITS, VOLATILE_GROUP, Offset, RaftGroup
+from ..ids import UUID_VARIANT, UUID_VERSION_BITS, VOLATILE_GROUP, Offset, RaftGroup, SessionId
 from ..leader import Done, Identity, Leader
 from ..model import RouterInfo, TopicInfo, TopicStatistics
 from ..origins import Origins
@@ -25,13 +25,16 @@ from ..ports import Clock, Random
 from ..proposer import Proposer
 from ..publish import Batch
 from ..publisher import Publisher
+from ..session import LocalSession
 from ..statistics import summed
 from ..store.listener import Relay
 from ..store.volatile import VolatileGroup
 from ..topic_room import Room, Rooms
 from ..topology import Topology
 from .leaders import RemoteLeaders
+from .local_definitions import LocalDefinitions
 from .room import GatewayRooms
+from .sessions import Sessions
 
 
 class ClusterClient:
@@ -50,21 +53,54 @@ class ClusterClient:
         self.accepting = True
         self._identity = random.bits(63) | 1
         self._sequence = 0
+        self.outbox_client = random.bits(63) | 1
         self.uid_high = random.bits(48) << 16 | UUID_VERSION_BITS | random.bits(12)
         self.next_uid = UUID_VARIANT
         self.courier = Courier(leaders, clock, self._loop)
         self.proposer = Proposer(self.next_identity, self.send_to)
         self.relay = Relay()
         self.volatile = VolatileGroup(self._loop, clock, self.relay, self.origins)
-        self.room: Rooms = GatewayRooms(Room(self._dispatcher, self._letter_refused))
+        self.definitions = LocalDefinitions(
+            self, self.volatile, self.topology, self.proposer, clock
+        )
+        self.relay.listener = self.definitions
+        self.sessions = Sessions(random.bits(31), self._ended)
+        self.room: Rooms = GatewayRooms(
+            Room(self._dispatcher, self.definitions.dead_letters.refused)
+        )
         self.publisher = Publisher(self, self.volatile.log, clock, self._loop)
+        self._second_timer: asyncio.TimerHandle | None = None
 
     async def start(self) -> None:
         """Learn what there is; the leaders are connected."""
+        self._each_second()
 
     async def stop(self) -> None:
         """Close the connections; what is unanswered fails."""
+        if self._second_timer is not None:
+            self._second_timer.cancel()
+        await self.definitions.stop()
         await self.leaders.stop()
+
+    def _each_second(self) -> None:
+        """Look after deadlines."""
+        self._second_timer = self._loop.call_later(1, self._each_second)
+        self.definitions.each_second()
+        self.publisher.fail_late_batches(self._clock.monotonic_ms())
+
+    # --- Sessions ---------------------------------------------------------------------------
+
+    def open_session(self, name: str, origin: int = 0) -> Session:
+        """A new session."""
+        return self.sessions.open(name, origin)
+
+    def has_session(self, ident: SessionId) -> bool:
+        """Whether a session of this process is open."""
+        return ident in self.sessions.open_now
+
+    def _ended(self, session: LocalSession) -> None:
+        """A session has ended: return its leases, delete what it owns."""
+        self.definitions.end_session(session.id)
 
     # --- Ways to leaders --------------------------------------------------------------------
 
@@ -133,9 +169,17 @@ class ClusterClient:
     def _dispatcher(self, topic: TopicInfo, group: str, number: int) -> Dispatcher:
         return self.volatile.replica.dispatcher(topic.queues[number].id, group)
 
-    def _letter_refused(self, topic: TopicInfo, letter: bytes) -> None:
-        """A volatile topic without room wants a dead letter of a message."""
-        raise KernelError(Code.UNAVAILABLE, f"topic {topic.name} has no dead letters here")
+    def publish_letter(self, topics: tuple[TopicInfo, ...], letter: bytes) -> None:
+        """Store a dead letter that no state holds, without an answer."""
+        self.publisher.publish_letter(topics, letter)
+
+    # --- Administration ---------------------------------------------------------------------
+
+    async def administer(self, change: Administration) -> object:
+        """Make a change."""
+        if self.definitions.is_local(change):
+            return await self.definitions.administer(change)
+        raise KernelError(Code.UNAVAILABLE, "what is durable is changed at the stores")
 
     # --- Looking ----------------------------------------------------------------------------
 
