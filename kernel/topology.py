@@ -5,11 +5,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from .destinations import Found
 from .errors import Code, KernelError
-from .ids import RaftGroup
+from .ids import VOLATILE_GROUP, RaftGroup, home_of
 from .model import TOPICS_ROUTER, Route, RouterInfo, RouterOptions, TopicInfo
 from .routing import RouteTable, resolve
 from .tree_routes import TreeRoutes
@@ -26,6 +26,11 @@ class Topology:
         self._tables: dict[tuple[str, str], RouteTable] = {}
         self._to: dict[tuple[str, str, str], dict[tuple[str, Route], None]] = {}
         """(tenant, "topic" or "router", name) to the routes that lead there."""
+        self.routers_abroad: dict[tuple[str, str], RaftGroup] = {}
+        """Volatile routers of other processes, by (tenant, name), and the group of each process."""
+        self.gone: Callable[[str, str, str], None] = _nobody_minds
+        """Told of each thing that is gone and did not live in this process: (tenant, "topic" or
+        "router", name)."""
 
     @property
     def version(self) -> int:
@@ -49,6 +54,8 @@ class Topology:
             del self.topics[topic.tenant, topic.name]
             self.tree.remove_topic(topic)
             self._changed()
+            if home_of(topic.id) != VOLATILE_GROUP:
+                self.gone(topic.tenant, "topic", topic.name)
 
     def put_router(
         self, tenant: str, name: str, options: RouterOptions, routes: Iterable[Route]
@@ -73,6 +80,8 @@ class Topology:
             for route in table.routes:
                 self._forget(tenant, name, route)
             self._changed()
+            if table.options.durable or (tenant, name) in self.routers_abroad:
+                self.gone(tenant, "router", name)
 
     def add_route(self, tenant: str, router: str, route: Route) -> None:
         """A route has come."""
@@ -189,6 +198,10 @@ class Topology:
                     found[copy.name] = copy
                     ahead.append(copy)
         return tuple(found.values())
+
+
+def _nobody_minds(_tenant: str, _kind: str, _name: str) -> None:
+    """What happens when something is gone, if nobody else looks after it."""
 
 
 def _target(tenant: str, route: Route) -> tuple[str, str, str]:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from ..broker.dispatcher import Dispatcher
 from ..client import (
+    Administration,
     Destinations,
     LeaseChange,
     PublishBatch,
@@ -32,6 +33,7 @@ from ..ids import (
     VOLATILE_GROUP,
     Offset,
     RaftGroup,
+    SessionId,
 )
 from ..leader import Done, Identity, Leader
 from ..lease_changes import LeaseChanges
@@ -42,6 +44,7 @@ from ..proposer import Proposer
 from ..publish import Batch
 from ..publisher import Publisher
 from ..receiving import Receiver
+from ..session import LocalSession
 from ..statistics import summed
 from ..store.listener import Relay
 from ..store.volatile import VolatileGroup
@@ -49,9 +52,11 @@ from ..topic_room import Room, Rooms
 from ..topology import Topology
 from .definitions import Definitions
 from .leaders import RemoteLeaders
+from .local_definitions import LocalDefinitions
 from .mirror import Hears, InTopology
 from .pulls import FarPulls
 from .room import GatewayRooms
+from .sessions import Sessions
 
 
 class ClusterClient:
@@ -69,13 +74,17 @@ class ClusterClient:
         self.origins = Origins()
         self._identity = random.bits(63) | 1
         self._sequence = 0
+        self.outbox_client = random.bits(63) | 1
         self.uid_high = random.bits(48) << 16 | UUID_VERSION_BITS | random.bits(12)
         self.next_uid = UUID_VARIANT
         self.courier = Courier(leaders, clock, self._loop)
         self.proposer = Proposer(self.next_identity, self.send_to)
         self.relay = Relay()
         self.volatile = VolatileGroup(self._loop, clock, self.relay, self.origins)
-        self.room: Rooms = GatewayRooms(Room(self._dispatcher, self._letter_refused))
+        self.local = LocalDefinitions(self, self.volatile, self.topology, self.proposer, clock)
+        self.relay.add(self.local)
+        self.sessions = Sessions(random.bits(31), self._ended)
+        self.room: Rooms = GatewayRooms(Room(self._dispatcher, self.local.dead_letters.refused))
         self.publisher = Publisher(self, self.volatile.log, clock, self._loop)
         self.leases = LeaseChanges(self.proposer)
         self.pulls = FarPulls(leaders, clock)
@@ -85,20 +94,45 @@ class ClusterClient:
         self._records = _Records()
         self.definitions.hear(self._records)
         leaders.add(self.definitions)
+        self._second_timer: asyncio.TimerHandle | None = None
 
     async def start(self) -> None:
         """Learn what there is: return once everything that is defined is mirrored here."""
         await self.definitions.start()
+        self._each_second()
 
     async def stop(self) -> None:
         """Close the connections; what is unanswered fails."""
+        if self._second_timer is not None:
+            self._second_timer.cancel()
         self.definitions.stop()
+        await self.local.stop()
         await self.leaders.stop()
+
+    def _each_second(self) -> None:
+        """Look after deadlines."""
+        self._second_timer = self._loop.call_later(1, self._each_second)
+        self.local.each_second()
+        self.publisher.fail_late_batches(self._clock.monotonic_ms())
 
     @property
     def accepting(self) -> bool:
         """False while a store that leads a group has no room for new messages."""
         return self.definitions.accepting
+
+    # --- Sessions ---------------------------------------------------------------------------
+
+    def open_session(self, name: str, origin: int = 0) -> Session:
+        """A new session."""
+        return self.sessions.open(name, origin)
+
+    def has_session(self, ident: SessionId) -> bool:
+        """Whether a session of this process is open."""
+        return ident in self.sessions.open_now
+
+    def _ended(self, session: LocalSession) -> None:
+        """A session has ended: return its leases, delete what it owns."""
+        self.local.end_session(session.id)
 
     # --- Ways to leaders --------------------------------------------------------------------
 
@@ -178,9 +212,17 @@ class ClusterClient:
     def _dispatcher(self, topic: TopicInfo, group: str, number: int) -> Dispatcher:
         return self.volatile.replica.dispatcher(topic.queues[number].id, group)
 
-    def _letter_refused(self, topic: TopicInfo, letter: bytes) -> None:
-        """A volatile topic without room wants a dead letter of a message."""
-        raise KernelError(Code.UNAVAILABLE, f"topic {topic.name} has no dead letters here")
+    def publish_letter(self, topics: tuple[TopicInfo, ...], letter: bytes) -> None:
+        """Store a dead letter that no state holds, without an answer."""
+        self.publisher.publish_letter(topics, letter)
+
+    # --- Administration ---------------------------------------------------------------------
+
+    async def administer(self, change: Administration) -> object:
+        """Make a change."""
+        if self.local.is_local(change):
+            return await self.local.administer(change)
+        raise KernelError(Code.UNAVAILABLE, "what is durable is changed at the stores")
 
     # --- Pulling ----------------------------------------------------------------------------
 

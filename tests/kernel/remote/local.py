@@ -1,0 +1,58 @@
+"""What tests do with volatile topics of a gateway."""
+
+from __future__ import annotations
+
+from typing import cast
+
+from kernel import message as messages
+from kernel.broker.consumers import Credit
+from kernel.client import Client, ConsumerSpec, Settlement
+from kernel.message import Ext
+from kernel.model import DEFAULT_GROUP, DEFAULT_TENANT, Reason, TopicInfo
+from kernel.remote.client import ClusterClient
+from kernel.store.dead_letters import history_of
+from tests.kernel.remote.cluster import Node
+from tests.kernel.three_stores import CLOCK, until
+from tests.simulator.peer import Peer, Taker
+
+
+def peer_of(client: ClusterClient, name: str = "peer") -> Peer:
+    """A connection of a gateway."""
+    return Peer(cast("Client", client), CLOCK, name)
+
+
+def taker_at(client: ClusterClient, topic: TopicInfo, credit: int = 1_000) -> Taker:
+    """A consumer of a volatile topic in the process where it lives; each delivery is acked."""
+    taker = Taker(cast("Client", client))
+    dispatcher = client.volatile.replica.dispatcher(topic.queues[0].id, DEFAULT_GROUP)
+    spec = ConsumerSpec(topic, DEFAULT_GROUP, client.open_session("taker"), auto_ack=True)
+    taker.consumer = dispatcher.attach(spec, taker, Credit())
+    taker.grant(credit)
+    return taker
+
+
+async def reject_first(client: ClusterClient, topic: TopicInfo) -> None:
+    """Have the first message of a volatile topic rejected by a consumer."""
+    taker = Taker(cast("Client", client))
+    dispatcher = client.volatile.replica.dispatcher(topic.queues[0].id, DEFAULT_GROUP)
+    spec = ConsumerSpec(topic, DEFAULT_GROUP, client.open_session("rejecting"))
+    consumer = dispatcher.attach(spec, taker, Credit())
+    consumer.grant(1)
+    (got, *_) = await taker.wait_for(1)
+    dispatcher.settle(consumer, Settlement.DEAD_LETTER, [got.offset], Reason.REJECTED, urgent=True)
+
+
+async def durable_topic(nodes: list[Node], client: ClusterClient, name: str) -> TopicInfo:
+    """A durable topic that a gateway knows of."""
+    info = await Peer(nodes[0].opened.client, CLOCK, "maker").topic(name)
+    if client.topic(DEFAULT_TENANT, name) is None:
+        client.topology.put_topic(info)
+    await until(lambda: client.topic(DEFAULT_TENANT, name))
+    return info
+
+
+def reasons(slot: bytes) -> list[tuple[str, str]]:
+    """(topic, reason) of each time that a message was a dead letter, newest first."""
+    found = messages.decode(slot)
+    assert found.ext.get(Ext.DEAD_LETTER) is not None
+    return [(str(each["topic"]), str(each["reason"])) for each in history_of(found)]
