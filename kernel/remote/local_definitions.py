@@ -268,5 +268,8 @@ class LocalDefinitions:
     def leads(self, replica: Replica) -> None:
         """The volatile group always leads."""
 
+    def follows(self, replica: Replica) -> None:
+        """The volatile group always leads."""
+
     def replaced(self, replica: Replica) -> None:
         """The volatile group never gets a snapshot."""
