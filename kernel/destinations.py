@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from . import message as messages
+from .broker.usage import SLOT_BYTES_SMALL
 from .ids import RaftGroup
 from .message import Ext
 from .model import QueueRef, TopicInfo
@@ -21,6 +22,7 @@ class Found:
         "name",
         "refs",
         "retain_in",
+        "safe_bytes",
         "single",
         "small_bytes",
         "spread",
@@ -62,8 +64,10 @@ class Found:
         self.turn = 0
         """Next queue for messages without ordering key, of topics with several."""
         limits = [each.options.message_bytes_max for each in topics]
-        self.small_bytes = min((messages.PROPERTIES_BYTES_MAX, *limits))
-        """A message of so many bytes in all is within every limit: the hot path asks no more."""
+        self.safe_bytes = min((messages.PROPERTIES_BYTES_MAX, *limits))
+        """A message of so many bytes in all is within every limit."""
+        self.small_bytes = min(self.safe_bytes, SLOT_BYTES_SMALL)
+        """And with so many it is one unit to those who count: the hot path asks no more."""
         self.limited = any(
             each.options.messages_max is not None or each.options.bytes_max is not None
             for each in topics

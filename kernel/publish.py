@@ -1,7 +1,8 @@
 """A batch of messages on its way from one connection to the groups that store them.
 
-`add` is the hottest function of the kernel: it only appends to columns. Per Raft group the batch
-has one part: slots once, and runs that refer to them per queue.
+`add` is the hottest function of the kernel. Messages that go one after the other to the same place
+and ask for the same make a stretch, two columns that grow; it becomes slots and a run when it ends.
+Per Raft group the batch has one part: slots once, and runs that refer to them per queue.
 """
 
 from __future__ import annotations
@@ -10,8 +11,9 @@ from collections.abc import Callable, Sequence
 from itertools import chain
 from typing import Protocol, cast
 
-from .broker.features import CLASSES, COPY, Feature, class_of, features_of
+from .broker.features import CLASSES, COPY, LARGE, Feature, features_of
 from .broker.machine import Placed
+from .broker.usage import SLOT_BYTES_SMALL
 from .client import Destinations, PublishSink
 from .destinations import Found, named
 from .errors import Code, KernelError
@@ -22,16 +24,12 @@ from .message import (
     LENGTHS,
     LENGTHS_AT,
     PROPERTIES_BYTES_MAX,
-    Flag,
 )
 from .model import QueueRef, TopicInfo
 from .topic_room import Rooms
 from .watches import LocalWatch
 
-_PLAIN = bytes(28)
 _KEY_FIELD = 12
-_DEDUPLICATE = int(Flag.DEDUPLICATE)
-_CLASS_FLAG_LEAST = int(Flag.CLASS_1)
 SUBSCRIBER_CLIENT = 1 << 62
 """Client number of a subscriber's repeated batches is this plus its number."""
 
@@ -60,7 +58,6 @@ class Part:
         "positions",
         "retained",
         "runs",
-        "size",
     )
 
     def __init__(self, group: RaftGroup) -> None:
@@ -75,18 +72,24 @@ class Part:
         """Position in the batch of each slot."""
         self.retained: list[tuple[str, int]] = []
         """(tenant, slot) of the messages that are retained."""
-        self.size = 0
 
 
 class Batch:
     """`client.PublishBatch`."""
 
     __slots__ = (
+        "_asks",
+        "_count",
+        "_features",
         "_host",
         "_last",
         "_parts",
         "_results",
-        "count",
+        "_run",
+        "_size_bytes",
+        "_sizes",
+        "_stretch",
+        "_to",
         "failures",
         "identity",
         "live",
@@ -94,7 +97,6 @@ class Batch:
         "promised",
         "remaining",
         "sink",
-        "size_bytes",
         "submitted_ms",
         "tag",
     )
@@ -103,11 +105,22 @@ class Batch:
         self._host = host
         self._parts: dict[RaftGroup, Part] = {}
         self._last: Part | None = None
+        self._to: Found | None = None
+        """Where a stretch goes that the message before began or continued."""
+        self._run: list[int] = []
+        """The last run of `_last`, which the stretch lengthens."""
+        self._stretch: list[Sequence[bytes]] = []
+        self._sizes: list[int] = []
+        """Parts and size of each message of the stretch but the first."""
+        self._asks: object = None
+        self._features = 0
+        """Features of the messages that came with `_asks`."""
+        self._count = 0
+        self._size_bytes = 0
+        """What is in the parts, without the stretch."""
         self.sink = sink
         self.origin = origin
         self.tag: object = None
-        self.count = 0
-        self.size_bytes = 0
         self.failures: dict[int, KernelError] | None = None
         self._results: list[tuple[Part, list[Placed]]] = []
         self.remaining = 0
@@ -120,8 +133,18 @@ class Batch:
         """(position, destinations, parts) of messages for live routes."""
 
     @property
-    def parts(self) -> Sequence[Part]:
-        """What goes to each Raft group."""
+    def count(self) -> int:
+        """Messages added."""
+        return self._count + len(self._sizes)
+
+    @property
+    def size_bytes(self) -> int:
+        """Their bytes."""
+        return self._size_bytes + sum(self._sizes)
+
+    def close(self) -> Sequence[Part]:
+        """What goes to each Raft group. Nothing is added any more."""
+        self._end_stretch()
         return list(self._parts.values())
 
     def uid(self) -> tuple[int, int]:
@@ -142,48 +165,63 @@ class Batch:
         """Store it once only (see `client.PublishBatch.once`)."""
         self.identity = (SUBSCRIBER_CLIENT | number, 1, sequence)
 
-    def add(self, to: Destinations, parts: Sequence[bytes], size: int) -> None:
+    def add(self, to: Destinations, parts: Sequence[bytes], size: int, asks: object = None) -> None:
         """One message (see `client.PublishBatch.add`; hot)."""
         found: Found = to  # type: ignore[assignment]  # ours; a cast is a call
-        position = self.count
-        self.count = position + 1
-        self.size_bytes += size
-        header = parts[0]
-        if size > found.small_bytes and self._is_too_large(found, header, position):
+        if found is self._to and asks is self._asks and size <= found.small_bytes:
+            self._sizes.append(size)
+            self._stretch.append(parts)
             return
-        features = 0
-        flags = header[3]
-        if header[40:68] != _PLAIN or header[2] or flags & _DEDUPLICATE:
-            features = features_of(header)
-        elif flags >= _CLASS_FLAG_LEAST:
-            features = class_of(flags)
+        if self._sizes:
+            self._end_stretch()
+        self._to = None
+        position = self._count
+        self._count = position + 1
+        self._size_bytes += size
+        header = parts[0]
+        if asks is None or asks is not self._asks:
+            self._features = features_of(header)
+            self._asks = asks
+        features = self._features
+        if size > found.small_bytes:
+            if self._is_too_large(found, size, header, position):
+                return
+            features |= LARGE * (size > SLOT_BYTES_SMALL)
         single = found.single
         if single is None:
             self._add_many(found, parts, size, position, features)
             return
-        part = self._parts.get(single.group)
-        if part is None:
-            part = self._part(single.group)
-        lengths = part.lengths
-        slot = len(lengths)
-        lengths.append(size)
+        part = self._part(single.group)
+        slot = len(part.lengths)
+        part.lengths.append(size)
         part.buffers += parts
         part.positions.append(position)
-        part.size += size
-        # `_grows` in line: a call would cost a tenth of this method.
-        queue, runs = single.id, part.runs
-        if runs:
-            run = runs[-1]
-            bits = run[3]
-            if (
-                run[0] == queue
-                and run[1] + run[2] == slot < run[1] + _RUN_SLOTS_MAX
-                and (bits == features or not (bits ^ features) & _APART)
-            ):
-                run[2] += 1
-                run[3] = bits | features
+        runs = part.runs
+        if not runs or runs[-1][0] != single.id or not _grows(runs[-1], slot, 1, features):
+            runs.append([single.id, slot, 1, features])
+        if asks is not None:
+            self._to, self._run = found, runs[-1]
+
+    def _end_stretch(self) -> None:
+        """Put the stretch, if there is one, behind the slots and the run that it continues."""
+        sizes, part, run = self._sizes, self._last, self._run
+        if not sizes or part is None:
+            return
+        count, position = len(sizes), self._count
+        self._count += count
+        self._size_bytes += sum(sizes)
+        part.lengths += sizes
+        part.buffers += chain.from_iterable(self._stretch)
+        part.positions += range(position, position + count)
+        self._sizes, self._stretch = [], []
+        while True:
+            more = min(count, _RUN_SLOTS_MAX - run[2])
+            run[2] += more
+            count -= more
+            if not count:
                 return
-        runs.append([queue, slot, 1, features])
+            run = [run[0], run[1] + run[2], 0, run[3]]
+            part.runs.append(run)
 
     def add_alike(
         self,
@@ -202,25 +240,28 @@ class Batch:
             for head, body, size in zip(heads, bodies, sizes, strict=True):
                 self.add(to, (head, body), size)
             return
-        position, total = self.count, sum(sizes)
-        self.count = position + count
-        self.size_bytes += total
-        part = self._last
-        if part is None or part.group != single.group:
-            part = self._part(single.group)
+        self._end_stretch()
+        self._to = None
+        position = self._count
+        self._count = position + count
+        self._size_bytes += sum(sizes)
+        part = self._part(single.group)
         slot = len(part.lengths)
         part.lengths += sizes
-        part.buffers += chain.from_iterable(zip(heads, bodies, strict=True))
+        parts = [b""] * (2 * count)
+        parts[::2], parts[1::2] = heads, bodies
+        part.buffers += parts
         part.positions += range(position, position + count)
-        part.size += total
         features, runs = features_of(heads[0]), part.runs
         if not runs or runs[-1][0] != single.id or not _grows(runs[-1], slot, count, features):
             runs.append([single.id, slot, count, features])
 
-    def _is_too_large(self, to: Found, header: bytes, position: int) -> bool:
+    def _is_too_large(self, to: Found, size: int, header: bytes, position: int) -> bool:
         """Whether nobody takes a message, which then has failed. A topic's own limit is for the
         body; among several topics each has its say in `_add_many`.
         """
+        if size <= to.safe_bytes:
+            return False
         body, native, ext = LENGTHS.unpack_from(header, LENGTHS_AT)
         if native + ext > PROPERTIES_BYTES_MAX:
             what = f"properties of {native + ext} bytes; at most {PROPERTIES_BYTES_MAX}"
@@ -234,10 +275,12 @@ class Batch:
         return True
 
     def _part(self, group: RaftGroup) -> Part:
-        part = self._parts.get(group)
-        if part is None:
-            part = self._parts[group] = Part(group)
-        self._last = part
+        part = self._last
+        if part is None or part.group != group:
+            part = self._parts.get(group)
+            if part is None:
+                part = self._parts[group] = Part(group)
+            self._last = part
         return part
 
     def _add_many(
@@ -249,7 +292,8 @@ class Batch:
         if to.name is not None:
             before = size
             parts, size = named(parts, to.name)
-            self.size_bytes += size - before
+            self._size_bytes += size - before
+            features |= LARGE * (size > SLOT_BYTES_SMALL)
         bits = features
         for topic in to.topics:
             if size > topic.options.message_bytes_max:
@@ -283,14 +327,11 @@ class Batch:
         self, group: RaftGroup, parts: Sequence[bytes], size: int, position: int
     ) -> tuple[Part, int]:
         """The part of a group, and the message's slot in it, put there if it is not yet."""
-        part = self._last
-        if part is None or part.group != group:
-            part = self._part(group)
+        part = self._part(group)
         if not part.positions or part.positions[-1] != position:
             part.lengths.append(size)
             part.buffers += parts
             part.positions.append(position)
-            part.size += size
         return part, len(part.lengths) - 1
 
     def place(self, position: int) -> tuple[QueueId, Offset] | None:

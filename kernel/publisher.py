@@ -86,7 +86,7 @@ class Publisher:
     def submit(self, batch: PublishBatch) -> None:
         """Hand a batch over (hot)."""
         work = cast("Batch", batch)
-        parts = work.parts
+        parts = work.close()
         if not parts:
             self._loop.call_soon(self._nothing_to_store, work)
             return
@@ -104,7 +104,7 @@ class Publisher:
             done = partial(work.part_done, part, self._batch_done)
             leader = self._host.leader_here(part.group)
             if leader is not None:
-                runs, size = part.runs, part.size
+                runs, size = part.runs, sum(part.lengths)
                 leader.publish(
                     *(identity, runs, part.lengths, part.buffers, size, done),
                     *(work.origin, part.retained),
@@ -122,7 +122,10 @@ class Publisher:
         """Why a part cannot be taken now; None if it can."""
         if part.group == VOLATILE_GROUP:
             log = self._volatile_log
-            if log.bytes + part.size > VOLATILE_BYTES_MAX or log.count >= VOLATILE_ENTRIES_MAX:
+            if (
+                log.bytes + sum(part.lengths) > VOLATILE_BYTES_MAX
+                or log.count >= VOLATILE_ENTRIES_MAX
+            ):
                 return KernelError(Code.BUSY, "volatile topics are full (volatile_bytes_max)")
             return None
         return self.durable_refusal(0)
@@ -163,5 +166,5 @@ class Publisher:
 def _try(part: Part, identity: Identity, origin: int, leader: Leader, done: Done) -> None:
     """Have a part stored; with lists of its own, since there may be another try."""
     lengths, buffers = list(part.lengths), list(part.buffers)
-    runs, size = part.runs, part.size
+    runs, size = part.runs, sum(lengths)
     leader.publish(identity, runs, lengths, buffers, size, done, origin, part.retained)

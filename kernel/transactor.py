@@ -25,8 +25,6 @@ from .broker import commands
 from .broker.commands import Command
 from .broker.consumers import DispatchedConsumer
 from .broker.dispatcher import Dispatcher
-from .broker.features import LARGE
-from .broker.usage import SLOT_BYTES_SMALL
 from .client import LeaseVerb, Settlement
 from .errors import Code, KernelError
 from .ids import QueueId, RaftGroup
@@ -71,11 +69,7 @@ class _Plan:
         if leases:
             found.append(commands.encode_control(commands.Guard(leases)))
         if self.part is not None:
-            large = LARGE * (max(self.part.lengths) > SLOT_BYTES_SMALL)
-            runs = [
-                (queue, slot, count, bits | large) for queue, slot, count, bits in self.part.runs
-            ]
-            found.append(_packed(Command.ENQUEUE, commands.encode_enqueue(runs)))
+            found.append(_packed(Command.ENQUEUE, commands.encode_enqueue(self.part.runs)))
             found += retain_commands(self.part.retained)
         for consumer, how, reason, offsets in self.settled:
             dispatcher = consumer.dispatcher
@@ -144,7 +138,7 @@ class Transactor:
             raise _limit("transaction_messages_max", TRANSACTION_MESSAGES_MAX)
         if batch.size_bytes > TRANSACTION_BYTES_MAX:
             raise _limit("transaction_bytes_max", TRANSACTION_BYTES_MAX)
-        for part in batch.parts:
+        for part in batch.close():
             refusal = self._refusal(part)
             if refusal is not None:
                 raise refusal

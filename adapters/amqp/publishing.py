@@ -299,9 +299,9 @@ class Publisher:
                 self._segments.append(segment)
         size = HEADER_BYTES + native_bytes + body_bytes
         if ext:
-            batch.add(to, (header, ext, native, body), size + len(ext))
+            batch.add(to, (header, ext, native, body), size + len(ext), stamp)
         else:
-            batch.add(to, (header, native, body), size)
+            batch.add(to, (header, native, body), size, stamp)
 
     def _unroutable(self, channel: Channel, target: Target, block: bytes, body: bytes) -> None:
         """A message without a destination: back to the client if it wants it, and confirmed."""

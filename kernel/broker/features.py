@@ -21,7 +21,7 @@ COPY = 1 << 15
 they are counted as published (`usage`). Stands in commands only, never in a page."""
 
 LARGE = 1 << 14
-"""Another: one of its messages takes more than one unit (`usage`); the leader has looked."""
+"""Another: one of its messages takes more than one unit (`usage`); whoever made the run looked."""
 
 CLASS_1, CLASS_2 = 1 << 12, 1 << 13
 """Further ones: the class that its messages were published with (`message.Flag`), for `usage`."""
@@ -30,6 +30,7 @@ CLASSES = CLASS_1 | CLASS_2
 CLASS_SHIFT = 12
 
 _CLASS_FLAGS = int(Flag.CLASS_1 | Flag.CLASS_2)
+_DEDUPLICATE = int(Flag.DEDUPLICATE)
 _FLAG_SHIFT = 8
 """From a flag of a header to the bit of a run."""
 
@@ -77,16 +78,11 @@ _PLAIN = bytes(28)
 _DETAILS = struct.Struct("<QQQI")
 
 
-def class_of(flags: int) -> int:
-    """Bits of the class, from a header's flags."""
-    return (flags & _CLASS_FLAGS) << _FLAG_SHIFT
-
-
 def features_of(header: bytes) -> int:
     """Features of one message, from the first bytes of its slot (hot: nearly always 0)."""
     flags = header[3]
-    plain = (1 if header[2] else 0) | class_of(flags)
-    if flags & Flag.DEDUPLICATE:
+    plain = (1 if header[2] else 0) | (flags & _CLASS_FLAGS) << _FLAG_SHIFT
+    if flags & _DEDUPLICATE:
         plain |= 32
     if header[40:68] == _PLAIN:
         return plain

@@ -161,7 +161,8 @@ class Machine:
         """Messages of any number of queues, each of them mostly with a single run (hot)."""
         state = self.state
         cut, ledger, time_ms = state.cut, state.ledger, state.time_ms
-        bounds = self.opened.bounds
+        opened = self.opened
+        ends = opened.ends
         placed: list[Placed] = []
         references = 0
         for ident, slot, count, features in commands.decode_enqueue(body):
@@ -175,21 +176,22 @@ class Machine:
             if options.bytes_max is not None or options.retention_bytes is not None:
                 features |= _SIZE  # noqa: PLW2901 - what the leader asked for, and this
             if features & _DEDUPLICATE and options.deduplication_ms:
-                some = bounds[slot : slot + count + 1]
+                some = opened.bounds[slot : slot + count + 1]
                 each = self._enqueue_new(queue, index, slot, features, some, origin)
                 references += sum(1 for _, original in each if not original)
                 placed.append(each)
             else:
                 if features & _IN_PAGE:
-                    first = self._append(queue, index, slot, features, bounds[slot : slot + count])
+                    starts = opened.bounds[slot : slot + count]
+                    first = self._append(queue, index, slot, features, starts)
                 else:
                     first = queue.index.append(index, slot, count, time_ms)
                 references += count
                 placed.append(first)
-                size = bounds[slot + count] - bounds[slot] - HEADER_BYTES * count
+                size = ends[slot + count] - ends[slot] - HEADER_BYTES * count
                 units = count
                 if features & LARGE and size > UNIT_BYTES:
-                    units = units_between(bounds[slot : slot + count + 1])
+                    units = units_between(ends[slot : slot + count + 1])
                 ledger.sent(queue.topic, index, origin, features, count, size, units)
             if queue.owed is not None:
                 queue.owed.extend(queue.index.tail, len(queue.groups))

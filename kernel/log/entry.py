@@ -18,6 +18,8 @@ queues refer to it.
 from __future__ import annotations
 
 import struct
+import sys
+from array import array
 from collections.abc import Collection, Iterator, Sequence
 from itertools import accumulate, pairwise
 from typing import NamedTuple
@@ -113,13 +115,30 @@ def directory(entry: bytes) -> tuple[int, ...]:
 class Opened:
     """An entry with its directory read once, for those who want many of its slots (hot)."""
 
-    __slots__ = ("body", "bounds", "index")
+    __slots__ = ("_bounds", "body", "ends", "index")
 
     def __init__(self, index: int, body: bytes) -> None:
         self.index = index
         self.body = body
-        self.bounds = directory(body) if body else ()
-        """Slot i is `body[bounds[i]:bounds[i + 1]]`."""
+        self.ends = array("I")
+        """Slot i has `ends[i + 1] - ends[i]` bytes."""
+        self._bounds: tuple[int, ...] = ()
+        if body:
+            # What stands before the first end is of as many bytes: the place of the payload.
+            slots: int = _U32.unpack_from(body, 12)[0]
+            self.ends.frombytes(body[_DIRECTORY_AT - 4 : _DIRECTORY_AT + 4 * slots])
+            if sys.byteorder == "big":
+                self.ends.byteswap()
+            self.ends[0] = 0
+
+    @property
+    def bounds(self) -> tuple[int, ...]:
+        """Slot i is `body[bounds[i]:bounds[i + 1]]`. Made when it is first asked for: sizes alone
+        are cheaper.
+        """
+        if not self._bounds and self.body:
+            self._bounds = directory(self.body)
+        return self._bounds
 
 
 NOTHING_OPENED = Opened(0, b"")

@@ -14,7 +14,15 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 
 from ..broker.dispatcher import Dispatcher
-from ..client import Destinations, PublishBatch, PublishSink, Session
+from ..client import (
+    Destinations,
+    LeaseChange,
+    PublishBatch,
+    PublishSink,
+    Received,
+    ReceiveSpec,
+    Session,
+)
 from ..courier import Attempt, Courier
 from ..errors import Code, KernelError
 from ..ids import (
@@ -26,12 +34,14 @@ from ..ids import (
     RaftGroup,
 )
 from ..leader import Done, Identity, Leader
+from ..lease_changes import LeaseChanges
 from ..model import RouterInfo, TopicInfo, TopicStatistics
 from ..origins import Origins
 from ..ports import Clock, Random
 from ..proposer import Proposer
 from ..publish import Batch
 from ..publisher import Publisher
+from ..receiving import Receiver
 from ..statistics import summed
 from ..store.listener import Relay
 from ..store.volatile import VolatileGroup
@@ -40,6 +50,7 @@ from ..topology import Topology
 from .definitions import Definitions
 from .leaders import RemoteLeaders
 from .mirror import Hears, InTopology
+from .pulls import FarPulls
 from .room import GatewayRooms
 
 
@@ -71,6 +82,9 @@ class ClusterClient:
         self._records = _Records()
         self.definitions.hear(self._records)
         leaders.add(self.definitions)
+        self.leases = LeaseChanges(self.proposer)
+        self.pulls = FarPulls(leaders, clock)
+        self._receiver = Receiver(self._dispatcher, self._loop)
 
     async def start(self) -> None:
         """Learn what there is: return once everything that is defined is mirrored here."""
@@ -167,6 +181,20 @@ class ClusterClient:
     def _letter_refused(self, topic: TopicInfo, letter: bytes) -> None:
         """A volatile topic without room wants a dead letter of a message."""
         raise KernelError(Code.UNAVAILABLE, f"topic {topic.name} has no dead letters here")
+
+    # --- Pulling ----------------------------------------------------------------------------
+
+    async def receive(self, spec: ReceiveSpec) -> Received:
+        """Pull messages (see `client.ReceiveSpec`)."""
+        if spec.topic.queues[0].group == VOLATILE_GROUP:
+            return await self._receiver.receive(spec)
+        return await self.pulls.receive(spec)
+
+    async def settle_leases(
+        self, topic: TopicInfo, group: str, changes: Sequence[LeaseChange], origin: int = 0
+    ) -> Sequence[KernelError | None]:
+        """Change leases by token."""
+        return await self.leases.settle(topic, group, changes, origin)
 
     # --- Looking ----------------------------------------------------------------------------
 

@@ -208,10 +208,10 @@ class RemoteLeaders:
     def failed(self, group: RaftGroup, channel: Channel | None, error: KernelError) -> None:
         """A lane has broken."""
         self.lanes_broken += 1
-        self._doubt(group, channel, error)
+        self.doubt(group, channel, error)
 
-    def _doubt(self, group: RaftGroup, channel: Channel | None, error: KernelError) -> None:
-        """Something has failed: find out who leads the group."""
+    def doubt(self, group: RaftGroup, channel: Channel | None, error: KernelError) -> None:
+        """Something has failed (None: nobody is known to lead): find out who leads the group."""
         if error.code is Code.BUSY:
             return
         if channel is not None:
@@ -288,7 +288,7 @@ class RemoteLeaders:
             if self._clock.monotonic_ms() + QUESTION_PAUSE_MS >= deadline_ms:
                 message = f"no leader of group {group} has answered: {answer.message}"
                 raise KernelError(Code.UNAVAILABLE, message)
-            self._doubt(group, channel, answer)
+            self.doubt(group, channel, answer)
             await asyncio.sleep(QUESTION_PAUSE_MS / 1_000)
 
     async def _try(

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from ..store.opening import LocalStore
 from .feed_service import FeedService
+from .pull_service import PullService
 from .service import BYTES_MAX, CALLS_MAX, GatewayService
 
 
@@ -19,6 +20,7 @@ def serve_gateways(
     """The handler of gateways' connections to a store; `soon(action)` calls it in a later turn."""
     store = local.store
     service = GatewayService(store, soon, calls_max=calls_max, bytes_max=bytes_max)
+    service.add(PullService(local))
     store.consensus.leaders_changed = service.leaders_changed
     feeds = FeedService(store, soon)
     store.also_tell(feeds)

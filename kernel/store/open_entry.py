@@ -8,9 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from ..broker import commands
-from ..broker.features import LARGE
 from ..broker.tree_commands import encode_retain
-from ..broker.usage import SLOT_BYTES_SMALL, measure_slots
+from ..broker.usage import measure_slots
 from ..client import LeaseVerb, Settlement
 from ..errors import KernelError
 from ..ids import QueueId
@@ -101,8 +100,6 @@ class OpenEntry:
             or len(self._batches) >= ENTRY_BATCHES_MAX
         ):
             self._close()
-        if max(lengths, default=0) > SLOT_BYTES_SMALL:
-            runs = [(queue, slot, count, bits | LARGE) for queue, slot, count, bits in runs]
         base = len(self._lengths)
         if base:
             self._lengths += lengths

@@ -49,7 +49,9 @@ def test_an_unknown_key_comes_with_the_one_that_was_meant(path: str, meant: str)
 
 def test_an_unknown_key_near_nothing_comes_with_the_known_ones() -> None:
     (problem,) = refused("node.zzzzzz=1")
-    assert "known here: admin, data, metering, role, store, tls, workers" in problem
+    assert (
+        "known here: admin, cluster, data, key_file, metering, role, store, tls, workers" in problem
+    )
 
 
 def test_an_unknown_key_in_a_variable_and_in_a_file_names_its_place(tmp_path: Path) -> None:
@@ -163,9 +165,9 @@ def test_an_enabled_protocol_needs_a_listener() -> None:
 @pytest.mark.parametrize(
     "assignment",
     [
-        "node.role=store",
         "node.workers=2",
-        "node.store.port=7401",
+        "node.store.enabled=false",
+        "node.store.tls=true",
         "names.tree.sqs=true",
         "tenants.default.known_as.amqp=other",
         "amqp.auth.methods=EXTERNAL",
@@ -173,7 +175,7 @@ def test_an_enabled_protocol_needs_a_listener() -> None:
     ],
 )
 def test_what_is_not_served_yet_is_refused_and_never_ignored(assignment: str) -> None:
-    problems = refused(assignment)
+    problems = refused("node.role=store", "node.cluster.number=1", assignment)
     assert all("yet" in problem for problem in problems)
 
 

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given, settings
 
 from kernel.broker.dispatcher import Dispatcher
-from kernel.broker.features import Feature, features_of
+from kernel.broker.features import LARGE, Feature, features_of
+from kernel.broker.usage import UNIT_BYTES
 from kernel.client import PublishBatch
 from kernel.destinations import Found
 from kernel.errors import Code, KernelError
@@ -73,17 +74,26 @@ def topic(*groups: int, name: str = "t", limit: int | None = None) -> TopicInfo:
     return TopicInfo("default", name, ident, 1, options, refs, {"default": GroupOptions()})
 
 
-def add(batch: Batch, to: Found, *drafts: Draft) -> None:
+def two_byte_topic() -> TopicInfo:
+    """A topic that takes bodies of at most two bytes."""
+    return TopicInfo(
+        *("default", "t", TopicId(next(numbers)), 1, TopicOptions(message_bytes_max=2)),
+        (QueueRef(queue_id(TopicId(1), 0), RaftGroup(1)),),
+        {},
+    )
+
+
+def add(batch: Batch, to: Found, *drafts: Draft, asks: object = None) -> None:
     for draft in drafts:
         parts = draft.parts(batch.uid(), 1)
-        batch.add(to, parts, sum(map(len, parts)))
+        batch.add(to, parts, sum(map(len, parts)), asks)
 
 
 def slots_of(part: Part) -> list[bytes]:
     """The slots of a part, as the entry will hold them."""
     whole = b"".join(part.buffers)
     ends = list(itertools.accumulate(part.lengths))
-    assert ends[-1] == len(whole) == part.size
+    assert ends[-1] == len(whole)
     return [whole[start:end] for start, end in itertools.pairwise([0, *ends])]
 
 
@@ -120,7 +130,7 @@ def test_messages_alike_are_added_as_if_one_by_one(
 ) -> None:
     one, other, spread = topic(1), topic(2), topic(1, 2)
     batches = []
-    for by_columns in (True, False):
+    for how in ("columns", "one by one", "saying what they ask for"):
         ways = {
             "one": Found((one,)),
             "other": Found((other,)),
@@ -130,7 +140,7 @@ def test_messages_alike_are_added_as_if_one_by_one(
         batch = Batch(Host(), Heard(), ORIGIN)
         for way, like, texts in calls:
             drafts = [replace(like, body=text) for text in texts]
-            if by_columns:
+            if how == "columns":
                 high, low = batch.uids(len(drafts))
                 split = [each.parts((high, low + at), 1) for at, each in enumerate(drafts)]
                 heads = [
@@ -140,38 +150,73 @@ def test_messages_alike_are_added_as_if_one_by_one(
                 sizes = [len(head) + len(text) for head, text in zip(heads, texts, strict=True)]
                 batch.add_alike(ways[way], heads, texts, sizes)
             else:
-                add(batch, ways[way], *drafts)
+                asks = like if how == "saying what they ask for" else None
+                add(batch, ways[way], *drafts, asks=asks)
         batches.append(batch)
-    columns, rows = batches
-    assert (columns.count, columns.size_bytes) == (rows.count, rows.size_bytes)
-    for ours, theirs in zip(columns.parts, rows.parts, strict=True):
-        assert slots_of(ours) == slots_of(theirs)
-        assert (ours.group, ours.runs, ours.lengths, ours.positions) == (
-            theirs.group,
-            theirs.runs,
-            theirs.lengths,
-            theirs.positions,
-        )
+    *others, rows = batches
+    for batch in others:
+        assert (batch.count, batch.size_bytes) == (rows.count, rows.size_bytes)
+        for ours, theirs in zip(batch.close(), rows.close(), strict=True):
+            assert slots_of(ours) == slots_of(theirs)
+            assert (ours.group, ours.runs, ours.lengths, ours.positions) == (
+                theirs.group,
+                theirs.runs,
+                theirs.lengths,
+                theirs.positions,
+            )
+
+
+def test_a_stretch_of_more_messages_than_a_run_counts_makes_two_runs() -> None:
+    batch = Batch(Host(), Heard(), ORIGIN)
+    to = Found((topic(1),))
+    (header,) = Draft(b"").parts(batch.uid(), 1)
+    for _ in range(60_002):
+        batch.add(to, (header,), len(header), ORIGIN)
+    assert batch.count == 60_002
+    (part,) = batch.close()
+    assert [run[1:3] for run in part.runs] == [[0, 60_000], [60_000, 2]]
+    assert len(part.lengths) == len(part.buffers) == len(part.positions) == 60_002
+
+
+def test_of_a_stretch_the_one_that_is_too_large_fails_alone() -> None:
+    batch = Batch(Host(), Heard(), ORIGIN)
+    add(batch, Found((two_byte_topic(),)), *map(Draft, (b"1", b"2", b"three", b"4")), asks=ORIGIN)
+    (part,) = batch.close()
+    assert part.positions == [0, 1, 3]
+    assert list(batch.failures or ()) == [2]
+    assert [run[1:3] for run in part.runs] == [[0, 3]]
+
+
+def test_a_run_with_a_message_of_more_than_a_unit_says_so() -> None:
+    batch = Batch(Host(), Heard(), ORIGIN)
+    one, two = Found((topic(1),)), Found((topic(1), topic(1)))
+    add(batch, one, *map(Draft, (b"1", b"2" * UNIT_BYTES)), asks=ORIGIN)
+    add(batch, one, Draft(b"2" * (UNIT_BYTES + 1)), Draft(b"3"), asks=ORIGIN)
+    add(batch, two, Draft(b"1"), Draft(b"2" * (UNIT_BYTES + 1)))
+    (part,) = batch.close()
+    assert [(run[2], bool(run[3] & LARGE)) for run in part.runs] == [
+        (4, True),
+        (2, True),
+        (2, True),
+    ]
+    batch = Batch(Host(), Heard(), ORIGIN)
+    add(batch, one, *map(Draft, (b"1", b"2" * UNIT_BYTES)), asks=ORIGIN)
+    assert [bool(run[3] & LARGE) for run in batch.close()[0].runs] == [False]
 
 
 def test_of_messages_alike_the_one_that_is_too_large_fails_alone() -> None:
-    small = TopicInfo(
-        *("default", "t", TopicId(next(numbers)), 1, TopicOptions(message_bytes_max=2)),
-        (QueueRef(queue_id(TopicId(1), 0), RaftGroup(1)),),
-        {},
-    )
     batch = Batch(Host(), Heard(), ORIGIN)
     bodies = [b"1", b"123", b"12"]
     heads = [b"".join(Draft(body).parts(batch.uid(), 1)[:1]) for body in bodies]
     batch.add_alike(
-        Found((small,)),
+        Found((two_byte_topic(),)),
         heads,
         bodies,
         [len(head) + len(body) for head, body in zip(heads, bodies, strict=True)],
     )
     assert list(batch.failures or {}) == [1]
     assert batch.count == 3
-    assert batch.parts[0].positions == [0, 2]
+    assert batch.close()[0].positions == [0, 2]
 
 
 @settings(max_examples=80, deadline=None)
@@ -200,7 +245,7 @@ def test_every_message_is_in_one_run_of_each_of_its_queues(
         for each in ways[way].topics:
             sent.setdefault(each.id, []).append(number)
     found: dict[int, list[int]] = {}
-    for part in batch.parts:
+    for part in batch.close():
         slots = slots_of(part)
         assert part.positions == sorted(set(part.positions))
         for queue in queues(part):
@@ -221,8 +266,8 @@ def test_every_message_is_in_one_run_of_each_of_its_queues(
 def test_one_body_serves_all_queues_of_a_group() -> None:
     batch = Batch(Host(), Heard(), ORIGIN)
     add(batch, Found((topic(1), topic(1), topic(2))), Draft(b"x"), Draft(b"y"))
-    assert {part.group: len(part.lengths) for part in batch.parts} == {1: 2, 2: 2}
-    assert [len(part.runs) for part in batch.parts] == [2, 1]
+    assert {part.group: len(part.lengths) for part in batch.close()} == {1: 2, 2: 2}
+    assert [len(part.runs) for part in batch.close()] == [2, 1]
 
 
 def test_a_key_always_takes_the_same_queue_and_others_take_turns() -> None:
@@ -230,7 +275,7 @@ def test_a_key_always_takes_the_same_queue_and_others_take_turns() -> None:
     to = Found((spread,))
     batch = Batch(Host(), Heard(), ORIGIN)
     add(batch, to, *[Draft(b"k", key=b"key")] * 4, *[Draft(b"-")] * 6)
-    (part,) = batch.parts
+    (part,) = batch.close()
     counts = {queue & 255: bodies(part, queue) for queue in queues(part)}
     own = key_hash(b"key") % 3
     assert counts[own].count(b"k") == 4
@@ -243,7 +288,7 @@ def test_a_run_never_holds_more_than_its_count_can_say() -> None:
     parts = Draft(b"").parts((1, 1), 1)
     for _ in range(70_000):
         batch.add(to, parts, 72)
-    (part,) = batch.parts
+    (part,) = batch.close()
     assert [run[1:3] for run in part.runs] == [[0, 60_000], [60_000, 10_000]]
 
 
@@ -260,8 +305,8 @@ def test_uids_are_never_given_twice() -> None:
 def answer(batch: Batch, results: Iterable[object]) -> list[PublishBatch]:
     """Have each part answered with a result; the batches that were complete by that."""
     complete: list[PublishBatch] = []
-    batch.remaining = len(batch.parts)
-    for part, result in zip(batch.parts, results, strict=True):
+    batch.remaining = len(batch.close())
+    for part, result in zip(batch.close(), results, strict=True):
         assert complete == []
         batch.part_done(part, complete.append, result)
     return complete
@@ -337,6 +382,6 @@ def test_a_full_topic_refuses_and_the_others_take_their_copy() -> None:
     add(batch, Found((full, free)), Draft(b"a"), Draft(b"b"))
     assert batch.failures is not None
     assert {at: each.code for at, each in batch.failures.items()} == {1: Code.REJECTED}
-    by_group = {part.group: part.positions for part in batch.parts}
+    by_group = {part.group: part.positions for part in batch.close()}
     assert by_group == {1: [0], 2: [0, 1]}
     assert full.id in batch.promised

@@ -29,7 +29,7 @@ GROUPS = {
 def fast(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kernel.unused_groups.CHECK_MS", 200)
     monkeypatch.setattr("kernel.unused_groups.GRACE_MS", HOUR_MS)
-    monkeypatch.setattr("kernel.administration.UNUSED_MS_MIN", HOUR_MS)
+    monkeypatch.setattr("kernel.definition_checks.UNUSED_MS_MIN", HOUR_MS)
 
 
 async def filled(peer: Peer) -> TopicInfo:

@@ -86,10 +86,10 @@ RESET_S = (0.2, 1.0)
 class HostileBatch(Batch):
     """A batch whose messages and failures are copies."""
 
-    def add(self, to: Destinations, parts: Sequence[bytes], size: int) -> None:
+    def add(self, to: Destinations, parts: Sequence[bytes], size: int, asks: object = None) -> None:
         copies = [bytes(bytearray(part)) for part in parts]
         assert sum(map(len, copies)) == size
-        super().add(to, copies, size)
+        super().add(to, copies, size, asks)
 
 
 class _Answers:

@@ -72,7 +72,7 @@ class FakeBatch:
     def count(self) -> int:
         return len(self.messages)
 
-    def add(self, to: Destinations, parts: Sequence[bytes], size: int) -> None:
+    def add(self, to: Destinations, parts: Sequence[bytes], size: int, asks: object = None) -> None:
         slot = b"".join(parts)
         assert len(slot) == size
         assert isinstance(to, Found)
