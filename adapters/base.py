@@ -169,6 +169,14 @@ class Adapter(Protocol):
     def addresses(self) -> Mapping[str, tuple[str, int]]:
         """Listener name to the address bound (the real port, if 0 was asked for)."""
 
+    def move(self, connections: int, to: Mapping[str, str]) -> int:
+        """Ask so many clients to go to another gateway, in the protocol's own way, once what they
+        have asked for is answered; how many were asked. Does not wait, and goes on taking new
+        connections. `to`: where, by listener name: `host:port` as clients there dial it; clients of
+        a listener that is not named are told to go, but not where. One that was asked before and
+        is still there is not asked again.
+        """
+
     async def drain(self) -> None:
         """Take no new connection, tell every client to go, return when all have gone."""
 

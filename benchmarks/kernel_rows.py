@@ -20,6 +20,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from benchmarks.kernel_latency import rewrite_rows, snapshot_rows
 from benchmarks.kernel_load import Drain, Publisher, make_topic, open_at, put, rss_mb, used
 from benchmarks.kernel_speed import speed
+from gateway.app import SWITCH_INTERVAL_S, loop_factory
 from kernel.client import ConsumerSpec, ReceiveSpec
 from kernel.model import TopicOptions
 
@@ -118,9 +119,11 @@ def main() -> None:
     parser.add_argument("--gigabytes", type=float, default=5)
     options = parser.parse_args()
     shutil.rmtree(options.data, ignore_errors=True)
+    sys.setswitchinterval(SWITCH_INTERVAL_S)  # as a node does
     for row in options.rows:
         if row == "speed":
-            asyncio.run(speed(options.data, options.messages // 25))
+            with asyncio.Runner(loop_factory=loop_factory()) as runner:
+                runner.run(speed(options.data, options.messages // 25))
         elif row == "memory":
             asyncio.run(memory(options.data, options.messages))
         elif row == "features":

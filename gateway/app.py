@@ -35,7 +35,7 @@ def run(settings: Settings) -> int:
     _log.info("open files", limit=files.now, before=files.before)
     code = ExitCode.OK
     try:
-        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        with asyncio.Runner(loop_factory=loop_factory()) as runner:
             runner.run(Node(settings).run())
     except* (StartRefused, DataDirectoryInUse, OSError, AuthError, JournalError) as failed:
         for failure in failed.exceptions:
@@ -44,7 +44,7 @@ def run(settings: Settings) -> int:
     return code
 
 
-def _loop_factory() -> type[asyncio.AbstractEventLoop] | None:
+def loop_factory() -> type[asyncio.AbstractEventLoop] | None:
     """uvloop's loop where it is installed (3 to 4 times asyncio's rate at small messages)."""
     try:
         uvloop = importlib.import_module("uvloop")

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
+from . import definition_checks as checks
 from .broker import commands
 from .client import (
     Administration,
@@ -23,34 +24,15 @@ from .client import (
     PutTopic,
 )
 from .errors import Code, KernelError
-from .filters import compile_filter
-from .ids import (
-    METADATA_GROUP,
-    QUEUES_PER_TOPIC_MAX,
-    VOLATILE_GROUP,
-    QueueId,
-    RaftGroup,
-    TopicId,
-    home_of,
-    queue_id,
-)
-from .leader import Done, Identity, Leader
-from .limits import GROUP_NAME_BYTES_MAX, NAME_BYTES_MAX, RESERVED_PREFIXES, UNUSED_MS_MIN
-from .message import BODY_BYTES_MAX
-from .model import (
-    DEFAULT_GROUP,
-    TOPICS_ROUTER,
-    QueueRef,
-    RouterOptions,
-    TopicInfo,
-    TopicKind,
-    TopicOptions,
-)
+from .ids import METADATA_GROUP, RaftGroup, TopicId, home_of, queue_id
+from .leader import Leader
+from .model import DEFAULT_GROUP, QueueRef, RouterOptions, TopicInfo, TopicKind
 from .placement import home_group
 from .proposer import Proposer
 from .store.node import Store
 from .topology import Topology
 from .turns import Turns
+from .volatile_definitions import VolatileDefinitions, purge
 
 
 class Administrator:
@@ -70,6 +52,9 @@ class Administrator:
         self._propose = proposer.propose
         self._turns = Turns()
         self._last_ident: dict[RaftGroup, int] = {}
+        self._volatile = VolatileDefinitions(
+            store.volatile_group, topology, proposer, self._delete_router
+        )
 
     async def administer(self, change: Administration) -> object:
         """Make a change (see its docstring for the result and the errors)."""
@@ -77,8 +62,7 @@ class Administrator:
             put = commands.PutRecord(change.key, change.value, change.expected)
             return await self._propose(METADATA_GROUP, put)
         name = change.router if isinstance(change, PutRoute | DeleteRoute) else change.name
-        _check_name(change.tenant, NAME_BYTES_MAX, "tenant")
-        _check_name(name, NAME_BYTES_MAX, "name")
+        checks.check_name(change.tenant, name)
         async with self._turns.of((change.tenant, name)):
             return await self._carry_out(change)
 
@@ -99,6 +83,8 @@ class Administrator:
             await self._delete_route(DeleteRoute(tenant, router, route))
 
     async def _carry_out(self, change: Administration) -> object:
+        if self._volatile.is_local(change):
+            return await self._volatile.carry_out(change)
         if isinstance(change, PutTopic):
             return await self._put_topic(change)
         if isinstance(change, DeleteTopic):
@@ -123,44 +109,18 @@ class Administrator:
 
     async def _put_topic(self, change: PutTopic) -> TopicInfo:
         options = change.options
-        if not 1 <= options.queues <= QUEUES_PER_TOPIC_MAX:
-            raise KernelError(Code.INVALID_ARGUMENT, f"queues must be 1 to {QUEUES_PER_TOPIC_MAX}")
-        for name, group in change.groups.items():
-            _check_name(name, GROUP_NAME_BYTES_MAX, "group")
-            compile_filter(group.filter)
-            if group.unused_ms is not None and group.unused_ms < UNUSED_MS_MIN:
-                raise KernelError(
-                    Code.INVALID_ARGUMENT, f"unused_ms must be at least {UNUSED_MS_MIN}"
-                )
-        _check_limits(options)
         known = self._topology.topics.get((change.tenant, change.name))
-        if known is None and not change.reserved_name:
-            _check_not_reserved(change.name)
+        checks.check_topic(change, known)
         if known is not None:
-            fixed = known.options
-            if change.must_be_new:
-                raise KernelError(Code.ALREADY_EXISTS, f"topic {change.name} exists")
-            if (fixed.kind, fixed.durable, fixed.queues) != (
-                options.kind,
-                options.durable,
-                options.queues,
-            ):
-                raise KernelError(
-                    Code.ALREADY_EXISTS,
-                    f"topic {change.name} exists with another kind, durability or number of queues",
-                )
             home = home_of(known.id)
             placement = tuple(int(ref.group) for ref in known.queues)
-        elif options.durable:
+        else:
             groups = self._store.data_groups
             home = home_group(groups, change.tenant, change.name)
             first = groups.index(home)
             placement = tuple(
                 int(groups[(first + number) % len(groups)]) for number in range(options.queues)
             )
-        else:
-            home = VOLATILE_GROUP
-            placement = (int(VOLATILE_GROUP),) * options.queues
         ident = known.id if known is not None else self._new_ident(home)
         consumer_groups = {**(known.groups if known is not None else {}), **change.groups}
         refs = tuple(
@@ -230,7 +190,7 @@ class Administrator:
         purged = 0
         for ref in topic.queues:
             identity = self._proposer.next_identity()
-            attempt = partial(_purge, ref.id, change, identity)
+            attempt = partial(purge, ref.id, change, identity)
             result = await self._proposer.outcome(ref.group, attempt)
             purged += result if isinstance(result, int) else 0
         return purged
@@ -247,25 +207,13 @@ class Administrator:
 
     # --- Routers ----------------------------------------------------------------------------
 
-    def _router_group(self, tenant: str, name: str, options: RouterOptions) -> RaftGroup:
-        if not options.durable:
-            return VOLATILE_GROUP
+    def _home(self, tenant: str, name: str) -> RaftGroup:
         return home_group(self._store.data_groups, tenant, name)
 
     async def _put_router(self, change: PutRouter) -> object:
-        _check_not_built_in(change.name)
-        known = self._topology.router_options(change.tenant, change.name)
-        if known is not None and known.durable != change.options.durable:
-            raise KernelError(
-                Code.ALREADY_EXISTS, f"router {change.name} exists with another durability"
-            )
-        if known is not None and change.must_be_new:
-            raise KernelError(Code.ALREADY_EXISTS, f"router {change.name} exists")
-        if known is None and not change.reserved_name:
-            _check_not_reserved(change.name)
-        group = self._router_group(change.tenant, change.name, change.options)
+        checks.check_router(change, self._topology.router_options(change.tenant, change.name))
         return await self._propose(
-            group,
+            self._home(change.tenant, change.name),
             commands.PutRouter(change.tenant, change.name, change.options, change.must_be_new),
         )
 
@@ -276,54 +224,30 @@ class Administrator:
         return options
 
     async def _delete_router(self, change: DeleteRouter) -> None:
-        _check_not_built_in(change.name)
-        options = self._router(change.tenant, change.name)
+        checks.check_not_built_in(change.name)
+        self._router(change.tenant, change.name)
         if change.if_unused and self._topology.route_count(change.tenant, change.name):
             raise KernelError(Code.IN_USE, f"router {change.name} has routes")
         await self._propose(
-            self._router_group(change.tenant, change.name, options),
+            self._home(change.tenant, change.name),
             commands.DeleteRouter(change.tenant, change.name, False),
         )
-        if options.durable:
-            await self._drop_volatile_half(change.tenant, change.name)
+        await self._volatile.router_gone(change.tenant, change.name)
         await self._remove_routes_to(change.tenant, "router", change.name)
 
-    async def _drop_volatile_half(self, tenant: str, name: str) -> None:
-        if (tenant, name) in self._store.volatile.state.routers:
-            await self._propose(VOLATILE_GROUP, commands.DeleteRouter(tenant, name, False))
-
     # --- Routes -----------------------------------------------------------------------------
-
-    def _route_group(self, change: PutRoute | DeleteRoute, options: RouterOptions) -> RaftGroup:
-        """A route lives as long as its shorter-lived end: to something volatile, in memory."""
-        route = change.route
-        durable = options.durable
-        if route.topic is not None:
-            topic = self._topology.topics.get((change.tenant, route.topic))
-            if topic is not None:
-                durable = durable and topic.options.durable
-        elif route.router is not None:
-            target = self._topology.router_options(change.tenant, route.router)
-            if target is not None:
-                durable = durable and target.durable
-        if not durable:
-            return VOLATILE_GROUP
-        return home_group(self._store.data_groups, change.tenant, change.router)
 
     async def _put_route(self, change: PutRoute) -> None:
         options = self._router(change.tenant, change.router)
         route = change.route
-        if (route.topic is None) == (route.router is None):
-            raise KernelError(Code.INVALID_ARGUMENT, "a route leads to one topic or one router")
-        if route.router is not None and TOPICS_ROUTER in {route.router, change.router}:
-            raise KernelError(Code.NOT_ALLOWED, f"{TOPICS_ROUTER} copies to topics only")
+        checks.check_route(change)
         if route.topic is not None:
             self._topic(change.tenant, route.topic)
         if route.router is not None:
             self._router(change.tenant, route.router)
         if self._topology.has_route(change.tenant, change.router, route):
             return
-        group = self._route_group(change, options)
+        group = self._home(change.tenant, change.router)
         state = self._store.replica(group).state
         if (change.tenant, change.router) not in state.routers:
             await self._propose(
@@ -335,61 +259,16 @@ class Administrator:
         options = self._router(change.tenant, change.router)
         if not self._topology.has_route(change.tenant, change.router, change.route):
             return False
-        groups = [home_group(self._store.data_groups, change.tenant, change.router)]
-        for group in (*groups, VOLATILE_GROUP):
-            router = self._store.replica(group).state.routers.get((change.tenant, change.router))
-            if router is not None and change.route in router.routes:
-                await self._propose(
-                    group, commands.DeleteRoute(change.tenant, change.router, change.route)
-                )
+        if self._volatile.has_route(change.tenant, change.router, change.route):
+            return await self._volatile.delete_route(change)
+        group = self._home(change.tenant, change.router)
+        router = self._store.replica(group).state.routers.get((change.tenant, change.router))
+        if router is not None and change.route in router.routes:
+            await self._propose(
+                group, commands.DeleteRoute(change.tenant, change.router, change.route)
+            )
         if options.delete_when_unused and not self._topology.route_count(
             change.tenant, change.router
         ):
             await self._delete_router(DeleteRouter(change.tenant, change.router))
         return True
-
-
-def _purge(
-    queue: QueueId, change: PurgeTopic, identity: Identity, leader: Leader, done: Done
-) -> None:
-    leader.purge(queue, change.group, identity, done, in_flight=change.in_flight)
-
-
-def _check_name(name: str, bytes_max: int, what: str) -> None:
-    if not name or len(name.encode()) > bytes_max:
-        raise KernelError(Code.INVALID_ARGUMENT, f"{what} must have 1 to {bytes_max} bytes")
-
-
-def _check_not_reserved(name: str) -> None:
-    for prefix in RESERVED_PREFIXES:
-        if name.startswith(prefix):
-            raise KernelError(
-                Code.INVALID_ARGUMENT, f"a name may not begin with {prefix}: that is reserved"
-            )
-
-
-def _check_not_built_in(name: str) -> None:
-    if name == TOPICS_ROUTER:
-        raise KernelError(Code.NOT_ALLOWED, f"router {name} is built in")
-
-
-def _check_limits(options: TopicOptions) -> None:
-    """Refuse limits out of bounds, and those that a topic of this kind does not have."""
-    if not 1 <= options.message_bytes_max <= BODY_BYTES_MAX:
-        raise KernelError(Code.INVALID_ARGUMENT, f"message_bytes_max must be 1 to {BODY_BYTES_MAX}")
-    stream = options.kind is TopicKind.STREAM
-    wrong = "bytes_max" if stream and options.bytes_max is not None else None
-    if not stream and options.retention_bytes is not None:
-        wrong = "retention_bytes"
-    if wrong is not None:
-        raise KernelError(
-            Code.INVALID_ARGUMENT,
-            f"a {options.kind.value} topic has no {wrong}: bytes_max is for work topics, "
-            "retention_bytes for streams",
-        )
-    for name, value in (
-        ("bytes_max", options.bytes_max),
-        ("retention_bytes", options.retention_bytes),
-    ):
-        if value is not None and value < 0:
-            raise KernelError(Code.INVALID_ARGUMENT, f"{name} must not be negative")

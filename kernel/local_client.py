@@ -47,10 +47,12 @@ from .ids import (
     Offset,
     RaftGroup,
     SessionId,
+    TopicId,
     home_of,
     uuid_of,
 )
 from .leader import Done, Identity, Leader
+from .lease_changes import LeaseChanges
 from .local_tree import LocalTree
 from .model import (
     Reason,
@@ -89,7 +91,7 @@ class LocalClient:
         self.accepting = True
         self._identity = random.bits(63) | 1
         self._session_base = random.bits(31) << 32
-        self.outbox_epoch = random.bits(31) | 1
+        self.outbox_client = random.bits(63) | 1
         self.uid_high = random.bits(48) << 16 | UUID_VERSION_BITS | random.bits(12)
         self.next_uid = UUID_VARIANT
         self._sequence = 0
@@ -106,7 +108,8 @@ class LocalClient:
             store, proposer, self._publisher.refusal, self._dispatcher, self.room
         )
         self._watchers: list[Callable[[str, bytes | None], None]] = []
-        self._receiver = Receiver(store, clock, self._loop, proposer)
+        self._receiver = Receiver(self._dispatcher, self._loop)
+        self.leases = LeaseChanges(proposer)
         self.moves = Mover(store, self.topology, proposer, clock.wall_ms, lambda: _task_id(random))
         self._halves = HalfDesk(store, proposer, self._publisher.durable_refusal)
         self._unused = UnusedTopics(self._has_consumers)
@@ -343,17 +346,21 @@ class LocalClient:
                 return self._store.replica(ref.group)
         raise KernelError(Code.NOT_FOUND, f"topic {topic.name} was deleted")
 
+    def used(self, topic: TopicId, group: str) -> None:
+        """Somebody pulls, or tries to."""
+        self._unused.used(topic, self._clock.monotonic_ms())
+        self.unused_groups.used(topic, group)
+
     async def receive(self, spec: ReceiveSpec) -> Received:
         """Pull messages (see `client.ReceiveSpec`)."""
-        self._unused.used(spec.topic.id, self._clock.monotonic_ms())
-        self.unused_groups.used(spec.topic.id, spec.group)
+        self.used(spec.topic.id, spec.group)
         return await self._receiver.receive(spec)
 
     async def settle_leases(
         self, topic: TopicInfo, group: str, changes: Sequence[LeaseChange], origin: int = 0
     ) -> Sequence[KernelError | None]:
         """Change leases by token."""
-        return await self._receiver.settle_leases(topic, group, changes, origin)
+        return await self.leases.settle(topic, group, changes, origin)
 
     async def peek(
         self, topic: TopicInfo, number: int, offset: Offset, messages: int

@@ -1,25 +1,21 @@
-"""Pulls and timed leases of a gateway that has the store in its own process.
+"""Pulls from queues whose leader is in this process.
 
-Durability: `receive` returns leases that are fdatasynced, `settle_leases` changes that are.
+Durability: what `receive` returns under timed leases is fdatasynced with them.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import cast
 
 from .broker.consumers import DispatchedConsumer
 from .broker.dispatcher import Dispatcher
-from .client import ConsumerSpec, LeaseChange, Received, ReceiveSpec
+from .client import ConsumerSpec, Received, ReceiveSpec
 from .errors import Code, KernelError
-from .ids import Offset, QueueId
-from .leader import LeaseChanging
-from .model import QueueRef, TopicInfo
-from .ports import Clock
-from .proposer import Proposer
-from .pull import Pull, decode_token
+from .model import TopicInfo
+from .pull import NOTHING, Pull
 from .session import LocalSession
 from .store.node import Store
 
@@ -31,141 +27,93 @@ def dispatcher_of(store: Store, topic: TopicInfo, group: str, number: int) -> Di
 
 
 class Receiver:
-    """The pulling half of the local client."""
+    """The pulling half of a client."""
 
     def __init__(
         self,
-        store: Store,
-        clock: Clock,
+        dispatcher: Callable[[TopicInfo, str, int], Dispatcher],
         loop: asyncio.AbstractEventLoop,
-        proposer: Proposer,
     ) -> None:
-        self._store = store
-        self._clock = clock
+        self._dispatcher = dispatcher
         self._loop = loop
-        self._proposer = proposer
 
     async def receive(self, spec: ReceiveSpec) -> Received:
         """Pull messages (see `client.ReceiveSpec`)."""
-        ready = 0
-        for number in range(len(spec.topic.queues)):
-            dispatcher = dispatcher_of(self._store, spec.topic, spec.group, number)
-            if dispatcher.leased_count >= dispatcher.queue.topic.groups[spec.group].in_flight_max:
-                raise KernelError(
-                    Code.LIMIT_EXCEEDED, f"group {spec.group} has in_flight_max messages in flight"
-                )
-            ready += dispatcher.ready_count
-        if not ready and not spec.wait_ms:
-            return Received(None, None, (), 0)
-        pull = Pull(self._loop)
-        consumers = self._pull_from(spec, pull)
+        dispatchers = [
+            self._dispatcher(spec.topic, spec.group, number)
+            for number in range(len(spec.topic.queues))
+        ]
+        done: asyncio.Future[None] = self._loop.create_future()
+        pull = begin_pull(spec, dispatchers, self._loop, partial(_set_once, done))
+        if pull is None:
+            return NOTHING
+        keep = spec.session is not None
         try:
-            await self._wait_for_pull(pull, consumers, spec.wait_ms)
+            await done
         except asyncio.CancelledError:
-            pull.abandoned = True
+            pull.close(keep=keep)
+            pull.give_back()
             raise
-        finally:
-            pull.over()
-            for consumer in consumers:
-                consumer.pool.left = 0
-                if spec.session is None:
-                    consumer.cancel()
-        return pull.received(spec.session is not None)
+        pull.close(keep=keep)
+        return pull.received(session=keep)
 
-    def _pull_from(self, spec: ReceiveSpec, pull: Pull) -> list[DispatchedConsumer]:
-        """Consumers that stand for one pull, one on each queue of the topic."""
-        consumers: list[DispatchedConsumer] = []
-        for number in range(len(spec.topic.queues)):
-            dispatcher = dispatcher_of(self._store, spec.topic, spec.group, number)
-            key = (dispatcher.queue.id, spec.group)
-            session = cast("LocalSession | None", spec.session)
-            known = session.pulls.get(key) if session is not None else None
-            if known is not None and isinstance(known.sink, Pull) and not known.sink.is_over:
-                known = None  # another receive of the session is still waiting with it
-            if known is None or known.ended:
-                lease_ms = None
-                if session is None:
-                    lease_ms = spec.lease_ms
-                    if lease_ms is None:
-                        lease_ms = dispatcher.queue.topic.groups[spec.group].lease_ms
-                wanted = ConsumerSpec(
-                    spec.topic,
-                    spec.group,
-                    spec.session,
-                    lease_ms=lease_ms,
-                    filter=spec.filter,
-                    pull=True,
-                    origin=spec.origin,
-                )
-                known = dispatcher.attach(wanted, pull)
-                if session is not None:
-                    session.pulls[key] = known
-                    session.consumers[known] = None
-            known.sink = pull
-            consumers.append(known)
-        pull.begin(consumers, spec.messages)
-        return consumers
 
-    async def _wait_for_pull(
-        self, pull: Pull, consumers: Sequence[DispatchedConsumer], wait_ms: int
-    ) -> None:
-        """Until the pull has messages, or its time is up and none are on their way to it: being
-        leased, read from disk, or waiting for the dispatch mark. Never polls.
-        """
-        if not pull.done.done() and wait_ms:
-            await asyncio.wait((pull.done,), timeout=wait_ms / 1000)
-        while not pull.done.done():
-            news: asyncio.Future[None] = self._loop.create_future()
-            tell = partial(_set_once, news)
-            if not any(each.dispatcher.tell_when_moved(each, tell) for each in consumers):
-                return
-            await asyncio.wait((pull.done, news), return_when=asyncio.FIRST_COMPLETED)
+def begin_pull(
+    spec: ReceiveSpec,
+    dispatchers: Sequence[Dispatcher],
+    loop: asyncio.AbstractEventLoop,
+    ended: Callable[[], None],
+    *,
+    paused: bool = False,
+) -> Pull | None:
+    """Begin to pull from some queues of `spec.topic`; None if there is nothing and it does not
+    wait. `paused`: it has no credit before `Pull.resume`. Raises KernelError LIMIT_EXCEEDED.
+    """
+    ready = 0
+    for dispatcher in dispatchers:
+        if dispatcher.leased_count >= dispatcher.queue.topic.groups[spec.group].in_flight_max:
+            raise KernelError(
+                Code.LIMIT_EXCEEDED, f"group {spec.group} has in_flight_max messages in flight"
+            )
+        ready += dispatcher.ready_count
+    if not ready and not spec.wait_ms:
+        return None
+    pull = Pull(loop, ended)
+    consumers = [_consumer(spec, dispatcher, pull) for dispatcher in dispatchers]
+    pull.begin(consumers, spec.messages, spec.wait_ms, paused=paused)
+    return pull
 
-    async def settle_leases(
-        self, topic: TopicInfo, group: str, changes: Sequence[LeaseChange], origin: int
-    ) -> Sequence[KernelError | None]:
-        """Change leases by token."""
-        refs = {ref.id: ref for ref in topic.queues}
-        by_queue: dict[QueueId, list[tuple[int, LeaseChange, int, int]]] = {}
-        results: list[KernelError | None] = [None] * len(changes)
-        for position, change in enumerate(changes):
-            token = decode_token(change.token)
-            if token is None or token[0] not in refs:
-                results[position] = KernelError(Code.LEASE_LOST, "not a lease of this topic")
-                continue
-            by_queue.setdefault(QueueId(token[0]), []).append((position, change, *token[1:]))
-        under_way = [
-            self._change(refs[ident], group, wanted, origin) for ident, wanted in by_queue.items()
-        ]
-        # Queues do not wait for one another's commit.
-        goods = [await under_way[0]] if len(under_way) == 1 else await asyncio.gather(*under_way)
-        for wanted, good in zip(by_queue.values(), goods, strict=True):
-            for (position, *_), held in zip(wanted, good, strict=True):
-                if not held:
-                    results[position] = KernelError(
-                        Code.LEASE_LOST, "the lease has ended, or the message was settled"
-                    )
-        return results
 
-    async def _change(
-        self,
-        ref: QueueRef,
-        group: str,
-        wanted: Sequence[tuple[int, LeaseChange, int, int]],
-        origin: int,
-    ) -> Sequence[int]:
-        changes = [
-            LeaseChanging(Offset(offset), lease, change.verb, change.reason, change.delay_ms)
-            for _, change, offset, lease in wanted
-        ]
-        identity = self._proposer.next_identity()
-        good = await self._proposer.outcome(
-            ref.group,
-            lambda leader, done: leader.change_leases(
-                ref.id, group, changes, identity, done, origin
-            ),
-        )
-        return cast("Sequence[int]", good)
+def _consumer(spec: ReceiveSpec, dispatcher: Dispatcher, pull: Pull) -> DispatchedConsumer:
+    """A consumer that stands for a pull at one queue."""
+    session = cast("LocalSession | None", spec.session)
+    if session is None:
+        lease_ms = spec.lease_ms
+        if lease_ms is None:
+            lease_ms = dispatcher.queue.topic.groups[spec.group].lease_ms
+        return dispatcher.attach(_wanted(spec, lease_ms), pull)
+    key = (dispatcher.queue.id, spec.group)
+    known = session.pulls.get(key)
+    # Another receive of the session may still wait with the one that is known.
+    waits = known is not None and isinstance(known.sink, Pull) and not known.sink.is_over
+    if known is None or waits or known.ended:
+        known = dispatcher.attach(_wanted(spec, None), pull)
+        session.pulls[key] = known
+        session.consumers[known] = None
+    known.sink = pull
+    return known
+
+
+def _wanted(spec: ReceiveSpec, lease_ms: int | None) -> ConsumerSpec:
+    return ConsumerSpec(
+        spec.topic,
+        spec.group,
+        spec.session,
+        lease_ms=lease_ms,
+        filter=spec.filter,
+        pull=True,
+        origin=spec.origin,
+    )
 
 
 def _set_once(future: asyncio.Future[None]) -> None:

@@ -15,6 +15,7 @@ from adapters.amqp import figures
 from adapters.amqp.connection import Connection
 from adapters.amqp.environment import Counters, Environment
 from adapters.amqp.handshake import AmqpSettings
+from adapters.amqp.lifecycle import ConnectionState
 from adapters.amqp.stamps import Stamps
 from adapters.amqp.stored import AMQP_ORIGIN
 from adapters.amqp.topology import Declarations
@@ -33,6 +34,7 @@ TICK_S: Final = 1.0
 """How often deadlines, heartbeats and alarms are looked at; heartbeat intervals are seconds."""
 
 DRAIN_REASON: Final = "the broker is shutting down"
+MOVE_REASON: Final = "this gateway hands clients over to another"
 
 _log = structlog.get_logger("weir.amqp")
 
@@ -45,6 +47,8 @@ class AmqpProtocol(StreamProtocol):
         self._adapter = adapter
         self._clock = adapter.clock
         self.listener = listener
+        self.is_moving = False
+        """Whether its client has been asked to go elsewhere."""
         self.connection = Connection(adapter.environment, self)
         self.tenant = ""
         self._task: asyncio.Task[None] | None = None
@@ -187,6 +191,22 @@ class AmqpAdapter:
     def addresses(self) -> Mapping[str, tuple[str, int]]:
         """Listener name to the address bound."""
         return self._listeners.addresses()
+
+    def move(self, connections: int, to: Mapping[str, str]) -> int:
+        """Close connections with 320, once what they published is answered: clients open another
+        then, by their own list of hosts or through the balancer they came by.
+        """
+        moved = 0
+        for protocol in self._listeners.connections:
+            if moved >= connections:
+                break
+            if protocol.connection.state is ConnectionState.OPEN and not protocol.is_moving:
+                protocol.is_moving = True
+                place = to.get(protocol.listener.name)
+                where = f": {place} has room" if place else ""
+                protocol.connection.shut_down(MOVE_REASON + where)
+                moved += 1
+        return moved
 
     async def drain(self) -> None:
         """Take no new connection; close each once what it published is answered."""

@@ -38,6 +38,7 @@ from adapters.mqtt.publishing import PUBLISH_TREE, Publisher
 from adapters.mqtt.refusals import reason_of, sign_in_reason
 from adapters.mqtt.requests import Requests
 from adapters.mqtt.session import Session
+from adapters.mqtt.states import ConnectionState
 from adapters.mqtt.stored import publisher_hash, will_slot
 from adapters.mqtt.stored_deliveries import StoredDeliveries
 from auth.errors import AuthError
@@ -177,6 +178,16 @@ class ClientConnection:
     def shut_down(self) -> None:
         """Says goodbye: the server stops."""
         self._closed(self.session.disconnect(ReasonCode.SERVER_SHUTTING_DOWN))
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether its client was let in and is still there."""
+        return self.session.state is ConnectionState.CONNECTED
+
+    def send_elsewhere(self, place: str | None) -> None:
+        """Says goodbye: the client is to use another server, `host:port` if it is known."""
+        code = ReasonCode.USE_ANOTHER_SERVER
+        self._closed(self.session.disconnect(code, "moved", server_reference=place))
 
     def lost(self) -> None:
         """The transport is gone."""

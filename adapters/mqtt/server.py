@@ -45,10 +45,11 @@ _log = structlog.get_logger("weir.mqtt")
 class MqttProtocol(StreamProtocol):
     """One TCP or TLS connection. `adapters.mqtt.environment.Host` of its driver."""
 
-    __slots__ = ("_adapter", "_traffic", "client")
+    __slots__ = ("_adapter", "_traffic", "client", "listener")
 
-    def __init__(self, adapter: MqttAdapter) -> None:
+    def __init__(self, adapter: MqttAdapter, listener: str) -> None:
         super().__init__(adapter.loop)
+        self.listener = listener
         self._adapter = adapter
         self._traffic: ConnectionTraffic | None = None
         self.client = ClientConnection(adapter.environment, self)
@@ -101,8 +102,8 @@ class WebSocketProtocol(MqttProtocol):
 
     __slots__ = ("_socket",)
 
-    def __init__(self, adapter: MqttAdapter) -> None:
-        super().__init__(adapter)
+    def __init__(self, adapter: MqttAdapter, listener: str) -> None:
+        super().__init__(adapter, listener)
         self._socket = WebSocket()
 
     def received(self, data: bytes) -> None:
@@ -180,8 +181,8 @@ class MqttAdapter:
 
     def _protocol(self, listener: ListenerAddress) -> MqttProtocol:
         if listener.name == WEBSOCKET_LISTENER:
-            return WebSocketProtocol(self)
-        return MqttProtocol(self)
+            return WebSocketProtocol(self, listener.name)
+        return MqttProtocol(self, listener.name)
 
     def _run(self, work: Coroutine[object, object, None]) -> None:
         task = self._tasks.start(work)
@@ -201,6 +202,16 @@ class MqttAdapter:
     def addresses(self) -> Mapping[str, tuple[str, int]]:
         """Listener name to the address bound."""
         return self._listeners.addresses()
+
+    def move(self, connections: int, to: Mapping[str, str]) -> int:
+        """DISCONNECT 0x9C with a Server Reference (MQTT5 4.11); a client of 3.1.1 sees its
+        connection close.
+        """
+        movable = [each for each in self._listeners.connections if each.client.is_connected]
+        for protocol in movable[: max(connections, 0)]:
+            protocol.client.send_elsewhere(to.get(protocol.listener))
+            protocol.close()
+        return min(len(movable), max(connections, 0))
 
     async def drain(self) -> None:
         """Take no new connection; tell every client that the server shuts down, and close."""

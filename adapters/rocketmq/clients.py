@@ -21,16 +21,18 @@ from .settings import (
     CLIENT_FORGOTTEN_MS,
     CLIENT_SILENT_MS_MAX,
     CLIENTS_MAX,
+    MOVED_MS,
     RENEWALS_MAX,
     RENEWALS_PER_CALL,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from kernel.model import TopicInfo
 
     from .settings import RocketmqSettings
+    from .wire import Place
 
 ClientKey = tuple[str, str]
 """(tenant, client id)."""
@@ -39,7 +41,7 @@ ClientKey = tuple[str, str]
 class KnownClient:
     """One client."""
 
-    __slots__ = ("key", "renewals", "seen_ms", "streams")
+    __slots__ = ("elsewhere", "elsewhere_until_ms", "key", "renewals", "seen_ms", "streams")
 
     def __init__(self, key: ClientKey, now_ms: int) -> None:
         self.key = key
@@ -48,6 +50,18 @@ class KnownClient:
         """Telemetry streams that are open."""
         self.renewals: dict[bytes, Renewal] = {}
         """By lease token."""
+        self.elsewhere: Mapping[str, Place] = {}
+        """Where it is to go, by the listener that it came by."""
+        self.elsewhere_until_ms = 0
+
+    def moves(self, to: Mapping[str, Place], now_ms: int) -> None:
+        """It is to use another gateway, for a while."""
+        self.elsewhere = to
+        self.elsewhere_until_ms = now_ms + MOVED_MS
+
+    def is_moving(self, now_ms: int) -> bool:
+        """Whether it was asked to use another gateway."""
+        return now_ms < self.elsewhere_until_ms
 
     def is_alive(self, now_ms: int) -> bool:
         """Whether it was heard of lately."""
@@ -102,6 +116,13 @@ class Clients:
     def renewal_count(self) -> int:
         """Leases that are renewed."""
         return len(self._by_token)
+
+    def place_for(self, key: ClientKey, listener: str, now_ms: int) -> Place | None:
+        """Where a client is to go that was asked to use another gateway."""
+        client = self._clients.get(key)
+        if client is None or not client.is_moving(now_ms):
+            return None
+        return client.elsewhere.get(listener)
 
     def heard_of(self, key: ClientKey, now_ms: int) -> KnownClient:
         """A client has shown that it lives."""

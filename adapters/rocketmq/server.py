@@ -154,6 +154,13 @@ class RocketmqAdapter:
         """Listener name to the address bound."""
         return dict(self._addresses)
 
+    def move(self, connections: int, to: Mapping[str, str]) -> int:
+        """Name the other gateway in the routes of clients, and have them connect anew: by
+        `reconnect_endpoints` on their telemetry stream. Routes are asked for every 30 s.
+        """
+        listeners = {name: _advertised(name, place) for name, place in to.items()}
+        return self._streams.move(connections, listeners)
+
     async def drain(self) -> None:
         """Take no new call (GOAWAY), end polls and streams, return when all calls have ended."""
         closing = self._loop.create_task(self._close_servers(DRAIN_GRACE_S))

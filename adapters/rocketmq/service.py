@@ -209,7 +209,7 @@ class Service:
         allows = caller.rights.allows
         may_look = any(allows(right, kernel_name) for right in (INSPECT, PUBLISH, CONSUME))
         caller.check(may_look, f"inspect topic {name.name}")
-        place = _place(caller, request.endpoints, listener)
+        place = self._place(caller, request.endpoints, listener)
         if settings.auto_create_topic and allows(CONFIGURE, kernel_name):
             topic = await topics.find_or_make(tenant, kernel_name)
         else:
@@ -220,7 +220,7 @@ class Service:
         environment = self.environment
         caller = environment.admit(call)
         request = parse_query_assignment(data)
-        place = _place(caller, request.endpoints, listener)
+        place = self._place(caller, request.endpoints, listener)
         at = await consuming(environment, caller, request.topic, request.group)
         # Here, because it is the first that is heard of a push consumer: from now on it misses
         # nothing of a stream.
@@ -228,6 +228,16 @@ class Service:
         is_ordered = topic.info.groups[at.group].ordered
         broker = environment.settings.broker_name
         return routes.assignment(topic, at.name, broker, place, fifo=is_ordered)
+
+    def _place(self, caller: Caller, endpoints: Endpoints, listener: Listener) -> Place:
+        """Where the caller finds its queues: here, unless it was asked to go elsewhere."""
+        environment = self.environment
+        key, now_ms = (caller.tenant, caller.client_id), environment.clock.monotonic_ms()
+        elsewhere = environment.clients.place_for(key, listener.name, now_ms)
+        if elsewhere is not None:
+            return elsewhere
+        is_node = caller.is_node
+        return routes.place_seen(endpoints, listener.advertised, listener.bound, is_node=is_node)
 
     # --- Clients ----------------------------------------------------------------------------
 
@@ -305,7 +315,3 @@ class Service:
                 continue
             found.append((at.topic, at.group))
         return found
-
-
-def _place(caller: Caller, endpoints: Endpoints, listener: Listener) -> Place:
-    return routes.place_seen(endpoints, listener.advertised, listener.bound, is_node=caller.is_node)

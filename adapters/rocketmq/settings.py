@@ -55,6 +55,10 @@ its leases are renewed no more."""
 CLIENT_FORGOTTEN_MS: Final = 10 * _MINUTE_MS
 """Client ids change with every start: what is known of one goes when it has been silent so long."""
 
+MOVED_MS: Final = 10 * _MINUTE_MS
+"""A client sent to another gateway is named it in its routes for so long: clients ask every
+30 s. After that this gateway takes it again, if the other one has not kept it."""
+
 RENEWALS_MAX: Final = 200_000
 """Leases renewed for push consumers, about 300 bytes each. Those above it run out after
 `auto_renew_lease_ms`; real clients hold 1,024 messages each."""

@@ -25,12 +25,16 @@ from .settings import QUESTION_BYTES_MAX, TELEMETRY_QUEUE_MAX, TELEMETRY_WRITE_T
 from .stubs import parse_telemetry_command
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from adapters.transport import Tasks
 
     from .callers import Caller
+    from .clients import KnownClient
     from .environment import Call
     from .service import Service
     from .transactions import Questions
+    from .wire import Place
 
 _log = structlog.get_logger("weir.rocketmq")
 
@@ -38,8 +42,9 @@ _log = structlog.get_logger("weir.rocketmq")
 class Stream:
     """One open stream."""
 
-    def __init__(self, call: Call) -> None:
+    def __init__(self, call: Call, client: KnownClient) -> None:
         self._call = call
+        self.client = client
         # Bounded by `push` and `ask`, each for its own kind.
         self._commands: asyncio.Queue[tuple[bytes, int]] = asyncio.Queue()
         self._answers = 0
@@ -107,6 +112,19 @@ class Streams:
         for stream in self._open:
             stream.ended.set()
 
+    def move(self, connections: int, to: Mapping[str, Place]) -> int:
+        """Have so many clients use another gateway; how many were asked."""
+        now_ms = self._service.environment.clock.monotonic_ms()
+        moved = 0
+        for stream in self._open:
+            if moved >= connections:
+                break
+            if not stream.client.is_moving(now_ms):
+                stream.client.moves(to, now_ms)
+                stream.push(wire.RECONNECT)
+                moved += 1
+        return moved
+
     async def serve(self, call: Call) -> None:
         """One stream, until either side ends it."""
         environment = self._service.environment
@@ -116,15 +134,15 @@ class Streams:
             environment.counters.calls_refused += 1
             await call.write(wire.refusal(error))
             return
-        stream = Stream(call)
         if self._is_draining:
             return
-        environment.counters.streams += 1
-        self._open.add(stream)
         key = (caller.tenant, caller.client_id)
-        questions = environment.producers.joined(key, stream.ask)
         client = environment.clients.heard_of(key, environment.clock.monotonic_ms())
         client.streams += 1
+        stream = Stream(call, client)
+        environment.counters.streams += 1
+        self._open.add(stream)
+        questions = environment.producers.joined(key, stream.ask)
         meter = environment.meter
         if meter is not None:
             meter.connection_opened(caller.tenant)

@@ -207,3 +207,7 @@ def changed_answer(handle: str) -> bytes:
 def transaction_check(message: bytes, transaction_id: str) -> bytes:
     """TelemetryCommand with a RecoverOrphanedTransactionCommand: what became of this message?"""
     return block(5, block(1, message) + text(2, transaction_id))
+
+
+RECONNECT: Final = block(8, b"")
+"""TelemetryCommand with a ReconnectEndpointsCommand: connect anew."""

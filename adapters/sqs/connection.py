@@ -73,7 +73,8 @@ class HttpConnection(StreamProtocol):
         self._waiting: deque[Arrived] = deque()
         self._is_answering = False
         self._is_discarding = False
-        self._keeps_alive = True
+        self.keeps_alive = True
+        """Whether it stays open behind the next answer."""
         self._is_idle = False
         self._since_s = host.ticks
         """When the request that is being read began, or when the last answer was given."""
@@ -159,7 +160,7 @@ class HttpConnection(StreamProtocol):
         if response is None or self.is_lost or self._is_discarding:
             self.abort()
             return
-        keeps_alive = arrived.keeps_alive and self._keeps_alive
+        keeps_alive = arrived.keeps_alive and self.keeps_alive
         is_head = arrived.request.method == "HEAD"
         self.out.append(encode(response, self._host.date, keeps_alive=keeps_alive, is_head=is_head))
         if not arrived.is_whole:
@@ -176,7 +177,7 @@ class HttpConnection(StreamProtocol):
 
     def shut_down(self) -> None:
         """Close as soon as no request is under way."""
-        self._keeps_alive = False
+        self.keeps_alive = False
         if not (self._is_answering or self._waiting or self._reader.is_midway):
             self.close()
 

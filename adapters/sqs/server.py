@@ -105,6 +105,15 @@ class SqsAdapter:
         """Listener name to the address bound."""
         return self._listeners.addresses()
 
+    def move(self, connections: int, to: Mapping[str, str]) -> int:
+        """Close connections behind their next answer (`Connection: close`): the client's pool opens
+        another, by the name of its endpoint. HTTP has no word for where to.
+        """
+        movable = [each for each in self._listeners.connections if each.keeps_alive]
+        for connection in movable[: max(connections, 0)]:
+            connection.shut_down()
+        return min(len(movable), max(connections, 0))
+
     async def drain(self) -> None:
         """Take no new connection; return when every request is answered and its client gone."""
         await self._listeners.stop_accepting()

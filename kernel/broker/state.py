@@ -25,6 +25,7 @@ from ..model import (
     TopicOptions,
 )
 from ..raft.messages import Membership
+from .alike import alike_groups, alike_options
 from .features import Feature
 from .halves import Halves
 from .owed import Owed
@@ -33,7 +34,7 @@ from .recent import Recent
 from .retained import Retained
 from .runs import RunIndex
 from .tree_state import SubscriberState, WillItem
-from .usage import Ledger, TopicUsage
+from .usage import NOTHING_COUNTED, Ledger
 
 _STREAM = TopicKind.STREAM
 
@@ -159,10 +160,11 @@ class TopicState:
         self.tenant = tenant
         self.name = name
         self.version = version
-        self.options = options
+        self.options = alike_options(options)
         self.refs = refs
-        self.groups = groups
-        self.usage = TopicUsage()
+        self.groups = groups if groups is INDEX_GROUPS else alike_groups(groups)
+        """Never changed, only replaced: many topics share it."""
+        self.usage = NOTHING_COUNTED
 
     def info(self) -> TopicInfo:
         """The definition as gateways see it."""
@@ -173,7 +175,7 @@ class TopicState:
             self.version,
             self.options,
             self.refs,
-            dict(self.groups),
+            self.groups,
         )
 
 

@@ -18,7 +18,7 @@ by the command METERED; a deleted topic's counts stay until then, RETIRED_MAX of
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from itertools import pairwise
@@ -95,8 +95,8 @@ class TopicUsage:
     """Counts of one topic in one Raft group."""
 
     __slots__ = (
+        "_sent",
         "last",
-        "sent",
         "sent_key",
         "sent_tally",
         "since",
@@ -111,8 +111,8 @@ class TopicUsage:
         """Log index of the first entry counted; 0: none yet."""
         self.last = 0
         """Log index of the last one."""
-        self.sent = _NOTHING_SENT
-        """By `origin | features << 8`, with the features in _GRADED."""
+        self._sent = _NOTHING_SENT
+        """By `origin | features << 8`, with the features in _GRADED, once there are two of them."""
         self.taken = _NOTHING_TAKEN
         """By group and origin with _ACKED_BIT and _ORDERED_BIT."""
         # The counters used last are at hand: a topic mostly has one writer's and one reader's kind.
@@ -124,13 +124,25 @@ class TopicUsage:
 
     def sent_by(self, key: int) -> Tally:
         """The counter of a key of `sent`, at hand from now on."""
-        tally = self.sent.get(key)
+        tally = self._sent.get(key)
         if tally is None:
-            if self.sent is _NOTHING_SENT:
-                self.sent = {}
-            tally = self.sent[key] = [0, 0, 0]
+            tally = [0, 0, 0]
+            if self.sent_key >= 0:
+                self._sent = {**self.sent, key: tally}
         self.sent_key, self.sent_tally = key, tally
         return tally
+
+    @property
+    def sent(self) -> Mapping[int, Tally]:
+        """Every counter of what was stored."""
+        if self.sent_key >= 0 and self._sent is _NOTHING_SENT:
+            return {self.sent_key: self.sent_tally}
+        return self._sent
+
+    def restore_sent(self, tallies: Mapping[int, Tally]) -> None:
+        """Become what a snapshot says."""
+        for key, tally in tallies.items():
+            self.sent_by(key)[:] = tally
 
     def taken_by(self, group: str, kind: int) -> Tally:
         """The counter of a key of `taken`, at hand from now on."""
@@ -142,6 +154,10 @@ class TopicUsage:
             tally = self.taken.setdefault((folded, kind), [0, 0, 0])
         self.taken_group, self.taken_kind, self.taken_tally = group, kind, tally
         return tally
+
+
+NOTHING_COUNTED = TopicUsage()
+"""Of every topic that nothing was counted of yet; never changed."""
 
 
 @dataclass(slots=True)
@@ -169,10 +185,13 @@ class Ledger:
         self.forgotten = 0
         """Messages stored in deleted topics that went unreported, above RETIRED_MAX."""
 
-    def _enter(self, topic: TopicState, index: int) -> None:
+    def _enter(self, topic: TopicState, index: int) -> TopicUsage:
         """Something of a topic is counted, for the first time since the last report."""
+        if topic.usage is NOTHING_COUNTED:
+            topic.usage = TopicUsage()
         topic.usage.since = topic.usage.since or index
         self.counted[topic.id] = None
+        return topic.usage
 
     def sent(
         self,
@@ -187,7 +206,7 @@ class Ledger:
         """A log entry brought a run of messages (hot)."""
         usage = topic.usage
         if usage.last <= self.metered:
-            self._enter(topic, index)
+            usage = self._enter(topic, index)
         usage.last = index
         key = origin | (features & _GRADED) << _ORIGIN_BITS if features else origin
         tally = usage.sent_tally if key == usage.sent_key else usage.sent_by(key)
@@ -222,7 +241,7 @@ class Ledger:
     def _taken(self, topic: TopicState, index: int, kind: int, group: str, ordered: bool) -> Tally:
         usage = topic.usage
         if usage.last <= self.metered:
-            self._enter(topic, index)
+            usage = self._enter(topic, index)
         usage.last = index
         if ordered:
             kind |= _ORDERED_BIT
@@ -430,7 +449,7 @@ def restore_usage(state: GroupState, record: UsageRecord) -> None:
     usage = TopicUsage()
     usage.since = record.since
     usage.last = LogIndex(record.last)
-    usage.sent = {key: [*tally] for key, *tally in record.sent}
+    usage.restore_sent({key: tally for key, *tally in record.sent})
     usage.taken = {(group, kind): [*tally] for group, kind, *tally in record.taken}
     if record.end < 0:
         state.topics[ident].usage = usage

@@ -1,4 +1,4 @@
-"""What may be asked of the register: who joins, and who leaves. Pure; the leader of group 0 asks it.
+"""What may be asked of the register: who joins, and who leaves. Pure; for the leader of group 0.
 
 One store at a time joins or leaves: every other rule then sees the members as they are.
 """
@@ -21,8 +21,8 @@ def admitted(
     already. `alive`: numbers of the stores that answer with the data directory they joined with.
 
     Raises KernelError: INVALID_ARGUMENT (another number of data groups; a store to be replaced that
-    is none), ALREADY_EXISTS (its number is another's), NOT_ALLOWED (its host has a store already, or
-    it is leaving), IN_USE (another store is joining or leaving).
+    is none), ALREADY_EXISTS (its number is another's), NOT_ALLOWED (its host has a store, or it
+    is leaving), IN_USE (another store is joining or leaving).
     """
     if asked.data_groups != data_groups:
         raise KernelError(
@@ -50,9 +50,7 @@ def admitted(
     return NodeRecord(asked.number, NodeState.JOINING, asked.facts, asked.replaces)
 
 
-def _again(
-    records: Mapping[int, NodeRecord], known: NodeRecord, asked: Admit
-) -> NodeRecord | None:
+def _again(records: Mapping[int, NodeRecord], known: NodeRecord, asked: Admit) -> NodeRecord | None:
     """A store that belongs to the cluster says so again, perhaps at another address."""
     if known.state is NodeState.LEAVING:
         message = f"store {known.number} is leaving the cluster"
@@ -89,8 +87,8 @@ def dismissed(
 ) -> NodeRecord | None:
     """The record to be written for a store that is to leave; None if it is leaving already.
 
-    Raises KernelError: NOT_FOUND, IN_USE (another one is joining or leaving), NOT_ALLOWED (it is the
-    last), UNAVAILABLE (of those that stay, too few answer).
+    Raises KernelError: NOT_FOUND, IN_USE (another one is joining or leaving), NOT_ALLOWED (it is
+    the last), UNAVAILABLE (of those that stay, too few answer).
     """
     known = records.get(number)
     if known is None:
@@ -108,7 +106,7 @@ def dismissed(
         silent = ", ".join(map(str, sorted(stay - answering)))
         raise KernelError(
             Code.UNAVAILABLE,
-            f"without store {number} the cluster would lose its majority: of those that stay, these "
-            f"do not answer: {silent}",
+            f"without store {number} the cluster would lose its majority: of those that stay, "
+            f"these do not answer: {silent}",
         )
     return replace(known, state=NodeState.LEAVING, then=None)

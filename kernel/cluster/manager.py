@@ -33,7 +33,7 @@ from .records import PREFIX, Facts, NodeRecord, NodeState, key_of, read
 from .roster import Roster, write_home
 
 LOOK_SECONDS = 0.25
-"""Between two looks: nothing that people wait for takes so long, and a look costs a few look-ups."""
+"""Between two looks: people do not notice so little, and a look costs a few look-ups."""
 
 
 class Manager:
@@ -102,7 +102,7 @@ class Manager:
         return not led
 
     async def _tell_address(self) -> None:
-        """This store is somewhere else than it was."""
+        """The store is somewhere else than it was."""
         groups = len(self._store.data_groups)
         asked = Admit(self._store.node, self._facts, groups)
         try:
@@ -149,9 +149,7 @@ class Manager:
         learner = partial(Towards, node=record.number, goal=Goal.LEARNER)
         waits = await self._all(learner, (METADATA_GROUP,))
         waits = waits or await self._all(learner, self._store.data_groups)
-        voter = partial(
-            Towards, node=record.number, goal=Goal.VOTER, replaces=record.replaces
-        )
+        voter = partial(Towards, node=record.number, goal=Goal.VOTER, replaces=record.replaces)
         waits = waits or await self._all(voter, self._store.groups)
         if waits:
             return waits

@@ -102,9 +102,7 @@ class Roster:
         """Where each store is: as the register says, or else the operator."""
         if not self.records:
             return dict(self._given)
-        return {
-            number: (each.facts.host, each.facts.port) for number, each in self.records.items()
-        }
+        return {number: (each.facts.host, each.facts.port) for number, each in self.records.items()}
 
     def admit(self, peer: Hello) -> str | None:
         """Why a store is not let in; None if it is."""

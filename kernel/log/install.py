@@ -60,12 +60,15 @@ class InstallJob:
 
     def close(self, index: int, term: int) -> bool:
         """Queue what ends it if every entry is in a batch; False: not yet. `index`, `term`: what
-        the snapshot has applied.
+        the snapshot has applied, which the group's log has not, or it has another entry there.
         """
         if not self.is_placed:
             return False
         self.index, self.term = index, term
         self.closing = True
+        # What stands in the log behind the snapshot is void once a checkpoint names that: it may
+        # be of a higher index, and must not come back if the power fails right then.
+        self._writer.append((RecordType.RESET, self.group, term, index, b""))
         self._writer.append((RecordType.CLOSE, 0, 0, 0, encode_close(self.close_record())))
         return True
 
@@ -81,8 +84,6 @@ class InstallJob:
         for index, count in references.items():
             locations.retain(group, index, count)
         locations.checkpointed(group, self.index)
-        # What stood in the log behind the snapshot is void: what follows in the journal counts.
-        self._writer.append((RecordType.RESET, group, self.term, self.index, b""))
 
     def close_record(self) -> Close:
         """What the closing record says."""

@@ -275,9 +275,9 @@ class RaftCore:
         if self.role == LEADER:
             leader.report_snapshot(self, node, installed=installed)
 
-    def install(self, snapshot: Snapshot) -> bool:
-        """A snapshot on this disk takes the place of log and membership, whoever leads by now."""
-        return self.role != LEADER and follower.restore(self, snapshot)
+    def install(self, snapshot: Snapshot) -> None:
+        """A snapshot on this disk has taken the place of the log. LogDamaged if that is longer."""
+        follower.install(self, snapshot)
 
     # --- What is to be done -----------------------------------------------------------------
 

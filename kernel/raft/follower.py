@@ -81,16 +81,22 @@ def on_snapshot(core: RaftCore, message: Message) -> None:
 def restore(core: RaftCore, snapshot: Snapshot) -> bool:
     """Take the snapshot, unless this log has what it holds or this node is not in it."""
     log = core.log
-    members = snapshot.membership
-    if snapshot.index <= log.committed or not members.has(core.node):
+    if snapshot.index <= log.committed or not snapshot.membership.has(core.node):
         return False
     if log.term(snapshot.index) == snapshot.term:
         log.commit_to(snapshot.index)
         return False
-    log.restore(snapshot)
-    core.tracker.progress.clear()
-    core.tracker.switch(members, log.last_index)
+    install(core, snapshot)
     return True
+
+
+def install(core: RaftCore, snapshot: Snapshot) -> None:
+    """It takes the place of log and membership. LogDamaged if as much is committed."""
+    if snapshot.index <= core.log.committed:
+        raise LogDamaged(f"a snapshot of {snapshot.index} in place of a log that is longer")
+    core.log.restore(snapshot)
+    core.tracker.progress.clear()
+    core.tracker.switch(snapshot.membership, core.log.last_index)
 
 
 def on_timeout_now(core: RaftCore, _message: Message) -> None:

@@ -34,6 +34,7 @@ from ..raft.messages import (
     Message,
     ReadWanted,
     Ready,
+    Snapshot,
 )
 from ..raft.options import RaftOptions
 from ..raft.progress import SNAPSHOTTING
@@ -46,6 +47,7 @@ from .member import Member
 from .peers import Peers
 from .replica import Replica
 from .transfer import PATIENCE_MS, Received, SnapshotReceiver
+from .wall_clocks import WallClocks
 
 _UNBOUNDED = 1 << 62
 """What is uncommitted or to be applied is what a few writes carry, and that is bounded where it is
@@ -68,6 +70,8 @@ class Origin:
     states: Mapping[RaftGroup, GroupState]
     configurations: Mapping[RaftGroup, Sequence[int]]
     """Per group the indexes of changes of membership that are in the log and not applied."""
+    snapshot_members: Mapping[RaftGroup, Membership | None]
+    """Per group that has a snapshot its members there: they may be others by now."""
     born_alone: bool
     """Its groups began with one member."""
 
@@ -120,6 +124,7 @@ class Consensus:
             max_applying_bytes=_UNBOUNDED,
         )
         self._origin = origin
+        self.wall_clocks = WallClocks(node, clock, peers)
         self.receiver: SnapshotReceiver | None = None
         """Fetches snapshots of other stores; set by whoever opens the store."""
         self._offered: dict[tuple[RaftGroup, int], int] = {}
@@ -143,7 +148,8 @@ class Consensus:
             born_alone=self._origin.born_alone,
             recent_bytes_max=RECENT_BYTES_MAX // len(self._origin.states),
         )
-        log.has_snapshot(index, term, name, membership)
+        at_snapshot = self._origin.snapshot_members.get(group) or Membership((self.node,))
+        log.has_snapshot(index, term, name, at_snapshot)
         hard = self._journal.hard_state(group)
         core = RaftCore(
             self._options,
@@ -188,18 +194,30 @@ class Consensus:
         if receiver.is_receiving(member.group):
             return message.kind not in {APPEND, SNAPSHOT, TIMEOUT_NOW}
         offered = message.snapshot
-        if offered is None or offered.index <= member.core.log.committed:
+        if offered is None or not self._lacks(member, offered):
             return True
         if message.term >= member.core.term:
             receiver.offered(member.group, message)
         return False
 
-    def seal(self, group: RaftGroup, index: int) -> bool:
-        """Have nothing happen to a group until `unseal`: a snapshot of `index` takes the place of
-        its log. False if that has committed as much, or the member does not follow.
+    def _lacks(self, member: Member, snapshot: Snapshot) -> bool:
+        """Whether a snapshot has to take the place of the log. If the log has the entry it ends
+        with, it has all before it, and what follows may have been acknowledged: it must stay.
         """
-        core = self.members[group].core
-        if core.role != FOLLOWER or core.log.committed >= index:
+        log = member.core.log
+        index = snapshot.index
+        return (
+            index > log.committed
+            and log.term(index) != snapshot.term
+            and snapshot.membership.has(self.node)
+        )
+
+    def seal(self, group: RaftGroup, snapshot: Snapshot) -> bool:
+        """Have nothing happen to a group until `unseal`: a snapshot takes the place of its log.
+        False if that has come so far by itself, or the member does not follow.
+        """
+        member = self.members[group]
+        if member.core.role != FOLLOWER or not self._lacks(member, snapshot):
             return False
         self._sealed.add(group)
         return True
@@ -218,7 +236,7 @@ class Consensus:
         clock = LogClock(self._clock, received.state.time_ms)
         replica = Replica(received.state, self._host, self._relay, self._journal, clock)
         member.replace(replica, LocalLeader(replica, self._host))
-        members = received.state.membership or snapshot.membership
+        members = snapshot.membership
         member.log.has_snapshot(snapshot.index, snapshot.term, received.name, members)
         member.log.forget_recent()
         member.core.install(snapshot)
@@ -335,6 +353,11 @@ class Consensus:
         self.entries_applied += len(ready.committed)
         self._applied[member] = None
         if member.state.membership is not members:
+            # Who forgets that the change is committed would look for votes among the members
+            # before it, who may be gone for good.
+            core = member.core
+            hard = (core.term, core.vote, core.log.committed)
+            self._journal.append_hard_state(member.group, *hard)
             self.members_changed()
 
     def dispatch(self) -> None:
@@ -355,10 +378,21 @@ class Consensus:
         if leads and not member.leads:
             future, clean = self.starting.pop(member, (None, False))
             started = partial(self._serves, member, future)
-            member.lead(str(self.node), clean=clean, started=started)
+            alone = self.is_alone(member)
+            if not member.lead(str(self.node), alone=alone, clean=clean, started=started):
+                self._ask_the_time(member)
         elif member.leads and not leads:
             member.follow()
         self.leaders_changed()
+
+    def _ask_the_time(self, member: Member) -> None:
+        """Its wall clock is not to be believed by itself."""
+        term, core = member.core.term, member.core
+        members = core.tracker.members
+        halves = [half for half in (members.voters, members.voters_outgoing) if half]
+        self.wall_clocks.ask(
+            halves, lambda: member.leads and core.term == term, member.replica.stamps
+        )
 
     def _serves(self, member: Member, future: asyncio.Future[None] | None) -> None:
         self.leaders_changed()

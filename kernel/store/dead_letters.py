@@ -16,6 +16,7 @@ or that leads nowhere, is dropped, as its owner expects of a router without rout
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from hashlib import blake2b
@@ -38,7 +39,6 @@ from ..message import Ext, Flag, Message
 from ..model import DEFAULT_GROUP, TOPICS_ROUTER, Reason, TopicInfo, TopicKind
 from ..origins import INTERNAL, Origins
 from ..topology import Topology
-from .node import Store
 from .replica import Replica
 
 IN_FLIGHT_MAX = 256
@@ -66,14 +66,30 @@ class Surroundings(Protocol):
 
     topology: Topology
     origins: Origins
-    outbox_epoch: int
-    """New in every process: volatile outboxes begin at 1 again in each."""
+    outbox_client: int
+    """Sends the volatile outbox: every process has one of its own, which begins at 1."""
 
     def send_to(self, group: RaftGroup, attempt: Attempt, done: Done) -> None:
         """Have a command with an identity carried out in a group, once."""
 
     def publish_letter(self, topics: tuple[TopicInfo, ...], letter: bytes) -> None:
         """Store a letter that is in no outbox."""
+
+
+class Outboxes(Protocol):
+    """What the sender asks of whatever holds the groups: a store, or a gateway's memory."""
+
+    def replica(self, group: RaftGroup) -> Replica:
+        """One group."""
+
+    def entry(self, group: RaftGroup, index: int) -> bytes | None:
+        """A log entry, if it is in memory."""
+
+    def fetch(self, group: RaftGroup, index: int, done: Callable[[], None]) -> None:
+        """Read a log entry into memory, then call `done`."""
+
+    def call_later(self, delay_ms: int, action: Callable[[], None]) -> None:
+        """Call `action` after so long."""
 
 
 class _Outbox:
@@ -101,7 +117,7 @@ class _Outbox:
 class DeadLetterSender:
     """Sends the outboxes of every group, each in order."""
 
-    def __init__(self, store: Store, client: Surroundings) -> None:
+    def __init__(self, store: Outboxes, client: Surroundings) -> None:
         self._store = store
         self._client = client
         self._outboxes: dict[RaftGroup, _Outbox] = {}
@@ -209,11 +225,13 @@ class DeadLetterSender:
             age = Feature.AGE if item.stored_ms and _minds_age(topic) else 0
             parts.setdefault(ref.group, []).append([ref.id, 0, 1, features | age])
         self._outboxes[replica.group].sending[item.number] = len(parts)
-        epoch = self._client.outbox_epoch if replica.group == VOLATILE_GROUP else 1
+        sender = OUTBOX_CLIENT | replica.group
+        if replica.group == VOLATILE_GROUP:
+            sender = self._client.outbox_client
         if not parts:
             self._done(replica, item.number)
         for group, runs in parts.items():
-            identity = (OUTBOX_CLIENT | replica.group, epoch, item.number)
+            identity = (sender, 1, item.number)
             self._client.send_to(
                 group,
                 partial(_store_letter, identity, runs, letter),

@@ -39,12 +39,12 @@ class Member:
         self.serves = False
         """It leads, and what was handed out before its term has been taken back."""
 
-    def lead(self, node: str, *, clean: bool, started: Callable[[], None]) -> None:
+    def lead(self, node: str, *, alone: bool, clean: bool, started: Callable[[], None]) -> bool:
         """An election was won. `started` is called once it may serve. `clean`: the last leader
-        was this one, and ended in order.
+        was this one, and ended in order. False: see `Replica.lead`.
         """
         self.leads = True
-        self.replica.lead()
+        may_stamp = self.replica.lead(alone=alone)
         term = self.core.term
 
         def applied(_result: object) -> None:
@@ -54,6 +54,7 @@ class Member:
                 started()
 
         self.replica.propose(commands.LeaderStart(node, clean), (0, 0, 0), applied)
+        return may_stamp
 
     def follow(self) -> None:
         """Another node may lead by now: nobody is served from here any more."""

@@ -26,7 +26,7 @@ from ..log.writer import WriteBatch
 from ..origins import Origins
 from ..ports import Clock
 from ..raft.errors import RaftError
-from ..raft.messages import LEADER, Message, Ready
+from ..raft.messages import LEADER, Message, Ready, Snapshot
 from .consensus import Consensus, Origin, RaftTiming
 from .listener import Listener, Relay
 from .local_leader import LocalLeader
@@ -74,7 +74,7 @@ class Store:
         self,
         loop: asyncio.AbstractEventLoop,
         journal: Journal,
-        states: Mapping[RaftGroup, GroupState],
+        origin: Origin,
         clock: Clock,
         fatal: Callable[[str, BaseException], None],
         workers: Workers,
@@ -83,12 +83,9 @@ class Store:
         peers: Peers | None = None,
         timing: RaftTiming | None = None,
         jitter: Callable[[int], int] = lambda _ticks: 0,
-        born_alone: bool = True,
-        configurations: Mapping[RaftGroup, Sequence[int]] | None = None,
     ) -> None:
         """`node`: this store's number in its cluster; `jitter(n)`: 0 to n - 1 by chance, spreads
-        elections; `born_alone`: its groups began with one member; `configurations`: per group the
-        indexes of changes of membership that are in the log and not applied.
+        elections.
         """
         self._loop = loop
         self.journal = journal
@@ -103,7 +100,7 @@ class Store:
         self._dirty: dict[Replica, None] = {}
         self._writing: WriteBatch | None = None
         self._gathered: list[tuple[Member, Filled]] = []
-        """Closed entries that wait for room in the journal."""
+        """Closed entries that wait for room in the journal, or for a transfer of leadership."""
         self._queued: list[_Written] = []
         """Who waits for the next write."""
         self._in_flight: list[_Written] = []
@@ -118,7 +115,7 @@ class Store:
         timing = timing or RaftTiming()
         self.consensus = Consensus(
             node,
-            Origin(states, configurations or {}, born_alone),
+            origin,
             *(self, self._relay, journal, clock, self._peers, timing, jitter),
         )
         self._groups = self.consensus.members
@@ -153,6 +150,7 @@ class Store:
 
     async def stop(self) -> None:
         """Write what is pending, then stop the threads."""
+        self.consensus.wall_clocks.stop()
         self._ticker.stop()
         await self.wait_idle()
         self._writer.stop()
@@ -259,7 +257,7 @@ class Store:
     def _turn_over(self) -> None:
         """What this turn has brought: to the disk, to other members, to consumers."""
         may_write = self._writing is None and not self.room.waiting
-        if may_write and (self._dirty or self.journal.pending_records):
+        if may_write and (self._dirty or self._gathered or self.journal.pending_records):
             self._start_write()
         self.consensus.dispatch()
         self._peers.flush()
@@ -277,7 +275,11 @@ class Store:
         gathered, self._gathered = self._gathered, []
         touched: dict[Member, None] = {}
         for member, filled in gathered:
-            if filled.waiting:
+            if member.core.transferee and member.core.role == LEADER:
+                # It may come to nothing: settlements in here are heard of by nobody, so that they
+                # must not be lost while this node leads.
+                self._gathered.append((member, filled))
+            elif filled.waiting:
                 self._propose(member, filled)
                 touched[member] = None
         for member in touched:
@@ -290,12 +292,15 @@ class Store:
 
     def _gather(self) -> None:
         """Close the entries that have been filled; those of a group that this node is about to
-        lead wait for it, those of one that it does not lead are refused.
+        lead wait for it, and until log time is known there; those of one that it does not lead are
+        refused.
         """
         waiting: dict[Replica, None] = {}
         for replica in self._dirty:
             member = self._groups[replica.group]
-            if member.core.role == LEADER:
+            if member.core.role == LEADER and not replica.may_stamp:
+                waiting[replica] = None
+            elif member.core.role == LEADER:
                 self._gathered += [(member, filled) for filled in replica.close()]
             elif member in self.consensus.starting:
                 waiting[replica] = None
@@ -306,7 +311,7 @@ class Store:
     def _propose(self, member: Member, filled: Filled) -> None:
         try:
             member.proposed(filled)
-        except RaftError as error:  # leadership is on its way to another node
+        except RaftError as error:  # it leads no more
             refusal = KernelError(Code.NOT_LEADER, str(error))
             for done in filled.waiting:
                 if done is not None:
@@ -372,9 +377,9 @@ class Store:
             if not waiter.done():
                 waiter.set_result(None)
 
-    def seal(self, group: RaftGroup, index: int) -> bool:
+    def seal(self, group: RaftGroup, snapshot: Snapshot) -> bool:
         """Have nothing happen to a group until `unseal` (`Consensus.seal`)."""
-        return self.consensus.seal(group, index)
+        return self.consensus.seal(group, snapshot)
 
     def unseal(self, group: RaftGroup) -> None:
         """Go on."""

@@ -14,7 +14,7 @@ from ..limits import DATA_GROUPS_DEFAULT, DATA_GROUPS_MAX
 from ..local_client import LocalClient
 from ..log.journal import JournalOptions
 from ..ports import Clock, Disk, Random
-from .consensus import RaftTiming
+from .consensus import Origin, RaftTiming
 from .housekeeper import SPARSE_BYTES_MIN, Housekeeper
 from .node import Store
 from .peers import Peers
@@ -99,16 +99,19 @@ def open_store(
     store = Store(
         loop,
         recovered.journal,
-        recovered.states,
+        Origin(
+            recovered.states,
+            recovered.configurations,
+            recovered.snapshot_members,
+            born_alone=members is None or not members,
+        ),
         clock,
         fatal,
         workers,
         node=node,
         peers=peers,
         timing=timing,
-        born_alone=members is None or not members,
         jitter=lambda ticks: random.bits(31) % ticks,
-        configurations=recovered.configurations,
     )
     client = LocalClient(store, clock, random)
 
@@ -120,7 +123,7 @@ def open_store(
     )
     local = LocalStore(store, client, housekeeper, recovered.replayed, recovered.clean)
     if peers is not None:
-        local.source = SnapshotSource(disk, workers("weir-snapshots-out"), store)
+        local.source = SnapshotSource(disk, clock, workers("weir-snapshots-out"), store)
         incoming = workers("weir-snapshots-in")
         receiver = SnapshotReceiver(disk, incoming, peers, store, housekeeper, fatal)
         local.receiver = store.consensus.receiver = receiver

@@ -93,6 +93,8 @@ class Recovered:
     states: dict[RaftGroup, GroupState]
     configurations: dict[RaftGroup, list[int]]
     """Per group the indexes of changes of membership that are in the log and not applied."""
+    snapshot_members: dict[RaftGroup, Membership | None]
+    """Per group that has a snapshot its members there."""
     replayed: int
     """Entries applied behind the snapshots."""
     clean: bool
@@ -124,10 +126,12 @@ def recover(
     for number in range(known + 1):
         states[RaftGroup(number)] = GroupState(RaftGroup(number))
         states[RaftGroup(number)].membership = first
+    snapshot_members: dict[RaftGroup, Membership | None] = {}
     for number, mark in recovered.checkpoint.groups.items():
         if mark.snapshot:
             state = load(read(disk, mark.snapshot))
             states[RaftGroup(number)] = state
+            snapshot_members[RaftGroup(number)] = state.membership
             for index, count in references(state).items():
                 journal.retain(number, index, count)
     replay = _Replay(journal, states, node)
@@ -137,7 +141,10 @@ def recover(
     record = states[METADATA_GROUP].records.get(DATA_GROUPS_RECORD)
     if record is not None:  # the number the store began with; more could be empty groups only
         states = {group: each for group, each in states.items() if group <= int(record[1])}
-    return Recovered(journal, states, replay.configurations, replay.applied, recovered.clean)
+    return Recovered(
+        *(journal, states, replay.configurations, snapshot_members, replay.applied),
+        recovered.clean,
+    )
 
 
 class _Replay:

@@ -35,24 +35,21 @@ class Replica(Observer):
     """One group: follows the log; at its leader it fills entries and hands out messages."""
 
     def __init__(
-        self,
-        state: GroupState,
-        host: Host,
-        relay: Relay,
-        retention: Retention,
-        clock: LogClock,
+        self, state: GroupState, host: Host, relay: Relay, retention: Retention, clock: LogClock
     ) -> None:
         self.group = state.group
         self.state = state
         self.machine = Machine(state, retention, self)
         self.open = OpenEntry()
         self.leading = False
+        self.may_stamp = True
+        """Log time is known: what was asked for may become entries."""
         self.serving = False
         """It leads, and what was handed out before its term has been taken back: only then may
         anybody look at what is ready, or messages would be ready twice."""
         self._host = host
         self._relay = relay
-        self._clock = clock
+        self.clock = clock
         self.newest = NOTHING_OPENED
         """The entry applied last, until the turn of the dispatchers is over."""
         self._entry_index = 0
@@ -77,10 +74,18 @@ class Replica(Observer):
 
     # --- Leading ----------------------------------------------------------------------------
 
-    def lead(self) -> None:
-        """An election was won."""
+    def lead(self, *, alone: bool) -> bool:
+        """An election was won. False: wait for `stamps` (see `LogClock.start_at`)."""
         self.leading = True
-        self._clock.start_at(self.state.time_ms)
+        self.may_stamp = self.clock.start_at(self.state.time_ms, alone=alone)
+        return self.may_stamp
+
+    def stamps(self, ahead_ms: int | None) -> None:
+        """Entries may be stamped: with the time agreed on (`LogClock.agree`), or the log's."""
+        if ahead_ms is not None:
+            self.clock.agree(ahead_ms)
+        self.may_stamp = True
+        self._host.dirty(self, urgent=True)
 
     def follow(self, unknown: KernelError, refused: KernelError) -> None:
         """It leads no more: those whose batches are in the log hear `unknown`, those whose are not
@@ -104,7 +109,7 @@ class Replica(Observer):
     def _rest(self) -> None:
         """Whoever leads next looks after the queues: those who do begin anew then."""
         self.trimmer = Trimmer(
-            self._clock.now_ms, lambda trim, done: self.propose(trim, (0, 0, 0), done)
+            self.clock.now_ms, lambda trim, done: self.propose(trim, (0, 0, 0), done)
         )
         self.sweeper = Sweeper(self.state.queues.get, self._propose_sweep)
 
@@ -116,7 +121,7 @@ class Replica(Observer):
 
     def close(self) -> list[Filled]:
         """What is to be proposed now, as entries."""
-        return self.open.take(self._clock.now_ms())
+        return self.open.take(self.clock.now_ms())
 
     def proposed(self, index: int, filled: Filled) -> None:
         """`filled` has become entry `index` of the log."""
@@ -206,6 +211,7 @@ class Replica(Observer):
 
     def watch(self) -> None:
         """Begin to look after messages that need it without consumers: the term is on its way."""
+        self.clock.reach(self.state.time_ms)
         self.serving = True
         for queue in self.state.queues.values():
             self._watch_queue(queue)
@@ -367,7 +373,7 @@ class Replica(Observer):
 
     def log_time_ms(self) -> int:
         """Log time now."""
-        return self._clock.now_ms()
+        return self.clock.now_ms()
 
     def wake(self, dispatcher: Dispatcher, delay_ms: int) -> None:
         """Call `dispatcher.woken` after so long."""

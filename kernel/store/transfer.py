@@ -31,7 +31,7 @@ from ..log import entry as entries
 from ..log.files import NO_SPACE, read_all
 from ..log.install import InstallJob
 from ..log.journal import Journal
-from ..ports import Disk
+from ..ports import Clock, Disk
 from ..raft.messages import Message, Snapshot
 from .snapshot_file import DIRECTORY, SnapshotWriter, name_of, records_of, sync_names
 from .worker import Runner
@@ -71,6 +71,10 @@ class ReadEntries(msgspec.Struct, frozen=True, array_like=True, tag="entries"):
     indexes: tuple[int, ...]
 
 
+class ReadClock(msgspec.Struct, frozen=True, array_like=True, tag="clock"):
+    """What time it is at another store (`wall_clocks`)."""
+
+
 class SnapshotPart(msgspec.Struct, frozen=True, array_like=True):
     """Answer: the file's size, and bytes of it."""
 
@@ -84,12 +88,19 @@ class EntriesPart(msgspec.Struct, frozen=True, array_like=True):
     rows: tuple[tuple[int, int, bytes], ...]
 
 
-Question = ReadSnapshot | ReadEntries
+class ClockPart(msgspec.Struct, frozen=True, array_like=True):
+    """Answer: milliseconds since the epoch."""
+
+    wall_ms: int
+
+
+Question = ReadSnapshot | ReadEntries | ReadClock
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode_question = msgspec.msgpack.Decoder(Question).decode
 _decode_snapshot = msgspec.msgpack.Decoder(SnapshotPart).decode
 _decode_entries = msgspec.msgpack.Decoder(EntriesPart).decode
+_decode_clock = msgspec.msgpack.Decoder(ClockPart).decode
 
 
 class Ask(Protocol):
@@ -97,6 +108,15 @@ class Ask(Protocol):
 
     async def ask(self, node: int, question: bytes) -> bytes:
         """The answer. Raises KernelError if there is none, or an error."""
+
+
+async def ask_wall_clock(ask: Ask, node: int) -> int:
+    """What time it is at another store, in ms since the epoch. Raises KernelError."""
+    answer = await ask.ask(node, _encode(ReadClock()))
+    try:
+        return _decode_clock(answer).wall_ms
+    except msgspec.MsgspecError as error:
+        raise KernelError(Code.INVALID_ARGUMENT, f"no answer: {error}") from None
 
 
 class Bodies(Protocol):
@@ -116,10 +136,11 @@ class Bodies(Protocol):
 
 
 class SnapshotSource:
-    """The sending half."""
+    """The sending half. It also says what time it is here."""
 
-    def __init__(self, disk: Disk, runner: Runner, bodies: Bodies) -> None:
+    def __init__(self, disk: Disk, clock: Clock, runner: Runner, bodies: Bodies) -> None:
         self._disk = disk
+        self._clock = clock
         self._runner = runner
         self._bodies = bodies
         self._content: tuple[str, bytes] = ("", b"")
@@ -131,6 +152,8 @@ class SnapshotSource:
             asked = _decode_question(question)
         except msgspec.MsgspecError as error:
             raise KernelError(Code.INVALID_ARGUMENT, f"no question: {error}") from None
+        if isinstance(asked, ReadClock):
+            return _encode(ClockPart(self._clock.wall_ms()))
         if isinstance(asked, ReadSnapshot):
             return _encode(await self._snapshot(asked))
         return _encode(await self._entries(asked))
@@ -186,9 +209,9 @@ class InstallHost(Protocol):
     async def flushed(self) -> None:
         """Return once everything that is queued for the journal is synced."""
 
-    def seal(self, group: RaftGroup, index: int) -> bool:
-        """Have nothing happen to a group until `unseal`; False if it has committed as much, or does
-        not follow.
+    def seal(self, group: RaftGroup, snapshot: Snapshot) -> bool:
+        """Have nothing happen to a group until `unseal`; False if its log has come so far by
+        itself, or it does not follow.
         """
 
     def unseal(self, group: RaftGroup) -> None:
@@ -255,13 +278,13 @@ class SnapshotReceiver:
         try:
             async with self._turn:
                 records = await self._file(snapshot, sender)
-                state = load(records)
+                state = _state_of(records, snapshot)
                 refers = references(state)
                 job = await self._begin(group)
                 await self._entries(job, sorted(refers), sender)
                 await self._write(name, records)
                 await self._until(job, lambda each: each.is_placed)
-                if not self._host.seal(group, snapshot.index):
+                if not self._host.seal(group, snapshot):
                     return  # the log has come so far by itself meanwhile
                 job.close(snapshot.index, snapshot.term)
                 await self._until(job, lambda each: each.closed)
@@ -342,6 +365,14 @@ class SnapshotReceiver:
 
 GONE = entries.build(0, (), (), ())
 """An entry without anything."""
+
+
+def _state_of(records: Sequence[bytes], snapshot: Snapshot) -> GroupState:
+    """The state in a snapshot's file. ValueError if it is not the one that was offered."""
+    state = load(records)
+    if (state.applied, state.membership) != (snapshot.index, snapshot.membership):
+        raise ValueError(f"{snapshot.handle} is not what was offered")
+    return state
 
 
 def _pieces(records: Sequence[bytes]) -> Iterator[tuple[bool, list[bytes]]]:

@@ -85,7 +85,7 @@ class VolatileGroup:
         self.leader = LocalLeader(self.replica, self)
         self._is_due = False
         self._lazy_timer: asyncio.TimerHandle | None = None
-        self.replica.lead()
+        self.replica.lead(alone=True)
         self.replica.watch()
 
     @property

@@ -47,6 +47,8 @@ class Network:
         self._cut: set[tuple[int, int]] = set()
         self.carried = 0
         self.asked = 0
+        self.answers = True
+        """Off: no question to another store is answered, while messages still go."""
 
     def isolate(self, nodes: Iterable[int], *, one_way: bool = False) -> None:
         """Cut these nodes off from all others (only what they send, if `one_way`)."""
@@ -74,7 +76,7 @@ class Network:
         for way in ((sender, to), (to, sender)):
             await asyncio.sleep(self._chance.uniform(0.0005, self.trouble.delay_max))
             lost = way in self._cut or self._chance.random() < self.trouble.loss
-            if lost or not self.nodes[to].runs:
+            if lost or not self.nodes[to].runs or not self.answers:
                 raise KernelError(Code.UNKNOWN_OUTCOME, "the connection has broken")
             if way == (sender, to):
                 source = self.nodes[to].opened.source
@@ -121,6 +123,7 @@ class Node:
         self._joins = joins
         self.number = number
         self.disk = SimulatedDisk()
+        self.clock = SimulatedClock(cluster.loop)
         self.workers = SimulatedWorkers(cluster.loop)
         self.wires = Wires(cluster.network, number)
         self.fatal: list[tuple[str, BaseException]] = []
@@ -143,7 +146,7 @@ class Node:
         self.wires = Wires(cluster.network, self.number)
         self._opened = open_store(
             self.disk,
-            cluster.clock,
+            self.clock,
             SeededRandom(cluster.seed * 1_000 + self.number),
             self.workers,
             lambda sentence, error: self.fatal.append((sentence, error)),
@@ -187,7 +190,6 @@ class Cluster:
 
     def __init__(self, nodes: int = 3, data_groups: int = 1, seed: int = 1) -> None:
         self.loop = VirtualLoop()
-        self.clock = SimulatedClock(self.loop)
         self.seed = seed
         self.data_groups = data_groups
         self.members = tuple(range(1, nodes + 1))

@@ -10,12 +10,16 @@ from hashlib import blake2b
 import pytest
 
 from kernel.broker import commands
+from kernel.broker.consumers import DispatchedConsumer, Handed
 from kernel.broker.snapshot import dump
+from kernel.client import ConsumerSpec
 from kernel.errors import KernelError
 from kernel.ids import QueueId, RaftGroup, TopicId, queue_id
 from kernel.log import entry as entries
 from kernel.model import DEFAULT_GROUP, GroupOptions, TopicInfo, TopicOptions
 from kernel.raft.configuration import ADD_LEARNER, ADD_VOTER, REMOVE, Change
+from kernel.raft.messages import APPEND, NORMAL, SNAPSHOT, Entry, Membership, Message, Snapshot
+from kernel.store.transfer import GONE
 from tests.simulator.cluster import Cluster, Node, Trouble
 from tests.simulator.peer import Draft
 
@@ -306,3 +310,92 @@ async def test_a_store_grows_into_a_cluster_and_moves_to_other_machines(cluster:
     assert leader is not first
     await publisher.published(leader, [b"without the first"])
     assert await bodies_at(leader) == [*sent, b"without the first"]
+
+
+@clustered()
+async def test_a_snapshot_takes_nothing_away_that_the_log_has_beyond_it(cluster: Cluster) -> None:
+    leader = await cluster.led()
+    publisher = Publisher(cluster)
+    await publisher.topic(leader)
+    await publisher.published(leader, [b"old"])
+    await level(cluster)
+    node = next(each for each in cluster.nodes.values() if each is not leader)
+    cluster.network.isolate([node.number])
+    member = node.member(GROUP)
+    core, log = member.core, member.core.log
+    last, term = log.last_index, core.term
+    # Three entries are acknowledged here before their commit is known; then an offer comes late.
+    new = [Entry(term, last + number, NORMAL, GONE) for number in (1, 2, 3)]
+    append = Message(APPEND, leader.number, node.number, term, log.last_term, last, log.committed)
+    append.entries = new
+    consensus = node.opened.store.consensus
+    consensus.receive(GROUP, append)
+    await node.opened.store.flushed()
+    snapshot = Snapshot(last + 2, term, core.tracker.members, "snapshots/late")
+    offer = Message(SNAPSHOT, leader.number, node.number, term, snapshot=snapshot)
+    consensus.receive(GROUP, offer)
+    await asyncio.sleep(0.3)
+    assert log.committed == last + 2
+    assert log.last_index == node.opened.store.journal.last_index(GROUP) == last + 3
+    receiver = node.opened.receiver
+    assert receiver is not None
+    assert not receiver.is_receiving(GROUP)
+
+
+@clustered(nodes=1)
+async def test_a_member_remembers_that_a_change_of_members_is_committed(cluster: Cluster) -> None:
+    first = await cluster.led()
+    await asyncio.sleep(15)
+    second = cluster.add(2)
+    await second.start()
+    await cluster.change(GROUP, Change(ADD_LEARNER, 2))
+    await cluster.until(lambda: second.member(GROUP).state.membership)
+    await cluster.change(GROUP, Change(ADD_VOTER, 2))
+    await cluster.change(GROUP, Change(REMOVE, 2))
+    await asyncio.sleep(0.05)
+    # Nothing came behind the last change that would tell. The other one never comes back.
+    second.crash()
+    first.crash()
+    await first.start()
+    assert first.member(GROUP).core.tracker.members == Membership((1,))
+    publisher = Publisher(cluster)
+    await publisher.topic(await cluster.led())
+
+
+class Consumer:
+    """`ConsumerSink`: keeps what it gets."""
+
+    def __init__(self) -> None:
+        self.offsets: list[int] = []
+
+    def deliver(self, consumer: DispatchedConsumer, handed: Handed) -> None:
+        self.offsets += handed.offsets
+
+    def consumer_ended(self, consumer: DispatchedConsumer, error: KernelError) -> None:
+        pass
+
+
+@clustered()
+async def test_an_ack_during_a_transfer_that_comes_to_nothing_is_not_lost(cluster: Cluster) -> None:
+    leader = await cluster.led()
+    publisher = Publisher(cluster)
+    await publisher.topic(leader)
+    await publisher.published(leader, [b"one"])
+    member = leader.member(GROUP)
+    queue = member.state.queues[QueueId(QUEUE)]
+    spec = ConsumerSpec(queue.topic.info(), DEFAULT_GROUP, None, lease_ms=None, pull=False)
+    dispatcher = member.replica.dispatcher(QueueId(QUEUE), DEFAULT_GROUP)
+    sink = Consumer()
+    consumer = dispatcher.attach(spec, sink)
+    consumer.grant(5)
+    await cluster.until(lambda: sink.offsets)
+    away = next(node for node in cluster.nodes.values() if node is not leader)
+    cluster.network.isolate([away.number])
+    leader.opened.store.consensus.transfer(GROUP, away.number)
+    dispatcher.acknowledge(consumer, [0])
+    publisher.publish(leader, b"two")
+    await asyncio.sleep(0.1)
+    assert publisher.acked == [b"one"]
+    await cluster.until(lambda: publisher.acked == [b"one", b"two"])
+    assert leader.member(GROUP).leads
+    assert queue.groups[DEFAULT_GROUP].floor == 1

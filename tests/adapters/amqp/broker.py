@@ -21,7 +21,7 @@ from kernel.client import Client
 from kernel.store.opening import LocalStore
 from kernel.store.system import SystemClock, SystemRandom
 from tests.adapters.in_process import EveryRight, in_thread, running_store
-from tests.simulator.hostile import hostile_client
+from tests.adapters.kernels import kernel_of
 
 
 class Logins:
@@ -66,9 +66,11 @@ async def running_broker(
     between it and its store (default: none, or WEIR_HOSTILE of the environment).
     """
     clock = SystemClock()
-    async with running_store(directory, clock) as store:
+    async with (
+        running_store(directory, clock) as store,
+        kernel_of(store, clock, hostile) as client,
+    ):
         logins = Logins()
-        client = hostile_client(store.client, clock, hostile)
         adapter = AmqpAdapter(
             client,
             store.client.origins,

@@ -339,3 +339,19 @@ async def test_a_tls_listener_serves_the_same(broker: Broker, tmp_path: Path) ->
         await connection.close()
     finally:
         await adapter.stop()
+
+
+async def test_clients_are_moved_with_320_and_the_rest_stay(broker: Broker) -> None:
+    connections = [await aio_pika.connect(broker.url()) for _ in range(3)]
+    closed: list[str] = []
+    for each in connections:
+        each.close_callbacks.add(lambda _, error: closed.append(str(error)))
+    assert broker.adapter.move(2, {"tcp": "gate2:5672"}) == 2
+    async with asyncio.timeout(10):
+        while len(closed) < 2:
+            await asyncio.sleep(0.01)
+    assert all("gate2:5672 has room" in each and "320" in each for each in closed)
+    assert broker.adapter.statistics().connections == 1
+    assert broker.adapter.move(2, {}) == 1
+    for each in connections:
+        await each.close()

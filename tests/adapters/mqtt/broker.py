@@ -34,8 +34,8 @@ from kernel.client import Client
 from kernel.ports import Disk
 from kernel.store.system import SystemClock, SystemRandom
 from tests.adapters.in_process import EveryRight, running_store
+from tests.adapters.kernels import kernel_of
 from tests.adapters.mqtt.support import client_decoder, single
-from tests.simulator.hostile import hostile_client
 
 WAIT_S = 10
 
@@ -271,9 +271,11 @@ async def serving(
     WEIR_HOSTILE in the environment has a seed for it.
     """
     clock = SystemClock()
-    async with running_store(disk, clock, reserve_bytes=reserve_bytes) as store:
+    async with (
+        running_store(disk, clock, reserve_bytes=reserve_bytes) as store,
+        kernel_of(store, clock) as kernel,
+    ):
         logins = Logins()
-        kernel = hostile_client(store.client, clock, None)
         adapter = MqttAdapter(
             kernel,
             sign_in or logins,

@@ -155,3 +155,19 @@ async def test_goodbye_is_for_every_client_when_the_server_drains(broker: Broker
     await asyncio.wait_for(draining, 5)
     with pytest.raises(OSError):  # noqa: PT011 - whatever a closed port gives
         await broker.dial()
+
+
+async def test_clients_are_sent_elsewhere_and_a_session_goes_on_there(broker: Broker) -> None:
+    kept = await broker.connect("kept", clean=False, expiry=60)
+    old = await broker.connect("old", 4)
+    other = await broker.connect("other")
+    asked = broker.adapter.move(2, {"tcp": "gate2:1883"})
+    assert asked == 2
+    [goodbye] = await kept.closed()
+    assert goodbye == Disconnect(
+        ReasonCode.USE_ANOTHER_SERVER,
+        Properties(reason_string="moved", server_reference="gate2:1883"),
+    )
+    assert await old.closed() == []
+    await other.publish("a", b"still here")
+    assert broker.adapter.move(5, {}) == 1

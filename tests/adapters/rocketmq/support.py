@@ -41,7 +41,7 @@ from tests.adapters.in_process import (
     in_thread,
     running_store,
 )
-from tests.simulator.hostile import hostile_client
+from tests.adapters.kernels import kernel_of
 from tests.simulator.world import figures_of
 
 assert stubs.PACKAGE
@@ -188,9 +188,11 @@ async def running_broker(
     between it and its store (default: none, or WEIR_HOSTILE of the environment).
     """
     clock, meter = MovableClock(), Meter()
-    async with running_store(disk or path, clock) as store:
+    async with (
+        running_store(disk or path, clock) as store,
+        kernel_of(store, clock, hostile) as kernel,
+    ):
         known = directory("allow consume topic:open* group:readers")
-        kernel = hostile_client(store.client, clock, hostile)
         adapter = RocketmqAdapter(
             kernel,
             store.client.origins,

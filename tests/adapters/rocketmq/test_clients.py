@@ -13,7 +13,7 @@ from adapters.rocketmq import server
 from adapters.rocketmq.calls import outcome_of
 from adapters.rocketmq.errors import Code
 from adapters.rocketmq.service import SERVICE
-from adapters.rocketmq.settings import RocketmqSettings
+from adapters.rocketmq.settings import MOVED_MS, RocketmqSettings
 from auth.principal import SignInMode
 from tests.adapters.rocketmq.support import (
     Broker,
@@ -130,6 +130,27 @@ def test_streams_end_when_the_broker_drains_and_new_ones_at_once(tmp_path: Path)
         assert time.monotonic() - began < 5
         stream.end()
         calls.close()
+
+
+def test_a_client_that_is_moved_is_told_to_connect_anew_and_finds_the_other_in_its_routes(
+    broker: Broker, wire: Wire, telemetry: Telemetry
+) -> None:
+    broker.topic("moving")
+
+    def place() -> tuple[str, int]:
+        request = service_pb2.QueryRouteRequest(topic=resource("moving"))
+        (queue,) = wire.call("QueryRoute", request).message_queues
+        (address,) = queue.broker.endpoints.addresses
+        return address.host, address.port
+
+    telemetry.show(definition_pb2.Settings(client_type=PRODUCER))
+    assert place() == ("127.0.0.1", broker.port)
+    assert broker.do(lambda: broker.adapter.move(5, {"grpc": "gate2.example.org:8081"})) == 1
+    assert next(telemetry.answers).HasField("reconnect_endpoints_command")
+    assert place() == ("gate2.example.org", 8081)
+    assert broker.do(lambda: broker.adapter.move(5, {"grpc": "gate2.example.org:8081"})) == 0
+    broker.clock.put_forward(MOVED_MS)
+    assert place() == ("127.0.0.1", broker.port)
 
 
 def test_a_heartbeat_needs_nothing_from_before(wire: Wire) -> None:

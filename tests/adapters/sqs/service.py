@@ -12,7 +12,6 @@ from collections.abc import (
     AsyncIterator,
     Awaitable,
     Callable,
-    Iterable,
     Mapping,
     Sequence,
 )
@@ -32,8 +31,6 @@ from auth.policy import PolicyBook
 from auth.records import AccessKey
 from auth.sigv4 import SigV4Verifier
 from kernel.client import Client
-from kernel.local_client import LocalClient
-from kernel.model import TopicInfo
 from kernel.store.opening import LocalStore
 from kernel.store.system import SystemRandom
 from tests.adapters.in_process import (
@@ -44,22 +41,12 @@ from tests.adapters.in_process import (
     in_thread,
     running_store,
 )
-from tests.simulator.hostile import hostile_client
+from tests.adapters.kernels import kernel_of
 
 REGION = "eu-central-1"
 HTTP = (ListenerAddress("http", "127.0.0.1", 0),)
 
 ResultT = TypeVar("ResultT")
-
-
-class LocalCatalogue:
-    """`adapters.sqs.environment.Catalogue` over the client of this process."""
-
-    def __init__(self, client: LocalClient) -> None:
-        self._client = client
-
-    def topics(self, tenant: str) -> Iterable[TopicInfo]:
-        return [each for each in self._client.topology.topics.values() if each.tenant == tenant]
 
 
 class Meter:
@@ -139,11 +126,13 @@ async def running_service(
         principal = known.principal_of(key)
         return None if principal is None else policies.access(principal)
 
-    async with running_store(path, clock) as store:
-        client = hostile_client(store.client, clock, hostile)
+    async with (
+        running_store(path, clock) as store,
+        kernel_of(store, clock, hostile) as client,
+    ):
         adapter = SqsAdapter(
             client,
-            LocalCatalogue(store.client),
+            client,
             verifier,
             rights_of,
             listeners,

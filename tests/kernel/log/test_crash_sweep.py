@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
+import random
+from collections.abc import Callable
 
 import pytest
 
-from tests.kernel.log.harness import History, Store, body_of, close_cleanly, new_disk, run_workload
-from tests.simulator.disk import SimulatedDisk
+from tests.kernel.log.harness import (
+    History,
+    Store,
+    body_of,
+    close_cleanly,
+    new_disk,
+    reopened,
+    run_workload,
+)
+from tests.simulator.disk import Crash, SimulatedDisk
 
 COMMITS = 150
 
@@ -106,6 +117,54 @@ def test_a_crash_inside_recovery_changes_nothing() -> None:
 
     recover_and_cut(disk.killed_copy(), 1)
     assert copies > 100
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_one_crash_after_another_loses_nothing_acknowledged(seed: int) -> None:
+    """Power losses in the middle of writes, kills and full disks in turn: each recovery begins
+    with what the one before it has cut, copied and named.
+    """
+    chance = random.Random(seed)
+    disk, history = new_disk(), History()
+    rolled = copied = 0
+    for turn in range(40):
+        store = reopened(disk, history)
+        copied += store.recovered.records_copied
+        run_workload(store, seed=seed * 100 + turn, commits=chance.randint(1, 9))
+        for _ in range(chance.randint(1, 9)):
+            store.append(chance.randrange(3), body_of([bytes(chance.choice((100, 9_000)))]))
+        batch = store.journal.begin()
+        assert batch is not None
+        rolled += len(batch.parts) - 1
+        fate = chance.random()
+        if fate < 0.2:
+            disk.capacity = disk.used
+        disk.on_boundary = _off_after(chance.randint(1, 6))
+        with contextlib.suppress(Crash, OSError):
+            batch.run()
+        disk.on_boundary = None
+        if batch.done:
+            for group, (index, _term) in batch.stable.items():
+                history.acked[group] = index
+        disk = disk.killed_copy() if fate < 0.4 else disk.crashed_copy(seed * 100 + turn)
+        disk.capacity = 1 << 40
+        # What was not acknowledged may be there or not: the history goes on from what is.
+        after = Store(disk.killed_copy(), copy.deepcopy(history))
+        for group, bodies in history.bodies.items():
+            del bodies[after.journal.last_index(group) :]
+    assert rolled > 15
+    assert copied > 20
+
+
+def _off_after(boundaries: int) -> Callable[[int, str], None]:
+    left = [boundaries]
+
+    def boundary(_count: int, _what: str) -> None:
+        left[0] -= 1
+        if not left[0]:
+            raise Crash
+
+    return boundary
 
 
 def test_the_copy_of_the_tail_makes_the_page_cache_durable() -> None:

@@ -247,7 +247,10 @@ class Machine:
         self.workers = SimulatedWorkers(self._run.loop)
         opened, self._opened = self._opened, None
         if opened is not None:
+            # Timers of the dead process may still fire, and queue what no disk will ever see.
+            self._run.journals.pop(opened.store.journal, None)
             opened.store._ticker.stop()
+            opened.store.consensus.wall_clocks.stop()
             ticker = opened.housekeeper._ticker
             if ticker is not None:
                 ticker.cancel()

@@ -96,18 +96,22 @@ def _run(run: Run, inner: Any) -> Any:
 
 def _apply(run: Run, inner: Any) -> Any:
     def apply(member: Member, entry: Entry) -> None:
-        before = member.core.tracker.members
+        # A leader that applies a change of members may at once commit more, by the new ones.
+        before = (member.core.log.committed, member.core.tracker.members)
         run.raft.applying(member, entry)
         inner(member, entry)
-        run.raft.applied(member, entry, before)
+        run.raft.applied(member, entry, *before)
 
     return apply
 
 
 def _lead(run: Run, inner: Any) -> Any:
-    def lead(member: Member, node: str, *, clean: bool, started: Callable[[], None]) -> None:
+    def lead(member: Member, node: str, **how: Any) -> bool:
         run.raft.elected(member)
-        inner(member, node, clean=clean, started=started)
+        may_stamp: bool = inner(member, node, **how)
+        if not may_stamp:
+            run.count("leader with a wrong clock")
+        return may_stamp
 
     return lead
 

@@ -104,11 +104,7 @@ class QueueRules:
         return known
 
     def stored_once(self, uid: bytes, queue: int, offset: int) -> None:
-        """A batch that was sent again is stored once, unless a clock that had jumped ahead made a
-        new leader forget results 15 minutes of log time too early (a known limit).
-        """
-        if self._run.jumped_ahead:
-            return
+        """A batch that was sent again is stored once."""
         at = self._placed.setdefault((queue, uid), offset)
         if at != offset:
             what = f"queue {queue:x}: {uid.hex()} at {at} and at {offset}"

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from .machines import Machine
     from .run import Run
 
+LOG_TIME_AHEAD_MS = 61_000
+"""A clock that is a minute ahead is believed."""
+
 _LEADS = frozenset({APPEND, HEARTBEAT, SNAPSHOT})
 
 
@@ -247,12 +250,17 @@ class RaftRules:
                 what = f"group {group} entry {index}: on the disks of {holding} of {half}"
                 self._broken("committed_is_on_a_majority_of_disks", what)
 
-    def applied(self, member: Member, entry: Entry, before: Membership) -> None:
-        """`majorities_intersect`: a change of membership never leaves two disjoint majorities."""
+    def applied(self, member: Member, entry: Entry, committed: int, before: Membership) -> None:
+        """`majorities_intersect`: a change of membership never leaves two disjoint majorities.
+        `log_time_is_true`: no wrong clock moves log time.
+        """
         if entry.kind != CONFIGURATION:
+            if member.state.time_ms > self._run.clock.wall_ms() + LOG_TIME_AHEAD_MS:
+                what = f"group {member.group} entry {entry.index}: {member.state.time_ms}"
+                self._broken("log_time_is_true", what)
             return
         group = int(member.group)
-        self._before[member.core.node, group] = (member.core.log.committed, before)
+        self._before[member.core.node, group] = (committed, before)
         after = member.core.tracker.members
         known = self._configurations.setdefault((group, entry.index), after)
         if known is not after:

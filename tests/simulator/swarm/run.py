@@ -75,7 +75,6 @@ class Run:
         self.draining = False
         self.unknown_outcome = False
         self.flipped = False
-        self.jumped_ahead = False
         self._chance = random.Random(seed + 3)
         self._hashed_at = 0
         self._hashes: dict[tuple[int, int], tuple[int, bytes]] = {}
