@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 SECRET_VARIABLE = "WEIR_CLUSTER_SECRET"  # noqa: S105 - the name of a variable
 SECRET_BYTES_MIN = 16
-"""Nobody guesses so many; `weir cluster init` makes 32."""
+"""Nobody guesses so many bytes of chance."""
 
 ANYWHERE = frozenset({"0.0.0.0", "::", ""})  # noqa: S104 - compared with, not bound
 """Hosts that can be listened on and not be dialled."""
@@ -98,7 +98,7 @@ def cluster_findings(settings: Settings, changed: Sequence[Path]) -> Iterator[tu
     if role == "all":
         for path in changed:
             if path[:2] in {at, ("node", "store")}:
-                yield path, "is for `weir store` and `weir gateway`; `weir serve` is a store alone"
+                yield path, "is for the roles store and gateway; `weir serve` is a store alone"
         return
     yield from _address_findings(settings)
     tls = cluster.tls

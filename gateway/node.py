@@ -97,6 +97,9 @@ class Node:
                 await self._stop()
 
     async def _start(self, tasks: asyncio.TaskGroup) -> None:
+        role = self._settings.node.role
+        if role != "all":
+            raise StartRefused(f"node.role is {role}, but this version serves the role all only")
         self._data.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._lock = lock_data_directory(self._data)
         _log.info("starting", version=gateway.__version__, data=str(self._data))

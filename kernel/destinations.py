@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from . import message as messages
-from .broker.usage import SLOT_BYTES_SMALL
 from .ids import RaftGroup
-from .message import Ext
+from .message import SLOT_BYTES_SMALL, Ext
 from .model import QueueRef, TopicInfo
 from .watches import LocalWatch
 

@@ -29,6 +29,10 @@ from hashlib import blake2b
 
 HEADER = struct.Struct("<BBBBIIIQQQQQQII")
 HEADER_BYTES = HEADER.size
+UNIT_BYTES = 4_096
+"""What a message is counted in: every begun 4 KiB of properties and body."""
+SLOT_BYTES_SMALL = UNIT_BYTES + HEADER_BYTES
+"""A slot up to so many bytes is one unit."""
 LENGTHS = struct.Struct("<III")
 LENGTHS_AT = 4
 """Where body, native and ext length stand in a header."""

@@ -117,6 +117,8 @@ class RemoteLeaders:
         self._question_ms = question_ms
         self._loop = asyncio.get_running_loop()
         self._dialers = {node: self._dialer(node, *each) for node, each in addresses.items()}
+        self._closing: list[asyncio.Task[None]] = []
+        self._started = False
         self._channels: dict[int, Channel] = {}
         self._asking: set[Channel] = set()
         self._leaders: dict[RaftGroup, RemoteLeader] = {}
@@ -159,6 +161,7 @@ class RemoteLeaders:
 
     def start(self) -> None:
         """Dial every store, and keep the connections up."""
+        self._started = True
         for dialer in self._dialers.values():
             dialer.start()
 
@@ -166,6 +169,7 @@ class RemoteLeaders:
         """Close every connection; what is unanswered fails."""
         for dialer in self._dialers.values():
             await dialer.stop()
+        await asyncio.gather(*self._closing)
 
     @property
     def knows_all(self) -> bool:
@@ -180,7 +184,22 @@ class RemoteLeaders:
 
     def last_error(self, node: int) -> str:
         """Why a store could not be reached lately; empty if it could."""
-        return self._dialers[node].last_error
+        return self._dialers[node].last_error if node in self._dialers else "its address is unknown"
+
+    def update(self, addresses: Mapping[int, Address]) -> None:
+        """Stores are elsewhere now, have come, or are gone. None at all: nothing is known."""
+        if not addresses:
+            return
+        for node, dialer in list(self._dialers.items()):
+            if addresses.get(node) != dialer.address:
+                del self._dialers[node]
+                self._closing.append(self._loop.create_task(dialer.stop()))
+        self._closing = [each for each in self._closing if not each.done()]
+        for node, each in addresses.items():
+            if node not in self._dialers:
+                self._dialers[node] = self._dialer(node, *each)
+                if self._started:
+                    self._dialers[node].start()
 
     # --- courier.Link -----------------------------------------------------------------------
 
@@ -290,6 +309,21 @@ class RemoteLeaders:
                 raise KernelError(Code.UNAVAILABLE, message)
             self.doubt(group, channel, answer)
             await asyncio.sleep(QUESTION_PAUSE_MS / 1_000)
+
+    async def ask_node(
+        self, node: int, method: int, parts: Sequence[bytes], decode: Callable[[bytes], _T]
+    ) -> _T:
+        """The answer of one store, asked once. Raises KernelError: what it answers; NOT_LEADER if
+        it is not connected; UNAVAILABLE if its answer is none.
+        """
+        deadline_ms = self._clock.monotonic_ms() + QUESTION_TRY_MS
+        answer = await self._try(self._channels.get(node), method, parts, deadline_ms)
+        if isinstance(answer, KernelError):
+            raise answer
+        try:
+            return decode(answer)
+        except wire.WireError as error:
+            raise KernelError(Code.UNAVAILABLE, f"a store's answer is none: {error}") from None
 
     async def _try(
         self, channel: Channel | None, method: int, parts: Sequence[bytes], deadline_ms: int

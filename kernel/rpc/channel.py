@@ -17,7 +17,7 @@ from typing import Protocol
 
 from ..errors import Code, KernelError
 from .frame import MESSAGE_BYTES_MAX, Frame, FrameReader, Kind, RpcError, encode
-from .handshake import HELLO_BYTES_MAX, Admit, Handshake, Hello
+from .handshake import HELLO_BYTES_MAX, Admit, Handshake, Hello, State
 
 BULK_BYTES_MAX = 32 * 1024 * 1024
 """Bytes queued in one direction of a connection: a quarter second of a gigabit link."""
@@ -102,6 +102,8 @@ class Channel:
         self._began_ms = self._heard_ms = self._sent_ms = self._now_ms = now_ms
         self.is_closed = False
         self.was_open = False
+        self.reason = ""
+        """Why it is closed."""
 
     # --- Life -------------------------------------------------------------------------------
 
@@ -113,6 +115,11 @@ class Channel:
     def is_open(self) -> bool:
         """Whether the other end is known, and the connection alive."""
         return self.was_open and not self.is_closed
+
+    @property
+    def was_refused(self) -> bool:
+        """Whether one end has not let the other in."""
+        return self._handshake.state is State.REFUSED
 
     @property
     def peer(self) -> Hello:
@@ -131,6 +138,7 @@ class Channel:
         if self.is_closed:
             return
         self.is_closed = True
+        self.reason = reason
         calls, self._calls = self._calls, {}
         for call in calls.values():
             code = Code.UNKNOWN_OUTCOME if call.left else Code.NOT_LEADER

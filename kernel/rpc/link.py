@@ -182,6 +182,7 @@ class Dialer:
                 self._wire = wire
                 await self._lost.wait()
                 self._wire = None
+                self.last_error = wire.channel.reason
                 if wire.channel.was_open:
                     self.failures = 0
             self.failures += 1

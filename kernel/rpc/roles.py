@@ -18,6 +18,8 @@ class Roles:
 
     def __init__(self) -> None:
         self._handlers: dict[str, tuple[Handler, Admit]] = {}
+        self.refused = ""
+        """Why the last process that dialled, and then did not want this one, said so."""
 
     def serve(self, role: str, handler: Handler, admit: Admit) -> None:
         """Have processes of a role served by `handler`, if `admit` lets them in."""
@@ -44,4 +46,6 @@ class Roles:
         raise RpcError("a message before the connection is open")
 
     def closed(self, channel: Channel, reason: str) -> None:
-        """It was never open: nobody knows of it."""
+        """It was never open."""
+        if channel.was_refused:
+            self.refused = reason

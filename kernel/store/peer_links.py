@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Protocol
 
 from ..errors import Code, KernelError
@@ -93,6 +93,7 @@ class PeerLinks:
         self._receiving: Receiving | None = None
         self._answering: Answering | None = None
         self._tasks: set[asyncio.Task[None]] = set()
+        self._started = False
         self.messages_lost = 0
 
     # --- Life -------------------------------------------------------------------------------
@@ -101,11 +102,16 @@ class PeerLinks:
         """Have processes of another role served at this store's address; before `start`."""
         self._roles.serve(role, handler, admit)
 
-    async def start(self, receiving: Receiving, answering: Answering) -> Address:
-        """Listen and dial; the address. Raises OSError."""
+    async def start(
+        self, receiving: Receiving, answering: Answering, listen: Address | None = None
+    ) -> Address:
+        """Listen and dial; the address. `listen`: where, if not at this store's own address. Raises
+        OSError.
+        """
         self._receiving = receiving
         self._answering = answering
-        address = await self._acceptor.start(*self._addresses[self.node])
+        address = await self._acceptor.start(*(listen or self._addresses[self.node]))
+        self._started = True
         for node in self._addresses:
             self._dial(node)
         return address
@@ -117,6 +123,39 @@ class PeerLinks:
         dialer = Dialer(host, port, self._dialed, self._clock, self._client_tls)
         self._dialers[node] = dialer
         dialer.start()
+
+    def update(self, addresses: Mapping[int, Address]) -> None:
+        """Stores are elsewhere now, have come, or are gone; and who was let in may not be any more
+        (`admit` is asked anew).
+        """
+        for channel in list(self._channels.values()):
+            reason = self._admit(channel.peer)
+            if reason is not None:
+                channel.close(reason)
+        if addresses == self._addresses:
+            return
+        self._addresses = dict(addresses)
+        for node, dialer in list(self._dialers.items()):
+            if addresses.get(node) != dialer.address:
+                del self._dialers[node]
+                self._in_background(dialer.stop())
+        if self._started:
+            for node in addresses:
+                self._dial(node)
+
+    def errors(self) -> dict[int, str]:
+        """Why stores that this one dials are not connected, by number."""
+        return {node: each.last_error for node, each in self._dialers.items() if each.last_error}
+
+    @property
+    def refused(self) -> str:
+        """Why another store has not let this one in lately; empty: all have."""
+        return self._roles.refused
+
+    def _in_background(self, work: Coroutine[object, object, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     async def stop(self) -> None:
         """Close everything."""
@@ -199,6 +238,7 @@ class PeerLinks:
         the other end has given up.
         """
         self._channels[peer.node] = channel
+        self._roles.refused = ""
 
     def closed(self, channel: Channel, reason: str) -> None:
         """It is gone."""
@@ -227,10 +267,7 @@ class PeerLinks:
         if method != ASK or self._answering is None or self._receiving is None:
             raise RpcError(f"no method {method}")
         self._receiving.fetches(channel.peer.node)
-        work = _answer(self._answering, payload, reply)
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._in_background(_answer(self._answering, payload, reply))
 
 
 async def _answer(answering: Answering, question: bytes, reply: Reply) -> None:

@@ -24,6 +24,7 @@ from gateway.cluster_settings import (
     spell_address,
 )
 from gateway.config import ConfigError, Settings, load
+from gateway.node import Node, StartRefused
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -108,7 +109,7 @@ def test_a_store_has_a_number_and_a_gateway_peers() -> None:
 def test_weir_serve_refuses_what_it_would_ignore() -> None:
     for setting in ("node.cluster.number=1", "node.store.port=7401", "node.cluster.name=x"):
         (problem,) = refused(setting)
-        assert "is for `weir store` and `weir gateway`" in problem
+        assert "is for the roles store and gateway" in problem
 
 
 def test_the_addresses_of_a_process_are_those_of_its_role() -> None:
@@ -194,3 +195,14 @@ def pair(folder: Path) -> tuple[Path, Path]:
         )
     )
     return chain, private
+
+
+@pytest.mark.parametrize("assignments", [STORE, GATEWAY])
+async def test_a_role_that_this_version_does_not_serve_is_refused_at_the_start(
+    assignments: tuple[str, ...], tmp_path: Path
+) -> None:
+    wanted = settings(*assignments, f"node.data={tmp_path / 'data'}")
+    with pytest.raises(ExceptionGroup) as caught:
+        await Node(wanted).run()
+    assert caught.group_contains(StartRefused, match="this version serves the role all only")
+    assert not (tmp_path / "data").exists()

@@ -114,7 +114,7 @@ async def test_names_and_options_are_checked(one: tuple[list[Node], ClusterClien
         assert await refused(client, change) is code, change
     assert NAME_BYTES_MAX < 256
     assert client.topic(DEFAULT_TENANT, "d") == durable
-    assert not client.definitions.is_local(DeleteTopic(DEFAULT_TENANT, "d"))
+    assert not client.local.is_local(DeleteTopic(DEFAULT_TENANT, "d"))
 
 
 async def test_volatile_topics_are_bounded(

@@ -1,0 +1,40 @@
+"""Leaders spread evenly over the stores: which ones have to move. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
+
+
+def moves(
+    leaders: Mapping[int, int], able: Mapping[int, AbstractSet[int]]
+) -> list[tuple[int, int, int]]:
+    """(group, from, to) of each move, in order. `leaders`: node by group; `able`: who could
+    lead it.
+
+    Stores that are able to lead nothing are not counted; what they still lead goes first. The
+    result differs by at most one group between two stores that can take all groups.
+    """
+    nodes = sorted(set().union(*able.values())) if able else []
+    now = dict(leaders)
+    found: list[tuple[int, int, int]] = []
+
+    def count(node: int) -> int:
+        return sum(each == node for each in now.values())
+
+    while True:
+        best: tuple[int, int, int] | None = None
+        gain = 1
+        for group, node in sorted(now.items()):
+            for to in nodes:
+                if to not in able[group] or to == node:
+                    continue
+                # Whoever may not lead at all gives everything away.
+                held = count(node) if node in nodes else len(now) + len(nodes)
+                if held - count(to) > gain:
+                    gain = held - count(to)
+                    best = group, node, to
+        if best is None:
+            return found
+        now[best[0]] = best[2]
+        found.append(best)

@@ -1,0 +1,263 @@
+"""The store's side of the section CLUSTER: answers what is asked about the cluster itself.
+
+Durability: ADMIT and DISMISS are answered once the record is applied, after a majority of group 0
+has fdatasynced it; what it leads to is brought about by `manager`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+
+from ..changes import PutRecord
+from ..errors import Code, KernelError
+from ..ids import METADATA_GROUP, QueueId, RaftGroup
+from ..local_client import LocalClient
+from ..ports import Clock
+from ..raft.progress import STATE_NAMES
+from ..remote.wire import WireError
+from ..rpc.channel import Channel, Reply
+from ..rpc.frame import RpcError
+from ..rpc.handshake import Hello
+from ..store.node import Store
+from ..store.peer_links import PeerLinks
+from . import messages
+from .admission import admitted, dismissed
+from .messages import (
+    Admit,
+    Dismiss,
+    GroupReport,
+    HandOver,
+    Progress,
+    ReplicaReport,
+    Report,
+    Span,
+    Towards,
+)
+from .records import PREFIX, NodeRecord, encode, key_of, read
+from .roster import Roster
+from .steps import Steps
+
+REGISTER_SECONDS = 10.0
+"""For a record to be written: as long as a question may take."""
+
+TASKS_MAX = 16
+"""Requests to join or leave that are being written: operators make them one by one."""
+
+
+class Desk:
+    """`remote.sections.Section`."""
+
+    methods = messages.METHODS
+
+    def __init__(
+        self,
+        store: Store,
+        client: LocalClient,
+        links: PeerLinks,
+        roster: Roster,
+        clock: Clock,
+        version: str,
+    ) -> None:
+        """`version`: of this program, for people."""
+        self._store = store
+        self._client = client
+        self._links = links
+        self._roster = roster
+        self._clock = clock
+        self._version = version
+        self._began_ms = clock.monotonic_ms()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.steps = Steps(store.consensus, lambda: links.connected)
+        self.draining = False
+        """This store is to lead nothing."""
+        self.problems: dict[int, str] = {}
+        """By number: what keeps a store from joining or leaving (of the leader of group 0)."""
+        self._group_methods: dict[int, Callable[[bytes, Reply], None]] = {
+            messages.TOWARDS: self._towards,
+            messages.HAND_OVER: self._hand_over,
+            messages.SPAN: self._span,
+            messages.ADMIT: self._admit,
+            messages.DISMISS: self._dismiss,
+            messages.REPORT: self._report,
+        }
+
+    async def stop(self) -> None:
+        """Give up what is under way."""
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    # --- sections.Section -------------------------------------------------------------------
+
+    def opened(self, channel: Channel, peer: Hello) -> None:
+        """Nothing is told by itself."""
+
+    def closed(self, channel: Channel) -> None:
+        """What it has asked for goes on."""
+
+    def told(self, channel: Channel, method: int, payload: bytes) -> None:
+        """Everything here is asked."""
+        raise RpcError(f"method {method} is not told")
+
+    def called(self, channel: Channel, method: int, payload: bytes, reply: Reply) -> None:
+        """A question has come."""
+        answer = self._group_methods.get(method)
+        if answer is None:
+            reply(KernelError(Code.INVALID_ARGUMENT, f"a store has no method {method}"))
+            return
+        try:
+            answer(payload, reply)
+        except WireError as error:
+            raise RpcError(str(error)) from None
+        except KernelError as error:
+            reply(error)
+
+    # --- Groups -----------------------------------------------------------------------------
+
+    def _led(self, number: int) -> RaftGroup:
+        """A group that this store leads. Raises KernelError NOT_LEADER."""
+        group = RaftGroup(number)
+        if self._store.serving(group) is None:
+            hint = self._store.standing(group)[1] if group in self._store.groups else 0
+            message = f"this store does not serve group {number}"
+            raise KernelError(Code.NOT_LEADER, message, hint)
+        return group
+
+    def _towards(self, payload: bytes, reply: Reply) -> None:
+        asked = messages.unpack(payload, Towards)
+        self._led(asked.group)
+        reply(messages.pack(self.steps.towards(asked)))
+
+    def _hand_over(self, payload: bytes, reply: Reply) -> None:
+        asked = messages.unpack(payload, HandOver)
+        reply(messages.pack(self.steps.hand_over(self._led(asked.group), asked.to)))
+
+    def _span(self, payload: bytes, reply: Reply) -> None:
+        asked = messages.unpack(payload, Span)
+        reply(encode_span(span_of(self._store, self._led(asked.group), QueueId(asked.queue))))
+
+    # --- The register -----------------------------------------------------------------------
+
+    def _admit(self, payload: bytes, reply: Reply) -> None:
+        asked = messages.unpack(payload, Admit)
+        self._led(METADATA_GROUP)
+        groups = len(self._store.data_groups)
+        self._write(
+            asked.number, lambda known: admitted(known, asked, self._alive(), groups), reply
+        )
+
+    def _dismiss(self, payload: bytes, reply: Reply) -> None:
+        asked = messages.unpack(payload, Dismiss)
+        self._led(METADATA_GROUP)
+        self._write(
+            asked.number, lambda known: dismissed(known, asked.number, self._alive()), reply
+        )
+
+    def _alive(self) -> set[int]:
+        return {self._store.node, *self._links.connected}
+
+    def _write(
+        self,
+        number: int,
+        decide: Callable[[dict[int, NodeRecord]], NodeRecord | None],
+        reply: Reply,
+    ) -> None:
+        found = read(self._client.records(PREFIX))
+        record = decide({each: known for each, (_, known) in found.items()})
+        if record is None:
+            reply(messages.pack(Progress(True, "nothing changes")))
+            return
+        if len(self._tasks) >= TASKS_MAX:
+            raise KernelError(Code.BUSY, f"{TASKS_MAX} requests to join or leave are under way")
+        version = found[number][0] if number in found else 0
+        task = asyncio.get_running_loop().create_task(_answer(self.put(record, version), reply))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def put(self, record: NodeRecord, expected: int) -> None:
+        """Write a record, if nobody has meanwhile. Raises KernelError."""
+        change = PutRecord(key_of(record.number), encode(record), expected)
+        await self._client.administer(change)
+
+    # --- Reports ----------------------------------------------------------------------------
+
+    def _report(self, payload: bytes, reply: Reply) -> None:
+        reply(messages.pack(self.report()))
+
+    def report(self) -> Report:
+        """What this store says of itself."""
+        errors = {**self._links.errors(), **self._roster.refusals}
+        connected = self._links.connected
+        return Report(
+            number=self._store.node,
+            store=self._roster.store,
+            version=self._version,
+            uptime_ms=self._clock.monotonic_ms() - self._began_ms,
+            draining=self.draining,
+            accepting=self._client.accepting,
+            connected=connected,
+            errors={
+                number: text[: messages.TEXT_LENGTH_MAX]
+                for number, text in errors.items()
+                if number not in connected
+            },
+            problems={
+                number: text[: messages.TEXT_LENGTH_MAX] for number, text in self.problems.items()
+            },
+            groups=[self._group(group) for group in self._store.groups],
+        )
+
+    def _group(self, group: RaftGroup) -> GroupReport:
+        member = self._store.member(group)
+        core = member.core
+        members = core.tracker.members
+        replicas = [
+            ReplicaReport(
+                each.node, each.node in members.voters, each.match, STATE_NAMES[each.state]
+            )
+            for each in core.tracker.peers
+            if member.leads
+        ]
+        return GroupReport(
+            group=group,
+            term=core.term,
+            leader=core.leader,
+            serves=member.serves,
+            last=core.log.last_index,
+            commit=core.log.committed,
+            applied=member.state.applied,
+            voters=list(members.voters),
+            learners=list(members.learners),
+            joint=bool(members.voters_outgoing),
+            replicas=replicas,
+        )
+
+
+async def _answer(work: Coroutine[object, object, None], reply: Reply) -> None:
+    try:
+        async with asyncio.timeout(REGISTER_SECONDS):
+            await work
+        reply(messages.pack(Progress(False, "is under way")))
+    except KernelError as error:
+        reply(error)
+    except TimeoutError:
+        reply(KernelError(Code.TIMEOUT, "the register could not be written in time"))
+
+
+def span_of(store: Store, group: RaftGroup, queue: QueueId) -> tuple[int, int]:
+    """(first offset kept, next offset) of a queue; (0, 0) if it is gone."""
+    state = store.replica(group).state.queues.get(queue)
+    return (0, 0) if state is None else (max(state.index.head, state.trimmed), state.index.tail)
+
+
+def encode_span(span: tuple[int, int]) -> list[bytes]:
+    """Answer of SPAN."""
+    return [b"".join(each.to_bytes(8, "little") for each in span)]
+
+
+def decode_span(payload: bytes) -> tuple[int, int]:
+    """Inverse of `encode_span`. Raises WireError."""
+    if len(payload) != 16:
+        raise WireError("not the span of a queue")
+    return int.from_bytes(payload[:8], "little"), int.from_bytes(payload[8:], "little")

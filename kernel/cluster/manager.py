@@ -1,0 +1,188 @@
+"""Keeps a store where it belongs in its cluster; on the leader of group 0, also all the others.
+
+    every look    register -> file, addresses of peers, who is let in
+    in draining   leadership of every group to others
+    as manager    JOINING: learner of group 0, then of all groups; level: voter of all (`steps`)
+                  LEAVING: out of every data group, then of group 0; then its record goes
+
+What is to be stands in the register, and each look does the next step towards it; so a manager that
+dies is followed by another that knows as much. Group 0 comes first: a store that knows the register
+lets in nobody whom the cluster does not know (`roster`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from functools import partial
+
+from msgspec.structs import replace
+
+from ..changes import PutRecord
+from ..errors import KernelError
+from ..ids import METADATA_GROUP, RaftGroup
+from ..local_client import LocalClient
+from ..ports import Disk
+from ..remote.leaders import RemoteLeaders
+from ..store.node import Store
+from ..store.peer_links import PeerLinks
+from . import messages
+from .desk import Desk
+from .messages import Admit, Goal, Progress, Towards
+from .records import PREFIX, Facts, NodeRecord, NodeState, key_of, read
+from .roster import Roster, write_home
+
+LOOK_SECONDS = 0.25
+"""Between two looks: people do not notice so little, and a look costs a few look-ups."""
+
+
+class Manager:
+    """See the module's head. `run` until it is cancelled."""
+
+    def __init__(
+        self,
+        store: Store,
+        client: LocalClient,
+        links: PeerLinks,
+        remote: RemoteLeaders,
+        roster: Roster,
+        desk: Desk,
+        facts: Facts,
+        disk: Disk,
+    ) -> None:
+        """`remote`: connections to all stores, as a gateway has them; `facts`: of this store."""
+        self._store = store
+        self._client = client
+        self._links = links
+        self._remote = remote
+        self._roster = roster
+        self._desk = desk
+        self._facts = facts
+        self._disk = disk
+        self._told: Facts | None = None
+        """Facts that the register has, or that were refused."""
+
+    async def run(self) -> None:
+        """Look, again and again."""
+        while True:
+            await self.look()
+            await asyncio.sleep(LOOK_SECONDS)
+
+    async def look(self) -> None:
+        """Once."""
+        if self._roster.take(self._client.records(PREFIX)):
+            await asyncio.to_thread(write_home, self._disk, self._roster.home())
+        addresses = self._roster.addresses()
+        self._links.update(addresses)
+        self._remote.update({**addresses, self._store.node: self._own_address})
+        if self._desk.draining:
+            self.lead_nothing()
+        if self._store.serving(METADATA_GROUP) is None:
+            self._desk.problems.clear()
+        elif not self._roster.records:
+            await self._begin()
+        else:
+            await self._manage()
+        own = self._roster.own
+        if own is not None and self._facts not in (own.facts, self._told):
+            await self._tell_address()
+
+    @property
+    def _own_address(self) -> tuple[str, int]:
+        return self._facts.host, self._facts.port
+
+    def lead_nothing(self) -> bool:
+        """Hand over what this store leads, where another can; whether it leads nothing any more."""
+        led = [member for member in self._store.consensus.members.values() if member.leads]
+        for member in led:
+            try:
+                self._desk.steps.hand_over(member.group, 0)
+            except KernelError:
+                continue  # nobody else can: then it goes on here
+        return not led
+
+    async def _tell_address(self) -> None:
+        """The store is somewhere else than it was."""
+        groups = len(self._store.data_groups)
+        asked = Admit(self._store.node, self._facts, groups)
+        try:
+            await self._ask(METADATA_GROUP, messages.ADMIT, asked)
+        except KernelError as error:
+            if error.code.retryable:
+                return
+            self._desk.problems[self._store.node] = error.message
+        self._told = self._facts
+
+    # --- The manager ------------------------------------------------------------------------
+
+    async def _begin(self) -> None:
+        """The first store of a cluster writes itself down."""
+        if not self._roster.home().founder:
+            return
+        record = NodeRecord(self._store.node, NodeState.MEMBER, self._facts)
+        try:
+            await self._desk.put(record, 0)
+        except KernelError as error:
+            self._desk.problems[self._store.node] = error.message
+
+    async def _manage(self) -> None:
+        problems: dict[int, str] = {}
+        for number, (version, record) in read(self._client.records(PREFIX)).items():
+            if record.state is NodeState.MEMBER:
+                continue
+            try:
+                text = await self._bring(record, version)
+            except KernelError as error:
+                text = error.message
+            if text:
+                problems[number] = text
+        self._desk.problems.clear()
+        self._desk.problems.update(problems)
+
+    async def _bring(self, record: NodeRecord, version: int) -> str:
+        """The next step of a store's way; what it waits for."""
+        if record.state is NodeState.JOINING:
+            return await self._join(record, version)
+        return await self._leave(record, version)
+
+    async def _join(self, record: NodeRecord, version: int) -> str:
+        learner = partial(Towards, node=record.number, goal=Goal.LEARNER)
+        waits = await self._all(learner, (METADATA_GROUP,))
+        waits = waits or await self._all(learner, self._store.data_groups)
+        voter = partial(Towards, node=record.number, goal=Goal.VOTER, replaces=record.replaces)
+        waits = waits or await self._all(voter, self._store.groups)
+        if waits:
+            return waits
+        if record.replaces and record.replaces in self._roster.records:
+            await self._client.administer(PutRecord(key_of(record.replaces), None))
+        await self._desk.put(replace(record, state=NodeState.MEMBER, replaces=0), version)
+        return ""
+
+    async def _leave(self, record: NodeRecord, version: int) -> str:
+        gone = partial(Towards, node=record.number, goal=Goal.GONE)
+        waits = await self._all(gone, self._store.data_groups)
+        waits = waits or await self._all(gone, (METADATA_GROUP,))
+        if waits:
+            return waits
+        if record.then is not None:
+            anew = NodeRecord(record.number, NodeState.JOINING, record.then)
+            await self._desk.put(anew, version)
+        else:
+            await self._client.administer(PutRecord(key_of(record.number), None, version))
+        return ""
+
+    async def _all(self, asked: partial[Towards], groups: Iterable[RaftGroup]) -> str:
+        """Take a step in each of the groups; what is not done."""
+        waits: list[str] = []
+        for group in groups:
+            progress = await self._ask(group, messages.TOWARDS, asked(group))
+            if not progress.done:
+                behind = f" ({progress.lag} entries behind)" if progress.lag else ""
+                waits.append(f"group {group}: {progress.what}{behind}")
+        return "; ".join(waits)
+
+    async def _ask(self, group: RaftGroup, method: int, asked: Towards | Admit) -> Progress:
+        def decode(payload: bytes) -> Progress:
+            return messages.unpack(payload, Progress)
+
+        return await self._remote.ask(group, method, messages.pack(asked), decode)

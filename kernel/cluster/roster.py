@@ -1,0 +1,142 @@
+"""Which stores a store takes for its peers, before and after it knows of group 0.
+
+    DATA/cluster.json    {"cluster", "number", "founder", "known": [[number, state, facts, ..], ..]}
+
+The file says which store of which cluster the directory is, and holds a copy of the register, so
+that after a restart nobody is let in whom the cluster knows better than this store does yet.
+
+Rules of admission, for both ends of a connection:
+
+- who is not in the register is not let in; a store that knows of no register yet (it has just been
+  made) lets in whoever has the secret, and is itself let in by nobody before it is in theirs;
+- a number comes with the data directory that it was admitted with. Another one may have forgotten
+  what it voted for, or acknowledged: it is a new store, and has to join as one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from ..errors import Code, KernelError
+from ..log.files import read_all, replace_file
+from ..ports import Disk
+from ..rpc.handshake import Hello
+from .records import NodeRecord, read
+
+FILE = "cluster.json"
+
+Address = tuple[str, int]
+
+
+class Home(msgspec.Struct, frozen=True):
+    """Content of the file."""
+
+    cluster: str
+    number: int
+    founder: bool = False
+    """The cluster began with this store alone."""
+    known: list[NodeRecord] = []
+
+
+def read_home(disk: Disk) -> Home | None:
+    """Whose directory it is; None if no cluster's. KernelError INVALID_ARGUMENT if the file is not
+    ours.
+    """
+    content = read_all(disk, FILE)
+    if content is None:
+        return None
+    try:
+        return msgspec.json.decode(content.rstrip(b"\0"), type=Home)
+    except msgspec.MsgspecError as error:
+        message = f"{FILE} does not say which store of which cluster this is: {error}"
+        raise KernelError(Code.INVALID_ARGUMENT, message) from None
+
+
+def write_home(disk: Disk, home: Home) -> None:
+    """Durably replace the file. Blocking; OSError."""
+    replace_file(disk, FILE, msgspec.json.format(msgspec.json.encode(home)) + b"\n")
+
+
+class Roster:
+    """The register as one store knows it."""
+
+    def __init__(self, home: Home, store: str, peers: Mapping[int, Address]) -> None:
+        """`store`: id of its data directory; `peers`: addresses given by the operator."""
+        self.cluster = home.cluster
+        self.number = home.number
+        self.store = store
+        self._given = dict(peers)
+        self._founder = home.founder
+        self.records = {each.number: each for each in home.known}
+        self.versions: dict[int, int] = {}
+        self.refusals: dict[int, str] = {}
+        """Why a store was not let in lately, by number."""
+
+    @property
+    def own(self) -> NodeRecord | None:
+        """The record of this store, unless it is of another data directory."""
+        record = self.records.get(self.number)
+        return record if record is not None and record.facts.store == self.store else None
+
+    def home(self) -> Home:
+        """What the file should say."""
+        return Home(self.cluster, self.number, self._founder, list(self.records.values()))
+
+    def take(self, records: Mapping[str, tuple[int, bytes]]) -> bool:
+        """The metadata records as this store has applied them; whether anything is new. None at
+        all: group 0 has not come here yet, and what the file says holds on.
+        """
+        found = read(records)
+        if not found:
+            return False
+        self.versions = {number: version for number, (version, _) in found.items()}
+        fresh = {number: record for number, (_, record) in found.items()}
+        if fresh == self.records:
+            return False
+        self.records = fresh
+        return True
+
+    def addresses(self) -> dict[int, Address]:
+        """Where each store is: as the register says, or else the operator."""
+        if not self.records:
+            return dict(self._given)
+        return {number: (each.facts.host, each.facts.port) for number, each in self.records.items()}
+
+    def admit(self, peer: Hello) -> str | None:
+        """Why a store is not let in; None if it is."""
+        reason = self._refusal(peer)
+        if reason is None:
+            self.refusals.pop(peer.node, None)
+        elif peer.node in self.records or peer.node in self._given:
+            self.refusals[peer.node] = reason
+        return reason
+
+    def admit_gateway(self, peer: Hello) -> str | None:
+        """Why a process without a store is not let in."""
+        return None if peer.cluster == self.cluster else self._foreign(peer)
+
+    def _foreign(self, peer: Hello) -> str:
+        return f"this is cluster {self.cluster!r}, not {peer.cluster[:64]!r}"
+
+    def _refusal(self, peer: Hello) -> str | None:
+        if peer.cluster != self.cluster:
+            return self._foreign(peer)
+        if peer.node == self.number:
+            return f"this is store {self.number} itself"
+        if not self.records:
+            return None
+        record = self.records.get(peer.node)
+        if record is None:
+            return (
+                f"store {peer.node} does not belong to the cluster (any more): run "
+                "`weir cluster join` on it"
+            )
+        if record.facts.store != peer.store:
+            return (
+                f"store {peer.node} comes with another data directory than the one it joined with, "
+                "so that it may have forgotten its votes: run `weir cluster join` on it to have it "
+                "taken in anew"
+            )
+        return None
