@@ -13,7 +13,6 @@ from typing import Protocol, cast
 
 from .broker.features import CLASSES, COPY, LARGE, Feature, features_of
 from .broker.machine import Placed
-from .broker.usage import SLOT_BYTES_SMALL
 from .client import Destinations, PublishSink
 from .destinations import Found, named
 from .errors import Code, KernelError
@@ -24,6 +23,7 @@ from .message import (
     LENGTHS,
     LENGTHS_AT,
     PROPERTIES_BYTES_MAX,
+    SLOT_BYTES_SMALL,
 )
 from .model import QueueRef, TopicInfo
 from .topic_room import Room

@@ -18,7 +18,7 @@ from ..errors import Code, KernelError
 from ..ids import LogIndex, Offset, QueueId
 from ..limits import RESULTS_KEPT_PER_CLIENT
 from ..log import entry as entries
-from ..message import HEADER_BYTES
+from ..message import HEADER_BYTES, UNIT_BYTES
 from ..model import Reason, TopicKind
 from ..origins import INTERNAL
 from . import commands
@@ -35,7 +35,7 @@ from .sizes import is_sized
 from .state import GroupState, QueueState, Section
 from .subscribers import Subscribers
 from .sweep import carry_out
-from .usage import UNIT_BYTES, units_between, units_of
+from .usage import units_between, units_of
 
 _ENQUEUE = int(Command.ENQUEUE)
 _ACK = int(Command.ACK)

@@ -27,15 +27,11 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from ..ids import LogIndex, TopicId, is_index
-from ..message import HEADER_BYTES
+from ..message import HEADER_BYTES, SLOT_BYTES_SMALL, UNIT_BYTES
 from .features import CLASS_SHIFT, CLASSES, COPY, Feature
 
 if TYPE_CHECKING:
     from .state import GroupState, QueueState, TopicState
-
-UNIT_BYTES = 4_096
-SLOT_BYTES_SMALL = UNIT_BYTES + HEADER_BYTES
-"""A slot up to so many bytes is one unit."""
 
 RETIRED_MAX = 10_000
 """Deleted topics of a Raft group whose counts nobody has reported yet: some 500 bytes each. At a

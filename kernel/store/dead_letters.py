@@ -27,7 +27,6 @@ from .. import message as messages
 from ..broker import commands
 from ..broker.features import COPY, LARGE, U32_MAX, Feature, features_of
 from ..broker.state import OutboxItem
-from ..broker.usage import SLOT_BYTES_SMALL
 from ..courier import Attempt
 from ..destinations import Found
 from ..errors import Code, KernelError
@@ -203,7 +202,7 @@ class DeadLetterSender:
             return
         parts: dict[RaftGroup, list[list[int]]] = {}
         features = features_of(letter[: messages.HEADER_BYTES]) | COPY
-        features |= LARGE * (len(letter) > SLOT_BYTES_SMALL)
+        features |= LARGE * (len(letter) > messages.SLOT_BYTES_SMALL)
         for topic in targets:
             if _in_cycle(topic.name, item, history):
                 continue
