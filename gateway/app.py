@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from gateway.config_schema import Settings
 
 SWITCH_INTERVAL_S = 0.00005
-"""How long a thread waits for another before it asks for the interpreter. The journal waits
-so up to three times a commit, while the disk has nothing to do: of a commit of 600 messages, which
-the disk takes 0.6 ms for, Python's default of 5 ms made 1.6 ms, 0.5 ms made 1.5 ms, and this makes
-1.2 ms. Where no thread waits it costs nothing."""
+"""How long a thread waits for another before it asks for the interpreter. The journal's writer
+waits so up to three times a commit, while the disk has nothing to do: a commit of 600 messages,
+which the disk takes 0.6 ms for, took 1.55 ms with an interval of 0.5 ms and takes 1.25 ms with
+this one. Where no thread waits it costs nothing."""
 
 _log = structlog.get_logger("weir.app")
 

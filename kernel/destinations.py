@@ -65,7 +65,7 @@ class Found:
         limits = [each.options.message_bytes_max for each in topics]
         self.safe_bytes = min((messages.PROPERTIES_BYTES_MAX, *limits))
         """A message of so many bytes in all is within every limit."""
-        self.small_bytes = min(self.safe_bytes, SLOT_BYTES_SMALL)
+        self.small_bytes = min(self.safe_bytes, messages.SLOT_BYTES_SMALL)
         """And with so many it is one unit to those who count: the hot path asks no more."""
         self.limited = any(
             each.options.messages_max is not None or each.options.bytes_max is not None

@@ -38,6 +38,11 @@ LENGTHS_AT = 4
 """Where body, native and ext length stand in a header."""
 VERSION = 1
 
+UNIT_BYTES = 4_096
+"""Messages are billed in units of so many bytes behind the header, at least one."""
+SLOT_BYTES_SMALL = UNIT_BYTES + HEADER_BYTES
+"""A slot up to so many bytes is one unit."""
+
 BODY_BYTES_MAX = 16 * 1024 * 1024
 """Largest body: a hard limit (DESIGN.md 3); a topic may set less."""
 PROPERTIES_BYTES_MAX = 256 * 1024

@@ -218,7 +218,7 @@ class DeadLetterSender:
             return
         parts: dict[RaftGroup, list[list[int]]] = {}
         features = features_of(letter[: messages.HEADER_BYTES]) | COPY
-        features |= LARGE * (len(letter) > SLOT_BYTES_SMALL)
+        features |= LARGE * (len(letter) > messages.SLOT_BYTES_SMALL)
         for topic in targets:
             if _in_cycle(topic.name, item, history):
                 continue

@@ -12,12 +12,11 @@ from hypothesis import given, settings
 
 from kernel.broker.dispatcher import Dispatcher
 from kernel.broker.features import LARGE, Feature, features_of
-from kernel.broker.usage import UNIT_BYTES
 from kernel.client import PublishBatch
 from kernel.destinations import Found
 from kernel.errors import Code, KernelError
 from kernel.ids import VOLATILE_GROUP, RaftGroup, TopicId, queue_id
-from kernel.message import key_hash
+from kernel.message import UNIT_BYTES, key_hash
 from kernel.model import GroupOptions, QueueRef, TopicInfo, TopicOptions
 from kernel.publish import Batch, Part
 from kernel.topic_room import Room
