@@ -8,7 +8,7 @@ from tests.simulator.mutants import QUICK, hunt
 from tests.simulator.swarm.run import Run
 
 
-@pytest.mark.parametrize("seed", [1, 2, 4, 5, 6, 7, 8, 9])
+@pytest.mark.parametrize("seed", range(1, 10))
 def test_every_invariant_holds_in_a_seed(seed: int) -> None:
     outcome = Run(seed, 2_000).go()
     assert not outcome.broken
