@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from . import message as messages
 from .ids import RaftGroup
-from .message import SLOT_BYTES_SMALL, Ext
+from .message import Ext
 from .model import QueueRef, TopicInfo
 from .watches import LocalWatch
 

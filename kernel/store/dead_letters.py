@@ -35,7 +35,7 @@ from ..ids import OUTBOX_CLIENT, VOLATILE_GROUP, LogIndex, Offset, RaftGroup, uu
 from ..leader import Done, Identity, Leader
 from ..limits import RESULTS_KEPT_PER_CLIENT
 from ..log import entry as entries
-from ..message import SLOT_BYTES_SMALL, Ext, Flag, Message
+from ..message import Ext, Flag, Message
 from ..model import DEFAULT_GROUP, TOPICS_ROUTER, Reason, TopicInfo, TopicKind
 from ..origins import INTERNAL, Origins
 from ..topology import Topology
