@@ -160,14 +160,15 @@ async def test_goodbye_is_for_every_client_when_the_server_drains(broker: Broker
 async def test_clients_are_sent_elsewhere_and_a_session_goes_on_there(broker: Broker) -> None:
     kept = await broker.connect("kept", clean=False, expiry=60)
     old = await broker.connect("old", 4)
-    other = await broker.connect("other")
-    asked = broker.adapter.move(2, {"tcp": "gate2:1883"})
-    assert asked == 2
+    assert broker.adapter.move(0, {}) == 0
+    assert broker.adapter.move(5, {"tcp": "gate2:1883"}) == 2
     [goodbye] = await kept.closed()
     assert goodbye == Disconnect(
         ReasonCode.USE_ANOTHER_SERVER,
         Properties(reason_string="moved", server_reference="gate2:1883"),
     )
     assert await old.closed() == []
-    await other.publish("a", b"still here")
-    assert broker.adapter.move(5, {}) == 1
+    several = [await broker.connect(f"c{number}") for number in range(3)]
+    assert broker.adapter.move(1, {}) == 1
+    await broker.until_connections(2)
+    assert len(several) - 1 == broker.adapter.statistics().connections

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from adapters.rocketmq.callers import CLIENT_ID
+from adapters.rocketmq.clients import KnownClient
 from adapters.rocketmq.errors import Code
 from adapters.rocketmq.service import SERVICE
 from adapters.rocketmq.settings import QUESTION_BYTES_MAX, STREAM_TOPICS_MAX
@@ -227,7 +228,7 @@ class Mute:
 
 
 def test_questions_that_wait_are_bounded_and_leave_room_for_answers() -> None:
-    stream = Stream(Mute())  # type: ignore[arg-type]
+    stream = Stream(Mute(), KnownClient(("default", "c"), 0))  # type: ignore[arg-type]
     assert stream.ask(bytes(QUESTION_BYTES_MAX * 2)), "one, however large"
     assert not stream.ask(b"q")
     assert stream.push(b"answer")
