@@ -20,7 +20,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c c
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-spark sim sim-full mutants setup-spark setup-npm lint format bench docs \
+.PHONY: help run cluster test test-spark sim sim-full mutants chaos setup-spark setup-npm lint format bench docs \
     freeze clean
 .DELETE_ON_ERROR:
 
@@ -30,21 +30,29 @@ help: ## List the commands.
 run: $(READY_RUN) ## Serve: `weir serve $(ARGS)`.
 	@exec $(BIN)/weir serve $(ARGS)
 
-# Simulated time and disks, one processor: they run beside the tests that wait for real clients.
-SIMULATED := tests/kernel tests/simulator
+cluster: $(READY_RUN) ## Run three stores and two gateways on this machine, until Ctrl-C.
+	@PATH="$(abspath $(BIN)):$$PATH" sh deploy/cluster.sh
 
-test: $(READY_DEV) ## Run all tests; the Spark tests last.
-	@$(BIN)/python -m pytest $(SIMULATED) $(ARGS) >$(VENV)/simulated.log 2>&1 & simulated=$$!; \
-	$(BIN)/python -m pytest tests --ignore=tests/spark $(SIMULATED:%=--ignore=%) $(ARGS); \
-	code=$$?; \
+# Three lanes side by side, for most tests wait: for clients, disks and elections. Those of simulated
+# time and disks do not; behind them the seeds give way, and take what is left of two processors. The
+# Spark tests follow those of the adapters, the shortest lane.
+SIMULATED := tests/kernel tests/simulator
+SEEDS := nice $(BIN)/python -m tests.simulator.swarm --processes 2
+ADAPTERS := tests/adapters
+APART := $(SIMULATED) $(ADAPTERS) tests/spark
+
+test: $(READY_DEV) ## Run all tests.
+	@{ $(BIN)/python -m pytest $(SIMULATED) $(ARGS) $(if $(ARGS),,&& $(SEEDS)); } \
+		>$(VENV)/simulated.log 2>&1 & simulated=$$!; \
+	{ $(BIN)/python -m pytest $(ADAPTERS) $(ARGS); code=$$?; \
+		$(MAKE) --no-print-directory test-spark || code=1; exit $$code; } \
+		>$(VENV)/adapters.log 2>&1 & adapters=$$!; \
+	$(BIN)/python -m pytest tests $(APART:%=--ignore=%) $(ARGS); code=$$?; \
+	wait $$adapters || code=1; \
+	cat $(VENV)/adapters.log; \
 	wait $$simulated || code=1; \
 	cat $(VENV)/simulated.log; \
 	exit $$code
-	@if ls tests/spark/test_*.py >/dev/null 2>&1; then \
-		$(MAKE) --no-print-directory test-spark; \
-	else \
-		echo "tests/spark has no tests yet: no Spark test was run."; \
-	fi
 
 test-spark: $(READY_SPARK) ## Run the tests of the billing jobs (needs Java 17).
 	@command -v java >/dev/null || { echo "The Spark tests need Java 17 (Debian: openjdk-17-jre-headless); java is not on the PATH." >&2; exit 1; }
@@ -66,6 +74,11 @@ sim-full: $(READY_DEV) ## Simulate 2,000 seeds of 5,000 events.
 
 mutants: $(READY_DEV) ## Put bugs in on purpose: each must be found by an invariant.
 	$(BIN)/python -m tests.simulator.mutants $(ARGS)
+
+ROUNDS ?= 20
+
+chaos: $(READY_DEV) ## Kill, pause and cut off real processes under load: `make chaos ROUNDS=20 SEED=7`.
+	$(BIN)/python -m tests.chaos --rounds $(ROUNDS) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 lint: $(READY_DEV) ## Check style, types, import rules and tidiness.
 	$(BIN)/ruff check --output-format concise .

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from auth.principal import Principal
     from auth.rules import Permission
 
+    from .moving import Takers
+
 
 class Origin(IntEnum):
     """The byte in a stored message that says which adapter wrote its native block. These numbers
@@ -88,11 +90,18 @@ class TrafficCounter(DeliveryCounter, Protocol):
         """Octets that came and went, and nothing else."""
 
 
+class CallCounter(Protocol):
+    """Counts calls of one name that are carried out (`metering.counters.Counter`)."""
+
+    def call(self, bytes_in: int, bytes_out: int, /) -> None:
+        """One, with the octets of its request and of its answer (hot)."""
+
+
 class CallMeter(Protocol):
     """Counts the calls of one adapter's API (`metering.calls.Calls`)."""
 
-    def answered(self, tenant: str, name: str, bytes_in: int, bytes_out: int, /) -> None:
-        """A call was carried out, with the octets of its request and of its answer (hot)."""
+    def counter(self, tenant: str, name: str, /) -> CallCounter:
+        """Counts those that are carried out; kept by the adapter, with whoever makes them."""
 
     def ended(self, tenant: str, name: str, outcome: str, bytes_in: int, bytes_out: int, /) -> None:
         """It ended otherwise: `metering.schema.Outcome`."""
@@ -169,12 +178,14 @@ class Adapter(Protocol):
     def addresses(self) -> Mapping[str, tuple[str, int]]:
         """Listener name to the address bound (the real port, if 0 was asked for)."""
 
-    def move(self, connections: int, to: Mapping[str, str]) -> int:
+    def move(self, amount: int, to: Mapping[str, str], takers: Takers | None = None) -> int:
         """Ask so many clients to go to another gateway, in the protocol's own way, once what they
         have asked for is answered; how many were asked. Does not wait, and goes on taking new
         connections. `to`: where, by listener name: `host:port` as clients there dial it; clients of
-        a listener that is not named are told to go, but not where. One that was asked before and
-        is still there is not asked again.
+        a listener that is not named are told to go, but not where. The caller empties `to` when
+        that gateway is gone, or its clients may come back. One that was asked before and is still
+        there is not asked again. `takers`: only clients with these consumers, and
+        `amount` counts consumers (`moving.chosen`).
         """
 
     async def drain(self) -> None:

@@ -17,6 +17,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar, cast
 
+from kernel.listening import stop_listening
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable, Mapping
 
@@ -222,6 +224,11 @@ class Tasks:
         task.add_done_callback(self._tasks.discard)
         return task
 
+    async def finish(self, timeout_s: float) -> None:
+        """Wait for what runs now, no longer than that."""
+        if self._tasks:
+            await asyncio.wait(set(self._tasks), timeout=timeout_s)
+
     async def stop(self) -> None:
         """Cancel what runs, and wait for it."""
         tasks = list(self._tasks)
@@ -294,8 +301,7 @@ class Listeners(Generic[ProtocolT]):
     async def stop_accepting(self) -> None:
         """Close the listening sockets; connections stay. Idempotent."""
         servers, self._servers = self._servers, {}
-        for server in servers.values():
-            server.close()
+        await asyncio.gather(*(stop_listening(server) for server in servers.values()))
 
     async def wait_until_empty(self) -> None:
         """Return when no connection is left."""

@@ -62,6 +62,7 @@ class AuthStore:
         self._keys: dict[str, AccessKey] = {}
         self._policies: dict[tuple[str, str], Policy] = {}
         self._keys_of_user: dict[tuple[str, str], set[str]] = {}
+        self._users_of_tenant: Counter[str] = Counter()
         self._policies_of_tenant: Counter[str] = Counter()
         self._uses_of_policy: Counter[tuple[str, str]] = Counter()
 
@@ -78,6 +79,10 @@ class AuthStore:
 
     def user_count(self) -> int:
         return len(self._users)
+
+    def users_by_tenant(self) -> dict[str, int]:
+        """How many users each tenant has that has any."""
+        return dict(self._users_of_tenant)
 
     def users(self, tenant: str) -> list[User]:
         """Users of a tenant by name. Walks the whole store: for listings only."""
@@ -173,6 +178,8 @@ class AuthStore:
             self._users[record.tenant, record.name] = record
             self._count_uses(before, -1)
             self._count_uses(record, 1)
+            if before is None:
+                self._users_of_tenant[record.tenant] += 1
             if before is None or _rights(before) != _rights(record):
                 self.generation += 1
         elif isinstance(record, AccessKey):
@@ -197,6 +204,9 @@ class AuthStore:
         if user is None:
             return _not_found("user", tenant, name)
         self._count_uses(user, -1)
+        self._users_of_tenant[tenant] -= 1
+        if not self._users_of_tenant[tenant]:
+            del self._users_of_tenant[tenant]
         for key_id in self._keys_of_user.pop((tenant, name), ()):
             del self._keys[key_id]
         self.generation += 1

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from benchmarks.disk import count_syncs
+from benchmarks.peers import Broker, RabbitMQ, Weir
 from benchmarks.results import Line, Outcome
 from benchmarks.samples import Sample
 
 if TYPE_CHECKING:
-    from benchmarks.peers import Broker
     from benchmarks.session import Measure, Session
     from gateway.bench.report import LoadReport
 
@@ -39,6 +39,7 @@ class Row:
     name: str
     title: str
     measure: Callable[[Session], Outcome]
+    sides: tuple[type[Broker], ...] = (Weir, RabbitMQ)
 
 
 def _sides(session: Session) -> dict[str, tuple[Broker, list[str]]]:
@@ -312,7 +313,7 @@ def _threads_of(broker: Broker) -> list[int]:
     """The broker's processes; strace -f follows the threads of each."""
     from gateway.bench.procfs import descendants
 
-    return descendants(broker.pid)
+    return [each for pid in broker.pids for each in descendants(pid)]
 
 
 ROWS = [

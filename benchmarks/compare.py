@@ -18,17 +18,17 @@ import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks import amqp_rows, rocketmq_rows, sqs_rows
-from benchmarks.amqp_rows import WEIR, Row
+from benchmarks import amqp_rows, gateway_rows, rocketmq_rows, sqs_rows
+from benchmarks.amqp_rows import Row
 from benchmarks.disk import MEMORY_FILESYSTEMS, filesystem_of
-from benchmarks.peers import Broker, BrokerFailed, RabbitMQ, Weir
+from benchmarks.peers import Broker, BrokerFailed, Ours
 from benchmarks.results import Circumstances, Outcome, section, write
 from benchmarks.session import ROOT, Session, load_average, machine
-from benchmarks.sqs_peers import Fauxqs, Moto, SqsWeir
 
-ROWS = [*amqp_rows.ROWS, *sqs_rows.ROWS, *rocketmq_rows.ROWS]
+ROWS = [*amqp_rows.ROWS, *sqs_rows.ROWS, *rocketmq_rows.ROWS, *gateway_rows.ROWS]
 ROUNDS = 5
 PAGE = ROOT / "benchmarks" / "RESULTS.md"
 FOLDER = ROOT / ".bench"
@@ -55,27 +55,15 @@ def arguments() -> argparse.Namespace:
 
 
 def brokers(row: Row, options: argparse.Namespace, folder: Path) -> dict[str, Broker]:
-    """The brokers of the row's protocol that are there, not started."""
-    found: dict[str, Broker] = {}
-    speaks_sqs = row.name.startswith("sqs-")
-    if "weir" in options.peers:
-        command = Path(options.weir_command or Path(sys.executable).parent / "weir")
-        if command.exists():
-            kind = SqsWeir if speaks_sqs else Weir
-            found[WEIR] = kind(folder / "weir", command.absolute(), options.weir_set)
-    peers = (Fauxqs, Moto) if speaks_sqs else (RabbitMQ,)
-    for peer in peers:
-        server = peer.find() if peer.name.lower() in options.peers else None
-        if server is not None:
-            found[peer.name] = peer(folder / peer.name.lower(), server)
-    return found
-
-
-def wanted(row: Row) -> tuple[str, ...]:
-    """The sides of the row's protocol, there or not."""
-    if row.name.startswith("sqs-"):
-        return (WEIR, Fauxqs.name, Moto.name)
-    return (WEIR, RabbitMQ.name)
+    """The sides of the row that are there, not started."""
+    command = Path(options.weir_command or Path(sys.executable).parent / "weir")
+    ours = Ours(command, options.weir_set)
+    made = [
+        kind.found(folder / f"{kind.product}-{number}", ours)
+        for number, kind in enumerate(row.sides)
+        if kind.product in options.peers
+    ]
+    return {broker.name: broker for broker in made if broker is not None}
 
 
 def measure(row: Row, options: argparse.Namespace, how: Circumstances) -> tuple[str, bool]:
@@ -92,7 +80,7 @@ def measure(row: Row, options: argparse.Namespace, how: Circumstances) -> tuple[
     )
     session.say(f"{row.name}: {row.title}")
     try:
-        _start(session, wanted(row))
+        _start(session, [kind.name for kind in row.sides])
         for name, broker in session.brokers.items():
             how.versions[name] = broker.version()
             how.settings[name] = broker.settings()
@@ -110,7 +98,7 @@ def measure(row: Row, options: argparse.Namespace, how: Circumstances) -> tuple[
     return section(row.title, outcome, how), measured
 
 
-def _start(session: Session, wanted: tuple[str, ...]) -> None:
+def _start(session: Session, wanted: Sequence[str]) -> None:
     """Start what was found; one that does not start is left out, with a note."""
     for name, broker in list(session.brokers.items()):
         try:

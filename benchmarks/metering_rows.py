@@ -115,9 +115,12 @@ def pushed(count: int) -> Callable[[], object]:
 
 
 def called() -> Callable[[], object]:
-    """The adapters of SQS and RocketMQ, for one call: its counter is looked up each time."""
+    """The adapters of SQS and RocketMQ, for one call: its counter is looked up each time, among
+    those that the caller has.
+    """
     calls = traffic().calls({"SendMessage": Action.PUBLISH})
-    return lambda: calls.answered("default", "SendMessage", 1_100, 300)
+    counters = {name: calls.counter("default", name) for name in ("ReceiveMessage", "SendMessage")}
+    return lambda: counters["SendMessage"].call(1_100, 300)
 
 
 def traffic() -> Traffic:

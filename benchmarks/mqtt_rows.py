@@ -26,13 +26,14 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import msgspec
 
 from benchmarks.disk import filesystem_of
-from benchmarks.peers import Broker, BrokerFailed
+from benchmarks.peers import BrokerFailed, Installed, OneProcess, Ours
 from benchmarks.results import Circumstances, Line, Outcome, section, write
 from benchmarks.samples import Sample
 from benchmarks.session import ROOT, Session, load_average, machine
@@ -66,7 +67,7 @@ plugins:
 """
 
 
-class MqttBroker(Broker):
+class MqttBroker(OneProcess):
     """A broker that is up when its port is open."""
 
     @property
@@ -84,7 +85,12 @@ class MqttBroker(Broker):
 class WeirMqtt(MqttBroker):
     """`weir serve` with MQTT alone, of this working tree."""
 
+    product = "weir"
     name = "Weir"
+
+    @classmethod
+    def found(cls, folder: Path, _ours: Ours) -> Self | None:
+        return cls(folder)
 
     def _command(self) -> tuple[list[str], dict[str, str]]:
         chosen = [f"mqtt.port={self.port}"]
@@ -103,15 +109,21 @@ class WeirMqtt(MqttBroker):
         return done.stdout.strip()
 
 
-class Mosquitto(MqttBroker):
+class Mosquitto(MqttBroker, Installed):
     """Debian's; sessions in memory, as it comes."""
 
+    product = "mosquitto"
     name = "Mosquitto"
+
+    @classmethod
+    def find(cls) -> Path | None:
+        program = shutil.which("mosquitto")
+        return Path(program) if program is not None else None
 
     def _command(self) -> tuple[list[str], dict[str, str]]:
         config = self.folder / "mosquitto.conf"
         config.write_text(MOSQUITTO_CONFIG.format(port=self.port))
-        return ["mosquitto", "-c", str(config)], dict(os.environ)
+        return [str(self._server), "-c", str(config)], dict(os.environ)
 
     def settings(self) -> str:
         return "no limits on messages in flight or queued, TCP_NODELAY, no persistence"
@@ -121,16 +133,20 @@ class Mosquitto(MqttBroker):
         return (done.stdout + done.stderr).partition("\n")[0]
 
 
-class Amqtt(MqttBroker):
+class Amqtt(MqttBroker, Installed):
     """amqtt's broker, in this environment's Python."""
 
-    name = "amqtt"
+    product = name = "amqtt"
+
+    @classmethod
+    def find(cls) -> Path | None:
+        program = Path(sys.executable).parent / "amqtt"
+        return program if program.exists() else None
 
     def _command(self) -> tuple[list[str], dict[str, str]]:
         config = self.folder / "amqtt.yaml"
         config.write_text(AMQTT_CONFIG.format(port=self.port))
-        command = Path(sys.executable).parent / "amqtt"
-        return [str(command), "-c", str(config)], dict(os.environ)
+        return [str(self._server), "-c", str(config)], dict(os.environ)
 
     def settings(self) -> str:
         return "anonymous logins; MQTT 3.1.1, the only version it speaks"
@@ -204,7 +220,7 @@ ROWS = (
 )
 
 
-def run_once(session: Session, row: Row, broker: Broker, duration_s: float) -> dict[str, float]:
+def run_once(session: Session, row: Row, broker: OneProcess, duration_s: float) -> dict[str, float]:
     """One run on a fresh broker. Raises BrokerFailed."""
     is_amqtt = isinstance(broker, Amqtt)
     arguments = [each for each in row.arguments if not (is_amqtt and each == "--kept")]
@@ -231,14 +247,13 @@ def run_once(session: Session, row: Row, broker: Broker, duration_s: float) -> d
     return row.figures(report)
 
 
-def brokers(folder: Path) -> dict[str, Broker]:
+def brokers(folder: Path) -> dict[str, OneProcess]:
     """The brokers that are there, not started."""
-    found: dict[str, Broker] = {WEIR: WeirMqtt(folder / "weir")}
-    if shutil.which("mosquitto") is not None:
-        found["Mosquitto"] = Mosquitto(folder / "mosquitto")
-    if (Path(sys.executable).parent / "amqtt").exists():
-        found["amqtt"] = Amqtt(folder / "amqtt")
-    return found
+    made = [
+        kind.found(folder / kind.product, Ours(Path(sys.executable), []))
+        for kind in (WeirMqtt, Mosquitto, Amqtt)
+    ]
+    return {broker.name: broker for broker in made if broker is not None}
 
 
 def measure(row: Row, session: Session, how: Circumstances) -> Outcome:

@@ -27,8 +27,8 @@ from kernel.client import PutTopic
 from kernel.ids import Offset, RaftGroup
 from kernel.leader import Done, Leader
 from kernel.model import DEFAULT_TENANT, QueueRef, TopicInfo, TopicOptions
+from kernel.remote.lane_service import GatewayService
 from kernel.remote.leaders import RemoteLeaders
-from kernel.remote.service import GatewayService
 from kernel.rpc.channel import Channel
 from kernel.rpc.handshake import Hello
 from kernel.rpc.link import Acceptor

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 PREAMBLE = """\
 # Results
 
-Written by `python benchmarks/compare.py`; each section says how it was made. A figure is the
-median of its rounds (least..most). Ratios are taken round by round, Weir over the other.
-Use the ratios: absolute figures belong to the machine.
+Written by the programs in `benchmarks/`; each section names its own and says how it was made. A
+figure is the median of its rounds (least..most). Ratios are taken round by round, Weir over the
+other. Use the ratios: absolute figures belong to the machine.
 """
 
 

@@ -79,7 +79,7 @@ class Session:
     def _bench(self, protocol: str, broker: Broker, arguments: tuple[str, ...]) -> bytes | None:
         """The report of one run of the load tester, as JSON."""
         command = [sys.executable, "-m", "gateway", "bench", protocol, "-o", "json"]
-        command += ["--url", broker.url, "--pid", str(broker.pid)]
+        command += ["--url", broker.url, *(f"--pid={pid}" for pid in broker.pids)]
         done = subprocess.run(
             [*command, *arguments],
             capture_output=True,

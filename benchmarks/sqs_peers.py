@@ -15,10 +15,10 @@ import sys
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 
-from benchmarks.peers import Broker, Weir
+from benchmarks.peers import Installed, OneProcess, Weir
 
 
-class SqsBroker(Broker):
+class SqsBroker(OneProcess):
     """A service that answers HTTP."""
 
     protocol = "sqs"
@@ -43,14 +43,10 @@ class SqsWeir(SqsBroker, Weir):
     """`weir serve` with SQS alone; signatures are verified, as by default."""
 
 
-class Fauxqs(SqsBroker):
+class Fauxqs(SqsBroker, Installed):
     """In memory, unverified; one Node process."""
 
-    name = "fauxqs"
-
-    def __init__(self, folder: Path, server: Path) -> None:
-        super().__init__(folder)
-        self._server = server
+    product = name = "fauxqs"
 
     @classmethod
     def find(cls) -> Path | None:
@@ -81,14 +77,10 @@ class Fauxqs(SqsBroker):
         return "fauxqs of an unknown version"
 
 
-class Moto(SqsBroker):
+class Moto(SqsBroker, Installed):
     """In memory, unverified; Flask's development server, a thread a connection."""
 
-    name = "moto"
-
-    def __init__(self, folder: Path, server: Path) -> None:
-        super().__init__(folder)
-        self._server = server
+    product = name = "moto"
 
     @classmethod
     def find(cls) -> Path | None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from benchmarks.amqp_rows import WEIR, Row
 from benchmarks.results import Line, Outcome
 from benchmarks.samples import Sample
+from benchmarks.sqs_peers import Fauxqs, Moto, SqsWeir
 
 if TYPE_CHECKING:
     from benchmarks.peers import Broker
@@ -132,12 +133,15 @@ def polls(session: Session) -> Outcome:
     return Outcome(list(taken), lines, ["Without moto, whose polls are threads that look again."])
 
 
+SIDES = (SqsWeir, Fauxqs, Moto)
+
 ROWS = [
-    Row("sqs-send", "SQS: SendMessage, 16 connections, 1 KB, requests pre-signed", send),
+    Row("sqs-send", "SQS: SendMessage, 16 connections, 1 KB, requests pre-signed", send, SIDES),
     Row(
         "sqs-backlog",
         f"SQS: send, receive and delete, with {BACKLOG:,} messages waiting and with none",
         backlog,
+        SIDES,
     ),
-    Row("sqs-polls", f"SQS: {POLLS:,} idle long polls", polls),
+    Row("sqs-polls", f"SQS: {POLLS:,} idle long polls", polls, SIDES),
 ]

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import importlib
 import logging
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import structlog
 
 from auth.errors import AuthError
 from gateway.commands.output import ExitCode, say
 from gateway.data_lock import DataDirectoryInUse
-from gateway.node import Node, StartRefused
 from gateway.open_files import allow_open_files
-from kernel.log.errors import JournalError
+from gateway.process import StartRefused
+from kernel.errors import KernelError
+from kernel.log.errors import JournalDamaged, JournalError
 
 if TYPE_CHECKING:
     from gateway.config_schema import Settings
@@ -38,12 +40,60 @@ def run(settings: Settings) -> int:
     code = ExitCode.OK
     try:
         with asyncio.Runner(loop_factory=loop_factory()) as runner:
-            runner.run(Node(settings).run())
-    except* (StartRefused, DataDirectoryInUse, OSError, AuthError, JournalError) as failed:
+            runner.run(serve(settings))
+    except* (
+        StartRefused,
+        DataDirectoryInUse,
+        OSError,
+        AuthError,
+        JournalError,
+        KernelError,
+    ) as failed:
         for failure in failed.exceptions:
-            say(f"weir cannot serve: {failure}")
+            say(f"weir cannot serve: {words_for(failure, settings.node.data)}")
+            if isinstance(failure, JournalDamaged):
+                say(f"hint: {DAMAGED[settings.node.role]}")
         code = ExitCode.FAILED
     return code
+
+
+DAMAGED: Final = {
+    "all": "nothing was changed; what the disk lost is only in a copy of the data directory, if "
+    "there is one (docs/formats.md)",
+    "store": "nothing was changed; if the other stores have it all, begin with an empty data "
+    "directory and run `weir cluster join` (docs/cluster.md)",
+}
+"""What is left to do about synced data that cannot be read, by role."""
+
+
+def words_for(failure: BaseException, data: str) -> str:
+    """What is said of a start that has failed: of the system's errors without their numbers, with
+    the file, and what to do about a disk without room.
+    """
+    if not isinstance(failure, OSError) or failure.strerror is None:
+        return str(failure)
+    about = f": {failure.filename}" if failure.filename else ""
+    if failure.errno == errno.ENOSPC:
+        about += f". Make room on the disk of {data}, or name a directory on another: --data DIR"
+    return f"{failure.strerror}{about}"
+
+
+async def serve(settings: Settings) -> None:
+    """Run the process of a role. Raises StartRefused and what the process of the role raises."""
+    # A role is imported when it is played: a store starts in half the time without the adapters.
+    match settings.node.role:
+        case "all":
+            from gateway.node import Node
+
+            await Node(settings).run()
+        case "store":
+            from gateway.store_node import StoreNode
+
+            await StoreNode(settings).run()
+        case "gateway":
+            from gateway.gateway_node import GatewayNode
+
+            await GatewayNode(settings).run()
 
 
 def loop_factory() -> type[asyncio.AbstractEventLoop] | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,18 +21,20 @@ from adapters.sqs.settings import SqsSettings
 from auth.principal import SignInMode
 from auth.sigv4 import SigV4Verifier
 from auth.tls import read_pem_pair, server_context
+from gateway.origins import quieten_grpc
+from gateway.tenants import ACCOUNT, NAMESPACE, VIRTUAL_HOST, names_in
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from adapters.base import Adapter, TrafficMeter
     from auth.policy import Access
     from auth.records import AccessKey
     from auth.tls import CertificateFiles
-    from gateway.config_schema import Protocol
+    from gateway.config_schema import Protocol, Tenant
     from gateway.identity import Identity
     from gateway.node_metering import NodeMetering
-    from kernel.local_client import LocalClient
+    from kernel.client import Client
     from kernel.ports import Clock, Random
 
 
@@ -41,12 +42,14 @@ if TYPE_CHECKING:
 class Services:
     """What every adapter is made of."""
 
-    client: LocalClient
+    client: Client
     identity: Identity
     clock: Clock
     random: Random
     tls: Callable[[], CertificateFiles]
     """Where the certificate of this node's TLS listeners is; made when first asked for."""
+    tenants: Mapping[str, Tenant]
+    """As the settings name them."""
     metering: NodeMetering | None = None
     """None: switched off."""
 
@@ -69,7 +72,12 @@ def build_amqp(protocol: Protocol, services: Services) -> Adapter:
     """The AMQP adapter."""
     values = protocol.values()
     settings = msgspec.convert(
-        {**values, "version": values["version"] or gateway.__version__}, AmqpSettings
+        {
+            **values,
+            "version": values["version"] or gateway.__version__,
+            "virtual_hosts": names_in(services.tenants, VIRTUAL_HOST),
+        },
+        AmqpSettings,
     )
     return AmqpAdapter(
         services.client,
@@ -99,10 +107,12 @@ def build_sqs(protocol: Protocol, services: Services) -> Adapter:
         idle_timeout_s=protocol.limit("idle_timeout_s"),
         queue_count=protocol.limit("queue_count"),
         deleted_recently=protocol.flag("deleted_recently"),
+        accounts=names_in(services.tenants, ACCOUNT),
         advertised={
-            name: each.advertised
+            # A queue's path begins with the slash.
+            name: each.advertised.rstrip("/")
             for name, each in protocol.open_listeners().items()
-            if each.advertised is not None
+            if each.advertised
         },
     )
     return SqsAdapter(
@@ -120,8 +130,7 @@ def build_sqs(protocol: Protocol, services: Services) -> Adapter:
 
 def build_rocketmq(protocol: Protocol, services: Services) -> Adapter:
     """The RocketMQ adapter."""
-    # What gRPC would write to stderr in a format of its own, the adapter tells or the client hears.
-    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+    quieten_grpc()
     # Here, because gRPC costs 12 MB and 0.1 s at start, which a node without RocketMQ need not pay.
     from adapters.rocketmq.server import GrpcListener, RocketmqAdapter
     from adapters.rocketmq.settings import RocketmqSettings
@@ -132,7 +141,16 @@ def build_rocketmq(protocol: Protocol, services: Services) -> Adapter:
     # The file has no word for "any": there 0 stands for it.
     skew_ms_max = values["sign_in_skew_ms_max"] or None
     settings = msgspec.convert(
-        {**values, "sign_in_skew_ms_max": skew_ms_max, "advertised": advertised}, RocketmqSettings
+        {
+            **values,
+            "sign_in_skew_ms_max": skew_ms_max,
+            "advertised": advertised,
+            "namespaces": {
+                namespace: tenant
+                for tenant, namespace in names_in(services.tenants, NAMESPACE).items()
+            },
+        },
+        RocketmqSettings,
     )
     return RocketmqAdapter(
         services.client,

@@ -8,11 +8,24 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 
 import gateway
-from gateway.commands import bench, config, group, message, route, topic, user
+from gateway.commands import (
+    bench,
+    cluster,
+    config,
+    group,
+    message,
+    node,
+    route,
+    tenant,
+    topic,
+    user,
+)
 from gateway.commands.bill import bill
+from gateway.commands.gateway import gateway as serve_gateway
 from gateway.commands.health import health
 from gateway.commands.output import CommandError, say
 from gateway.commands.serve import serve
+from gateway.commands.store import store
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,6 +38,8 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command()(serve)
+app.command()(store)
+app.command("gateway")(serve_gateway)
 app.command()(health)
 app.add_typer(topic.topics, name="topic")
 app.add_typer(topic.queues, name="queue")
@@ -35,6 +50,9 @@ app.add_typer(message.app, name="message")
 app.add_typer(user.users, name="user")
 app.add_typer(user.keys, name="key")
 app.add_typer(user.policies, name="policy")
+app.add_typer(tenant.app, name="tenant")
+app.add_typer(cluster.app, name="cluster")
+app.add_typer(node.app, name="node")
 app.add_typer(config.app, name="config")
 app.add_typer(bench.app, name="bench")
 app.command()(bill)

@@ -31,6 +31,9 @@ SECRET_BYTES_MIN = 16
 ANYWHERE = frozenset({"0.0.0.0", "::", ""})  # noqa: S104 - compared with, not bound
 """Hosts that can be listened on and not be dialled."""
 
+TOLD_WHEN_MOVED = frozenset({"amqp", "mqtt"})
+"""Protocols that tell clients an address only when these are to go to another gateway."""
+
 Address = tuple[str, int]
 
 
@@ -86,9 +89,22 @@ def address_of(settings: Settings) -> Address:
     return settings.node.store.host, settings.node.store.port
 
 
+def gateway_address(settings: Settings, bound: Address) -> str:
+    """Where other gateways reach this one, which listens at `bound`."""
+    if settings.node.cluster.address is not None:
+        return settings.node.cluster.address
+    return spell_address((settings.node.mesh.host, bound[1]))
+
+
 def host_label(cluster: Cluster) -> str:
     """What fails together with this store."""
     return cluster.host or platform.node()
+
+
+_ONLY_IN_CLUSTERS = (
+    "is for the roles store and gateway: `weir serve` is both in one process and belongs to no "
+    "cluster; beside one another run `weir store` and `weir gateway`"
+)
 
 
 def cluster_findings(settings: Settings, changed: Sequence[Path]) -> Iterator[tuple[Path, str]]:
@@ -97,8 +113,10 @@ def cluster_findings(settings: Settings, changed: Sequence[Path]) -> Iterator[tu
     cluster, role = settings.node.cluster, settings.node.role
     if role == "all":
         for path in changed:
-            if path[:2] in {at, ("node", "store")}:
-                yield path, "is for the roles store and gateway; `weir serve` is a store alone"
+            if path[:2] in {at, ("node", "store"), ("node", "mesh")}:
+                yield path, _ONLY_IN_CLUSTERS
+            if path[-1] == "advertised" and path[1] in TOLD_WHEN_MOVED:
+                yield path, "is told by gateways of a cluster, to clients that are to go to another"
         return
     yield from _address_findings(settings)
     tls = cluster.tls
@@ -139,6 +157,9 @@ def _address_findings(settings: Settings) -> Iterator[tuple[Path, str]]:
     elif settings.node.role == "store" and settings.node.store.host in ANYWHERE:
         host = settings.node.store.host
         yield (*at, "address"), f"is needed: others cannot reach this store at {host}"
+    elif settings.node.role == "gateway" and settings.node.mesh.host in ANYWHERE:
+        host = settings.node.mesh.host
+        yield (*at, "address"), f"is needed: others cannot reach this gateway at {host}"
     elif settings.node.role == "store" and not settings.node.store.port:
         yield (*at, "address"), "is needed: others cannot know the port that the system will choose"
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from auth.development import is_loopback
 from gateway.cluster_settings import cluster_findings
 from gateway.config_path import SECTIONS, Path, Problem, spell
+from gateway.tenants import tenant_findings
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -29,14 +30,13 @@ NOT_SERVED_YET: tuple[Finding, ...] = (
     (("node", "store", "enabled"), "a store always listens, and nobody else does"),
     (("node", "store", "tls"), "node.cluster.tls says whether it speaks TLS"),
     (("node", "store", "advertised"), "node.cluster.address tells others where it is"),
+    (("node", "mesh", "enabled"), "a gateway of a cluster always listens, and nobody else does"),
+    (("node", "mesh", "tls"), "node.cluster.tls says whether it speaks TLS"),
+    (("node", "mesh", "advertised"), "node.cluster.address tells others where it is"),
     (("node", "admin", "tls"), "the admin side speaks plain HTTP: put a proxy before it"),
-    (("tenants",), "this version has the one tenant 'default'"),
     (("names", "aliases"), "this version has no aliases"),
     (("names", "tree"), "this is fixed for now: `weir topic create --tree` decides for one topic"),
     (("protocols", ANY, "auth"), "this version offers what it has: PLAIN for AMQP"),
-    (("protocols", "amqp", "listeners", ANY, "advertised"), "AMQP tells clients no address"),
-    (("protocols", "mqtt", "listeners", ANY, "advertised"), "MQTT tells clients no address"),
-    (("protocols", "sqs", "listeners", ANY, "advertised"), "this version advertises no address"),
 )
 """Beginnings of paths whose values are fixed for now, and what is the case instead."""
 
@@ -56,6 +56,7 @@ def find_problems(
         *_metering_findings(settings),
         *_tls_findings(settings),
         *cluster_findings(settings, changed),
+        *tenant_findings(settings.tenants, changed),
         *_unserved_findings(changed),
     ]
     return [Problem(spell(path), what, _origin(path, origins)) for path, what in findings]

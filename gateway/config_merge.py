@@ -118,6 +118,9 @@ class Merge:
         path = self._resolve(change.path)
         kind = self._locate(path, change)
         if section_of(kind) is not None:
+            if change.value == {}:
+                self._make(path, change.origin)
+                return
             below = self._keys(path, kind)
             what = "is a section, not a value" + (f"; it has {_listed(below)}" if below else "")
             raise _Refused(path, what)
@@ -194,6 +197,16 @@ class Merge:
             case ("protocols", _, "options", _) if path in self.origins:
                 return type(self.value(path))
         return kind
+
+    def _make(self, path: Path, origin: str) -> None:
+        """Let a section be there, as `acme: {}` does below `tenants`. One that is there stays."""
+        node = self.tree
+        is_new = False
+        for key in path:
+            is_new = key not in node
+            node = node.setdefault(key, {})
+        if is_new and self._shipped:
+            self.origins[path] = origin
 
     def _store(self, path: Path, value: object, origin: str) -> None:
         node = self.tree

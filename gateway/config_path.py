@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 
 Path = tuple[str, ...]
 
+DEFAULT = "default"
+"""The origin of every value that nobody changed."""
+
 SECTIONS = ("node", "tenants", "names", "protocols")
 """The top-level keys; any other first key of a path is taken for a protocol's name."""
 
@@ -38,7 +41,9 @@ class Problem:
     origin: str
 
     def __str__(self) -> str:
-        return f"{self.where}: {self.what} ({self.origin})" if self.where else self.what
+        # What stands at its default was said by nobody.
+        said = f" ({self.origin})" if self.origin not in {"", DEFAULT} else ""
+        return f"{self.where}: {self.what}{said}" if self.where else self.what
 
 
 class ConfigError(Exception):

@@ -167,6 +167,8 @@ class Cluster(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     tls: ClusterTls
     election_timeout_ms: Annotated[int, Meta(ge=100, le=60_000)]
     data_groups: Annotated[int, Meta(ge=1, le=DATA_GROUPS_MAX)]
+    gateway_traffic_max: Annotated[int, Meta(ge=0)]
+    hot_topic_messages: Annotated[int, Meta(ge=0)]
 
 
 class Node(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -177,6 +179,7 @@ class Node(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     workers: Annotated[int, Meta(ge=1, le=WORKERS_MAX)]
     admin: Listener
     store: Listener
+    mesh: Listener
     tls: Tls
     key_file: str | None
     metering: Metering
@@ -184,9 +187,11 @@ class Node(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
 
 class Tenant(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """One tenant: the name each protocol has for it (an account, a virtual host, a namespace)."""
+    """One tenant: the name each protocol has for it (an account, a virtual host, a namespace). A
+    protocol that is not named calls it by its own name (gateway/tenants.py).
+    """
 
-    known_as: dict[str, str]
+    known_as: dict[str, str] = {}
 
 
 class Names(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -217,6 +222,8 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
             found["node", "admin"] = self.node.admin
         if self.node.role == "store":
             found["node", "store"] = self.node.store
+        if self.node.role == "gateway":
+            found["node", "mesh"] = self.node.mesh
         return found
 
 

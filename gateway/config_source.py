@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import yaml
 
-from gateway.config_path import ConfigError, Path, Problem, spell
+from gateway.config_path import DEFAULT, ConfigError, Path, Problem, spell
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -32,9 +32,6 @@ CHANGES_MAX = 5_000
 
 VARIABLE_PREFIX = "WEIR_"
 VARIABLE_SEPARATOR = "__"
-
-DEFAULT = "default"
-"""The origin of every value that nobody changed."""
 
 
 # libyaml where PyYAML was built with it (every wheel is): a tenth of the time at each start.
@@ -118,7 +115,8 @@ def compose(text: str, name: str) -> yaml.Node | None:
 
 
 def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split())
+    """What PyYAML says, without the name that it has for a text that came from no file."""
+    return " ".join(str(error).replace(' in "<unicode string>"', "").split())
 
 
 def _values(file: FilePath, origin: str) -> list[tuple[Path, object, int]]:
@@ -157,7 +155,7 @@ class _Flattener:
         self._found = 0
 
     def walk(self, root: yaml.MappingNode) -> Iterator[tuple[Path, object, int]]:
-        """Yield every scalar and list; a mapping yields what is in it, an empty one nothing."""
+        """Yield every scalar, list and empty mapping; another mapping yields what is in it."""
         yield from self._mapping(root, ())
 
     def _mapping(self, node: yaml.MappingNode, at: Path) -> Iterator[tuple[Path, object, int]]:
@@ -169,7 +167,7 @@ class _Flattener:
             if key in seen:
                 raise self._error(key_node, f"{spell((*at, key))} is given twice")
             seen.add(key)
-            if isinstance(value_node, yaml.MappingNode):
+            if isinstance(value_node, yaml.MappingNode) and value_node.value:
                 yield from self._mapping(value_node, (*at, key))
                 continue
             self._found += 1

@@ -13,17 +13,17 @@ from auth.development import (
     Listener,
     development_principals,
 )
+from gateway.commands.api import DEFAULT_DATA
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from adapters.base import Adapter
     from gateway.config_schema import Settings
-    from kernel.store.opening import LocalStore
 
 TRY = {
     "rocketmq": (
-        "weir topic create weir-bench; weir bench rocketmq "
+        "weir topic create weir-bench{data}; weir bench rocketmq "
         "--url rocketmq://weir:weir-secret@{address} --duration 5"
     ),
     "amqp": "weir bench amqp --url amqp://guest:guest@{address}/%2f --duration 5",
@@ -37,12 +37,12 @@ TRY = {
 
 
 def greeting(
-    settings: Settings, adapters: Sequence[Adapter], local: LocalStore, admin: str | None
+    settings: Settings, adapters: Sequence[Adapter], notes: Sequence[str], admin: str | None
 ) -> str:
-    """The text. `admin`: URL of the admin side, if it is served."""
-    lines = [f"Weir {gateway.__version__}, data in {settings.node.data}"]
-    if not local.clean:
-        lines.append(f"  the last run did not end in order: {local.replayed} entries replayed")
+    """The text. `notes`: what this process is, then what else there is to say of it; `admin`: URL
+    of the admin side, if it is served.
+    """
+    lines = [f"Weir {gateway.__version__}, {notes[0]}", *(f"  {each}" for each in notes[1:])]
     for adapter in adapters:
         for name, (host, port) in adapter.addresses().items():
             lines.append(f"  {adapter.name:<9} {host}:{port} ({name})")
@@ -50,7 +50,7 @@ def greeting(
         lines.append(f"  admin     {admin}  /livez /readyz /metrics /api/v1")
     unserved = [name for name, each in settings.protocols.items() if not each.enabled]
     if unserved:
-        lines.append(f"  not served yet: {', '.join(unserved)}")
+        lines.append(f"  switched off: {', '.join(unserved)}")
     listeners = [
         Listener(".".join(path), each.host, each.port)
         for path, each in settings.open_listeners().items()
@@ -60,9 +60,12 @@ def greeting(
             f"  development logins (loopback only): {DEVELOPMENT_USER}/{DEVELOPMENT_PASSWORD},"
             f" access key {DEVELOPMENT_KEY_ID} with secret {DEVELOPMENT_SECRET.decode()}"
         )
+    # A command finds the server by its data directory.
+    data = f" --data {settings.node.data}" if settings.node.data != DEFAULT_DATA else ""
     for adapter in adapters:
         command = TRY.get(adapter.name)
         if command is not None:
             host, port = next(iter(adapter.addresses().values()))
-            lines.append(f"  try: {command.format(address=f'{host}:{port}')}")
+            said = command.format(address=f"{host}:{port}", data=data)
+            lines.append(f"  try: {said}")
     return "\n".join(lines) + "\n"

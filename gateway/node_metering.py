@@ -40,11 +40,12 @@ from metering.topic import MeteringTopic
 from metering.traffic import Traffic
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
     from pathlib import Path
 
+    from kernel.client import Client
     from kernel.ports import Clock
-    from kernel.store.opening import LocalStore
+    from kernel.store.replica import Replica
     from metering.collector import CollectorStatistics
     from metering.schema import ManifestEntry
     from metering.window import Window
@@ -64,7 +65,9 @@ QUEUE: Final = 0
 TIMED_LEASES: Final = frozenset({"sqs", "rocketmq"})
 """Protocols whose deliveries are timed leases, and so counted by the store."""
 
-NO_PYARROW: Final = "pyarrow is not installed (pip install 'weir-mq[spark]')"
+NO_PYARROW: Final = (
+    "pyarrow is not installed here: `make setup-spark`, or pip install 'weir-mq[spark]'"
+)
 
 _log = structlog.get_logger("weir.metering")
 
@@ -83,18 +86,29 @@ class Exported:
 class NodeMetering:
     """See the module. Belongs to one event loop."""
 
-    def __init__(self, local: LocalStore, data: Path, clock: Clock, settings: Metering) -> None:
+    def __init__(
+        self,
+        client: Client,
+        replicas: Callable[[], Iterable[Replica]],
+        node: str,
+        data: Path,
+        clock: Clock,
+        settings: Metering,
+        others: Callable[[], Awaitable[bool]] | None = None,
+    ) -> None:
+        """`replicas()`: the Raft groups that this process counts for, its volatile one too; `node`:
+        who flushes, the same after a restart; `others()` has the other processes that count flush
+        too, and tells whether all have.
+        """
+        self._others = others
         self._clock = clock
         self._settings = settings
         self._directory = data / ARCHIVE_DIRECTORY
-        meta = read_meta(DirectoryDisk(data))
-        assert meta is not None, "an opened store has its identity"
-        node = meta.node.hex()
         self._meter = Meter(self._now_us(), window_us=settings.flush_interval_s * 1_000_000)
         self._collector = Collector(node)
         names = protocol_names({int(each): each.name.lower() for each in Origin}, INTERNAL)
-        self._source = StoreSource(local.store, self._meter, names)
-        self._topic = MeteringTopic(local.client, local.store, clock, node)
+        self._source = StoreSource(replicas, self._meter, names)
+        self._topic = MeteringTopic(client, clock, node)
         self._driver = MeteringDriver(
             self._meter,
             self._collector,
@@ -115,7 +129,7 @@ class NodeMetering:
     # --- Life -------------------------------------------------------------------------------
 
     async def open(self) -> None:
-        """Make `__metering`, unless it is there. Raises KernelError."""
+        """Make `__metering`, unless it is there: the first flush would. Raises KernelError."""
         await self._topic.open()
 
     def start(self, tasks: asyncio.TaskGroup) -> None:
@@ -176,16 +190,22 @@ class NodeMetering:
     def _now_us(self) -> int:
         return self._clock.wall_ms() * 1_000
 
+    async def flush(self) -> bool:
+        """Whether everything counted until now is in `__metering`, in time."""
+        return await self._driver.flush_now(FLUSH_NOW_S)
+
     # --- The archive ------------------------------------------------------------------------
 
     async def export(self) -> Exported:
         """Flush now and export everything there is: for a bill before the hour is over.
 
-        Raises KernelError UNAVAILABLE if that cannot be done here.
+        Raises KernelError: NOT_ALLOWED if that cannot be done here, UNAVAILABLE if it fails now.
         """
         if not can_export():
-            raise KernelError(Code.UNAVAILABLE, NO_PYARROW)
-        flushed = await self._driver.flush_now(FLUSH_NOW_S)
+            raise KernelError(Code.NOT_ALLOWED, NO_PYARROW)
+        flushed = await self.flush()
+        if self._others is not None:
+            flushed = await self._others() and flushed
         try:
             entries = await self.export_log(final=True)
         except (ExportError, OSError) as error:
@@ -213,6 +233,13 @@ async def _opened(archive: Archive) -> AsyncIterator[Archive]:
         archive.__exit__(None, None, None)
 
 
+def node_of(data: Path) -> str:
+    """Who flushes from a data directory that a store has been opened on."""
+    meta = read_meta(DirectoryDisk(data))
+    assert meta is not None, "an opened store has its identity"
+    return meta.node.hex()
+
+
 def export_offline(data: Path) -> None:
     """Flush and export everything that a data directory holds, while no server runs on it.
 
@@ -220,7 +247,7 @@ def export_offline(data: Path) -> None:
     KernelError, ExportError, OSError.
     """
     if not can_export():
-        raise KernelError(Code.UNAVAILABLE, NO_PYARROW)
+        raise KernelError(Code.NOT_ALLOWED, NO_PYARROW)
     if read_meta(DirectoryDisk(data)) is None:
         raise KernelError(Code.NOT_FOUND, "no server has ever run on it")
     lock = lock_data_directory(data)
@@ -231,7 +258,7 @@ def export_offline(data: Path) -> None:
 
 
 async def _export_offline(data: Path) -> None:
-    from gateway.node import fatal
+    from gateway.process import fatal
 
     loop = asyncio.get_running_loop()
     clock = SystemClock()
@@ -241,7 +268,9 @@ async def _export_offline(data: Path) -> None:
     await local.start()
     try:
         settings = Metering(enabled=True, flush_interval_s=60, export_interval_s=0)
-        metering = NodeMetering(local, data, clock, settings)
+        metering = NodeMetering(
+            local.client, local.store.replicas, node_of(data), data, clock, settings
+        )
         await metering.open()
         await metering.stop()
         await metering.export_log(final=True)

@@ -2,40 +2,57 @@
 
 Each change returns once every command it needed is on disk. A name is changed by one change at a
 time, so that a check and the command that follows it see the same state.
+
+One command decides a change: it goes to the leader of the name's home group in this process, and is
+not tried elsewhere, since what was checked here may not hold at another leader. A change that
+another process asks for has an identity, and its deciding command goes under that. So when the
+question comes again, perhaps to the next leader, the group's state tells what was decided; then
+only what follows from it is done.
+
+What a change does in other groups, led here or elsewhere, goes by courier. What it has to know of
+them is asked of their leaders where this store, which may be a little behind, could be wrong: that
+a route's end does not exist (`fellows.Fellows.level`), which routes lead to what is gone
+(`clearing`). When this store begins to lead a group, changes there wait until what the last leader
+has left is mended (`repairing`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
+import asyncio
+from collections.abc import Callable, Collection, Sequence
 
 from . import definition_checks as checks
 from .broker import commands
+from .broker.state import GroupState
+from .changes import name_of
+from .clearing import Clearing, Touched
 from .client import (
     Administration,
     DeleteGroup,
     DeleteRoute,
     DeleteRouter,
     DeleteTopic,
-    PurgeTopic,
     PutRecord,
     PutRoute,
     PutRouter,
     PutTopic,
 )
+from .definer import Asked, Definer
 from .errors import Code, KernelError
-from .ids import METADATA_GROUP, RaftGroup, TopicId, home_of, queue_id
-from .leader import Leader
-from .model import DEFAULT_GROUP, QueueRef, RouterOptions, TopicInfo, TopicKind
+from .fellows import Fellows, Gone, Kind
+from .ids import METADATA_GROUP, TOPIC_IDS_PER_TERM, RaftGroup, TopicId
+from .leader import NO_IDENTITY, Identity, Leader
+from .model import RouterInfo, RouterOptions, TopicInfo
 from .placement import home_group
-from .proposer import Proposer
+from .proposer import Proposer, first_of, propose_to
+from .repairing import Repairing
 from .store.node import Store
 from .topology import Topology
 from .turns import Turns
-from .volatile_definitions import VolatileDefinitions, purge
+from .volatile_definitions import VolatileDefinitions
 
 
-class Administrator:
+class Administrator(Definer):
     """Carries out `client.Administration`."""
 
     def __init__(
@@ -45,230 +62,204 @@ class Administrator:
         proposer: Proposer,
         leader_of: Callable[[RaftGroup], Leader],
     ) -> None:
+        """`leader_of`: the leader of a group, here or elsewhere."""
+        super().__init__(topology, proposer)
         self._store = store
-        self._topology = topology
-        self._leader_of = leader_of
-        self._proposer = proposer
-        self._propose = proposer.propose
+        self._find_leader = leader_of
         self._turns = Turns()
+        self.is_reserved: Callable[[str, str, str], bool] = lambda _kind, _tenant, _name: False
+        """Whether the name of a "topic" or "router" is just being taken for something in the memory
+        of a gateway."""
         self._last_ident: dict[RaftGroup, int] = {}
         self._volatile = VolatileDefinitions(
-            store.volatile_group, topology, proposer, self._delete_router
+            *(store.volatile_group, topology, proposer),
+            lambda change: self.delete_router(change, Asked()),
         )
+        self._clearing = Clearing(
+            *(store, topology, self.exists, self._volatile.target_gone, self._clear_route)
+        )
+        self._repairing = Repairing(store, topology, proposer, self._turns, self._clearing)
+        self._mending: dict[RaftGroup, asyncio.Event] = {}
+        """Groups in which changes wait."""
 
-    async def administer(self, change: Administration) -> object:
-        """Make a change (see its docstring for the result and the errors)."""
+    def join(self, fellows: Fellows) -> None:
+        """Other stores lead groups too."""
+        self._clearing.fellows = fellows
+
+    def is_changing(self, tenant: str, name: str) -> bool:
+        """Whether something of a name is being made, changed or deleted here just now."""
+        return self._turns.is_taken((tenant, name))
+
+    def is_volatile(self, change: Administration) -> bool:
+        """Whether a change is one of what lives in the memory of this process, or is to."""
+        return self._volatile.is_local(change)
+
+    def decides(self, change: Administration) -> RaftGroup:
+        """The group whose leader carries out a change of what is durable."""
+        if isinstance(change, PutRecord):
+            return METADATA_GROUP
+        return self._home(change.tenant, name_of(change))
+
+    async def administer(self, change: Administration, asked: Asked | None = None) -> object:
+        """Make a change (see its docstring for the result and the errors); with an identity, once
+        under that.
+        """
+        asked = asked or Asked()
         if isinstance(change, PutRecord):
             put = commands.PutRecord(change.key, change.value, change.expected)
-            return await self._propose(METADATA_GROUP, put)
-        name = change.router if isinstance(change, PutRoute | DeleteRoute) else change.name
+            return await self._decide(METADATA_GROUP, put, asked)
+        name = name_of(change)
         checks.check_name(change.tenant, name)
+        home = self._home(change.tenant, name)
+        await self.may_change(change.tenant, name)
         async with self._turns.of((change.tenant, name)):
-            return await self._carry_out(change)
+            decided = self._decided(home, asked.identity)
+            if isinstance(decided, KernelError):
+                raise decided
+            if decided is not None:
+                return await self._follow_up(change, decided[0], asked)
+            if self._volatile.is_local(change):
+                return await self._volatile.carry_out(change, asked)
+            return await self.carry_out(change, asked)
 
-    async def repair(self) -> None:
-        """Undo what a crash left half done: queues of topics that were never defined or are
-        deleted, groups that the definition does not know, routes whose end is gone.
-        """
-        for replica in self._store.replicas():
-            for ident in list(replica.state.topics):
-                home = self._store.replica(home_of(ident)).state
-                if ident not in home.topics:
-                    await self._propose(replica.group, commands.DeleteTopic(ident))
-                    continue
-                unknown = set(replica.state.topics[ident].groups) - set(home.topics[ident].groups)
-                for name in sorted(unknown):
-                    await self._propose(replica.group, commands.DeleteGroup(ident, name))
-        for tenant, router, route in self._topology.dangling():
-            await self._delete_route(DeleteRoute(tenant, router, route))
-
-    async def _carry_out(self, change: Administration) -> object:
-        if self._volatile.is_local(change):
-            return await self._volatile.carry_out(change)
-        if isinstance(change, PutTopic):
-            return await self._put_topic(change)
-        if isinstance(change, DeleteTopic):
-            return await self._delete_topic(change)
-        if isinstance(change, PurgeTopic):
-            return await self._purge(change)
-        if isinstance(change, DeleteGroup):
-            await self._delete_group(change)
+    def _decided(
+        self, home: RaftGroup, identity: Identity | None
+    ) -> tuple[object, ...] | KernelError | None:
+        """What a deciding command has come to, if it was carried out under this identity before."""
+        if identity is None:
             return None
-        if isinstance(change, PutRouter):
-            return await self._put_router(change)
+        client, epoch, sequence = identity
+        known = self._store.replica(home).state.clients.get((client, epoch))
+        if known is None or sequence not in known.results:
+            return None
+        result = first_of(known.results[sequence])
+        return result if isinstance(result, KernelError) else (result,)
+
+    async def _decide(self, group: RaftGroup, command: commands.Control, asked: Asked) -> object:
+        """Have the leader in this process carry out the command that decides a change. Raises its
+        result if that is a KernelError: NOT_LEADER, UNKNOWN_OUTCOME too.
+        """
+        leader = self._store.leader(group)
+        return await propose_to(leader, command, asked.identity or NO_IDENTITY)
+
+    async def _follow_up(self, change: Administration, decided: object, asked: Asked) -> object:
+        """What a change that was decided before is to return, once what follows from it is done.
+        What was deleted elsewhere than at home is `repairing`'s; of the messages that went with a
+        topic nobody knows the number any more.
+        """
+        if isinstance(change, PutTopic | PutRouter):
+            return decided if decided is not None else self._made(change)
+        if isinstance(change, DeleteTopic):
+            if (change.tenant, change.name) not in self._topology.topics:
+                await self._clear(change.tenant, "topic", change.name, asked)
+            return 0
         if isinstance(change, DeleteRouter):
-            await self._delete_router(change)
+            if self._topology.router_options(change.tenant, change.name) is None:
+                await self._clear(change.tenant, "router", change.name, asked)
+            return None
+        if isinstance(change, DeleteGroup):
+            topic = self._topology.topics.get((change.tenant, change.name))
+            if topic is not None and change.group not in topic.groups:
+                await self._forget_group(topic, change.group)
             return None
         if isinstance(change, PutRoute):
-            await self._put_route(change)
             return None
-        assert isinstance(change, DeleteRoute)
-        return await self._delete_route(change)
+        if isinstance(change, DeleteRoute):
+            await self._let_go(change, asked)
+            return True
+        return decided
 
-    # --- Topics -----------------------------------------------------------------------------
+    def _made(self, change: PutTopic | PutRouter) -> TopicInfo | RouterInfo:
+        """What was made, as it is by now: a snapshot has come in between, which does not hold it
+        twice. NOT_FOUND if it is gone.
+        """
+        key = (change.tenant, change.name)
+        state = self._state(self._home(*key))
+        if isinstance(change, PutRouter) and key in state.routers:
+            return state.routers[key].info()
+        if isinstance(change, PutTopic) and key in state.topic_names:
+            return state.topics[state.topic_names[key]].info()
+        raise KernelError(Code.NOT_FOUND, f"{change.name} was made, and deleted since")
 
-    async def _put_topic(self, change: PutTopic) -> TopicInfo:
-        options = change.options
-        known = self._topology.topics.get((change.tenant, change.name))
-        checks.check_topic(change, known)
-        if known is not None:
-            home = home_of(known.id)
-            placement = tuple(int(ref.group) for ref in known.queues)
-        else:
-            groups = self._store.data_groups
-            home = home_group(groups, change.tenant, change.name)
-            first = groups.index(home)
-            placement = tuple(
-                int(groups[(first + number) % len(groups)]) for number in range(options.queues)
-            )
-        ident = known.id if known is not None else self._new_ident(home)
-        consumer_groups = {**(known.groups if known is not None else {}), **change.groups}
-        refs = tuple(
-            QueueRef(queue_id(ident, number), RaftGroup(group))
-            for number, group in enumerate(placement)
-        )
-        # The queues elsewhere first: once the topic can be found, a publish must not miss one.
-        version = known.version + 1 if known is not None else 1
-        queues = commands.PutQueues(
-            ident, version, change.tenant, change.name, options, refs, consumer_groups
-        )
-        for other in {ref.group for ref in refs} - {home}:
-            await self._propose(other, queues)
-        info = await self._propose(
-            home,
-            commands.PutTopic(
-                change.tenant,
-                change.name,
-                options,
-                dict(change.groups),
-                change.must_be_new,
-                ident,
-                placement,
-            ),
-        )
-        assert isinstance(info, TopicInfo)
-        return info
+    # --- Beginning to lead ------------------------------------------------------------------
 
-    def _new_ident(self, home: RaftGroup) -> TopicId:
-        """An id that no topic of this home has, and that no other change under way has taken."""
-        number = max(self._store.replica(home).state.next_topic, self._last_ident.get(home, 0) + 1)
-        self._last_ident[home] = number
-        return TopicId(home << 32 | number)
+    def hold(self, group: RaftGroup) -> None:
+        """A group is led here from now on: its changes wait until `go_on`."""
+        self._mending.setdefault(group, asyncio.Event())
 
-    def _topic(self, tenant: str, name: str) -> TopicInfo:
-        topic = self._topology.topics.get((tenant, name))
-        if topic is None:
-            raise KernelError(Code.NOT_FOUND, f"no topic {name}")
-        return topic
+    async def repair(self, groups: Collection[RaftGroup]) -> None:
+        """Mend what was left half done in groups that are led here."""
+        await self._repairing.repair(groups)
 
-    async def _delete_topic(self, change: DeleteTopic) -> int:
-        topic = self._topic(change.tenant, change.name)
-        ready = consumers = 0
-        for ref in topic.queues:
-            for name in topic.groups:
-                figures = await self._leader_of(ref.group).figures(ref.id, name)
-                ready += figures.ready
-                consumers += figures.consumers
-        if change.if_unused and consumers:
-            raise KernelError(Code.IN_USE, f"topic {change.name} has consumers")
-        if change.if_empty and ready:
-            raise KernelError(Code.IN_USE, f"topic {change.name} is not empty")
-        home = home_of(topic.id)
-        await self._propose(home, commands.DeleteTopic(topic.id))
-        for group in {ref.group for ref in topic.queues} - {home}:
-            await self._propose(group, commands.DeleteTopic(topic.id))
-        await self._remove_routes_to(change.tenant, "topic", change.name)
-        return ready
+    async def go_on(self, groups: Collection[RaftGroup]) -> None:
+        """Groups are mended: their changes wait no longer."""
+        for group in groups:
+            self.release(group)
 
-    async def _remove_routes_to(self, tenant: str, kind: str, name: str) -> None:
-        """Remove the routes to something that is gone."""
-        for router, route in self._topology.routes_to(tenant, kind, name):
-            await self._delete_route(DeleteRoute(tenant, router, route))
+    def release(self, group: RaftGroup) -> None:
+        """What waits in a group goes on; if it is led elsewhere now, it will hear so."""
+        event = self._mending.pop(group, None)
+        if event is not None:
+            event.set()
 
-    async def _purge(self, change: PurgeTopic) -> int:
-        topic = self._topic(change.tenant, change.name)
-        purged = 0
-        for ref in topic.queues:
-            identity = self._proposer.next_identity()
-            attempt = partial(purge, ref.id, change, identity)
-            result = await self._proposer.outcome(ref.group, attempt)
-            purged += result if isinstance(result, int) else 0
-        return purged
+    async def may_change(self, tenant: str, name: str) -> None:
+        """Return once changes of a name wait for nothing."""
+        event = self._mending.get(self._home(tenant, name))
+        if event is not None:
+            await event.wait()
 
-    async def _delete_group(self, change: DeleteGroup) -> None:
-        topic = self._topic(change.tenant, change.name)
-        if change.group not in topic.groups:
-            raise KernelError(Code.NOT_FOUND, f"no group {change.group} on {change.name}")
-        if change.group == DEFAULT_GROUP and topic.options.kind is TopicKind.WORK:
-            raise KernelError(Code.IN_USE, "the built-in group of a work topic stays")
-        home = home_of(topic.id)
-        for group in {home, *(ref.group for ref in topic.queues)}:
-            await self._propose(group, commands.DeleteGroup(topic.id, change.group))
+    async def clear_here(self, group: RaftGroup, gone: Gone) -> Touched:
+        """Another store's leader has deleted something: remove a group's routes to it."""
+        return await self._clearing.here(group, gone)
 
-    # --- Routers ----------------------------------------------------------------------------
+    # --- Where what is durable lives --------------------------------------------------------
 
     def _home(self, tenant: str, name: str) -> RaftGroup:
         return home_group(self._store.data_groups, tenant, name)
 
-    async def _put_router(self, change: PutRouter) -> object:
-        checks.check_router(change, self._topology.router_options(change.tenant, change.name))
-        return await self._propose(
-            self._home(change.tenant, change.name),
-            commands.PutRouter(change.tenant, change.name, change.options, change.must_be_new),
-        )
+    def _placement(self, home: RaftGroup, queues: int) -> Sequence[RaftGroup]:
+        groups = self._store.data_groups
+        first = groups.index(home)
+        return [groups[(first + number) % len(groups)] for number in range(queues)]
 
-    def _router(self, tenant: str, name: str) -> RouterOptions:
-        options = self._topology.router_options(tenant, name)
-        if options is None:
-            raise KernelError(Code.NOT_FOUND, f"no router {name}")
-        return options
+    def _new_ident(self, home: RaftGroup, *, spread: bool) -> TopicId:
+        """Queues that a deposed leader has made elsewhere, or is about to, must not be those of a
+        topic of the next one, which begins TOPIC_IDS_PER_TERM later.
+        """
+        following = self._state(home).next_topic
+        number = max(following, self._last_ident.get(home, 0) + 1)
+        if spread and number - following >= TOPIC_IDS_PER_TERM:
+            message = f"{TOPIC_IDS_PER_TERM} topics of group {home} were begun and not made"
+            raise KernelError(Code.BUSY, message)
+        self._last_ident[home] = number
+        return TopicId(home << 32 | number)
 
-    async def _delete_router(self, change: DeleteRouter) -> None:
-        checks.check_not_built_in(change.name)
-        self._router(change.tenant, change.name)
-        if change.if_unused and self._topology.route_count(change.tenant, change.name):
-            raise KernelError(Code.IN_USE, f"router {change.name} has routes")
-        await self._propose(
-            self._home(change.tenant, change.name),
-            commands.DeleteRouter(change.tenant, change.name, False),
-        )
-        await self._volatile.router_gone(change.tenant, change.name)
-        await self._remove_routes_to(change.tenant, "router", change.name)
+    def _state(self, home: RaftGroup) -> GroupState:
+        return self._store.replica(home).state
 
-    # --- Routes -----------------------------------------------------------------------------
+    def _leader_of(self, group: RaftGroup) -> Leader:
+        return self._find_leader(group)
 
-    async def _put_route(self, change: PutRoute) -> None:
-        options = self._router(change.tenant, change.router)
-        route = change.route
-        checks.check_route(change)
-        if route.topic is not None:
-            self._topic(change.tenant, route.topic)
-        if route.router is not None:
-            self._router(change.tenant, route.router)
-        if self._topology.has_route(change.tenant, change.router, route):
-            return
-        group = self._home(change.tenant, change.router)
-        state = self._store.replica(group).state
-        if (change.tenant, change.router) not in state.routers:
-            await self._propose(
-                group, commands.PutRouter(change.tenant, change.router, options, False)
-            )
-        await self._propose(group, commands.PutRoute(change.tenant, change.router, route))
+    def _check_free(self, kind: Kind, tenant: str, name: str) -> None:
+        if self.is_reserved(kind, tenant, name):
+            raise KernelError(Code.LOCKED, f"{kind} {name} is being made by another gateway")
 
-    async def _delete_route(self, change: DeleteRoute) -> bool:
-        options = self._router(change.tenant, change.router)
-        if not self._topology.has_route(change.tenant, change.router, change.route):
-            return False
+    async def _level(self, tenant: str, name: str) -> None:
+        fellows = self._clearing.fellows
+        if fellows is not None:
+            await fellows.level([self._home(tenant, name)])
+
+    async def _clear(self, tenant: str, kind: Kind, name: str, asked: Asked) -> None:
+        if kind == "router":
+            await self._volatile.router_gone(tenant, name)
+        await self._clearing.everywhere(tenant, kind, name, asked.touched)
+
+    async def _last_route_gone(
+        self, change: DeleteRouter, options: RouterOptions, asked: Asked
+    ) -> None:
+        await self.delete_router(change, asked)
+
+    async def _clear_route(self, change: DeleteRoute, touched: Touched) -> object:
         if self._volatile.has_route(change.tenant, change.router, change.route):
-            return await self._volatile.delete_route(change)
-        group = self._home(change.tenant, change.router)
-        router = self._store.replica(group).state.routers.get((change.tenant, change.router))
-        if router is not None and change.route in router.routes:
-            await self._propose(
-                group, commands.DeleteRoute(change.tenant, change.router, change.route)
-            )
-        if options.delete_when_unused and not self._topology.route_count(
-            change.tenant, change.router
-        ):
-            await self._delete_router(DeleteRouter(change.tenant, change.router))
-        return True
+            return await self._volatile.delete_route(change, Asked())
+        return await self.delete_route(change, Asked(touched=touched))

@@ -5,7 +5,8 @@
     changes         of timed leases, by token
 
 All queues concerned, those published to and those settled in, must live in one Raft group
-(`TopicInfo.queues[...].group`). Across groups there is no atomicity (DESIGN.md 3).
+(`TopicInfo.queues[...].group`). Across groups there is no atomicity (DESIGN.md 3): a transaction
+that need not be `whole` is carried out in steps where it cannot be otherwise (`stepwise`).
 """
 
 from __future__ import annotations
@@ -22,6 +23,10 @@ TRANSACTION_BYTES_MAX = 64 * 1024 * 1024
 
 TRANSACTION_SETTLEMENTS_MAX = 100_000
 """Messages settled: bounds the time of one apply to some 50 ms."""
+
+TRANSACTION_PARTS_MAX = 10_000
+"""Consumers, and queues with timed leases, that are concerned: each is a command or two of a batch,
+whose number is a u16."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,3 +56,6 @@ class Transaction:
     """After success its `place` and `duplicates` answer; its sink hears nothing."""
     settlements: Sequence[Settle] = ()
     changes: Sequence[ChangeLeases] = ()
+    whole: bool = True
+    """False: if its queues live in several groups, or in another process's memory, it is carried
+    out in steps; what is held of topics that are gone counts as settled. Without `changes`."""

@@ -146,7 +146,7 @@ class CancelMove:
     task: str
 
 
-Administration = (
+Named = (
     PutTopic
     | DeleteTopic
     | PurgeTopic
@@ -155,7 +155,14 @@ Administration = (
     | DeleteRouter
     | PutRoute
     | DeleteRoute
-    | PutRecord
     | StartMove
     | CancelMove
 )
+"""Changes of a thing that has a tenant and a name."""
+
+Administration = Named | PutRecord
+
+
+def name_of(change: Named) -> str:
+    """Name of the topic or router that is changed."""
+    return change.router if isinstance(change, PutRoute | DeleteRoute) else change.name

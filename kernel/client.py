@@ -18,47 +18,23 @@ them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Protocol
 
-from .changes import (
-    Administration as Administration,
-)
-from .changes import (
-    CancelMove as CancelMove,
-)
-from .changes import (
-    DeleteGroup as DeleteGroup,
-)
-from .changes import (
-    DeleteRoute as DeleteRoute,
-)
-from .changes import (
-    DeleteRouter as DeleteRouter,
-)
-from .changes import (
-    DeleteTopic as DeleteTopic,
-)
-from .changes import (
-    PurgeTopic as PurgeTopic,
-)
-from .changes import (
-    PutRecord as PutRecord,
-)
-from .changes import (
-    PutRoute as PutRoute,
-)
-from .changes import (
-    PutRouter as PutRouter,
-)
-from .changes import (
-    PutTopic as PutTopic,
-)
-from .changes import (
-    StartMove as StartMove,
-)
+from .changes import Administration as Administration
+from .changes import CancelMove as CancelMove
+from .changes import DeleteGroup as DeleteGroup
+from .changes import DeleteRoute as DeleteRoute
+from .changes import DeleteRouter as DeleteRouter
+from .changes import DeleteTopic as DeleteTopic
+from .changes import PurgeTopic as PurgeTopic
+from .changes import PutRecord as PutRecord
+from .changes import PutRoute as PutRoute
+from .changes import PutRouter as PutRouter
+from .changes import PutTopic as PutTopic
+from .changes import StartMove as StartMove
 from .errors import KernelError
 from .filters import MessageFilter
 from .ids import Offset, QueueId, SessionId
@@ -108,6 +84,8 @@ class Destinations(Protocol):
     """Number of topics that get a copy; 0: unroutable."""
     is_stored: bool
     """Whether a queue gets it: then the store counts it for the bill."""
+    asks_leader: bool
+    """Only the leader of its name knows: `PublishBatch.unlisted` tells."""
 
 
 class PublishSink(Protocol):
@@ -128,6 +106,11 @@ class PublishBatch(Protocol):
 
     tag: object
     """Free for the adapter (for example the first confirm number and its channel)."""
+    unlisted: list[int]
+    """After completion: positions whose leader was asked, and has found no queue for them."""
+    unheard: Mapping[int, int]
+    """After completion: those of them that nobody gets, no live route either, and that are not
+    retained; their bytes without the header."""
 
     @property
     def count(self) -> int:
@@ -278,6 +261,8 @@ class ConsumerSpec:
     origin: int = 0
     """Whose traffic it is, if there is no session to tell."""
     tag: object = None
+    note: int = 0
+    """What the log says of leases with a time beside them (u64): for whoever leads next."""
 
 
 class LeaseVerb(Enum):
@@ -330,6 +315,10 @@ class ReceiveSpec:
     """Take only what matches; the rest counts as consumed for the whole group."""
     origin: int = 0
     """Whose traffic it is, if there is no session to tell."""
+    note: int = 0
+    """As `ConsumerSpec.note`."""
+    taker: Hashable = None
+    """The connection that it came by, if no session tells (`remote.served_topics`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -382,6 +371,9 @@ class Client(Protocol):
     def topics(self, tenant: str) -> Sequence[TopicInfo]:
         """Every topic of a tenant, in any order. For listings, not for every request."""
 
+    def routers(self, tenant: str) -> Sequence[str]:
+        """Names of a tenant's routers, sorted. For listings, not for every request."""
+
     def router(self, tenant: str, name: str) -> RouterInfo | None:
         """The router, or None if there is none. Raises NotLoaded."""
 
@@ -409,9 +401,10 @@ class Client(Protocol):
     async def transact(self, transaction: Transaction) -> None:
         """Carry out publishes and settlements of one Raft group together, once that is on disk.
 
-        Errors, after each of which nothing was done: NOT_SAME_GROUP; LEASE_LOST (one message is
-        not held any more); INVALID_ARGUMENT (one settled twice); LIMIT_EXCEEDED; what refuses a
-        publish. TIMEOUT: done or not is not known.
+        Errors after each of which nothing was done: NOT_SAME_GROUP; LEASE_LOST (one message is not
+        held any more); INVALID_ARGUMENT (one settled twice); LIMIT_EXCEEDED; why not published.
+        TIMEOUT: nobody knows. One that need not be `whole` and has queues of several groups settles
+        once all is stored (`stepwise`): after an error some may be done.
         """
 
     def attach(self, spec: ConsumerSpec, sink: ConsumerSink) -> Consumer:
@@ -467,6 +460,20 @@ class Client(Protocol):
     ) -> Sequence[tuple[Offset, bytes]]:
         """Up to `messages` (offset, slot) pairs of queue `number` from `offset` on, whatever
         their state, without leasing them; those gone from disk are left out.
+        """
+
+    async def span(self, topic: TopicInfo, number: int) -> tuple[int, int]:
+        """(first offset that is kept, offset behind the last) of queue `number`. Raises KernelError
+        NOT_FOUND: the topic was deleted.
+        """
+
+    async def offset_since(self, topic: TopicInfo, number: int, time_ms: int) -> Offset:
+        """The first offset in the `span` of queue `number` whose message was stored at or after a
+        time (ms since the epoch), whatever its state; the one behind the last if none was. Stored
+        means the time of its log entry: the clock of the group's leader, which never goes back, so
+        that everything from there on is as late; publishers' clocks do not count. A half message,
+        and one that came back as a dead letter, was stored when it came into this queue. Raises
+        KernelError NOT_FOUND: the topic was deleted.
         """
 
     def records(self, prefix: str) -> Mapping[str, tuple[int, bytes]]:

@@ -10,6 +10,11 @@ courier sends everything that is unanswered again, in the old order, so that the
 connection's messages in a queue survives a change of leader; fewer at a time after each failure, so
 that every few tries get further.
 
+A leader without room refuses messages; that is an answer, and what follows is carried out once
+there is room. If the link fails under it, all is sent again, and the leader refuses once more what
+has been overtaken: it knows by the sequences of identities, which rise in the order of what is sent
+(`store.first_tries`).
+
 What is not answered within the publish deadline ends with TIMEOUT: executed or not is not known.
 """
 

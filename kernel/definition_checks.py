@@ -27,6 +27,9 @@ def check_topic(change: PutTopic, known: TopicInfo | None) -> None:
         compile_filter(group.filter)
         if group.unused_ms is not None and group.unused_ms < UNUSED_MS_MIN:
             raise KernelError(Code.INVALID_ARGUMENT, f"unused_ms must be at least {UNUSED_MS_MIN}")
+    if options.durable and options.owner is not None:
+        message = "a topic that goes with its owner's session is not durable"
+        raise KernelError(Code.INVALID_ARGUMENT, message)
     _check_limits(options)
     if known is None:
         if not change.reserved_name:

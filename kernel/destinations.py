@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Protocol
 
 from . import message as messages
 from .ids import RaftGroup
@@ -15,18 +16,21 @@ class Found:
     """`client.Destinations`: topics, the tree's routes, and a short cut for a single queue."""
 
     __slots__ = (
+        "abroad",
+        "asks_leader",
         "count",
         "is_stored",
-        "limited",
         "name",
         "refs",
         "retain_in",
+        "routed_in",
         "safe_bytes",
         "single",
         "small_bytes",
         "spread",
         "tenant",
         "topics",
+        "tree_name",
         "turn",
         "watches",
     )
@@ -37,7 +41,10 @@ class Found:
         *,
         refs: tuple[QueueRef, ...] = (),
         watches: tuple[LocalWatch, ...] = (),
+        abroad: tuple[RaftGroup, ...] = (),
         retain_in: RaftGroup | None = None,
+        routed_in: RaftGroup | None = None,
+        tree_name: str = "",
         tenant: str = "",
         name: bytes | None = None,
         spread: int = 0,
@@ -49,14 +56,24 @@ class Found:
         self.refs = refs
         """Reference lists of tree patterns, all in one Raft group."""
         self.watches = watches
-        """Live routes."""
+        """Live routes of this process."""
+        self.abroad = abroad
+        """Other processes that have live routes for `tree_name`."""
         self.retain_in = retain_in
         """Raft group that keeps the message as its name's retained one; None: not retained."""
+        self.routed_in = routed_in
+        """Raft group whose leader looks up the reference lists of `tree_name`; None: they are in
+        `refs`, all of them."""
+        self.tree_name = tree_name
         self.tenant = tenant
         self.name = name
         """Tree name that a message must be given, since its writer knows nothing of the tree."""
-        self.count = len(topics) + len(refs) + len(watches) + (retain_in is not None)
+        kept = (retain_in is not None) + (routed_in is not None)
+        self.count = len(topics) + len(refs) + len(watches) + len(abroad) + kept
         self.is_stored = bool(topics or refs)
+        """Whether it gets into a queue; with `routed_in`, whether it is known to."""
+        self.asks_leader = routed_in is not None and not topics
+        """Whether only the leader knows."""
         self.spread = spread
         """Chooses the queue of a message without ordering key, of topics with several; 0: in turn.
         What is published to one tree name stays in order."""
@@ -67,12 +84,8 @@ class Found:
         """A message of so many bytes in all is within every limit."""
         self.small_bytes = min(self.safe_bytes, messages.SLOT_BYTES_SMALL)
         """And with so many it is one unit to those who count: the hot path asks no more."""
-        self.limited = any(
-            each.options.messages_max is not None or each.options.bytes_max is not None
-            for each in topics
-        )
         self.single: QueueRef | None = None
-        if self.count != 1 or self.limited or name is not None:
+        if self.count != 1 or name is not None:
             return
         if refs:
             self.single = refs[0]
@@ -94,3 +107,10 @@ def named(parts: Sequence[bytes], name: bytes) -> tuple[Sequence[bytes], int]:
     header = bytearray(slot[:at])
     messages.LENGTHS.pack_into(header, messages.LENGTHS_AT, body_bytes, native_bytes, len(ext))
     return (bytes(header) + ext, slot[at + ext_bytes :]), len(slot) + len(ext) - ext_bytes
+
+
+class LiveAbroad(Protocol):
+    """Live routes of other processes."""
+
+    def publish_live(self, group: RaftGroup, messages: Sequence[tuple[Found, bytes]]) -> None:
+        """Have another process hand slots to its live routes."""

@@ -83,3 +83,13 @@ class NotLoaded(Exception):
 
     Never reaches a client of a protocol.
     """
+
+
+_BY_NAME = {code.wire: code for code in Code}
+
+
+def error_named(name: str, message: str, hint: int = 0) -> KernelError:
+    """An error as another process tells it: by its code's name on the wire. One of a code that is
+    not known here is UNAVAILABLE.
+    """
+    return KernelError(_BY_NAME.get(name, Code.UNAVAILABLE), message, hint)

@@ -1,13 +1,14 @@
 """Topics that are deleted when nobody has used them for so long (`TopicOptions.unused_expiry_ms`).
 
-Use is a consumer, a receive or a redeclaration. Times are monotonic; a restart counts as use.
+Use is a consumer, a receive or a redeclaration. Times are monotonic; a restart counts as use, and
+so does another leader of the topic's home or of one of its queues.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from .ids import TopicId
+from .ids import RaftGroup, TopicId, home_of
 from .model import TopicInfo
 
 
@@ -36,6 +37,23 @@ class UnusedTopics:
         """Somebody received from a topic, or its last consumer has just gone."""
         if topic in self._used_ms:
             self._used_ms[topic] = now_ms
+
+    def begin(self, group: RaftGroup, now_ms: int) -> None:
+        """A group is led here from now on: what was used elsewhere is not known."""
+        for ident, topic in self._topics.items():
+            if home_of(ident) == group or any(ref.group == group for ref in topic.queues):
+                self._used_ms[ident] = now_ms
+
+    def has(self, topic: TopicId) -> bool:
+        """Whether a topic is there, and expires."""
+        return topic in self._topics
+
+    def idle_ms(self, topic: TopicId, now_ms: int) -> int:
+        """How long nobody has used a topic, as far as it is known here."""
+        known = self._topics.get(topic)
+        if known is None or self._has_consumers(known):
+            return 0
+        return now_ms - self._used_ms[topic]
 
     def expired(self, now_ms: int) -> list[TopicInfo]:
         """Topics whose time is up."""

@@ -13,7 +13,11 @@ RaftGroup = NewType("RaftGroup", int)
 
 METADATA_GROUP = RaftGroup(0)
 VOLATILE_GROUP = RaftGroup(0xFFFF)
-"""Group number of volatile topics in every process; never on disk or on the wire."""
+"""Group number of volatile topics in every process; never on disk."""
+
+ABROAD_FIRST = RaftGroup(0xF000)
+"""Numbers from here up to the volatile group stand for the volatile groups of other processes, as
+each process numbers those that it hears; never on disk or on the wire."""
 
 LogIndex = NewType("LogIndex", int)
 """Position of an entry in one Raft group's log, from 1. Never a message's offset."""
@@ -25,6 +29,10 @@ OUTBOX_CLIENT = 1 << 63
 """Client number of a group's outbox is this plus the group: never that of a gateway, whose number
 has 63 bits."""
 
+OUTBOX_EPOCH = 2
+"""Epoch of a volatile outbox, whose client number is like any other process's: all others have
+epoch 1."""
+
 Offset = NewType("Offset", int)
 """Position of a message in one queue: dense, from 0."""
 
@@ -35,6 +43,11 @@ SessionId = NewType("SessionId", int)
 QUEUES_PER_TOPIC_MAX = 256
 """The queue number takes the low 8 bits of a `QueueId`."""
 
+
+TOPIC_IDS_PER_TERM = 4_096
+"""A new leader of a group gives its first topic an id so far behind those of the last one: what
+that has begun elsewhere and not finished stays apart. More are never begun at once, and 500,000
+leaders find room below INDEX_BIT."""
 
 INDEX_BIT = 1 << 31
 """Set in the counter of a `TopicId` that stands for the reference list of a tree pattern."""
@@ -60,11 +73,41 @@ def home_of(topic: TopicId) -> RaftGroup:
     return RaftGroup(topic >> 32)
 
 
+def is_abroad(group: RaftGroup) -> bool:
+    """Whether it stands for the volatile group of another process."""
+    return ABROAD_FIRST <= group < VOLATILE_GROUP
+
+
+_TOPIC_BITS = (1 << 32) - 1
+_QUEUE_BITS = (1 << 40) - 1
+
+
+def topic_in(group: RaftGroup, topic: TopicId) -> TopicId:
+    """The id of a volatile topic as it is where its process has another number."""
+    return TopicId(group << 32 | topic & _TOPIC_BITS)
+
+
+def queue_in(group: RaftGroup, queue: QueueId) -> QueueId:
+    """The id of a volatile topic's queue as it is where its process has another number."""
+    return QueueId(group << 40 | queue & _QUEUE_BITS)
+
+
 UUID_VERSION_BITS = 0x8000
 """Of version 8 (RFC 9562 5.8), in the high half of a uid."""
 
 UUID_VARIANT = 1 << 63
 """In its low half."""
+
+
+def dashed(uuid: bytes) -> str:
+    """A UUID as text (RFC 9562 4)."""
+    text = uuid.hex()
+    return "-".join((text[:8], text[8:12], text[12:16], text[16:20], text[20:]))
+
+
+def uuid_text(bits: int) -> str:
+    """128 random bits as the text of a UUID."""
+    return dashed(uuid_of(bits.to_bytes(16, "big")))
 
 
 def uuid_of(data: bytes) -> bytes:

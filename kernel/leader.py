@@ -11,16 +11,25 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from .broker import commands
-from .client import LeaseVerb
+from .client import Consumer, LeaseVerb, Settlement
 from .ids import Offset, QueueId, RaftGroup
-from .model import Reason, TopicStatistics
+from .model import QueueRef, Reason, TopicStatistics
 
 Done = Callable[[object], None]
 """Called once: with the results of a batch's commands (`machine.Machine.apply`), or with a bare
 KernelError. NOT_LEADER: nothing was done; UNKNOWN_OUTCOME: perhaps."""
 
 Identity = tuple[int, int, int]
-"""(client, epoch, sequence) under which a group executes a batch once; zeros: it has none."""
+"""(client, epoch, sequence) under which a group executes a batch once; zeros: it has none. The
+sequences of a client rise in the order in which its batches are sent (`store.first_tries`): what
+goes to a leader past the courier of its client has none.
+"""
+
+NO_IDENTITY: Identity = (0, 0, 0)
+
+Routed = Sequence[object]
+"""[tenant, name, first slot, slots, features] of messages that are published to a tree name, whose
+lists the leader of the name's group looks up (`store.name_matching`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +41,39 @@ class LeaseChanging:
     verb: LeaseVerb
     reason: Reason
     delay_ms: int
+
+
+class Holder(Consumer, Protocol):
+    """A consumer of one queue, and what its session holds of it."""
+
+    held: set[int]
+    origin: int
+
+    @property
+    def ref(self) -> QueueRef:
+        """The queue, and its Raft group."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settling:
+    """What a consumer holds and a transaction settles."""
+
+    consumer: Holder
+    how: Settlement
+    reason: Reason
+    offsets: list[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Together:
+    """What one group carries out as a whole or not at all; messages as in `Leader.publish`."""
+
+    runs: Sequence[Sequence[int]]
+    retained: Sequence[tuple[str, int]]
+    routed: Sequence[Routed]
+    settlements: Sequence[Settling]
+    changes: Sequence[tuple[QueueId, str, Sequence[LeaseChanging]]]
+    """(queue, group, what is to happen to timed leases in it)."""
 
 
 class Leader(Protocol):
@@ -49,21 +91,42 @@ class Leader(Protocol):
         done: Done,
         origin: int,
         retained: Sequence[tuple[str, int]] = (),
+        routed: Sequence[Routed] = (),
     ) -> None:
         """Store messages (hot): runs over slots 0.., slot lengths, the parts that make up the
-        slots, their bytes in all; (tenant, slot) of those retained. It takes the lists over.
+        slots, their bytes in all; (tenant, slot) of those retained; those that go to the lists of
+        their tree names. It takes the lists over. With `routed`, a last result tells of each how
+        many lists it has got into, or -1 if it may not be retained: then nothing of it is stored.
+        A run of whose messages the last ones had no room in a limited topic tells a list of the
+        (offset, empty) of those before them: nothing is stored of the others.
         """
 
-    def submit(
+    def transact(
         self,
         identity: Identity,
-        own: Sequence[commands.Packed],
+        what: Together,
         lengths: Sequence[int],
         buffers: Sequence[bytes],
         done: Done,
         origin: int,
     ) -> None:
-        """Carry out commands over slots of their own, numbered from 0."""
+        """Carry out all of it, over slots numbered from 0; what it tells are the results of a
+        publish. A release after the last attempt is a dead letter. A KernelError for the first
+        result: nothing was done. LEASE_LOST; REJECTED (no room in a topic); LIMIT_EXCEEDED
+        (too many retained messages).
+        """
+
+    def prepare(
+        self,
+        identity: Identity,
+        producers: str,
+        queue: QueueId,
+        parts: Sequence[bytes],
+        done: Done,
+    ) -> None:
+        """Store a half message of a producer group; its result: [number], 0 if the queue is gone,
+        or a KernelError: LIMIT_EXCEEDED, NO_SPACE, BUSY.
+        """
 
     def propose(self, change: commands.Control, identity: Identity, done: Done | None) -> None:
         """Carry out one administrative command."""
@@ -90,6 +153,14 @@ class Leader(Protocol):
 
     async def figures(self, queue: QueueId, group: str) -> TopicStatistics:
         """Figures of one queue and group. Raises KernelError NOT_FOUND."""
+
+    async def span(self, queue: QueueId) -> tuple[int, int]:
+        """(first offset that is kept, offset behind the last). Raises KernelError NOT_FOUND."""
+
+    async def offset_since(self, queue: QueueId, time_ms: int) -> Offset:
+        """First offset in `span` whose log time is not before `time_ms` (ms since the epoch); the
+        one behind the last if there is none. Raises KernelError NOT_FOUND.
+        """
 
     async def peek(
         self, queue: QueueId, offset: Offset, messages: int

@@ -58,10 +58,6 @@ SESSION_CLAIM_MS = 10_000
 waits as long for claims (docs/adr/0009): a gateway dials again within 2 s, and an election takes up
 to 3 s."""
 
-SURPLUS_MS = 100
-"""Deliveries that no credit is left for are kept so long by a gateway, then returned (DESIGN.md 5):
-longer than a consumer takes for what it has, shorter than anybody waits elsewhere."""
-
 VOLATILE_BYTES_MAX = 256 * 1024 * 1024
 """Bodies of volatile topics in this process; a publish above it is refused with BUSY."""
 

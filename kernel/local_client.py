@@ -1,4 +1,5 @@
-"""The kernel client of a gateway that has the store in its own process.
+"""The kernel client of a gateway that has the store in its own process; in a cluster, that of a
+store, which leads some of the groups: what it asks of the others goes to their leaders (`fellows`).
 
 Durability: `published`, `settled` and the awaitables return from `Store._apply`, which runs only
 on entries that are fdatasynced; volatile topics answer from memory, in a later turn of the loop.
@@ -7,15 +8,17 @@ on entries that are fdatasynced; volatile topics answer from memory, in a later 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import cast
 
 from .administration import Administrator
-from .atomic import Transaction
+from .base_client import BaseClient
 from .broker.consumers import DispatchedConsumer
 from .broker.dispatcher import Dispatcher
 from .broker.state import QueueState, RouterState
 from .broker.tree_state import TreeEvent
+from .changes import name_of
+from .clearing import Touched
 from .client import (
     Administration,
     CancelMove,
@@ -24,126 +27,126 @@ from .client import (
     ConsumerSink,
     ConsumerSpec,
     DeleteTopic,
-    Destinations,
-    LeaseChange,
-    PublishBatch,
-    PublishSink,
     Received,
     ReceiveSpec,
-    Session,
     Settlement,
     SettleSink,
     StartMove,
 )
 from .consuming import Consuming
-from .courier import Attempt, Send
-from .errors import KernelError
-from .expiry import UnusedTopics
+from .courier import AGAIN, Attempt, Send
+from .definer import Asked
+from .duties import Duties
+from .errors import Code, KernelError
+from .fellows import Fellows, Gone
 from .half_desk import HalfDesk
 from .ids import (
+    ABROAD_FIRST,
     METADATA_GROUP,
-    UUID_VARIANT,
-    UUID_VERSION_BITS,
     VOLATILE_GROUP,
-    Offset,
     RaftGroup,
     SessionId,
     TopicId,
     home_of,
-    uuid_of,
+    is_abroad,
+    uuid_text,
 )
-from .leader import Done, Identity, Leader
-from .lease_changes import LeaseChanges
+from .leader import Done, Holder, Identity, Leader
 from .local_tree import LocalTree
 from .model import (
     Reason,
     Route,
-    RouterInfo,
     TopicInfo,
     TopicStatistics,
 )
 from .mover import Mover
 from .origins import Origins
 from .ports import Clock, Random
-from .proposer import Proposer
-from .publish import Batch
-from .publisher import Publisher
 from .receiving import Receiver, dispatcher_of
+from .remote.mesh.abroad import Abroad
 from .session import LocalSession
 from .statistics import summed
 from .store.dead_letters import DeadLetterSender
+from .store.half_keeper import HalfKeeper
 from .store.node import Store
 from .store.replica import Replica
-from .topic_room import Room, Rooms
 from .topology import Topology
-from .transactor import Transactor
-from .unused_groups import UnusedGroups
+
+ASK_AGAIN = AGAIN | {Code.TIMEOUT, Code.BUSY}
+"""A change that came to one of these may have been begun: asked again, it goes on."""
+
+BACKGROUND_SECONDS = 2.0
+"""What nobody waits for has so long to end at an orderly stop, if other stores have a part in it:
+whatever leads next does not need it."""
 
 
-class LocalClient:
+class LocalClient(BaseClient):
     """`client.Client` over a `Store` in this process."""
 
+    accepting: bool = True
+
     def __init__(self, store: Store, clock: Clock, random: Random) -> None:
+        super().__init__(Topology(store.data_groups), store.volatile_log, clock, random)
         self._store = store
-        self._clock = clock
-        self._loop = asyncio.get_running_loop()
-        self.topology = Topology(store.data_groups)
         self.origins: Origins = store.origins
-        self.accepting = True
         self.is_draining = False
         """Whether nothing new is begun, since the store stops."""
-        self._identity = random.bits(63) | 1
-        self._session_base = random.bits(31) << 32
-        self.outbox_client = random.bits(63) | 1
-        self.uid_high = random.bits(48) << 16 | UUID_VERSION_BITS | random.bits(12)
-        self.next_uid = UUID_VARIANT
-        self._sequence = 0
-        self._next_session = 1
-        self._publisher = Publisher(self, store.volatile_log, clock, self._loop)
         self._second_timer: asyncio.TimerHandle | None = None
         self.send: Send | None = None
         """How commands with an identity get to their group, if not straight."""
-        proposer = Proposer(self.next_identity, self.send_to)
-        self._administrator = Administrator(store, self.topology, proposer, self.leader_of)
+        self._fellows: Fellows | None = None
+        self.administrator = Administrator(store, self.topology, self.proposer, self.leader_of)
         self.dead_letters = DeadLetterSender(store, self)
-        self.room: Rooms = Room(self._dispatcher, self.dead_letters.refused)
-        self._transactor = Transactor(
-            store, proposer, self._publisher.refusal, self._dispatcher, self.room
-        )
+        for room in (store.topic_room, store.volatile_group.topic_room):
+            room.dead_letter = self.dead_letters.refused
         self._watchers: list[Callable[[str, bytes | None], None]] = []
         self._receiver = Receiver(self._dispatcher, self._loop)
-        self.leases = LeaseChanges(proposer)
-        self.moves = Mover(store, self.topology, proposer, clock.wall_ms, lambda: _task_id(random))
+        self.moves = Mover(
+            *(store, self.topology, self.proposer, self.leader_of, clock.wall_ms),
+            lambda: uuid_text(random.bits(128)),
+        )
         self._consuming = Consuming(store.replica, store.dirty)
-        self._halves = HalfDesk(store, proposer, self._publisher.durable_refusal)
-        self._unused = UnusedTopics(self._has_consumers)
-        self.unused_groups = UnusedGroups(store, clock.monotonic_ms())
+        self.half_keeper = HalfKeeper(store, self.publisher.durable_refusal)
+        store.half_room = self.half_keeper
+        self.halves = HalfDesk(self.proposer, self.half_keeper.watches)
+        self.duties = Duties(store, clock.monotonic_ms, self.administer, self._in_background)
+        self.unused_groups = self.duties.unused_groups
         self._owned: dict[SessionId, dict[tuple[str, str], None]] = {}
         self._background: set[asyncio.Task[object]] = set()
-        self.tree = LocalTree(store, self, self._loop, proposer)
+        self.tree = LocalTree(store, self, self._loop, self.proposer)
+        self.abroad = Abroad(self.topology, clock, random, self.dead_letters.topic_appeared)
+        """What lives in the memory of gateways."""
+        self.duties.add(self.administrator.repair, self.administrator.repair)
+        self.duties.add(self.moves.resume)
+        self.duties.add(self.administrator.go_on)
+        self.duties.add(self.tree.repair, self.tree.repair)
         for replica in store.replicas():
             self._learn(replica)
 
     def _learn(self, replica: Replica) -> None:
         """Take over what a group holds."""
         state = replica.state
-        for ident in state.topic_names.values():
+        for ident in state.topic_names.everything():
             info = state.topics[ident].info()
             self.topology.put_topic(info)
-            self._unused.put(info, self._clock.monotonic_ms())
+            self.duties.unused_topics.put(info, self._clock.monotonic_ms())
         for (tenant, name), router in state.routers.items():
             self.topology.put_router(tenant, name, router.options, router.routes)
         self.tree.learn(replica)
+
+    def join(self, fellows: Fellows) -> None:
+        """Other stores lead groups too; before `start`."""
+        self._fellows = self.moves.fellows = self.duties.fellows = fellows
+        self.administrator.join(fellows)
+        self.send = fellows.send
+        self.topology.tree.leaders_match = True
 
     async def start(self, *, clean: bool = False) -> None:
         """Start the store, mend what a crash left half done, serve. `clean`: the last run ended
         in order.
         """
         await self._store.start(self, clean=clean)
-        if self._store.leads_all:
-            await self._administrator.repair()
-            await self.tree.repair()
-            await self.moves.resume()
+        await self.duties.start()
         for replica in self._store.replicas():
             self.dead_letters.outbox_grew(replica)
         self._each_second()
@@ -153,22 +156,21 @@ class LocalClient:
         self.is_draining = True
         if self._second_timer is not None:
             self._second_timer.cancel()
+        await self.duties.stop()
         await self.moves.stop()
         await self.dead_letters.stop()
         await self.tree.stop()
         if self._background:
-            await asyncio.gather(*self._background, return_exceptions=True)
+            patience = None if self._fellows is None else BACKGROUND_SECONDS
+            _, late = await asyncio.wait(self._background, timeout=patience)
+            for task in late:
+                task.cancel()
+        self.abroad.stop()
         await self._store.wait_idle()
 
-    def next_identity(self) -> Identity:
-        """(client, epoch, sequence) of the next batch of this process."""
-        self._sequence += 1
-        return self._identity, 1, self._sequence
-
-    @property
-    def halves(self) -> HalfDesk:
-        """Messages that wait for their producer's commit."""
-        return self._halves
+    def monotonic_ms(self) -> int:
+        """The clock."""
+        return self._clock.monotonic_ms()
 
     def send_to(self, group: RaftGroup, attempt: Attempt, done: Done) -> None:
         """Have a command with an identity carried out in a group, once."""
@@ -180,34 +182,30 @@ class LocalClient:
 
     def leader_here(self, group: RaftGroup) -> Leader | None:
         """The leader of a group that cannot move away from this process."""
-        if self.send is None or group == VOLATILE_GROUP:
+        if self.send is None or group >= ABROAD_FIRST:
             return self.leader_of(group)
         return None
 
     def leader_of(self, group: RaftGroup) -> Leader:
-        """The leader of a group, in this store."""
-        return self._store.leader(group)
+        """The leader of a group, in this store unless another one leads, or in a gateway."""
+        if is_abroad(group):
+            return self.abroad.leader(group)
+        if self._fellows is None or group == VOLATILE_GROUP or self._store.serving(group):
+            return self._store.leader(group)
+        return self._fellows.leader(group)
 
-    # --- Sessions ---------------------------------------------------------------------------
-
-    def open_session(self, name: str, origin: int = 0) -> Session:
-        """A new session."""
-        ident = SessionId(self._session_base | self._next_session)
-        self._next_session += 1
-        return LocalSession(self, ident, name, origin)
-
-    def end_session(self, session: LocalSession) -> None:
+    def _session_ended(self, session: LocalSession) -> None:
         """Return its leases, delete what it owns."""
         self._consuming.end_session(session)
         for tenant, name in self._owned.pop(session.id, {}):
-            self._in_background(DeleteTopic(tenant, name))
+            self._in_background(self.administer(DeleteTopic(tenant, name)))
 
-    def _in_background(self, change: Administration) -> None:
-        """Make a change that nobody waits for; a thing that is gone already is fine."""
+    def _in_background(self, work: Coroutine[object, object, object]) -> None:
+        """Do what nobody waits for; a thing that is gone already is fine."""
 
         async def run() -> None:
             try:
-                await self._administrator.administer(change)
+                await work
             except KernelError:
                 return
 
@@ -215,74 +213,19 @@ class LocalClient:
         self._background.add(task)
         task.add_done_callback(self._background.discard)
 
-    # --- Look-ups ---------------------------------------------------------------------------
-
-    @property
-    def topology_version(self) -> int:
-        """Rises with every change of a definition."""
-        return self.topology.version
-
-    def topic(self, tenant: str, name: str) -> TopicInfo | None:
-        """The topic, or None."""
-        return self.topology.topics.get((tenant, name))
-
-    def topics(self, tenant: str) -> Sequence[TopicInfo]:
-        """Every topic of a tenant."""
-        return [each for each in self.topology.topics.values() if each.tenant == tenant]
-
-    def router(self, tenant: str, name: str) -> RouterInfo | None:
-        """The router, or None."""
-        return self.topology.router_info(tenant, name)
-
-    async def load(self, tenant: str, *, topics: Sequence[str], routers: Sequence[str]) -> None:
-        """Everything is loaded in process."""
-
-    def to_topic(self, topic: TopicInfo) -> Destinations:
-        """Destinations of a publish straight to one topic."""
-        return self.topology.to_topic(topic)
-
-    def to_router(
-        self, tenant: str, router: str, key: str, attributes: Mapping[str, object] | None = None
-    ) -> Destinations:
-        """Destinations of a publish to a router."""
-        return self.topology.find(tenant, router, key, attributes)
-
-    # --- Publishing -------------------------------------------------------------------------
-
-    def batch(self, session: Session, sink: PublishSink) -> PublishBatch:
-        """An empty batch."""
-        return Batch(self, sink, session.origin)
-
-    def publish_letter(self, topics: tuple[TopicInfo, ...], letter: bytes) -> None:
-        """Store a dead letter that no state holds, without an answer."""
-        self._publisher.publish_letter(topics, letter)
-
-    def submit(self, batch: PublishBatch) -> None:
-        """Hand a batch over (hot)."""
-        self._publisher.submit(batch)
-
-    def _has_consumers(self, topic: TopicInfo) -> bool:
-        return any(
-            dispatcher.consumer_count
-            for ref in topic.queues
-            for dispatcher in self._store.replica(ref.group).dispatchers_of(ref.id)
-        )
-
     def _each_second(self) -> None:
         """Look after deadlines."""
         now = self._clock.monotonic_ms()
-        for topic in self._unused.expired(now):
-            self._unused.remove(topic)
-            self._in_background(DeleteTopic(topic.tenant, topic.name, if_unused=True))
-        self._publisher.fail_late_batches(now)
+        self.duties.each_second()
+        self.publisher.fail_late_batches(now)
+        self.abroad.each_second()
         self.tree.each_second()
-        self._halves.ask()
+        self.half_keeper.ask()
         self.unused_groups.look(now)
         self._second_timer = self._loop.call_later(1, self._each_second)
 
-    async def transact(self, transaction: Transaction) -> None:
-        """Carry out publishes and settlements of one Raft group together, or none of them."""
-        await self._transactor.transact(transaction)
+    def _has_settled(self, holder: Holder) -> None:
+        """Its dispatcher knows."""
 
     # --- Consuming --------------------------------------------------------------------------
 
@@ -317,41 +260,75 @@ class LocalClient:
 
     def used(self, topic: TopicId, group: str) -> None:
         """Somebody pulls, or tries to."""
-        self._unused.used(topic, self._clock.monotonic_ms())
-        self.unused_groups.used(topic, group)
+        self.duties.used(topic, group)
 
     async def receive(self, spec: ReceiveSpec) -> Received:
         """Pull messages (see `client.ReceiveSpec`)."""
         self.used(spec.topic.id, spec.group)
         return await self._receiver.receive(spec)
 
-    async def settle_leases(
-        self, topic: TopicInfo, group: str, changes: Sequence[LeaseChange], origin: int = 0
-    ) -> Sequence[KernelError | None]:
-        """Change leases by token."""
-        return await self.leases.settle(topic, group, changes, origin)
-
-    async def peek(
-        self, topic: TopicInfo, number: int, offset: Offset, messages: int
-    ) -> Sequence[tuple[Offset, bytes]]:
-        """Messages from an offset on, without leasing them."""
-        ref = topic.queues[number]
-        return await self.leader_of(ref.group).peek(ref.id, offset, messages)
+    # --- Looking ----------------------------------------------------------------------------
 
     async def statistics(self, topic: TopicInfo, group: str) -> TopicStatistics:
-        """Figures of a topic and group."""
+        """Figures of a topic and group: those of leaders in this process take no turn."""
         each = [await self.leader_of(ref.group).figures(ref.id, group) for ref in topic.queues]
         return summed(each)
 
     # --- Administration ---------------------------------------------------------------------
 
     async def administer(self, change: Administration) -> object:
-        """Make a change."""
+        """Make a change, here or at the leader that decides it."""
+        fellows, group = self._fellows, self.abroad.lives_in(change)
+        if group is not None:
+            return await self.abroad.administer(group, change)
+        if fellows is None or self.administrator.is_volatile(change):
+            return await self._administer(change, Asked())
+        if self._store.serving(self.administrator.decides(change)) is None:
+            return await fellows.administer(change)
+        asked = Asked(fellows.next_identity())
+        try:
+            result = await self._administer(change, asked)
+        except KernelError as error:
+            if error.code not in AGAIN:
+                raise
+            return await fellows.administer(change, asked.identity)
+        await fellows.reached(asked.touched)
+        return result
+
+    async def administer_for(
+        self, identity: Identity, change: Administration
+    ) -> tuple[object, Touched]:
+        """Make a change of what is durable that another process asks for, once under its identity;
+        what it comes to, KernelError included, and indexes of groups led elsewhere at which
+        look-ups show it. Raises KernelError of a code in ASK_AGAIN.
+        """
+        asked = Asked(identity)
+        if self.administrator.is_volatile(change) or self.abroad.keeps(change):
+            return KernelError(Code.LOCKED, "it lives in the memory of another process"), {}
+        try:
+            return await self._administer(change, asked), asked.touched
+        except KernelError as error:
+            if error.code is Code.UNAVAILABLE:
+                raise KernelError(Code.TIMEOUT, error.message) from None
+            if error.code in ASK_AGAIN:
+                raise
+            return error, asked.touched
+
+    async def _administer(self, change: Administration, asked: Asked) -> object:
+        if not isinstance(change, StartMove | CancelMove):
+            return await self.administrator.administer(change, asked)
+        await self.administrator.may_change(change.tenant, name_of(change))
         if isinstance(change, StartMove):
-            return await self.moves.start(change)
-        if isinstance(change, CancelMove):
-            return await self.moves.cancel(change)
-        return await self._administrator.administer(change)
+            result: object = await self.moves.start(change, asked.identity)
+        else:
+            result = await self.moves.cancel(change)
+        if self._fellows is not None and self._store.serving(METADATA_GROUP) is None:
+            asked.touched[METADATA_GROUP] = await self._fellows.defined(METADATA_GROUP)
+        return result
+
+    async def clear_here(self, group: RaftGroup, gone: Gone) -> Touched:
+        """Remove a group's routes to what another store's leader has deleted."""
+        return await self.administrator.clear_here(group, gone)
 
     # --- node.Listener ----------------------------------------------------------------------
 
@@ -360,13 +337,13 @@ class LocalClient:
         owner = topic.options.owner
         if removed:
             self.topology.remove_topic(topic)
-            self._unused.remove(topic)
+            self.duties.unused_topics.remove(topic)
             if owner is not None:
                 self._owned.get(owner, {}).pop((topic.tenant, topic.name), None)
             return
         self.topology.put_topic(topic)
         self.dead_letters.topic_appeared(topic.tenant, topic.name)
-        self._unused.put(topic, self._clock.monotonic_ms())
+        self.duties.unused_topics.put(topic, self._clock.monotonic_ms())
         if owner is not None:
             self._owned.setdefault(owner, {})[topic.tenant, topic.name] = None
 
@@ -386,10 +363,7 @@ class LocalClient:
 
     def unused(self, queue: QueueState) -> None:
         """The last consumer of a queue has gone."""
-        topic = queue.topic
-        self._unused.used(topic.id, self._clock.monotonic_ms())
-        if topic.options.delete_when_unused:
-            self._in_background(DeleteTopic(topic.tenant, topic.name, if_unused=True))
+        self.duties.left(queue)
 
     def tree_changed(self, replica: Replica, event: TreeEvent) -> None:
         """Something of the topic tree changed."""
@@ -397,14 +371,23 @@ class LocalClient:
 
     def leads(self, replica: Replica) -> None:
         """A group is served here from now on."""
+        self.dead_letters.forget(replica.group)
         self.outbox_grew(replica)
+        self.tree.leads(replica)
+        if self.duties.may_begin:
+            self.administrator.hold(replica.group)
+        self.duties.leads(replica.group)
 
     def follows(self, replica: Replica) -> None:
         """A group is not served here any more."""
+        self.dead_letters.forget(replica.group)
+        self.duties.follows(replica.group)
+        self.moves.follows(replica.group)
+        self.administrator.release(replica.group)
 
     def replaced(self, replica: Replica) -> None:
         """A snapshot from another store has taken the place of a group's state."""
-        for topic in list(self.topology.topics.values()):
+        for topic in list(self.topology.topics.everything()):
             if home_of(topic.id) == replica.group and topic.id not in replica.state.topics:
                 self.topic_changed(topic, removed=True)
         self._learn(replica)
@@ -428,11 +411,6 @@ class LocalClient:
         """A metadata record changed."""
         for action in self._watchers:
             action(key, value)
-
-
-def _task_id(random: Random) -> str:
-    text = uuid_of(random.bits(128).to_bytes(16, "big")).hex()
-    return "-".join((text[:8], text[8:12], text[12:16], text[16:20], text[20:]))
 
 
 def _is_client(client: LocalClient) -> Client:

@@ -1,131 +1,23 @@
-"""Subscribers of the topic tree, opened by clients of this process."""
+"""What subscribers of this process consume, from the store in this process."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Protocol, cast
+from collections.abc import Callable, Iterable, Sequence
 
 from .broker.consumers import Credit, DispatchedConsumer
 from .broker.subscribers import INDEX_OPTIONS
-from .broker.tree_commands import Opened
-from .client import ConsumerSink, ConsumerSpec, Session
+from .client import ConsumerSink, ConsumerSpec
 from .errors import Code, KernelError
-from .ids import RaftGroup, TopicId, topic_of
+from .held_subscriber import HeldSubscriber, group_of
+from .ids import TopicId, topic_of
 from .model import QueueRef, TopicInfo
 from .session import LocalSession
 from .store.node import Store
-from .tree import SubscriberConsumer, SubscriberSink, SubscriberSpec, Subscription
+from .tree import Subscription
 from .unused_groups import note_use
 
-Changes = Sequence[tuple[bytes, bytes | None]]
-
-
-def group_of(number: int, share: str) -> str:
-    """Consumer group on reference lists: a share's, or a subscriber's own."""
-    return f"share/{share}" if share else f"own/{number:x}"
-
-
-class SubscriberHost(Protocol):
-    """What a subscriber asks of the tree."""
-
-    async def subscribe(
-        self, subscriber: LocalSubscriber, subscription: Subscription, options: bytes
-    ) -> bool:
-        """See `tree.Subscriber`."""
-
-    async def unsubscribe(self, subscriber: LocalSubscriber, subscription: Subscription) -> bool:
-        """See `tree.Subscriber`."""
-
-    def note(
-        self,
-        subscriber: LocalSubscriber,
-        changes: Changes,
-        done: Callable[[KernelError | None], None] | None,
-    ) -> None:
-        """See `tree.Subscriber`."""
-
-    async def close(
-        self, subscriber: LocalSubscriber, will: bool, expiry_ms: int | None, notes: Changes
-    ) -> None:
-        """See `tree.Subscriber`."""
-
-    def lists_of(self, tenant: str, pattern: str) -> Sequence[QueueRef]:
-        """The reference lists of a pattern."""
-
-
-class LocalSubscriber:
-    """`tree.Subscriber`."""
-
-    __slots__ = (
-        "_host",
-        "closed",
-        "durable",
-        "epoch",
-        "fenced",
-        "home",
-        "name",
-        "notes",
-        "number",
-        "resumed",
-        "sink",
-        "store",
-        "subscriptions",
-        "tenant",
-    )
-
-    def __init__(
-        self, host: SubscriberHost, store: Store, spec: SubscriberSpec, sink: SubscriberSink
-    ) -> None:
-        self._host = host
-        self.store = store
-        self.tenant = spec.tenant
-        self.name = spec.name
-        self.sink = sink
-        self.durable = False
-        self.resumed = False
-        self.number = 0
-        self.epoch = 0
-        self.home = RaftGroup(0)
-        """Raft group of a durable one."""
-        self.fenced = False
-        self.closed = False
-        self.subscriptions: dict[Subscription, bytes] = {}
-        self.notes: Mapping[bytes, bytes] = {}
-
-    def opened(self, home: RaftGroup, opened: Opened) -> None:
-        """The log has it."""
-        self.durable = True
-        self.home = home
-        self.number = opened.number
-        self.epoch = opened.epoch
-        self.resumed = opened.resumed
-        self.subscriptions = {
-            Subscription(pattern, share): options
-            for (share, pattern), options in opened.subscriptions.items()
-        }
-        self.notes = opened.notes
-
-    async def subscribe(self, subscription: Subscription, options: bytes) -> bool:
-        """Subscribe, or change the options; whether it is new."""
-        return await self._host.subscribe(self, subscription, options)
-
-    async def unsubscribe(self, subscription: Subscription) -> bool:
-        """End a subscription; whether there was one."""
-        return await self._host.unsubscribe(self, subscription)
-
-    def note(
-        self, changes: Changes, done: Callable[[KernelError | None], None] | None = None
-    ) -> None:
-        """Set or remove notes."""
-        self._host.note(self, changes, done)
-
-    def consumer(self, session: Session, sink: ConsumerSink) -> SubscriberConsumer:
-        """A consumer without subscriptions and without credit."""
-        return LocalSubscriberConsumer(self, cast("LocalSession", session), sink, self._host)
-
-    async def close(self, *, will: bool, expiry_ms: int | None = -1, notes: Changes = ()) -> None:
-        """The connection is over."""
-        await self._host.close(self, will, expiry_ms, notes)
+ListsOf = Callable[[str, str], Sequence[QueueRef]]
+"""The reference lists of a (tenant, pattern)."""
 
 
 class _IdlePart:
@@ -153,19 +45,30 @@ class _IdlePart:
 class LocalSubscriberConsumer:
     """`tree.SubscriberConsumer`: one part for each reference list, with credit in common."""
 
-    __slots__ = ("_host", "_parts", "_pool", "_session", "_sink", "_subscriber", "_turn")
+    __slots__ = (
+        "_lists_of",
+        "_parts",
+        "_pool",
+        "_session",
+        "_sink",
+        "_store",
+        "_subscriber",
+        "_turn",
+    )
 
     def __init__(
         self,
-        subscriber: LocalSubscriber,
+        subscriber: HeldSubscriber,
         session: LocalSession,
         sink: ConsumerSink,
-        host: SubscriberHost,
+        store: Store,
+        lists_of: ListsOf,
     ) -> None:
         self._subscriber = subscriber
         self._session = session
         self._sink = sink
-        self._host = host
+        self._store = store
+        self._lists_of = lists_of
         self._pool = Credit()
         self._parts: dict[Subscription, list[DispatchedConsumer | _IdlePart]] = {}
         self._turn = 0
@@ -179,9 +82,9 @@ class LocalSubscriberConsumer:
             return
         group = group_of(subscriber.number, subscription.share)
         parts = self._parts[subscription] = []
-        for ref in self._host.lists_of(subscriber.tenant, subscription.pattern):
+        for ref in self._lists_of(subscriber.tenant, subscription.pattern):
             part = _IdlePart(self, ref, subscription, tag)
-            replica = subscriber.store.replica(ref.group)
+            replica = self._store.replica(ref.group)
             if replica.has_nothing_for(ref.id, group):
                 replica.idle_lists.add(ref.id, part)
                 parts.append(part)
@@ -195,9 +98,9 @@ class LocalSubscriberConsumer:
         session, ref = self._session, part.ref
         if len(session.consumers) >= session.prune_at:
             session.prune()
-        topic = _list_info(self._subscriber.tenant, part.subscription.pattern, ref)
+        topic = list_info(self._subscriber.tenant, part.subscription.pattern, ref)
         spec = ConsumerSpec(topic, group, session, tag=part.tag)
-        dispatcher = self._subscriber.store.replica(ref.group).dispatcher(ref.id, group)
+        dispatcher = self._store.replica(ref.group).dispatcher(ref.id, group)
         attached = dispatcher.attach(spec, self._sink, self._pool)
         session.consumers[attached] = None
         return attached
@@ -223,7 +126,7 @@ class LocalSubscriberConsumer:
         subscriber = self._subscriber
         for part in parts:
             if isinstance(part, _IdlePart):
-                replica = subscriber.store.replica(part.ref.group)
+                replica = self._store.replica(part.ref.group)
                 replica.idle_lists.remove(part.ref.id, part)
                 group = group_of(subscriber.number, part.subscription.share)
                 note_use(replica, part.ref.id, group)
@@ -252,7 +155,7 @@ class LocalSubscriberConsumer:
         self._parts.clear()
 
 
-def _list_info(tenant: str, pattern: str, ref: QueueRef) -> TopicInfo:
+def list_info(tenant: str, pattern: str, ref: QueueRef) -> TopicInfo:
     """A reference list as a consumer's topic."""
     ident = TopicId(topic_of(ref.id))
     return TopicInfo(tenant, pattern, ident, 1, INDEX_OPTIONS, (ref,), {})

@@ -1,4 +1,6 @@
-"""The topic tree of a gateway that has the store in its own process.
+"""The topic tree of a process that has a store: the client's half of it (`subscribing`), and what
+the store's half needs beside the groups: who wants a name, deadlines, wills, whose connections are
+over.
 
 Durability: the awaitables of a durable subscriber return from the apply of entries that are
 fdatasynced; a watch, and a subscriber that ends with its connection, live in memory only.
@@ -7,34 +9,33 @@ fdatasynced; a watch, and a subscriber that ends with its connection, live in me
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
+from typing import cast
 
-from .broker import tree_commands as tree
-from .broker.retained import RetainedMessage
 from .broker.tree_state import IndexChanged, SubscriberChanged, SubscriberState, TreeEvent
-from .client import Destinations
+from .client import ConsumerSink, Destinations, Session
 from .errors import Code, KernelError
+from .held_subscriber import HeldSubscriber
 from .ids import RaftGroup
-from .limits import MARK_AHEAD, NAME_BYTES_MAX, RETAINED_MAX, WILL_BYTES_MAX
-from .local_subscriber import Changes, LocalSubscriber, group_of
-from .log import entry as entries
+from .limits import RETAINED_MAX
+from .local_subscriber import LocalSubscriberConsumer
 from .model import QueueRef
-from .placement import home_group
-from .proposer import Proposer, first_of
+from .proposer import Proposer
+from .session import LocalSession
 from .store.node import Store
 from .store.replica import Replica
+from .store.retained_reading import read, retained_in, too_many
 from .subscriber_keeper import Keeper, TreeHost
-from .tree import Subscriber, SubscriberSink, SubscriberSpec, Subscription, Watch, WatchSink
-from .tree_table import check_name, check_pattern
-from .turns import Turns
-from .watches import LocalWatch
+from .subscribing import Subscribing
+from .tree import Subscriber, SubscriberConsumer, SubscriberSink, SubscriberSpec, Watch, WatchSink
+from .tree_owners import Owners
+from .tree_table import check_pattern
 
-_SUBSCRIBER = "subscriber\0"
-"""Before a subscriber's name when its home is looked for: apart from topics of that name."""
+Lost = Callable[[int, int, int], None]
 
 
 class LocalTree:
-    """`tree.Tree` over a `Store` in this process."""
+    """`tree.Tree` over a `Store` in this process. `store.name_matching.Names`."""
 
     def __init__(
         self,
@@ -44,15 +45,18 @@ class LocalTree:
         proposer: Proposer,
     ) -> None:
         self._store = store
-        self._host = host
-        self._loop = loop
         self._routes = host.topology.tree
-        self._proposer = proposer
-        self._propose = proposer.propose
-        self._turns = Turns()
-        self._open: dict[tuple[str, str], LocalSubscriber] = {}
-        """The subscriber of each name that a connection has."""
-        self._keeper = Keeper(store, host, self._propose)
+        self._keeper = Keeper(store, host, proposer.propose)
+        self.owners = Owners(store, host, self._keeper)
+        """Whose connections are over, when their process is."""
+        self._subscribing = Subscribing(
+            self.owners, store.data_groups, self._routes, proposer, self._consumer
+        )
+        self.lost: Lost = lambda _owner, _number, _epoch: None
+        """Told of each connection of another process that has lost its subscriber to a newer one,
+        as (owner, number, epoch), if its home is led here.
+        """
+        store.names = self
 
     # --- Life -------------------------------------------------------------------------------
 
@@ -60,19 +64,25 @@ class LocalTree:
         """Take over what a group holds."""
         for (tenant, pattern), ident in replica.state.indexes.items():
             self._routes.add_index(tenant, pattern, replica.state.topics[ident].refs[0])
-        self._keeper.learn(replica)
 
-    async def repair(self) -> None:
-        """Mend what a crash left half done."""
-        await self._keeper.repair()
+    def leads(self, replica: Replica) -> None:
+        """A group is served here from now on."""
+        self._keeper.leads(replica)
+        self.owners.leads(replica)
+
+    async def repair(self, groups: Collection[RaftGroup]) -> bool:
+        """Mend what a crash left half done in groups that are led here; whether to look again."""
+        return await self._keeper.repair(groups)
 
     async def stop(self) -> None:
         """Begin nothing more; return when what was begun is done."""
+        await self._subscribing.stop()
         await self._keeper.stop()
 
     def each_second(self) -> None:
         """Look after deadlines."""
         self._keeper.each_second()
+        self.owners.each_second()
 
     def changed(self, replica: Replica, event: TreeEvent) -> None:
         """Something of the tree was applied."""
@@ -83,48 +93,54 @@ class LocalTree:
                 ref = replica.state.topics[event.topic].refs[0]
                 self._routes.add_index(event.tenant, event.pattern, ref)
         elif isinstance(event, SubscriberChanged):
-            self._fence(event.subscriber, ended=event.ended)
+            self._fence(event.subscriber, event.lost)
+            if event.lost is not None and replica.leading:
+                owner, epoch = event.lost
+                self.lost(owner, event.subscriber.number, epoch)
             self._keeper.subscriber_changed(replica, event)
         else:
             self._keeper.wills_grew(replica)
 
-    def _fence(self, state: SubscriberState, *, ended: bool) -> None:
-        """Tell the connection that had a subscriber until now, if another epoch has it."""
-        known = self._open.get((state.tenant, state.name))
-        if known is None or known.number != state.number or known.closed:
-            return
-        if ended or known.epoch != state.epoch:
-            self._take_over(known)
-
-    def _take_over(self, known: LocalSubscriber) -> None:
-        self._open.pop((known.tenant, known.name), None)
-        known.fenced = True
-        known.sink.taken_over(known)
+    def _fence(self, state: SubscriberState, lost: tuple[int, int] | None) -> None:
+        """Tell the connection that had a subscriber until now, if another one has it."""
+        if lost is not None and lost[0] in (0, self.owners.identity):
+            self._subscribing.lost(state.number, lost[1])
 
     # --- Publishing -------------------------------------------------------------------------
 
     def to(self, tenant: str, name: str, *, retain: bool = False) -> Destinations:
         """Destinations of a publish to a name."""
         found = self._routes.to(tenant, name, retain=retain)
-        if retain:
-            self._check_retained(tenant, name)
+        if retain and found.routed_in is None:
+            group = self._routes.group_of(tenant, name)
+            if self._store.replica(group).state.retained.get(tenant, name) is None:
+                self._check_retained(group, tenant)
         return found
 
-    def _check_retained(self, tenant: str, name: str) -> None:
-        state = self._store.replica(self._routes.group_of(tenant, name)).state
-        most = RETAINED_MAX // len(self._store.data_groups)
-        if state.retained.count(tenant) >= most and state.retained.get(tenant, name) is None:
+    def _check_retained(self, group: RaftGroup, tenant: str) -> None:
+        state = self._store.replica(group).state
+        if state.retained.count(tenant) >= RETAINED_MAX // len(self._store.data_groups):
             raise KernelError(Code.LIMIT_EXCEEDED, f"a tenant has {RETAINED_MAX} retained messages")
+
+    def lists_of(
+        self, group: RaftGroup, tenant: str, name: str, *, retain: bool
+    ) -> Sequence[QueueRef] | None:
+        """Reference lists of a group that a name gets into; None: it may not be retained."""
+        if self._routes.group_of(tenant, name) != group:
+            return ()
+        if retain and self._store.replica(group).state.retained.get(tenant, name) is None:
+            try:
+                self._check_retained(group, tenant)
+            except KernelError:
+                return None
+        return self._routes.lists_of(tenant, name)
 
     def watch(self, tenant: str, pattern: str, sink: WatchSink, tag: object = None) -> Watch:
         """A live route."""
-        check_pattern(pattern)
-        watch = LocalWatch(tenant, pattern, sink, tag, self._unwatch)
-        self._routes.add_watch(tenant, pattern, watch)
-        return watch
+        return self._routes.watch(tenant, pattern, sink, tag)
 
-    def _unwatch(self, watch: LocalWatch) -> None:
-        self._routes.remove_watch(watch.tenant, watch.pattern, watch)
+    async def watched(self) -> None:
+        """Nothing is published elsewhere to live routes of a process that has a store."""
 
     # --- Retained messages ------------------------------------------------------------------
 
@@ -133,210 +149,31 @@ class LocalTree:
     ) -> Sequence[tuple[int, bytes]]:
         """(age ms, slot) of the retained messages under a pattern."""
         check_pattern(pattern)
-        found: list[tuple[str, Replica, RetainedMessage]] = []
-        for group in self._routes.groups_of(tenant, pattern):
-            replica = self._store.replica(group)
-            now = replica.log_time_ms()
-            for name, kept in replica.state.retained.match(tenant, pattern):
-                if not kept.has_expired(now):
-                    found.append((name, replica, kept))
-                if len(found) > messages_max:
-                    raise KernelError(
-                        Code.LIMIT_EXCEEDED,
-                        f"more than {messages_max} retained messages match {pattern}",
-                    )
+        found = [
+            (name, replica, kept)
+            for group in self._routes.groups_of(tenant, pattern)
+            for replica in (self._store.replica(group),)
+            for name, kept in retained_in(replica, tenant, pattern, messages_max)
+        ]
+        if len(found) > messages_max:
+            raise too_many(pattern, messages_max)
         found.sort(key=lambda each: each[0])
         messages: list[tuple[int, bytes]] = []
         for name, replica, kept in found:
-            slot = await self._slot(replica, tenant, name, kept)
+            slot = await read(self._store, replica, tenant, name, kept)
             if slot:
                 messages.append((max(0, replica.log_time_ms() - kept.time_ms), slot))
         return messages
 
-    async def _slot(self, replica: Replica, tenant: str, name: str, kept: RetainedMessage) -> bytes:
-        """A retained message; empty if it has been replaced while others were read."""
-        while (entry := self._store.entry(replica.group, kept.index)) is None:
-            if replica.state.retained.get(tenant, name) is not kept:
-                return b""
-            await self._store.fetched(replica.group, kept.index)
-        return entries.slot(entry, kept.slot)
-
     # --- Subscribers ------------------------------------------------------------------------
-
-    def _home(self, tenant: str, name: str) -> RaftGroup:
-        return home_group(self._store.data_groups, tenant, _SUBSCRIBER + name)
 
     async def open(self, spec: SubscriberSpec, sink: SubscriberSink) -> Subscriber:
         """Open a subscriber."""
-        if not spec.name or len(spec.name.encode()) > NAME_BYTES_MAX:
-            raise KernelError(
-                Code.INVALID_ARGUMENT, f"a subscriber's name has 1 to {NAME_BYTES_MAX} bytes"
-            )
-        if spec.will is not None:
-            check_name(spec.will.name)
-            if len(spec.will.slot) > WILL_BYTES_MAX:
-                raise KernelError(
-                    Code.TOO_LARGE, f"a will has at most {WILL_BYTES_MAX} bytes with its properties"
-                )
-        key = (spec.tenant, spec.name)
-        async with self._turns.of(key):
-            subscriber = LocalSubscriber(self, self._store, spec, sink)
-            await self._carry_on(subscriber, spec)
-            known = self._open.get(key)
-            if known is not None:
-                self._take_over(known)
-                self._keeper.left(known)
-            self._open[key] = subscriber
-            return subscriber
+        return await self._subscribing.open(spec, sink)
 
-    async def _carry_on(self, subscriber: LocalSubscriber, spec: SubscriberSpec) -> None:
-        """Open it in the log, unless nothing of it must be there. On a disk that is nearly full
-        nothing new comes into being, but what waits for a known one can be consumed.
-        """
-        home = self._home(spec.tenant, spec.name)
-        known = (spec.tenant, spec.name) in self._store.replica(home).state.subscriber_names
-        keeps = spec.expiry_ms != 0 or spec.will is not None
-        if keeps and not known and not self._host.accepting:
-            raise KernelError(Code.NO_SPACE, "free disk is below the mark for new messages")
-        if keeps or (known and not spec.clean):
-            opened = await self._propose(
-                home,
-                tree.OpenSubscriber(
-                    spec.tenant,
-                    spec.name,
-                    spec.clean,
-                    spec.expiry_ms,
-                    tree.WillRecord.of(spec.will),
-                ),
-            )
-            assert isinstance(opened, tree.Opened)
-            subscriber.opened(home, opened)
-        elif known:
-            await self._propose(home, tree.EndSubscriber(spec.tenant, spec.name))
-
-    def lists_of(self, tenant: str, pattern: str) -> Sequence[QueueRef]:
-        """The reference lists of a pattern."""
-        return self._routes.indexes_of(tenant, pattern)
-
-    async def subscribe(
-        self, subscriber: LocalSubscriber, subscription: Subscription, options: bytes
-    ) -> bool:
-        """Subscribe; on disk, in all groups concerned, when it returns."""
-        check_pattern(subscription.pattern)
-        _check_share(subscription.share)
-        if not subscriber.durable and not subscription.share:
-            raise KernelError(Code.INVALID_ARGUMENT, "the subscriber ends with its connection")
-        async with self._turns.of(subscriber.number or subscriber):
-            _check_open(subscriber)
-            is_new = subscription not in subscriber.subscriptions
-            waiting = []
-            if is_new:
-                self._keeper.join(subscriber, subscription)
-                group = group_of(subscriber.number, subscription.share)
-                join = tree.JoinIndex(subscriber.tenant, subscription.pattern, group, MARK_AHEAD)
-                groups = self._routes.groups_of(subscriber.tenant, subscription.pattern)
-                waiting = [self._proposer.begin(each, join) for each in groups]
-            if subscriber.durable:
-                waiting.append(
-                    self._proposer.begin(
-                        subscriber.home,
-                        tree.PutSubscription(
-                            subscriber.number,
-                            subscriber.epoch,
-                            subscription.share,
-                            subscription.pattern,
-                            options,
-                        ),
-                    )
-                )
-            results = [await each for each in waiting]
-            errors = [each for each in results if isinstance(each, KernelError)]
-            if errors:
-                if is_new:
-                    await self._keeper.leave(subscriber.number, subscriber, subscription)
-                raise errors[0]
-            subscriber.subscriptions[subscription] = options
-            return is_new
-
-    async def unsubscribe(self, subscriber: LocalSubscriber, subscription: Subscription) -> bool:
-        """End a subscription; on disk when it returns."""
-        async with self._turns.of(subscriber.number or subscriber):
-            _check_open(subscriber)
-            if subscription not in subscriber.subscriptions:
-                return False
-            if subscriber.durable:
-                await self._propose(
-                    subscriber.home,
-                    tree.DeleteSubscription(
-                        subscriber.number,
-                        subscriber.epoch,
-                        subscription.share,
-                        subscription.pattern,
-                    ),
-                )
-            del subscriber.subscriptions[subscription]
-            await self._keeper.leave(subscriber.number, subscriber, subscription)
-            return True
-
-    def note(
-        self,
-        subscriber: LocalSubscriber,
-        changes: Changes,
-        done: Callable[[KernelError | None], None] | None,
-    ) -> None:
-        """Set or remove notes."""
-        if subscriber.fenced or not subscriber.durable:
-            if done is not None:
-                error = None if not subscriber.fenced else _fenced()
-                self._loop.call_soon(done, error)
-            return
-
-        def noted(results: object) -> None:
-            result = first_of(results)
-            if done is not None:
-                done(result if isinstance(result, KernelError) else None)
-
-        change = tree.NoteSubscriber(subscriber.number, subscriber.epoch, tuple(changes))
-        identity = self._proposer.next_identity()
-        self._proposer.send(
-            subscriber.home, lambda leader, heard: leader.propose(change, identity, heard), noted
+    def _consumer(
+        self, subscriber: HeldSubscriber, session: Session, sink: ConsumerSink
+    ) -> SubscriberConsumer:
+        return LocalSubscriberConsumer(
+            subscriber, cast("LocalSession", session), sink, self._store, self._routes.indexes_of
         )
-
-    async def close(
-        self, subscriber: LocalSubscriber, will: bool, expiry_ms: int | None, notes: Changes
-    ) -> None:
-        """The connection is over; on disk when it returns, if it is durable."""
-        key = (subscriber.tenant, subscriber.name)
-        if subscriber.closed or subscriber.fenced:
-            return
-        subscriber.closed = True
-        if self._open.get(key) is subscriber:
-            del self._open[key]
-        if not subscriber.durable:
-            await self._keeper.left_for_good(subscriber)
-            return
-        await self._propose(
-            subscriber.home,
-            tree.CloseSubscriber(
-                subscriber.number,
-                subscriber.epoch,
-                will,
-                expiry_ms != -1,
-                None if expiry_ms == -1 else expiry_ms,
-                tuple(notes),
-            ),
-        )
-
-
-def _check_share(share: str) -> None:
-    if len(share.encode()) > NAME_BYTES_MAX - len("share/"):
-        raise KernelError(Code.INVALID_ARGUMENT, "the name of a share is too long")
-
-
-def _fenced() -> KernelError:
-    return KernelError(Code.SESSION_FENCED, "the subscriber has another connection")
-
-
-def _check_open(subscriber: LocalSubscriber) -> None:
-    if subscriber.fenced or subscriber.closed:
-        raise _fenced()

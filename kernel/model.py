@@ -95,7 +95,9 @@ class TopicOptions(msgspec.Struct, frozen=True, kw_only=True):
     """False: lives in bounded memory of this process, gone with its `owner` or with the process."""
     queues: int = 1
     owner: SessionId | None = None
-    """The session that alone may use the topic, and with which it is deleted."""
+    """The session that alone may use the topic, and with which it is deleted: never of a durable
+    one, whose leader knows no sessions.
+    """
     hidden: bool = False
     """Invisible to protocols other than its creator's."""
     delete_when_unused: bool = False
@@ -224,14 +226,14 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     """The adapter's own arguments of this route, opaque, part of its identity."""
 
 
-class QueueRef(msgspec.Struct, frozen=True):
+class QueueRef(msgspec.Struct, frozen=True, gc=False):
     """One queue of a topic, and the Raft group that holds it."""
 
     id: QueueId
     group: RaftGroup
 
 
-class TopicInfo(msgspec.Struct, frozen=True):
+class TopicInfo(msgspec.Struct, frozen=True, gc=False):
     """A topic as a gateway knows it."""
 
     tenant: str

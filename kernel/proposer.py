@@ -13,7 +13,7 @@ from .broker import commands
 from .courier import Attempt, Send
 from .errors import Code, KernelError
 from .ids import RaftGroup
-from .leader import Identity
+from .leader import Identity, Leader
 from .limits import PUBLISH_DEADLINE_MS
 
 
@@ -24,6 +24,23 @@ def first_of(results: object) -> object:
     if isinstance(results, KernelError):
         return results
     return results[0] if isinstance(results, tuple) and results else None
+
+
+async def propose_to(leader: Leader, change: commands.Control, identity: Identity) -> object:
+    """Propose a command to one leader and nobody else; its result once applied. Raises it if it is
+    a KernelError: NOT_LEADER, UNKNOWN_OUTCOME too.
+    """
+    future: asyncio.Future[object] = asyncio.get_running_loop().create_future()
+
+    def done(results: object) -> None:
+        if not future.done():
+            future.set_result(first_of(results))
+
+    leader.propose(change, identity, done)
+    result = await future
+    if isinstance(result, KernelError):
+        raise result
+    return result
 
 
 class Proposer:

@@ -7,35 +7,36 @@ Per Raft group the batch has one part: slots once, and runs that refer to them p
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
 from typing import Protocol, cast
 
-from .broker.features import CLASSES, COPY, LARGE, Feature, features_of
+from .broker.features import COPY, LARGE, features_of
 from .broker.machine import Placed
 from .client import Destinations, PublishSink
-from .destinations import Found, named
+from .destinations import Found, LiveAbroad, named
 from .errors import Code, KernelError
-from .ids import VOLATILE_GROUP, Offset, QueueId, RaftGroup, TopicId
+from .ids import ABROAD_FIRST, Offset, QueueId, RaftGroup
 from .message import (
     BODY_BYTES_MAX,
     HEADER,
+    HEADER_BYTES,
     LENGTHS,
     LENGTHS_AT,
     PROPERTIES_BYTES_MAX,
     SLOT_BYTES_SMALL,
 )
 from .model import QueueRef, TopicInfo
-from .topic_room import Rooms
+from .publish_part import RUN_SLOTS_MAX, Part, grows, refer
+from .refusals import FULL, TOO_MANY_RETAINED, too_large_for
 from .watches import LocalWatch
 
 _KEY_FIELD = 12
 SUBSCRIBER_CLIENT = 1 << 62
 """Client number of a subscriber's repeated batches is this plus its number."""
 
-_RUN_SLOTS_MAX = 60_000
-"""A run's count is a u16."""
-_APART = int(Feature.DEDUPLICATE | Feature.KEY | Feature.DELAY) | COPY | CLASSES
+_EVERYBODY: Mapping[int, int] = {}
+"""Shared by batches whose messages have all got somewhere; never changed."""
 
 
 class BatchHost(Protocol):
@@ -44,34 +45,9 @@ class BatchHost(Protocol):
     uid_high: int
     next_uid: int
 
-    room: Rooms
-
-
-class Part:
-    """What goes to one Raft group."""
-
-    __slots__ = (
-        "buffers",
-        "group",
-        "last_runs",
-        "lengths",
-        "positions",
-        "retained",
-        "runs",
-    )
-
-    def __init__(self, group: RaftGroup) -> None:
-        self.group = group
-        self.runs: list[list[int]] = []
-        """[queue, first slot, slots, features] runs; order matters only within a queue."""
-        self.last_runs: dict[QueueId, list[int]] = {}
-        """The last run of each queue that shares slots with others: a copy may join it."""
-        self.lengths: list[int] = []
-        self.buffers: list[bytes] = []
-        self.positions: list[int] = []
-        """Position in the batch of each slot."""
-        self.retained: list[tuple[str, int]] = []
-        """(tenant, slot) of the messages that are retained."""
+    @property
+    def abroad(self) -> LiveAbroad:
+        """Live routes of other processes."""
 
 
 class Batch:
@@ -94,11 +70,12 @@ class Batch:
         "identity",
         "live",
         "origin",
-        "promised",
         "remaining",
         "sink",
         "submitted_ms",
         "tag",
+        "unheard",
+        "unlisted",
     )
 
     def __init__(self, host: BatchHost, sink: PublishSink, origin: int) -> None:
@@ -125,10 +102,12 @@ class Batch:
         self._results: list[tuple[Part, list[Placed]]] = []
         self.remaining = 0
         self.submitted_ms = 0
-        self.promised: dict[TopicId, tuple[int, int]] = {}
-        """(messages, bytes) taken in limited topics."""
         self.identity: tuple[int, int, int] | None = None
         """(client, epoch, sequence) by which a repeat is known; None: it has no repeat."""
+        self.unlisted: list[int] = []
+        """Positions of messages with a tree name that has brought no reference list."""
+        self.unheard = _EVERYBODY
+        """Of those, the ones that nothing else gets: (position, bytes)."""
         self.live: list[tuple[int, Found, Sequence[bytes]]] = []
         """(position, destinations, parts) of messages for live routes."""
 
@@ -197,7 +176,7 @@ class Batch:
         part.buffers += parts
         part.positions.append(position)
         runs = part.runs
-        if not runs or runs[-1][0] != single.id or not _grows(runs[-1], slot, 1, features):
+        if not runs or runs[-1][0] != single.id or not grows(runs[-1], slot, 1, features):
             runs.append([single.id, slot, 1, features])
         if asks is not None:
             self._to, self._run = found, runs[-1]
@@ -215,7 +194,7 @@ class Batch:
         part.positions += range(position, position + count)
         self._sizes, self._stretch = [], []
         while True:
-            more = min(count, _RUN_SLOTS_MAX - run[2])
+            more = min(count, RUN_SLOTS_MAX - run[2])
             run[2] += more
             count -= more
             if not count:
@@ -236,7 +215,7 @@ class Batch:
         found = cast("Found", to)
         single = found.single
         count = len(sizes)
-        if single is None or max(sizes) > found.small_bytes or count > _RUN_SLOTS_MAX:
+        if single is None or max(sizes) > found.small_bytes or count > RUN_SLOTS_MAX:
             for head, body, size in zip(heads, bodies, sizes, strict=True):
                 self.add(to, (head, body), size)
             return
@@ -253,7 +232,7 @@ class Batch:
         part.buffers += parts
         part.positions += range(position, position + count)
         features, runs = features_of(heads[0]), part.runs
-        if not runs or runs[-1][0] != single.id or not _grows(runs[-1], slot, count, features):
+        if not runs or runs[-1][0] != single.id or not grows(runs[-1], slot, count, features):
             runs.append([single.id, slot, count, features])
 
     def _is_too_large(self, to: Found, size: int, header: bytes, position: int) -> bool:
@@ -268,7 +247,7 @@ class Batch:
         elif body > BODY_BYTES_MAX:
             what = f"a body of {body} bytes; at most {BODY_BYTES_MAX}"
         elif to.single is not None and body > to.topics[0].options.message_bytes_max:
-            what = _too_large_for(to.topics[0], body)
+            what = too_large_for(to.topics[0], body)
         else:
             return False
         self.fail(position, KernelError(Code.TOO_LARGE, what))
@@ -299,28 +278,23 @@ class Batch:
             if size > topic.options.message_bytes_max:
                 body: int = LENGTHS.unpack_from(parts[0], LENGTHS_AT)[0]
                 if body > topic.options.message_bytes_max:
-                    self.fail(position, KernelError(Code.TOO_LARGE, _too_large_for(topic, body)))
+                    self.fail(position, KernelError(Code.TOO_LARGE, too_large_for(topic, body)))
                     continue
-            if to.limited:
-                body_bytes: int = LENGTHS.unpack_from(parts[0], LENGTHS_AT)[0]
-                if not self._host.room.take(topic, body_bytes):
-                    self._host.room.refused(topic, parts)
-                    self.fail(position, KernelError(Code.REJECTED, f"topic {topic.name} is full"))
-                    continue
-                count, promised = self.promised.get(topic.id, (0, 0))
-                self.promised[topic.id] = (count + 1, promised + body_bytes)
             ref = topic.queues[0] if len(topic.queues) == 1 else _pick(to, topic, parts[0])
             part, slot = self._slot_in(ref.group, parts, size, position)
-            _refer(part, ref, slot, bits)
+            refer(part, ref, slot, bits)
             bits = features | COPY
         for ref in to.refs:
             part, slot = self._slot_in(ref.group, parts, size, position)
-            _refer(part, ref, slot, bits)
+            refer(part, ref, slot, bits)
             bits = features | COPY
         if to.retain_in is not None:
             part, slot = self._slot_in(to.retain_in, parts, size, position)
             part.retained.append((to.tenant, slot))
-        if to.watches:
+        if to.routed_in is not None:
+            part, slot = self._slot_in(to.routed_in, parts, size, position)
+            part.routed.append([to.tenant, to.tree_name, slot, 1, bits])
+        if to.watches or to.abroad:
             self.live.append((position, to, parts))
 
     def _slot_in(
@@ -338,7 +312,7 @@ class Batch:
         """Queue and offset of a message (see `client.PublishBatch.place`)."""
         for part, placed in self._results:
             positions = part.positions
-            if part.group == VOLATILE_GROUP:
+            if part.group >= ABROAD_FIRST:
                 continue
             if position < len(positions) and positions[position] == position:
                 # So it is in a batch that goes to one Raft group as a whole.
@@ -349,9 +323,12 @@ class Batch:
                 continue
             for run, where in zip(part.runs, placed, strict=True):
                 behind = slot - run[1]
-                if 0 <= behind < run[2] and where != -1:
-                    first = where[behind][0] if isinstance(where, list) else where + behind
-                    return QueueId(run[0]), Offset(first)
+                if not 0 <= behind < run[2] or where == -1:
+                    continue
+                if not isinstance(where, list):
+                    return QueueId(run[0]), Offset(where + behind)
+                if behind < len(where):
+                    return QueueId(run[0]), Offset(where[behind][0])
         return None
 
     @property
@@ -379,58 +356,92 @@ class Batch:
 
     def part_stored(self, part: Part, placed: object) -> None:
         """One group has stored its part: where."""
-        self._results.append((part, cast("list[Placed]", placed)))
+        where = cast("list[Placed]", placed)
+        self._results.append((part, where))
+        if list not in map(type, where):
+            return
+        for run, each in zip(part.runs, where, strict=True):
+            if isinstance(each, list) and len(each) < run[2]:
+                for position in part.positions[run[1] + len(each) : run[1] + run[2]]:
+                    self.fail(position, FULL)
 
-    def part_done(self, part: Part, complete: Callable[[Batch], None], result: object) -> None:
-        """One group has applied its part. A queue that was deleted meanwhile counts as done."""
+    def part_told(self, part: Part, result: object) -> None:
+        """What a part came to. A queue that was deleted meanwhile counts as done."""
         placed = result[0] if isinstance(result, tuple) and result else result
         if isinstance(placed, KernelError):
             self.fail_part(part, placed)
         elif isinstance(placed, list):
+            if part.routed:
+                placed = self._routed(part, placed, cast("tuple[object, ...]", result)[-1])
             self.part_stored(part, placed)
+
+    def part_done(self, part: Part, complete: Callable[[Batch], None], result: object) -> None:
+        """One group has applied its part, or will not."""
+        self.part_told(part, result)
         self.remaining -= 1
         if not self.remaining:
             complete(self)
+
+    def _routed(self, part: Part, placed: list[object], lists: object) -> list[object]:
+        """The leader has looked up what the names of a part lead to. Where they were put is of no
+        interest, only where the batch's own runs were.
+        """
+        counts = cast("list[int]", lists)
+        alone: list[int] = []
+        for each, count in zip(part.routed, counts, strict=True):
+            position = part.positions[cast("int", each[2])]
+            if count < 0:
+                self.fail(position, TOO_MANY_RETAINED)
+            elif count == 0:
+                self.unlisted.append(position)
+                if not cast("int", each[4]) & COPY:
+                    alone.append(cast("int", each[2]))
+        if alone:
+            self._note_unheard(part, alone)
+        if min(counts) >= 0:
+            return placed[: len(part.runs)]
+        # What is left of the runs was taken apart, into one for each message.
+        left = iter(placed)
+        refused = {
+            slot
+            for each, count in zip(part.routed, counts, strict=True)
+            if count < 0
+            for slot in range(cast("int", each[2]), cast("int", each[2]) + cast("int", each[3]))
+        }
+        for run in part.runs:
+            for slot in range(run[1], run[1] + run[2]):
+                if slot not in refused and next(left) == []:
+                    self.fail(part.positions[slot], FULL)
+        return [-1 for _ in part.runs]
+
+    def _note_unheard(self, part: Part, slots: list[int]) -> None:
+        """No queue has got these slots of a part: perhaps a live route does, or they are kept."""
+        others = {position for position, _, _ in self.live}
+        for each in self._parts.values():
+            others.update(each.positions[slot] for _, slot in each.retained)
+        sizes = {part.positions[slot]: part.lengths[slot] - HEADER_BYTES for slot in slots}
+        unheard = {at: size for at, size in sizes.items() if at not in others}
+        self.unheard = {**self.unheard, **unheard}
 
     def hand_over(self) -> None:
         """Give the live routes what there is for them, but for what was refused elsewhere."""
         failures = self.failures or ()
         slots: dict[LocalWatch, list[bytes]] = {}
+        abroad: dict[RaftGroup, list[tuple[Found, bytes]]] = {}
         for position, found, parts in self.live:
             if position in failures:
                 continue
             slot = b"".join(parts)
             for watch in found.watches:
                 slots.setdefault(watch, []).append(slot)
+            for group in found.abroad:
+                abroad.setdefault(group, []).append((found, slot))
         self.live = []
         for watch, each in slots.items():
             if watch.sink is not None:
                 watch.sink.published_live(watch, each)
-
-
-def _refer(part: Part, ref: QueueRef, slot: int, features: int) -> None:
-    """Add a slot to the runs of a queue."""
-    run = part.last_runs.get(ref.id)
-    if run is None or not _grows(run, slot, 1, features):
-        run = part.last_runs[ref.id] = [ref.id, slot, 1, features]
-        part.runs.append(run)
-
-
-def _grows(run: list[int], slot: int, count: int, features: int) -> bool:
-    """Add slots that lie side by side to a run, if they may join: they are the next ones, and the
-    features may differ (it then has zeros for what it lacks), but not in whether they ask for
-    deduplication, nor in how they are counted.
-    """
-    if run[1] + run[2] != slot or run[2] + count > _RUN_SLOTS_MAX or (run[3] ^ features) & _APART:
-        return False
-    run[2] += count
-    run[3] |= features
-    return True
-
-
-def _too_large_for(topic: TopicInfo, body_bytes: int) -> str:
-    most = topic.options.message_bytes_max
-    return f"topic {topic.name}: a body of {body_bytes} bytes; at most {most} (message_bytes_max)"
+        for group, messages in abroad.items():
+            self._host.abroad.publish_live(group, messages)
 
 
 def _pick(to: Found, topic: TopicInfo, header: bytes) -> QueueRef:

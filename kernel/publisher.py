@@ -2,7 +2,8 @@
 
 Durability: `published` is called once every part of a batch is applied, which happens only to
 entries that are fdatasynced; what is volatile or for live routes only is answered from memory, in
-a later turn of the loop.
+a later turn of the loop. What is in another process's memory is answered when that has it (`remote.
+abroad`); nobody waits for live routes.
 """
 
 from __future__ import annotations
@@ -14,9 +15,9 @@ from typing import Protocol, cast
 
 from .client import PublishBatch
 from .courier import Attempt
-from .destinations import Found
+from .destinations import Found, LiveAbroad
 from .errors import Code, KernelError
-from .ids import VOLATILE_GROUP, RaftGroup
+from .ids import VOLATILE_GROUP, RaftGroup, is_abroad
 from .leader import Done, Identity, Leader
 from .limits import (
     PROPOSAL_BYTES_MAX,
@@ -27,17 +28,21 @@ from .limits import (
 from .model import TopicInfo
 from .origins import INTERNAL
 from .ports import Clock
-from .publish import Batch, Part
+from .publish import Batch
+from .publish_part import Part
+from .refusals import NO_SPACE
 from .store.volatile import VolatileLog
-from .topic_room import Rooms
 
 
 class PublishHost(Protocol):
     """What the publisher asks of the client in this process."""
 
-    room: Rooms
     uid_high: int
     next_uid: int
+
+    @property
+    def abroad(self) -> LiveAbroad:
+        """Live routes of other processes."""
 
     @property
     def accepting(self) -> bool:
@@ -107,7 +112,7 @@ class Publisher:
                 runs, size = part.runs, sum(part.lengths)
                 leader.publish(
                     *(identity, runs, part.lengths, part.buffers, size, done),
-                    *(work.origin, part.retained),
+                    *(work.origin, part.retained, part.routed),
                 )
             else:
                 self._host.send_to(part.group, partial(_try, part, identity, work.origin), done)
@@ -128,19 +133,20 @@ class Publisher:
             ):
                 return KernelError(Code.BUSY, "volatile topics are full (volatile_bytes_max)")
             return None
+        if is_abroad(part.group):
+            return None  # its way there has a bound of its own
         return self.durable_refusal(0)
 
     def durable_refusal(self, size: int) -> KernelError | None:
         """Why no message of so many further bytes can be taken to disk now; None if it can."""
         if not self._host.accepting:
-            return KernelError(Code.NO_SPACE, "free disk is below the mark for new messages")
+            return NO_SPACE
         if self._pending_bytes + size > PROPOSAL_BYTES_MAX:
             return KernelError(Code.BUSY, "too much is waiting for the disk (proposal_bytes_max)")
         return None
 
     def _batch_done(self, batch: Batch) -> None:
         self._pending_bytes -= batch.size_bytes
-        self._host.room.arrived(batch.promised)
         if batch.live:
             batch.hand_over()
         if batch.submitted_ms >= 0:
@@ -166,5 +172,5 @@ class Publisher:
 def _try(part: Part, identity: Identity, origin: int, leader: Leader, done: Done) -> None:
     """Have a part stored; with lists of its own, since there may be another try."""
     lengths, buffers = list(part.lengths), list(part.buffers)
-    runs, size = part.runs, sum(lengths)
-    leader.publish(identity, runs, lengths, buffers, size, done, origin, part.retained)
+    runs, size, kept = part.runs, sum(lengths), (part.retained, part.routed)
+    leader.publish(identity, runs, lengths, buffers, size, done, origin, *kept)

@@ -1,14 +1,14 @@
 """Looks after subscribers that nobody is connected to: deadlines, wills, what their end leaves.
 
 A subscriber's record lives in one Raft group, the reference lists it reads in others, so leaving
-them follows its end; `repair` compares all lists with all subscriptions after a crash. A share's
-place on a list goes with the last of its members.
+them follows its end; `repair` compares a group's lists with all subscriptions when its leader
+begins. All of it is the duty of the group's leader.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterator
 from typing import Protocol
 
 from .broker import commands
@@ -18,13 +18,15 @@ from .broker.timers import Buckets
 from .broker.tree_snapshot import index_queue
 from .broker.tree_state import SubscriberChanged, SubscriberState, WillItem
 from .client import PublishBatch
+from .destinations import LiveAbroad
 from .errors import KernelError
+from .held_subscriber import group_of
 from .ids import RaftGroup
-from .local_subscriber import LocalSubscriber, group_of
 from .publish import Batch
+from .store.needless import needless
 from .store.node import Store
 from .store.replica import Replica
-from .topic_room import Rooms
+from .subscribing import leaving
 from .topology import Topology
 from .tree import Subscription
 
@@ -48,7 +50,17 @@ class TreeHost(Protocol):
     topology: Topology
     uid_high: int
     next_uid: int
-    room: Rooms
+
+    @property
+    def abroad(self) -> LiveAbroad:
+        """Live routes of other processes."""
+
+    @property
+    def identity(self) -> int:
+        """Number of this process."""
+
+    def monotonic_ms(self) -> int:
+        """The clock."""
 
     @property
     def accepting(self) -> bool:
@@ -57,6 +69,16 @@ class TreeHost(Protocol):
     def submit(self, batch: PublishBatch) -> None:
         """Hand a batch over."""
 
+
+STOP_SECONDS = 2.0
+"""What is left behind by subscribers is left by the next leader, if other stores do not answer for
+so long at an orderly stop."""
+
+Wanted = dict[tuple[str, str], dict[str, list[tuple[tuple[int, int] | None, int]]]]
+"""(tenant, pattern) to the groups on its lists, and (member, epoch) of who has joined each."""
+
+Read = tuple[str, str, str]
+"""(tenant, pattern, group): who reads a list."""
 
 Propose = Callable[[RaftGroup, commands.Control], Awaitable[object]]
 
@@ -71,58 +93,77 @@ class Keeper:
         self._due = Buckets(DUE_WIDTH_MS)
         """Subscriber numbers, by the log time at which something may be to happen to them."""
         self._due_count = 0
-        self._members: dict[tuple[str, Subscription], dict[object, None]] = {}
-        """Who is in a share: numbers of durable subscribers, and other subscribers themselves."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._sending: dict[RaftGroup, set[int]] = {}
+        self._unwanted: dict[RaftGroup, set[Read]] = {}
+        """Of each group led here what nobody was to read when it was looked at last."""
         self._stopped = False
 
     # --- Life -------------------------------------------------------------------------------
 
-    def learn(self, replica: Replica) -> None:
-        """Take over what a group holds."""
+    def leads(self, replica: Replica) -> None:
+        """A group is served here from now on: take over what it holds."""
+        self._unwanted.pop(replica.group, None)
+        self._sending.pop(replica.group, None)
         for subscriber in replica.state.subscribers.values():
             self._note_due(subscriber)
-            for share, pattern in subscriber.subscriptions:
-                if share:
-                    self._add_member(subscriber.tenant, pattern, share, subscriber.number)
+        if replica.state.ended_subscribers:
+            self._in_background(self._leave_ended(replica))
+        self.wills_grew(replica)
 
-    async def repair(self) -> None:
-        """Mend what a crash left half done: lists that nobody may read, or that are missing."""
-        for replica in self._store.replicas():
-            for number in list(replica.state.ended_subscribers):
-                await self._leave_all(replica, replica.state.ended_subscribers[number])
-        wanted: dict[tuple[str, str], set[str]] = {}
+    async def _leave_ended(self, replica: Replica) -> None:
+        for ended in list(replica.state.ended_subscribers.values()):
+            await self._leave_all(replica, ended)
+
+    async def repair(self, groups: Collection[RaftGroup]) -> bool:
+        """Mend what a crash left half done in groups that are led here: lists that are missing, or
+        that nobody may read. Such a list is left at once where every group is led and no client is
+        connected yet; else if it is seen twice, since somebody may be about to have it. Whether
+        there is more to be seen in a while: a subscription may have ended just as its list was
+        mended.
+        """
+        wanted: Wanted = {}
         for replica in self._store.replicas():
             for subscriber in replica.state.subscribers.values():
                 for share, pattern in subscriber.subscriptions:
-                    groups = wanted.setdefault((subscriber.tenant, pattern), set())
-                    groups.add(group_of(subscriber.number, share))
-        for replica in self._store.replicas():
-            await self._repair_group(replica.group, replica.state, wanted)
-        for replica in self._store.replicas():
-            self.wills_grew(replica)
+                    names = wanted.setdefault((subscriber.tenant, pattern), {})
+                    who = _member(subscriber, share), subscriber.epoch
+                    names.setdefault(group_of(subscriber.number, share), []).append(who)
+        again = False
+        for group in groups:
+            state = self._store.replica(group).state
+            unwanted = _unwanted(state, wanted)
+            twice = self._unwanted.get(group, set()) if not self._store.is_alone else unwanted
+            for each in sorted(unwanted & twice):
+                await self._propose(group, tree.LeaveIndex(*each))
+            mended = await self._join_missing(group, state, wanted)
+            # Noted in the end: a look that has to be begun again is none.
+            self._unwanted[group] = unwanted - twice
+            again |= mended or bool(self._unwanted[group])
+        return again
 
-    async def _repair_group(
-        self, group: RaftGroup, state: GroupState, wanted: dict[tuple[str, str], set[str]]
-    ) -> None:
+    async def _join_missing(self, group: RaftGroup, state: GroupState, wanted: Wanted) -> bool:
+        """Whether there were any."""
         routes = self._host.topology.tree
-        for (tenant, pattern), ident in list(state.indexes.items()):
-            present = set(state.queues[index_queue(ident)].groups)
-            for name in sorted(present - wanted.get((tenant, pattern), set())):
-                await self._propose(group, tree.LeaveIndex(tenant, pattern, name))
-        for (tenant, pattern), names in wanted.items():
-            if group not in routes.groups_of(tenant, pattern):
-                continue
-            known = state.indexes.get((tenant, pattern))
-            queue = state.queues[index_queue(known)] if known is not None else None
-            present = set(queue.groups) if queue is not None else set()
-            for name in sorted(names - present):
-                await self._propose(group, tree.JoinIndex(tenant, pattern, name))
+        joins = [
+            tree.JoinIndex(tenant, pattern, name, 0, member, epoch)
+            for (tenant, pattern), names in wanted.items()
+            if group in routes.groups_of(tenant, pattern)
+            for name, joined in names.items()
+            for member, epoch in joined
+        ]
+        missing = [each for each in joins if needless(state, each) is None]
+        for join in missing:
+            await self._propose(group, join)
+        return bool(missing)
 
     async def stop(self) -> None:
         """Begin nothing more; return when what was begun is done."""
         self._stopped = True
+        if self._tasks and not self._store.is_alone:
+            await asyncio.wait(self._tasks, timeout=STOP_SECONDS)
+            for task in self._tasks:
+                task.cancel()
         if self._tasks:
             await asyncio.gather(*self._tasks, return_exceptions=True)
 
@@ -143,6 +184,8 @@ class Keeper:
 
     def subscriber_changed(self, replica: Replica, event: SubscriberChanged) -> None:
         """A subscriber was opened, closed or has ended."""
+        if not replica.leading:
+            return
         if not event.ended:
             self._note_due(event.subscriber)
         elif event.subscriber.subscriptions and not self._stopped:
@@ -150,7 +193,7 @@ class Keeper:
 
     def _note_due(self, subscriber: SubscriberState) -> None:
         self._add_due(subscriber)
-        states = [each.state for each in self._store.replicas()]
+        states = [each.state for each in self._led()]
         if self._due_count > 2 * sum(len(each.subscribers) for each in states) + DUE_SLACK:
             self._due, self._due_count = Buckets(DUE_WIDTH_MS), 0
             for state in states:
@@ -167,11 +210,13 @@ class Keeper:
         """Propose what is due, by the log time of the subscriber's group; send wills again that
         were refused; forget retained messages that have expired.
         """
-        times = {each.group: each.log_time_ms() for each in self._store.replicas()}
-        latest = max(times.values())
+        times = {each.group: each.log_time_ms() for each in self._led()}
+        latest = max(times.values(), default=0)
         for number in self._due.due(latest):
             self._due_count -= 1
             group = RaftGroup(number >> 40)
+            if group not in times:
+                continue  # whoever leads it now knows
             replica = self._store.replica(group)
             subscriber = replica.state.subscribers.get(number)
             due_ms = subscriber.due_ms() if subscriber is not None else None
@@ -181,9 +226,12 @@ class Keeper:
                 replica.propose(tree.SubscriberDue(number, subscriber.epoch), (0, 0, 0), None)
             elif due_ms <= latest:
                 self._add_due(subscriber)
-        for replica in self._store.replicas():
+        for replica in self._led():
             self.wills_grew(replica)
             self._forget_expired(replica)
+
+    def _led(self) -> list[Replica]:
+        return [each for each in self._store.replicas() if each.serving]
 
     @staticmethod
     def _forget_expired(replica: Replica) -> None:
@@ -193,62 +241,40 @@ class Keeper:
         for tenant, each in names.items():
             replica.propose(tree.ForgetRetained(tenant, tuple(each)), (0, 0, 0), None)
 
-    # --- Reference lists --------------------------------------------------------------------
-
-    def _add_member(self, tenant: str, pattern: str, share: str, member: object) -> None:
-        key = (tenant, Subscription(pattern, share))
-        self._members.setdefault(key, {})[member] = None
-
-    def join(self, subscriber: LocalSubscriber, subscription: Subscription) -> None:
-        """A subscriber is about to be a member of a share."""
-        if subscription.share:
-            member = subscriber.number if subscriber.durable else subscriber
-            self._add_member(subscriber.tenant, subscription.pattern, subscription.share, member)
-
-    async def leave(
-        self, number: int, subscriber: LocalSubscriber, subscription: Subscription
-    ) -> None:
-        """A subscription is over: leave its reference lists, a share as its last member."""
-        member = number if subscriber.durable else subscriber
-        await self._leave(subscriber.tenant, number, member, subscription)
-
-    async def _leave(
-        self, tenant: str, number: int, member: object, subscription: Subscription
-    ) -> None:
-        if subscription.share:
-            key = (tenant, subscription)
-            members = self._members.get(key, {})
-            members.pop(member, None)
-            if members:
-                return
-            self._members.pop(key, None)
-        group = group_of(number, subscription.share)
-        change = tree.LeaveIndex(tenant, subscription.pattern, group)
-        groups = self._host.topology.tree.groups_of(tenant, subscription.pattern)
-        await asyncio.gather(*(self._propose(each, change) for each in groups))
+    # --- What is left behind ----------------------------------------------------------------
 
     async def _leave_all(self, replica: Replica, ended: SubscriberState) -> None:
+        """A subscriber has ended: leave its reference lists."""
         for share, pattern in list(ended.subscriptions):
+            member = (0, ended.number)
             subscription = Subscription(pattern, share)
-            await self._leave(ended.tenant, ended.number, ended.number, subscription)
+            change = leaving(ended.tenant, subscription, ended.number, member, ended.epoch)
+            groups = self._host.topology.tree.groups_of(ended.tenant, pattern)
+            await asyncio.gather(*(self._propose(each, change) for each in groups))
         await self._propose(replica.group, tree.SubscriberLeft(ended.number))
 
-    def left(self, subscriber: LocalSubscriber) -> None:
-        """A subscriber that lived in memory was taken over."""
-        if not subscriber.durable:
-            self._in_background(self.left_for_good(subscriber))
+    def owners_in(self, replica: Replica) -> set[int]:
+        """Owners of what is open in a group, and of members of shares."""
+        open_now = {each.owner for each in replica.state.subscribers.values() if each.connected}
+        return {*open_now, *(member[0] for *_, member in _members(replica))} - {0}
 
-    async def left_for_good(self, subscriber: LocalSubscriber) -> None:
-        """A subscriber that lived in memory is over: leave its shares."""
-        for subscription in list(subscriber.subscriptions):
-            await self._leave(subscriber.tenant, 0, subscriber, subscription)
-        subscriber.subscriptions.clear()
+    def end_owner(self, replica: Replica, owner: int) -> None:
+        """A process is gone: close what it had open, with wills; its memberships end."""
+        for subscriber in list(replica.state.subscribers.values()):
+            if subscriber.connected and subscriber.owner == owner:
+                close = tree.CloseSubscriber(
+                    subscriber.number, subscriber.epoch, True, False, None, ()
+                )
+                replica.propose(close, (0, 0, 0), None)
+        for key, group, member in list(_members(replica)):
+            if member[0] == owner:
+                replica.propose(tree.LeaveIndex(*key, group, member), (0, 0, 0), None)
 
     # --- Wills ------------------------------------------------------------------------------
 
     def wills_grew(self, replica: Replica) -> None:
         """Publish the wills that are due and not on their way."""
-        if not replica.state.wills or self._stopped:
+        if not replica.state.wills or self._stopped or not replica.serving:
             return
         sending = self._sending.setdefault(replica.group, set())
         for number, item in replica.state.wills.items():
@@ -268,11 +294,37 @@ class Keeper:
 
     def sent(self, replica: Replica, number: int, *, stored: bool) -> None:
         """A will has been published, or refused: then it is tried again within a second."""
-        sending = self._sending[replica.group]
+        sending = self._sending.get(replica.group, set())
         if not stored:
             sending.discard(number)
             return
         replica.propose(tree.WillSent(number), (0, 0, 0), lambda _: sending.discard(number))
+
+
+def _unwanted(state: GroupState, wanted: Wanted) -> set[Read]:
+    """Who reads a list of a group and is not to. Whoever has an owner is looked after by
+    `tree_owners`.
+    """
+    found: set[Read] = set()
+    for (tenant, pattern), ident in state.indexes.items():
+        names = wanted.get((tenant, pattern), {})
+        for name, progress in state.queues[index_queue(ident)].groups.items():
+            if name not in names and not any(each[0] for each in progress.members):
+                found.add((tenant, pattern, name))
+    return found
+
+
+def _member(subscriber: SubscriberState, share: str) -> tuple[int, int] | None:
+    return (0, subscriber.number) if share else None
+
+
+def _members(replica: Replica) -> Iterator[tuple[tuple[str, str], str, tuple[int, int]]]:
+    """((tenant, pattern), group, member) of every member of a share."""
+    state = replica.state
+    for key, ident in state.indexes.items():
+        for group, progress in state.queues[index_queue(ident)].groups.items():
+            for member in progress.members:
+                yield key, group, member
 
 
 class _WillSink:

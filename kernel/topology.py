@@ -11,6 +11,7 @@ from .destinations import Found
 from .errors import Code, KernelError
 from .ids import VOLATILE_GROUP, RaftGroup, home_of
 from .model import TOPICS_ROUTER, Route, RouterInfo, RouterOptions, TopicInfo
+from .names import ByName
 from .routing import RouteTable, resolve
 from .tree_routes import TreeRoutes
 
@@ -22,7 +23,7 @@ class Topology:
         """`groups` are the store's data groups."""
         self._version = 1
         self.tree = TreeRoutes(groups, self._changed, self._with_copies)
-        self.topics: dict[tuple[str, str], TopicInfo] = {}
+        self.topics: ByName[TopicInfo] = ByName()
         self._tables: dict[tuple[str, str], RouteTable] = {}
         self._to: dict[tuple[str, str, str], dict[tuple[str, Route], None]] = {}
         """(tenant, "topic" or "router", name) to the routes that lead there."""
@@ -31,6 +32,9 @@ class Topology:
         self.gone: Callable[[str, str, str], None] = _nobody_minds
         """Told of each thing that is gone and did not live in this process: (tenant, "topic" or
         "router", name)."""
+        self.routes_abroad: Callable[[str, str], Iterable[Route]] = _no_routes
+        """Routes from a router that live in the memory of other processes, which may be known
+        before it is."""
 
     @property
     def version(self) -> int:
@@ -57,13 +61,18 @@ class Topology:
             if home_of(topic.id) != VOLATILE_GROUP:
                 self.gone(topic.tenant, "topic", topic.name)
 
+    def routers(self, tenant: str) -> list[str]:
+        """Names of a tenant's routers, sorted."""
+        return sorted(name for owner, name in self._tables if owner == tenant)
+
     def put_router(
         self, tenant: str, name: str, options: RouterOptions, routes: Iterable[Route]
     ) -> None:
         """A router is new or has changed its options; `routes` are further ones it has."""
         known = self._tables.get((tenant, name))
         table = self._tables[tenant, name] = RouteTable(options)
-        for route in dict.fromkeys((*(known.routes if known is not None else ()), *routes)):
+        further = *routes, *self.routes_abroad(tenant, name)
+        for route in dict.fromkeys((*(known.routes if known is not None else ()), *further)):
             table.add(route)
             self._note(tenant, name, route)
         if options.tree:
@@ -122,6 +131,10 @@ class Topology:
             if (tenant, name) not in (self.topics if kind == "topic" else self._tables)
             for router, route in routes
         ]
+
+    def is_router(self, tenant: str, name: str) -> bool:
+        """Whether routes can lead from a name now."""
+        return (tenant, name) in self._tables
 
     def router_options(self, tenant: str, name: str) -> RouterOptions | None:
         """Options of a router; None if there is none."""
@@ -202,6 +215,11 @@ class Topology:
 
 def _nobody_minds(_tenant: str, _kind: str, _name: str) -> None:
     """What happens when something is gone, if nobody else looks after it."""
+
+
+def _no_routes(_tenant: str, _router: str) -> Iterable[Route]:
+    """What there is abroad, if nobody tells."""
+    return ()
 
 
 def _target(tenant: str, route: Route) -> tuple[str, str, str]:

@@ -5,18 +5,37 @@ the store asks any gateway that holds a producer of the same producer group, aga
 (`model.HalfOptions`); a message that nobody has decided on an interval after the last question is
 rolled back. A question counts whether or not somebody was there to hear it.
 
+Tokens: `u64 queue | u64 number`, little-endian. Like lease tokens they prove nothing by secrecy; a
+number is never used twice in a Raft group, nor is a queue's id.
+
 Durability: `prepare` and `end` return once a majority has fdatasynced the command; a prepared
 message survives any crash, and so does the number of questions asked.
 """
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from .ids import Offset, QueueId
 from .model import TopicInfo
+
+_TOKEN = struct.Struct("<QQ")
+
+
+def encode_token(queue: int, number: int) -> bytes:
+    """Token of a half message."""
+    return _TOKEN.pack(queue, number)
+
+
+def decode_token(token: bytes) -> tuple[int, int]:
+    """(queue, number) of a token; zeros, which none has, if the bytes cannot be one."""
+    if len(token) != _TOKEN.size:
+        return 0, 0
+    queue, number = _TOKEN.unpack(token)
+    return queue, number
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +52,8 @@ class HalfCheck:
     """Log time at which it was prepared."""
     checks: int
     """1-based number of the question."""
+    producers: str
+    """Producer group of the message."""
 
 
 class HalfSink(Protocol):

@@ -20,8 +20,9 @@ older epoch asks for is refused with SESSION_FENCED.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Protocol
+
+import msgspec
 
 from .client import ConsumerSink, Destinations, Session
 from .errors import KernelError
@@ -47,8 +48,7 @@ class Watch(Protocol):
         """No more calls follow. Idempotent."""
 
 
-@dataclass(frozen=True, slots=True)
-class Will:
+class Will(msgspec.Struct, frozen=True):
     """A message that is published to the tree when its subscriber goes without taking it back."""
 
     name: str
@@ -59,8 +59,7 @@ class Will:
     retain: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class SubscriberSpec:
+class SubscriberSpec(msgspec.Struct, frozen=True):
     """What `Tree.open` opens."""
 
     tenant: str
@@ -81,8 +80,7 @@ class SubscriberSink(Protocol):
         """
 
 
-@dataclass(frozen=True, slots=True)
-class Subscription:
+class Subscription(msgspec.Struct, frozen=True):
     """One subscription; (share, pattern) tell it from the subscriber's others."""
 
     pattern: str
@@ -183,7 +181,14 @@ class Tree(Protocol):
         """
 
     def watch(self, tenant: str, pattern: str, sink: WatchSink, tag: object = None) -> Watch:
-        """A live route. Have one per distinct pattern, not one per client."""
+        """A live route. Have one per distinct pattern, not one per client. Raises KernelError:
+        INVALID_ARGUMENT, LIMIT_EXCEEDED.
+        """
+
+    async def watched(self) -> None:
+        """Return once what is published at any gateway reaches the live routes made until now; a
+        gateway that cannot be reached is not waited for longer than two seconds.
+        """
 
     async def retained(
         self, tenant: str, pattern: str, messages_max: int

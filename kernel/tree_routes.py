@@ -6,7 +6,7 @@ holds; the same hash says where the name's retained message is kept.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from zlib import crc32
 
 from .destinations import Found
@@ -14,7 +14,8 @@ from .ids import RaftGroup
 from .limits import NAME_BYTES_MAX, TREE_CACHE_NAMES
 from .model import QueueRef, TopicInfo
 from .placement import home_group
-from .tree_table import TreeTable, check_name, is_pattern
+from .tree import WatchSink
+from .tree_table import PatternRoutes, TreeTable, check_name, check_pattern, is_pattern
 from .watches import LocalWatch
 
 
@@ -40,6 +41,14 @@ class TreeRoutes:
         """Routers that are doors to the tree, by tenant and name: key to the topics they reach."""
         self._known: dict[tuple[str, str, bool], Found] = {}
         self._doors_asked = False
+        self._lists: dict[tuple[str, str], list[QueueRef]] = {}
+        self._watched: dict[tuple[str, str], int] = {}
+        """Live routes of this process, by tenant and pattern."""
+        self.watch_changed: Callable[[str, str], None] = lambda _tenant, _pattern: None
+        """Told when the first live route of a (tenant, pattern) has come here, or the last gone."""
+        self.leaders_match = False
+        """Reference lists are looked up by the leaders of the names' groups (ADR 10), for which
+        `lists_of` is."""
 
     def groups_of(self, tenant: str, pattern: str) -> list[RaftGroup]:
         """Raft groups that hold what is published under a pattern."""
@@ -59,6 +68,7 @@ class TreeRoutes:
 
     def _routes_changed(self) -> None:
         self._known.clear()
+        self._lists.clear()
         if self._doors_asked:
             self._doors_asked = False
             self._changed()
@@ -84,18 +94,57 @@ class TreeRoutes:
         routes = table.find(pattern) if table is not None else None
         return routes.indexes if routes is not None else ()
 
+    def watch(self, tenant: str, pattern: str, sink: WatchSink, tag: object) -> LocalWatch:
+        """A live route. Raises KernelError INVALID_ARGUMENT."""
+        check_pattern(pattern)
+        watch = LocalWatch(tenant, pattern, sink, tag, self._unwatch)
+        self.add_watch(tenant, pattern, watch)
+        return watch
+
+    def _unwatch(self, watch: LocalWatch) -> None:
+        self.remove_watch(watch.tenant, watch.pattern, watch)
+
     def add_watch(self, tenant: str, pattern: str, watch: LocalWatch) -> None:
         """A live route has come."""
         routes = self._tables.setdefault(tenant, TreeTable()).make(pattern)
         routes.watches = (*routes.watches, watch)
         self._routes_changed()
+        count = self._watched[tenant, pattern] = self._watched.get((tenant, pattern), 0) + 1
+        if count == 1:
+            self.watch_changed(tenant, pattern)
 
     def remove_watch(self, tenant: str, pattern: str, watch: LocalWatch) -> None:
         """A live route has gone."""
         table = self._tables.get(tenant)
         routes = table.find(pattern) if table is not None else None
-        if table is not None and routes is not None:
+        if table is not None and routes is not None and watch in routes.watches:
             routes.watches = tuple(each for each in routes.watches if each is not watch)
+            table.prune(pattern)
+            self._routes_changed()
+            left = self._watched.pop((tenant, pattern)) - 1
+            if left:
+                self._watched[tenant, pattern] = left
+            else:
+                self.watch_changed(tenant, pattern)
+
+    @property
+    def watched(self) -> Collection[tuple[str, str]]:
+        """(tenant, pattern) of the live routes of this process."""
+        return self._watched.keys()
+
+    def add_abroad(self, tenant: str, pattern: str, group: RaftGroup) -> None:
+        """Another process has live routes of a pattern."""
+        routes = self._tables.setdefault(tenant, TreeTable()).make(pattern)
+        if group not in routes.abroad:
+            routes.abroad = (*routes.abroad, group)
+            self._routes_changed()
+
+    def remove_abroad(self, tenant: str, pattern: str, group: RaftGroup) -> None:
+        """It has none any more."""
+        table = self._tables.get(tenant)
+        routes = table.find(pattern) if table is not None else None
+        if table is not None and routes is not None:
+            routes.abroad = tuple(each for each in routes.abroad if each != group)
             table.prune(pattern)
             self._routes_changed()
 
@@ -161,11 +210,14 @@ class TreeRoutes:
             for topic in self._through_doors(tenant, name):
                 reached.setdefault(topic.id, topic)
         found = self._found(tenant, name, tuple(reached.values()), retain=False)
-        if found.refs or found.watches:
+        if found.refs or found.watches or found.abroad or found.routed_in is not None:
             found = Found(
                 found.topics,
                 refs=found.refs,
                 watches=found.watches,
+                abroad=found.abroad,
+                routed_in=found.routed_in,
+                tree_name=name,
                 tenant=tenant,
                 name=name.encode(),
             )
@@ -177,14 +229,31 @@ class TreeRoutes:
         group = self.group_of(tenant, name)
         table = self._tables.get(tenant)
         matched = table.match(name) if table is not None else []
+        far = self.leaders_match
+        refs = () if far else tuple(_lists_in(group, matched))
         return Found(
             topics,
-            refs=tuple(ref for each in matched for ref in each.indexes if ref.group == group),
+            refs=refs,
+            routed_in=group if far else None,
+            tree_name=name,
             watches=tuple(watch for each in matched for watch in each.watches),
+            abroad=tuple(dict.fromkeys(group for each in matched for group in each.abroad)),
             retain_in=group if retain else None,
             tenant=tenant,
             spread=crc32(name.encode()) or 1,
         )
+
+    def lists_of(self, tenant: str, name: str) -> Sequence[QueueRef]:
+        """Reference lists of the name's group that a message published to it gets into."""
+        key = (tenant, name)
+        found = self._lists.get(key)
+        if found is None:
+            if len(self._lists) >= TREE_CACHE_NAMES:
+                self._lists.clear()
+            table = self._tables.get(tenant)
+            matched = table.match(name) if table is not None else []
+            found = self._lists[key] = _lists_in(self.group_of(tenant, name), matched)
+        return found
 
     def _tree_topics(self, tenant: str, name: str) -> list[TopicInfo]:
         """Topics of the tree that are called like the name or a part of it up to a `/`."""
@@ -195,3 +264,7 @@ class TreeRoutes:
         prefixes = ("/".join(levels[:count]) for count in range(len(levels), 0, -1))
         found = next((topics[each] for each in prefixes if each in topics), None)
         return [found] if found is not None else []
+
+
+def _lists_in(group: RaftGroup, matched: Sequence[PatternRoutes]) -> list[QueueRef]:
+    return [ref for each in matched for ref in each.indexes if ref.group == group]

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from .errors import Code, KernelError
+from .ids import RaftGroup
 from .limits import TREE_NAME_BYTES_MAX
 from .model import QueueRef
 from .watches import LocalWatch
@@ -22,11 +23,13 @@ class PatternRoutes:
     indexes: tuple[QueueRef, ...] = ()
     """Its reference lists, at most one in each Raft group."""
     watches: tuple[LocalWatch, ...] = ()
-    """Live routes, in the order they came: each gateway has one of a pattern."""
+    """Live routes of this process, in the order they came: it has one of a pattern, or few."""
+    abroad: tuple[RaftGroup, ...] = ()
+    """Other processes that have some."""
 
     def is_empty(self) -> bool:
         """Nobody is left."""
-        return not self.indexes and not self.watches
+        return not self.indexes and not self.watches and not self.abroad
 
 
 class _Level:
@@ -47,9 +50,15 @@ def is_pattern(text: str) -> bool:
     return "+" in text or "#" in text
 
 
+def is_bad_name(name: str) -> bool:
+    """Whether nothing can be published to a name."""
+    long = len(name) > TREE_NAME_BYTES_MAX // 4 and len(name.encode()) > TREE_NAME_BYTES_MAX
+    return not name or long or is_pattern(name) or "\0" in name
+
+
 def check_name(name: str) -> None:
     """Raises KernelError INVALID_ARGUMENT if it is no name that could be published to."""
-    if not name or is_pattern(name) or "\0" in name or len(name.encode()) > TREE_NAME_BYTES_MAX:
+    if is_bad_name(name):
         raise KernelError(
             Code.INVALID_ARGUMENT,
             f"a tree name has 1 to {TREE_NAME_BYTES_MAX} bytes, no wildcard and no NUL",

@@ -7,7 +7,7 @@ never counts as unused: its messages wait for as long as it takes; streams keep 
 
 Use is a consumer or a receive. When a group was last used stands in the state (`Progress.used_ms`):
 every lease, mark and settlement says so, and this module once a day for consumers that find
-nothing. After a start nobody is held to be gone before it had an hour to come back.
+nothing. Whoever begins to lead a queue holds nobody to be gone before it had an hour to come.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Iterator
 
 from .broker import commands
 from .broker.state import QueueState
-from .ids import Offset, QueueId, TopicId
+from .ids import Offset, QueueId, RaftGroup, TopicId, topic_of
 from .model import DEFAULT_GROUP, TopicKind
 from .store.node import Store
 from .store.replica import Replica
@@ -28,7 +28,7 @@ NOTE_MS = 24 * 3_600_000
 """Use by consumers that find nothing is written to the log so often."""
 
 GRACE_MS = 3_600_000
-"""Time for consumers to come back after a start."""
+"""Time for consumers to come to a new leader."""
 
 
 class UnusedGroups:
@@ -39,9 +39,15 @@ class UnusedGroups:
         self._store = store
         self._started_ms = now_ms
         self._looked_ms = now_ms
+        self._began_ms: dict[RaftGroup, int] = {}
+        """When each group began to be led here."""
         self._used: set[tuple[TopicId, str]] = set()
         self.messages_let_go = 0
         """Messages that unused groups have let go since this process began."""
+
+    def begin(self, group: RaftGroup, now_ms: int) -> None:
+        """A group is led here from now on."""
+        self._began_ms[group] = now_ms
 
     def used(self, topic: TopicId, group: str) -> None:
         """Somebody consumes, or tries to."""
@@ -55,9 +61,12 @@ class UnusedGroups:
         self._looked_ms = now_ms
         used, self._used = self._used, set()
         for replica in self._store.replicas():
+            if not replica.serving:
+                continue
             time_ms = replica.log_time_ms()
+            leading_ms = now_ms - self._began_ms.get(replica.group, self._started_ms)
             for queue, group in _named_groups(replica):
-                self._look_at(replica, queue, group, time_ms, now_ms - self._started_ms, used)
+                self._look_at(replica, queue, group, time_ms, leading_ms, used)
 
     def _look_at(
         self,
@@ -65,7 +74,7 @@ class UnusedGroups:
         queue: QueueState,
         group: str,
         time_ms: int,
-        running_ms: int,
+        leading_ms: int,
         used: set[tuple[TopicId, str]],
     ) -> None:
         progress = queue.groups[group]
@@ -76,7 +85,7 @@ class UnusedGroups:
         unused_ms = time_ms - progress.used_ms
         if not progress.used_ms or (in_use and unused_ms >= min(NOTE_MS, unused_max_ms // 2)):
             replica.propose_mark(queue.id, group, 0, 0)
-        elif in_use or unused_ms < unused_max_ms or running_ms < min(GRACE_MS, unused_max_ms):
+        elif in_use or unused_ms < unused_max_ms or leading_ms < min(GRACE_MS, unused_max_ms):
             return
         elif progress.floor < queue.index.tail:
             tail = Offset(queue.index.tail)
@@ -100,7 +109,10 @@ def note_use(replica: Replica, ident: QueueId, group: str) -> None:
 
 def _named_groups(replica: Replica) -> Iterator[tuple[QueueState, str]]:
     """(queue, group) of every group that was added to a work topic."""
-    for queue in replica.state.queues.values():
+    queues, topics = replica.state.queues, replica.state.topics
+    resting = [each for each in queues.resting() if len(topics[topic_of(each)].groups) > 1]
+    shown = (queues.peek(each) for each in resting)
+    for queue in (*queues.live.values(), *filter(None, shown)):
         if len(queue.groups) > 1 and queue.topic.options.kind is TopicKind.WORK:
             for group in queue.groups:
                 if group != DEFAULT_GROUP:

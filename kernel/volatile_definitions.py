@@ -8,11 +8,10 @@ The same rules serve the client that has the store beside it (`administration`) 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from functools import partial
+from collections.abc import Awaitable, Callable, Sequence
 
-from . import definition_checks as checks
 from .broker import commands
+from .broker.state import GroupState
 from .client import (
     Administration,
     DeleteGroup,
@@ -24,16 +23,17 @@ from .client import (
     PutRouter,
     PutTopic,
 )
-from .errors import Code, KernelError
-from .ids import VOLATILE_GROUP, QueueId, TopicId, home_of
-from .leader import Done, Identity, Leader
-from .model import DEFAULT_GROUP, Route, RouterOptions, TopicInfo, TopicKind
+from .definer import Asked, Definer
+from .fellows import Kind
+from .ids import VOLATILE_GROUP, RaftGroup, TopicId, home_of
+from .leader import Leader
+from .model import Route, RouterOptions, TopicInfo
 from .proposer import Proposer
 from .store.volatile import VolatileGroup
 from .topology import Topology
 
 
-class VolatileDefinitions:
+class VolatileDefinitions(Definer):
     """Changes what the volatile group defines."""
 
     def __init__(
@@ -44,10 +44,9 @@ class VolatileDefinitions:
         delete_router: Callable[[DeleteRouter], Awaitable[object]],
     ) -> None:
         """`delete_router` deletes a durable router that nothing uses any more."""
+        super().__init__(topology, proposer)
         self._volatile = volatile
-        self._state = volatile.replica.state
-        self._topology = topology
-        self._proposer = proposer
+        self._own = volatile.replica.state
         self._delete_durable_router = delete_router
         self._last_ident = 0
 
@@ -88,160 +87,54 @@ class VolatileDefinitions:
 
     def has_route(self, tenant: str, router: str, route: Route) -> bool:
         """Whether a route is kept here."""
-        known = self._state.routers.get((tenant, router))
+        known = self._own.routers.get((tenant, router))
         return known is not None and route in known.routes
 
     # --- Changes ----------------------------------------------------------------------------
 
-    async def carry_out(self, change: Administration) -> object:
-        """Make a change that `is_local`; the caller sees to it that a name is changed by one at a
-        time. Errors: see the change's docstring.
-        """
-        if isinstance(change, PutTopic):
-            return await self._put_topic(change)
-        if isinstance(change, DeleteTopic):
-            return await self._delete_topic(change)
-        if isinstance(change, PurgeTopic):
-            return await self._purge(change)
-        if isinstance(change, DeleteGroup):
-            await self._delete_group(change)
-            return None
-        if isinstance(change, PutRouter):
-            return await self._put_router(change)
-        if isinstance(change, DeleteRouter):
-            await self._delete_router(change)
-            return None
-        if isinstance(change, PutRoute):
-            await self._put_route(change)
-            return None
-        assert isinstance(change, DeleteRoute)
-        return await self.delete_route(change)
+    def _home(self, tenant: str, name: str) -> RaftGroup:
+        return VOLATILE_GROUP
 
-    async def _propose(self, change: commands.Control) -> object:
-        return await self._proposer.propose(VOLATILE_GROUP, change)
+    def _check_free(self, kind: Kind, tenant: str, name: str) -> None:
+        """Who makes a change has reserved the name."""
 
-    async def _put_topic(self, change: PutTopic) -> object:
-        known = self._topology.topics.get((change.tenant, change.name))
-        checks.check_topic(change, known)
-        placement = (int(VOLATILE_GROUP),) * change.options.queues
-        ident = known.id if known is not None else self._new_ident()
-        return await self._propose(
-            commands.PutTopic(
-                *(change.tenant, change.name, change.options, dict(change.groups)),
-                *(change.must_be_new, ident, placement),
-            )
-        )
+    def _placement(self, home: RaftGroup, queues: int) -> Sequence[RaftGroup]:
+        return [VOLATILE_GROUP] * queues
 
-    def _new_ident(self) -> TopicId:
-        """An id that no topic here has, and that no other change under way has taken."""
-        self._last_ident = max(self._state.next_topic, self._last_ident + 1)
+    def _new_ident(self, home: RaftGroup, *, spread: bool) -> TopicId:
+        self._last_ident = max(self._own.next_topic, self._last_ident + 1)
         return TopicId(VOLATILE_GROUP << 32 | self._last_ident)
 
-    def _topic(self, tenant: str, name: str) -> TopicInfo:
-        topic = self._topology.topics.get((tenant, name))
-        if topic is None:
-            raise KernelError(Code.NOT_FOUND, f"no topic {name}")
-        return topic
+    def _state(self, home: RaftGroup) -> GroupState:
+        return self._own
 
-    async def _delete_topic(self, change: DeleteTopic) -> int:
-        topic = self._topic(change.tenant, change.name)
-        ready = consumers = 0
-        for ref in topic.queues:
-            for name in topic.groups:
-                figures = await self._volatile.leader.figures(ref.id, name)
-                ready += figures.ready
-                consumers += figures.consumers
-        if change.if_unused and consumers:
-            raise KernelError(Code.IN_USE, f"topic {change.name} has consumers")
-        if change.if_empty and ready:
-            raise KernelError(Code.IN_USE, f"topic {change.name} is not empty")
-        await self._propose(commands.DeleteTopic(topic.id))
-        await self.target_gone(change.tenant, "topic", change.name)
-        return ready
+    def _leader_of(self, group: RaftGroup) -> Leader:
+        return self._volatile.leader
 
-    async def _purge(self, change: PurgeTopic) -> int:
-        purged = 0
-        for ref in self._topic(change.tenant, change.name).queues:
-            attempt = partial(purge, ref.id, change, self._proposer.next_identity())
-            result = await self._proposer.outcome(VOLATILE_GROUP, attempt)
-            purged += result if isinstance(result, int) else 0
-        return purged
+    async def _decide(self, group: RaftGroup, command: commands.Control, asked: Asked) -> object:
+        return await self._propose(group, command)
 
-    async def _delete_group(self, change: DeleteGroup) -> None:
-        topic = self._topic(change.tenant, change.name)
-        if change.group not in topic.groups:
-            raise KernelError(Code.NOT_FOUND, f"no group {change.group} on {change.name}")
-        if change.group == DEFAULT_GROUP and topic.options.kind is TopicKind.WORK:
-            raise KernelError(Code.IN_USE, "the built-in group of a work topic stays")
-        await self._propose(commands.DeleteGroup(topic.id, change.group))
+    async def _level(self, tenant: str, name: str) -> None:
+        """What this process has heard of is what it can use."""
 
-    # --- Routers ----------------------------------------------------------------------------
+    async def _clear(self, tenant: str, kind: Kind, name: str, asked: Asked) -> None:
+        await self.target_gone(tenant, kind, name)
 
-    async def _put_router(self, change: PutRouter) -> object:
-        known = self._topology.router_options(change.tenant, change.name)
-        checks.check_router(change, known)
-        return await self._propose(
-            commands.PutRouter(change.tenant, change.name, change.options, change.must_be_new)
-        )
-
-    def _router(self, tenant: str, name: str) -> RouterOptions:
-        options = self._topology.router_options(tenant, name)
-        if options is None:
-            raise KernelError(Code.NOT_FOUND, f"no router {name}")
-        return options
-
-    async def _delete_router(self, change: DeleteRouter) -> None:
-        checks.check_not_built_in(change.name)
-        self._router(change.tenant, change.name)
-        if change.if_unused and self._topology.route_count(change.tenant, change.name):
-            raise KernelError(Code.IN_USE, f"router {change.name} has routes")
-        await self._propose(commands.DeleteRouter(change.tenant, change.name, False))
-        await self.target_gone(change.tenant, "router", change.name)
+    async def _last_route_gone(
+        self, change: DeleteRouter, options: RouterOptions, asked: Asked
+    ) -> None:
+        if options.durable:
+            await self._delete_durable_router(change)
+        else:
+            await self.delete_router(change, asked)
 
     async def router_gone(self, tenant: str, name: str) -> None:
         """A router that lives elsewhere is gone: what is kept here of it goes too."""
-        if (tenant, name) in self._state.routers:
-            await self._propose(commands.DeleteRouter(tenant, name, False))
-
-    # --- Routes -----------------------------------------------------------------------------
-
-    async def _put_route(self, change: PutRoute) -> None:
-        options = self._router(change.tenant, change.router)
-        checks.check_route(change)
-        if change.route.topic is not None:
-            self._topic(change.tenant, change.route.topic)
-        if change.route.router is not None:
-            self._router(change.tenant, change.route.router)
-        if self._topology.has_route(change.tenant, change.router, change.route):
-            return
-        if (change.tenant, change.router) not in self._state.routers:
-            await self._propose(commands.PutRouter(change.tenant, change.router, options, False))
-        await self._propose(commands.PutRoute(change.tenant, change.router, change.route))
-
-    async def delete_route(self, change: DeleteRoute) -> bool:
-        """Remove a route, if it is kept here; whether it was."""
-        options = self._router(change.tenant, change.router)
-        if not self.has_route(change.tenant, change.router, change.route):
-            return False
-        await self._propose(commands.DeleteRoute(change.tenant, change.router, change.route))
-        used = self._topology.route_count(change.tenant, change.router)
-        if options.delete_when_unused and not used:
-            unused = DeleteRouter(change.tenant, change.router)
-            if options.durable:
-                await self._delete_durable_router(unused)
-            else:
-                await self._delete_router(unused)
-        return True
+        if (tenant, name) in self._own.routers:
+            await self._propose(VOLATILE_GROUP, commands.DeleteRouter(tenant, name, False))
 
     async def target_gone(self, tenant: str, kind: str, name: str) -> None:
         """A "topic" or "router" is gone, wherever it was: so are the routes kept here to it."""
         for router, route in self._topology.routes_to(tenant, kind, name):
             if self.has_route(tenant, router, route):
-                await self.delete_route(DeleteRoute(tenant, router, route))
-
-
-def purge(
-    queue: QueueId, change: PurgeTopic, identity: Identity, leader: Leader, done: Done
-) -> None:
-    """An attempt to purge one queue."""
-    leader.purge(queue, change.group, identity, done, in_flight=change.in_flight)
+                await self.delete_route(DeleteRoute(tenant, router, route), Asked())

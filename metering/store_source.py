@@ -25,9 +25,8 @@ from metering.store_meter import StoreCounter, StoreMeter
 from metering.window import RowKey
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    from kernel.store.node import Store
     from kernel.store.replica import Replica
     from metering.counters import Meter
     from metering.window import Window
@@ -58,13 +57,21 @@ _HASH_DIGITS = 16
 
 
 class StoreSource:
-    """Reads the counters of one store's Raft groups. Belongs to its event loop."""
+    """Reads the counters of one process's Raft groups. Belongs to its event loop."""
 
     def __init__(
-        self, store: Store, meter: Meter, origins: Mapping[int, str], *, region: str = ""
+        self,
+        replicas: Callable[[], Iterable[Replica]],
+        meter: Meter,
+        origins: Mapping[int, str],
+        *,
+        region: str = "",
     ) -> None:
-        """`origins`: the protocol's name of each origin byte; one without is named by number."""
-        self._store = store
+        """`replicas()`: the groups that this process counts for now: those it leads, and the
+        volatile one if clients connect to it. `origins`: the protocol's name of each origin byte;
+        one without is named by number.
+        """
+        self._replicas = replicas
         self._meter = meter
         self._origins = origins
         self._region = region
@@ -100,7 +107,11 @@ class StoreSource:
 
     def gather(self) -> None:
         """Count what the volatile group has counted since the last time."""
-        volatile = self._store.replica(VOLATILE_GROUP)
+        for replica in self._replicas():
+            if replica.group == VOLATILE_GROUP:
+                self._gather(replica)
+
+    def _gather(self, volatile: Replica) -> None:
         state = volatile.state
         if not state.ledger.counted:
             return
@@ -114,16 +125,16 @@ class StoreSource:
                 self._counted[key] = now
                 handle = self._meter.counter(self._volatile_key(each))
                 handle.count(*(b - a for a, b in zip(before, now, strict=True)))
-        alive = state.topics.keys() | state.ledger.counted.keys()
+        alive = state.topics.keys() | set(state.ledger.counted)
         self._counted = {key: value for key, value in self._counted.items() if key[0] in alive}
         volatile.propose(Metered(state.applied), (0, 0, 0), None)
 
     def forgotten(self) -> int:
         """Messages that deleted topics held and no report told, because there were too many."""
-        return sum(each.state.ledger.forgotten for each in self._store.replicas())
+        return sum(each.state.ledger.forgotten for each in self._replicas())
 
     def _durable(self) -> Iterator[Replica]:
-        return (each for each in self._store.replicas() if each.group != VOLATILE_GROUP)
+        return (each for each in self._replicas() if each.group != VOLATILE_GROUP)
 
     def _counter(self, count: UsageCount) -> StoreCounter:
         return StoreCounter(

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 
 from kernel import message as messages
 from kernel.client import PutRecord, PutTopic
-from kernel.errors import Code, KernelError
+from kernel.errors import KernelError
 from kernel.ids import Offset
 from kernel.message import Ext, Flag, Message
 from kernel.model import TopicInfo, TopicKind, TopicOptions
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
     from kernel.client import Client, PublishBatch, Session
     from kernel.ports import Clock
-    from kernel.store.node import Store
     from metering.schema import FlushId
 
 METERING_TOPIC: Final = "__metering"
@@ -63,16 +62,17 @@ class _Appended:
 class MeteringTopic:
     """The topic, as the driver's ports and the exporter's log reader."""
 
-    def __init__(self, client: Client, store: Store, clock: Clock, node: str) -> None:
+    def __init__(self, client: Client, clock: Clock, node: str) -> None:
         self._client = client
-        self._store = store
         self._clock = clock
         self._record = EPOCH_RECORD + node
         self._topic: TopicInfo | None = None
         self._session: Session | None = None
 
     async def open(self) -> None:
-        """Make the topic, unless it is there. Raises KernelError."""
+        """Make the topic, unless it is there; whatever needs it does so too. Raises KernelError."""
+        if self._topic is not None:
+            return
         topic = self._client.topic(SYSTEM_TENANT, METERING_TOPIC)
         if topic is None:
             options = TopicOptions(
@@ -94,6 +94,7 @@ class MeteringTopic:
     async def register(self) -> int:
         """A new epoch. Raises FlushUnavailable."""
         try:
+            await self.open()
             epoch = await self._client.administer(PutRecord(self._record, b"", self._epoch()))
         except KernelError as error:
             raise FlushUnavailable(str(error)) from error
@@ -142,11 +143,8 @@ class MeteringTopic:
 
     async def bounds(self, queue: int) -> tuple[int, int]:
         """(first offset that is kept, offset behind the last)."""
-        ref = self._info().queues[queue]
-        state = self._store.replica(ref.group).state.queues.get(ref.id)
-        if state is None:
-            raise KernelError(Code.NOT_FOUND, f"{METERING_TOPIC} was deleted")
-        return max(state.index.head, state.trimmed), state.index.tail
+        await self.open()
+        return await self._client.span(self._info(), queue)
 
     async def read(self, queue: int, from_offset: int, limit: int) -> Sequence[LogMessage]:
         """Messages from an offset on. The time of one is that of its flush, on the node's clock:

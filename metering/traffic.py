@@ -55,6 +55,7 @@ class Traffic:
         self._leases_are_timed = leases_are_timed
         self._region = region
         self._calls: dict[tuple[str, str, str], Counter] = {}
+        self._connects: dict[str, Counter] = {}
         self._gauges: dict[str, Gauge] = {}
 
     def delivery_counter(
@@ -91,7 +92,7 @@ class Traffic:
 
     def connection_opened(self, tenant: str) -> None:
         """A connection of a tenant is there."""
-        self._counter(tenant, Action.CONNECT).call(0, 0)
+        self.octet_counter(tenant).call(0, 0)
         gauge = self._gauge(tenant)
         gauge.set(gauge.level + 1, self._clock_us())
 
@@ -102,7 +103,10 @@ class Traffic:
 
     def octet_counter(self, tenant: str) -> Counter:
         """Octets of a tenant's connections, headers and all; kept by each connection."""
-        return self._counter(tenant, Action.CONNECT)
+        known = self._connects.get(tenant)
+        if known is None:
+            known = self._connects[tenant] = self._counter(tenant, Action.CONNECT)
+        return known
 
     def _gauge(self, tenant: str) -> Gauge:
         known = self._gauges.get(tenant)

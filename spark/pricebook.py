@@ -129,12 +129,21 @@ class PriceBook:
 
 
 def load_price_book(path: Path) -> PriceBook:
-    """The price book of a file. Raises PriceBookError, also for a file that cannot be read."""
+    """The price book of a file. Raises PriceBookError, which names the file, also for one that
+    cannot be read.
+    """
     try:
         text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+    except OSError as error:
+        raise PriceBookError(f"{path} cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise PriceBookError(f"{path} is not UTF-8 text (byte {error.start})") from error
+    try:
+        return _priced(_parsed(text))
+    except (yaml.YAMLError, RecursionError) as error:
+        raise PriceBookError(f"{path} is not YAML: {_one_line(error)}") from error
+    except PriceBookError as error:
         raise PriceBookError(f"{path}: {error}") from error
-    return parse_price_book(text)
 
 
 def default_price_book() -> PriceBook:
@@ -145,9 +154,24 @@ def default_price_book() -> PriceBook:
 def parse_price_book(text: str) -> PriceBook:
     """The price book in a YAML text. Raises PriceBookError, and nothing else."""
     try:
-        raw = yaml.load(text, Loader=_StrictLoader)  # noqa: S506 - a SafeLoader, made stricter
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        return _priced(_parsed(text))
+    except (yaml.YAMLError, RecursionError) as error:
+        raise PriceBookError(f"price book: {_one_line(error)}") from error
+
+
+def _parsed(text: str) -> object:
+    try:
+        return yaml.load(text, Loader=_StrictLoader)  # noqa: S506 - a SafeLoader, made stricter
+    except ValueError as error:  # a day that no calendar has
         raise PriceBookError(f"price book: {error}") from error
+
+
+def _one_line(error: Exception) -> str:
+    """What PyYAML says, without the name that it has for a text that came from no file."""
+    return " ".join(str(error).replace(' in "<unicode string>"', "").split())
+
+
+def _priced(raw: object) -> PriceBook:
     top = _mapping(raw, "price book", ("schema", "name", "currency", "skus"))
     if top["schema"] != SCHEMA:
         raise PriceBookError(f"price book: schema {top['schema']!r}, known is {SCHEMA}")

@@ -166,7 +166,7 @@ class QueueDeclaration:
 
 def queue_declaration(
     name: str,
-    tenant: str,
+    virtual_host: str,
     *,
     durable: bool,
     exclusive: bool,
@@ -174,7 +174,7 @@ def queue_declaration(
     arguments: Table,
 ) -> QueueDeclaration:
     """A checked declaration. Raises AmqpError 406 with RabbitMQ's text."""
-    where = resource("queue", name, tenant)
+    where = resource("queue", name, virtual_host)
     if len(encode_table(arguments)) > DECLARATION_BYTES_MAX:
         raise AmqpError(
             PRECONDITION_FAILED, f"arguments of {where} over {DECLARATION_BYTES_MAX} bytes"
@@ -283,13 +283,13 @@ def _numbers(arguments: Table) -> Callable[[str], int | None]:
 
 
 def check_equivalence(
-    wanted: QueueDeclaration, known: QueueDeclaration, name: str, tenant: str
+    wanted: QueueDeclaration, known: QueueDeclaration, name: str, virtual_host: str
 ) -> None:
     """Refuse a redeclaration that differs from the last one. Raises AmqpError 406.
 
     Whether the queue is exclusive is not compared here: that is a matter of ownership (405).
     """
-    where = resource("queue", name, tenant)
+    where = resource("queue", name, virtual_host)
     for label, asked, current in (
         ("durable", wanted.durable, known.durable),
         ("auto_delete", wanted.auto_delete, known.auto_delete),

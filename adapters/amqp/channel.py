@@ -10,8 +10,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NoReturn, Protocol
 
 from adapters.amqp import spec
+from adapters.amqp.committing import Committer
 from adapters.amqp.confirms import Confirms
 from adapters.amqp.consuming import Link
+from adapters.amqp.direct_reply import DirectReplies
 from adapters.amqp.errors import (
     ACCESS_REFUSED,
     NOT_ALLOWED,
@@ -24,9 +26,15 @@ from adapters.amqp.fields import integer_of
 from adapters.amqp.frames import FRAME_HEADER
 from adapters.amqp.lifecycle import ChannelState
 from adapters.amqp.limits import CONSUMERS_PER_CHANNEL_MAX, UNACKED_PER_CHANNEL_MAX
-from adapters.amqp.names import check_name, generated_consumer_tag, resource
-from adapters.amqp.properties import DIRECT_REPLY_TO
+from adapters.amqp.names import (
+    DIRECT_REPLY_TO,
+    check_name,
+    generated_consumer_tag,
+    is_reply_address,
+    resource,
+)
 from adapters.amqp.topology import CONSUME_TOPIC, named
+from adapters.amqp.transaction import Mode, Room, Transaction, next_mode
 from kernel.client import ConsumerSpec, PutTopic, ReceiveSpec, Settlement
 from kernel.errors import Code, KernelError
 from kernel.model import DEFAULT_GROUP, GroupOptions, TopicInfo, TopicKind
@@ -36,8 +44,9 @@ if TYPE_CHECKING:
     from adapters.amqp.consuming import Consumers
     from adapters.amqp.environment import Environment
     from adapters.amqp.method_base import Method
-    from adapters.amqp.publishing import Assembly
+    from adapters.amqp.publishing import Assembly, Publisher
     from adapters.amqp.topology import Caller
+    from adapters.amqp.transaction import Delivered
     from kernel.client import Consumer
 
 TICKET: Final = 1
@@ -64,6 +73,9 @@ class Port(Protocol):
         """Forget a channel: its consumers end, what it has unacknowledged is given back."""
 
 
+_REFUSED: Final = (Settlement.DEAD_LETTER, Settlement.RELEASE)
+"""What a nack or reject means, by its requeue bit."""
+
 _OPEN: Final = ChannelState.OPEN
 """A name looked up once: a member of an Enum costs 0.12 us each time it is named."""
 
@@ -78,10 +90,13 @@ class Channel:
         "last_declared",
         "limit",
         "links",
+        "mode",
         "next_tag",
         "number",
         "prefetch",
+        "replies",
         "state",
+        "transaction",
         "unacked",
     )
 
@@ -93,6 +108,9 @@ class Channel:
         """The message whose frames are coming in."""
         self.confirms: Confirms | None = None
         """Set by confirm.select."""
+        self.mode = Mode.PLAIN
+        self.transaction: Transaction | None = None
+        """Set by tx.select: what waits for the next commit."""
         self.last_declared = ""
         """What an empty queue name means."""
         self.prefetch = 0
@@ -100,9 +118,18 @@ class Channel:
         self.limit: int | None = None
         """Limit of all consumers together (qos with global=true)."""
         self.links: dict[str, Link] = {}
+        self.replies: Link | None = None
+        """The consumer of direct replies, or a former one."""
         self.next_tag = 1
         self.unacked: dict[int, tuple[Consumer, int]] = {}
         """Delivery tag to (kernel consumer, offset), in ascending order of tags."""
+
+    def reply_address(self) -> str | None:
+        """Where direct replies to this channel are sent."""
+        link = self.replies
+        if link is None or link.consumer is None:
+            return None
+        return link.queue
 
     def take_consumers(self) -> list[Consumer]:
         """The kernel consumers of its links, which are no more: what still comes is given back."""
@@ -113,9 +140,9 @@ class Channel:
         self.links.clear()
         return consumers
 
-    def is_between_messages(self) -> bool:
-        """Whether a method may come now, and means something."""
-        return self.assembly is None and self.state is _OPEN
+    def takes_at_once(self) -> bool:
+        """Whether a publish or an ack may come now, means something, and has its effect at once."""
+        return self.assembly is None and self.state is _OPEN and self.transaction is None
 
     def check_between_messages(self, method: Method) -> None:
         """Refuse a method in the middle of a message. Raises AmqpError 505."""
@@ -134,33 +161,58 @@ class Channel:
         """Its confirms have changed."""
         self._port.has_news(self)
 
-    def take_unacked(self, tag: int, *, multiple: bool) -> list[tuple[Consumer, int]]:
+    @property
+    def outstanding(self) -> int:
+        """Deliveries that count towards its limits: unacknowledged, or settled in a transaction
+        that is not committed.
+        """
+        held = self.transaction
+        return len(self.unacked) + (held.deliveries if held is not None else 0)
+
+    def take_unacked(self, tag: int, *, multiple: bool) -> Delivered:
         """Take deliveries off the list: one, or all up to and including `tag` (0: all).
 
         Raises AmqpError 406 for a tag that is not on the list.
         """
         unacked = self.unacked
         if multiple and tag == 0:
-            entries = list(unacked.values())
+            entries = dict(unacked)
             unacked.clear()
             return entries
         if tag not in unacked:
             raise AmqpError(PRECONDITION_FAILED, f"unknown delivery tag {tag}")
         if not multiple:
-            return [unacked.pop(tag)]
+            return {tag: unacked.pop(tag)}
         tags = []
         for each in unacked:
             tags.append(each)
             if each == tag:
                 break
-        return [unacked.pop(each) for each in tags]
+        return {each: unacked.pop(each) for each in tags}
+
+    def take_all(self) -> list[tuple[Consumer, int]]:
+        """Take everything off the list; its transaction is rolled back."""
+        self.roll_back()
+        return list(self.take_unacked(0, multiple=True).values())
+
+    def roll_back(self) -> None:
+        """Drop what its transaction would publish; what it would settle is unacknowledged again."""
+        if self.transaction is not None:
+            held = self.transaction.clear()
+            if held:
+                self.unacked = dict(sorted({**self.unacked, **held}.items()))
 
 
 class ChannelMethods:
     """Carries out the methods of open channels of one connection."""
 
     def __init__(
-        self, environment: Environment, caller: Caller, consumers: Consumers, port: Port
+        self,
+        environment: Environment,
+        caller: Caller,
+        consumers: Consumers,
+        publisher: Publisher,
+        port: Port,
     ) -> None:
         self._client = environment.client
         self._declarations = environment.declarations
@@ -168,6 +220,10 @@ class ChannelMethods:
         self._meter = environment.meter
         self._caller = caller
         self._consumers = consumers
+        self._direct_replies = DirectReplies(environment, caller)
+        self._committer = Committer(environment, caller, publisher, consumers)
+        self._counters = environment.counters
+        self._room = Room()
         self._port = port
 
     # --- Channel ----------------------------------------------------------------------------
@@ -206,7 +262,10 @@ class ChannelMethods:
 
     async def on_queue_declare(self, channel: Channel, method: spec.QueueDeclare) -> Method:
         """See `Declarations`. The channel remembers the name."""
-        answer = await self._declarations.declare_queue(self._caller, method, channel.last_declared)
+        answer = await self._direct_replies.declared(method)
+        if answer is None:
+            last = channel.last_declared
+            answer = await self._declarations.declare_queue(self._caller, method, last)
         channel.last_declared = answer.queue
         return answer
 
@@ -228,10 +287,33 @@ class ChannelMethods:
 
     def on_confirm_select(self, channel: Channel, method: spec.ConfirmSelect) -> None:
         """Number and answer publishes from now on."""
+        channel.mode = next_mode(channel.mode, method)
         if channel.confirms is None:
             channel.confirms = Confirms()
         if not method.nowait:
             self._port.send(channel.number, spec.ConfirmSelectOk())
+
+    # --- Transactions -----------------------------------------------------------------------
+
+    def on_tx_select(self, channel: Channel, method: spec.TxSelect) -> None:
+        """Hold publishes and settlements back until they are committed, from now on."""
+        channel.mode = next_mode(channel.mode, method)
+        if channel.transaction is None:
+            channel.transaction = Transaction(self._room)
+        self._port.send(channel.number, spec.TxSelectOk())
+
+    async def on_tx_commit(self, channel: Channel, method: spec.TxCommit) -> Method:
+        """Carry out what was held back. See `committing`."""
+        next_mode(channel.mode, method)
+        assert channel.transaction is not None
+        return await self._committer.commit(channel, channel.transaction)
+
+    def on_tx_rollback(self, channel: Channel, method: spec.TxRollback) -> None:
+        """Forget what was held back; its deliveries stay with the client, unacknowledged."""
+        next_mode(channel.mode, method)
+        channel.roll_back()
+        self._counters.rollbacks += 1
+        self._port.send(channel.number, spec.TxRollbackOk())
 
     # --- Consuming --------------------------------------------------------------------------
 
@@ -258,22 +340,26 @@ class ChannelMethods:
                 PRECONDITION_FAILED,
                 f"a channel can have {CONSUMERS_PER_CHANNEL_MAX} consumers at most",
             )
-        if queue == DIRECT_REPLY_TO:
-            raise AmqpError(NOT_IMPLEMENTED, "direct reply-to is not served")
-        self._caller.require(CONSUME_TOPIC, "queue", queue)
         priority = _consumer_priority(method)
-        topic = await self._consumable(queue)
+        if queue == DIRECT_REPLY_TO:
+            topic = await self._direct_replies.begin(channel, method)
+            queue = topic.name
+        else:
+            self._caller.require(CONSUME_TOPIC, "queue", queue)
+            topic = await self._consumable(queue)
         if topic.options.kind is TopicKind.STREAM and method.arguments.get("x-stream-offset"):
             raise AmqpError(NOT_IMPLEMENTED, "x-stream-offset is not served")
         link = Link(channel, tag, queue, channel.prefetch, no_ack=method.no_ack)
-        link.consumer = self._attach(link, topic, priority, is_exclusive=method.exclusive)
+        link.consumer = await self._attach(link, topic, priority, is_exclusive=method.exclusive)
         if self._meter is not None:
             link.counter = self._meter.delivery_counter(topic.tenant, queue, DEFAULT_GROUP)
         channel.links[tag] = link
+        if is_reply_address(queue):
+            channel.replies = link
         self._consumers.thirsty(link)
         return spec.BasicConsumeOk(tag)
 
-    def _attach(
+    async def _attach(
         self, link: Link, topic: TopicInfo, priority: int, *, is_exclusive: bool
     ) -> Consumer:
         wanted = ConsumerSpec(
@@ -286,12 +372,15 @@ class ChannelMethods:
             tag=link,
         )
         try:
-            return self._client.attach(wanted, self._consumers)
+            consumer = self._client.attach(wanted, self._consumers)
+            # The answer to the client is the leader's: 403 and 404 instead of ok and a cancel.
+            await self._client.attached(consumer)
         except KernelError as error:
             if error.code is not Code.LOCKED:
                 raise
-            where = resource("queue", topic.name, topic.tenant)
+            where = resource("queue", topic.name, self._caller.virtual_host)
             raise AmqpError(ACCESS_REFUSED, f"{where} in exclusive use") from None
+        return consumer
 
     async def _consumable(self, queue: str) -> TopicInfo:
         """The queue, with the group that AMQP consumes by. Raises AmqpError 404 or 405."""
@@ -319,7 +408,7 @@ class ChannelMethods:
         """One message now, or get-empty."""
         queue = named(check_name(method.queue, "queue"), channel.last_declared)
         self._caller.require(CONSUME_TOPIC, "queue", queue)
-        if len(channel.unacked) >= UNACKED_PER_CHANNEL_MAX:
+        if channel.outstanding >= UNACKED_PER_CHANNEL_MAX:
             raise AmqpError(
                 PRECONDITION_FAILED,
                 f"{UNACKED_PER_CHANNEL_MAX} deliveries are unacknowledged on the channel",
@@ -346,24 +435,25 @@ class ChannelMethods:
 
     def on_ack(self, channel: Channel, method: spec.BasicAck) -> None:
         """Done with one delivery, or with all up to it."""
-        self._consumers.ack(channel.take_unacked(method.delivery_tag, multiple=method.multiple))
+        taken = channel.take_unacked(method.delivery_tag, multiple=method.multiple)
+        self._settle(channel, Settlement.ACK, taken)
 
     def on_reject(self, channel: Channel, method: spec.BasicReject) -> None:
         """Give one delivery back, or dead-letter it."""
-        self._refuse(
-            channel.take_unacked(method.delivery_tag, multiple=False), requeue=method.requeue
-        )
+        taken = channel.take_unacked(method.delivery_tag, multiple=False)
+        self._settle(channel, _REFUSED[method.requeue], taken)
 
     def on_nack(self, channel: Channel, method: spec.BasicNack) -> None:
         """Give deliveries back, or dead-letter them."""
-        entries = channel.take_unacked(method.delivery_tag, multiple=method.multiple)
-        self._refuse(entries, requeue=method.requeue)
+        taken = channel.take_unacked(method.delivery_tag, multiple=method.multiple)
+        self._settle(channel, _REFUSED[method.requeue], taken)
 
-    def _refuse(self, entries: list[tuple[Consumer, int]], *, requeue: bool) -> None:
-        if requeue:
-            self._consumers.give_back(entries)
+    def _settle(self, channel: Channel, how: Settlement, taken: Delivered) -> None:
+        """At once, or with the commit. Raises AmqpError 406 if a transaction has no room."""
+        if channel.transaction is not None:
+            channel.transaction.settle(how, taken)
         else:
-            self._consumers.reject(entries)
+            self._consumers.settle(how, list(taken.values()))
 
     def on_recover(
         self, channel: Channel, method: spec.BasicRecover | spec.BasicRecoverAsync
@@ -371,7 +461,7 @@ class ChannelMethods:
         """Give everything unacknowledged back to its queues."""
         if not method.requeue:
             raise AmqpError(NOT_IMPLEMENTED, "requeue=false")
-        self._consumers.give_back(channel.take_unacked(0, multiple=True))
+        self._consumers.give_back(list(channel.take_unacked(0, multiple=True).values()))
         if isinstance(method, spec.BasicRecover):
             self._port.send(channel.number, spec.BasicRecoverOk())
 

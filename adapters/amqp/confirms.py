@@ -15,7 +15,12 @@ Rules (confirm mode, RabbitMQ's extension):
 from __future__ import annotations
 
 import struct
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Container
+
+    from adapters.amqp.channel import Channel
 
 ACK_FRAME: Final = struct.Struct(">BHIIQBB")
 """A whole basic.ack, or basic.nack: head, method key, delivery tag, bits, frame end."""
@@ -85,6 +90,34 @@ class Confirms:
         if nacked:
             self._nacked = []
         return b"".join(frames)
+
+
+class Segment:
+    """Publishes of one channel that stand together in a batch and have consecutive numbers."""
+
+    __slots__ = ("_confirms", "channel", "first", "last", "position")
+
+    def __init__(self, channel: Channel, confirms: Confirms, position: int, number: int) -> None:
+        self.channel = channel
+        self._confirms = confirms
+        self.position = position
+        """Position of the first one in the batch."""
+        self.first = number
+        self.last = number
+
+    def answered(self, failures: Container[int] | None) -> None:
+        """The batch is stored, but for the positions in `failures`."""
+        confirms = self._confirms
+        if failures:
+            offset = self.first - self.position
+            for number in range(self.first, self.last + 1):
+                if number - offset in failures:
+                    confirms.failed(number)
+                else:
+                    confirms.done(number, number)
+        else:
+            confirms.done(self.first, self.last)
+        self.channel.has_news()
 
 
 def _frame(channel: int, key: int, number: int, *, multiple: bool = False) -> bytes:

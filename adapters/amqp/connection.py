@@ -50,7 +50,6 @@ from adapters.amqp.lifecycle import (
 )
 from adapters.amqp.liveness import Liveness, Verdict
 from adapters.amqp.methods import decode_method, encode_method
-from adapters.amqp.names import virtual_host_of
 from adapters.amqp.operations import Operation, Operations
 from adapters.amqp.publishing import Publisher
 from adapters.amqp.reader import Reader
@@ -266,7 +265,9 @@ class Connection:
                     out.append(channel.confirms.take(channel.number))
             self._news.clear()
         self._operations.try_start()
-        if self._farewell is not None and not self.has_work_under_way():
+        if self._farewell is not None and not (
+            self._operations.is_running or self.has_work_under_way()
+        ):
             farewell, self._farewell = self._farewell, None
             self._host.release_reading("farewell")
             self._close(farewell)
@@ -310,20 +311,20 @@ class Connection:
         """The virtual host: from here on there is a kernel session."""
         rights = self._rights
         assert rights is not None
-        if method.virtual_host != virtual_host_of(rights.principal.tenant):
+        environment, tenant = self._environment, rights.principal.tenant
+        if method.virtual_host != self._settings.virtual_host_of(tenant):
             raise AmqpError(
                 NOT_ALLOWED,
                 f"access to vhost '{method.virtual_host}' refused for user "
                 f"'{rights.principal.name}'",
             )
-        environment, tenant = self._environment, rights.principal.tenant
         self.session = environment.open_session(self._host, tenant, self.features.name)
-        caller = Caller(tenant, rights, self.session)
+        caller = Caller(tenant, method.virtual_host, rights, self.session)
         frame_max = self.agreement.frame_max
         publisher = Publisher(environment, self._host, caller, self, frame_max)
         consumers = Consumers(environment, self._host, frame_max)
         publisher.begin_chunk()
-        self._methods = ChannelMethods(environment, caller, consumers, self)
+        self._methods = ChannelMethods(environment, caller, consumers, publisher, self)
         self._publisher = self._reader.publisher = publisher
         self._consumers = self._reader.consumers = consumers
         self._reader.frame_max = frame_max
@@ -368,8 +369,8 @@ class Connection:
             self._publisher.drop(channel)
         for consumer in channel.take_consumers():
             consumer.cancel()
-        if self._consumers is not None and channel.unacked:
-            self._consumers.give_back(channel.take_unacked(0, multiple=True))
+        if self._consumers is not None:
+            self._consumers.give_back(channel.take_all())
 
     # --- Errors and the end -----------------------------------------------------------------
 

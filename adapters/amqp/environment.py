@@ -25,6 +25,7 @@ class Counters:
 
     __slots__ = (
         "acked",
+        "commits",
         "confirmed",
         "connections",
         "connections_refused",
@@ -33,6 +34,7 @@ class Counters:
         "nacked",
         "published",
         "returned",
+        "rollbacks",
         "unroutable",
     )
 
@@ -53,6 +55,10 @@ class Counters:
         self.returned = 0
         self.delivered = 0
         self.acked = 0
+        self.commits = 0
+        """Transactions committed."""
+        self.rollbacks = 0
+        """Rolled back, as the client has asked."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -127,7 +127,7 @@ def predeclared(name: str) -> ExchangeDeclaration:
 
 def exchange_declaration(
     name: str,
-    tenant: str,
+    virtual_host: str,
     kind: str,
     *,
     durable: bool,
@@ -136,7 +136,7 @@ def exchange_declaration(
     arguments: Table,
 ) -> ExchangeDeclaration:
     """A checked declaration. Raises AmqpError 406."""
-    where = resource("exchange", name, tenant)
+    where = resource("exchange", name, virtual_host)
     if kind not in MATCHES and kind != DELAYED:
         raise AmqpError(PRECONDITION_FAILED, f"unknown exchange type '{kind}' for {where}")
     if kind == DELAYED and text_of(arguments.get("x-delayed-type")) not in MATCHES:
@@ -157,10 +157,10 @@ def exchange_declaration(
 
 
 def check_equivalence(
-    wanted: ExchangeDeclaration, known: ExchangeDeclaration, name: str, tenant: str
+    wanted: ExchangeDeclaration, known: ExchangeDeclaration, name: str, virtual_host: str
 ) -> None:
     """Refuse a redeclaration that differs. Raises AmqpError 406."""
-    where = resource("exchange", name, tenant)
+    where = resource("exchange", name, virtual_host)
     for label, asked, current in (
         ("type", wanted.type, known.type),
         ("durable", wanted.durable, known.durable),

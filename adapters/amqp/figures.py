@@ -39,7 +39,7 @@ def of_connection(connection: Connection) -> ConnectionStatistics:
         login=connection.login,
         channels=len(channels),
         consumers=sum(len(each.links) for each in channels),
-        unacked=sum(len(each.unacked) for each in channels),
+        unacked=sum(each.outstanding for each in channels),
         publish_bytes_in_flight=connection.publish_bytes_in_flight,
         is_blocked=connection.is_blocked,
     )

@@ -9,7 +9,8 @@ its length word, that holds LOGIN and PASSWORD.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from adapters.amqp import limits, spec
@@ -22,7 +23,9 @@ from adapters.amqp.errors import (
     LoginRefused,
 )
 from adapters.amqp.fields import EMPTY_TABLE, Table, decode_table, text_of
+from adapters.amqp.names import DEFAULT_VIRTUAL_HOST
 from auth.errors import AuthCode, AuthError
+from auth.principal import DEFAULT_TENANT
 from auth.sasl import PlainCredentials, parse_plain
 
 MECHANISMS: Final = ("PLAIN", "AMQPLAIN")
@@ -37,9 +40,9 @@ CAPABILITIES: Final = {
     "consumer_priorities": True,
     "authentication_failure_close": True,
     "per_consumer_qos": True,
-    "direct_reply_to": False,
+    "direct_reply_to": True,
 }
-"""What RabbitMQ's clients look for. Direct reply-to is not served yet."""
+"""What RabbitMQ's clients look for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +61,14 @@ class AmqpSettings:
     handshake_timeout_ms: int = limits.HANDSHAKE_TIMEOUT_MS
     close_timeout_ms: int = limits.CLOSE_TIMEOUT_MS
     refusal_delay_ms: int = limits.REFUSAL_DELAY_MS
+    virtual_hosts: Mapping[str, str] = field(
+        default_factory=lambda: {DEFAULT_TENANT: DEFAULT_VIRTUAL_HOST}
+    )
+    """Virtual host by tenant; a tenant without one is its own."""
+
+    def virtual_host_of(self, tenant: str) -> str:
+        """The one virtual host that users of a tenant may open."""
+        return self.virtual_hosts.get(tenant, tenant)
 
 
 class Agreement(NamedTuple):

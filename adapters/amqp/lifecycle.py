@@ -19,7 +19,7 @@ A channel (section 2.3.2)::
 
 What is not in a table is refused: by 503 COMMAND_INVALID where the method cannot come from a client
 at all or not in this state, by 504 CHANNEL_ERROR where the channel is the wrong one or in the wrong
-state, by 540 NOT_IMPLEMENTED where this version does not serve it.
+state. What an open channel allows in its mode (confirm, tx) is the table of `transaction`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from enum import Enum, auto
 from typing import TYPE_CHECKING, Final
 
 from adapters.amqp import spec
-from adapters.amqp.errors import CHANNEL_ERROR, COMMAND_INVALID, NOT_IMPLEMENTED, AmqpError
+from adapters.amqp.errors import CHANNEL_ERROR, COMMAND_INVALID, AmqpError
 
 if TYPE_CHECKING:
     from adapters.amqp.method_base import Method
@@ -113,15 +113,11 @@ CHANNEL_STEPS: Final[dict[int, Step]] = {
     spec.BasicRecover.key: Step("on_recover"),
     spec.BasicRecoverAsync.key: Step("on_recover"),
     spec.ConfirmSelect.key: Step("on_confirm_select"),
+    spec.TxSelect.key: Step("on_tx_select"),
+    spec.TxCommit.key: Step("on_tx_commit", waits=True, fenced=True),
+    spec.TxRollback.key: Step("on_tx_rollback"),
 }
 """Methods of an open channel."""
-
-NOT_SERVED: Final[dict[int, str]] = {
-    spec.TxSelect.key: "transactions are not served: use publisher confirms",
-    spec.TxCommit.key: "transactions are not served: use publisher confirms",
-    spec.TxRollback.key: "transactions are not served: use publisher confirms",
-}
-"""Methods that this version refuses, and what it says."""
 
 
 def connection_step(state: ConnectionState, method: type[Method]) -> Step | None:
@@ -155,7 +151,5 @@ def channel_step(state: ChannelState | None, method: type[Method]) -> Step | Non
         raise AmqpError(CHANNEL_ERROR, "second 'channel.open' seen")
     step = CHANNEL_STEPS.get(method.key)
     if step is None:
-        if method.key in NOT_SERVED:
-            raise AmqpError(NOT_IMPLEMENTED, NOT_SERVED[method.key])
         raise AmqpError(COMMAND_INVALID, f"{method.wire_name} is not for clients to send")
     return step

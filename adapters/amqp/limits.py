@@ -55,6 +55,19 @@ CHANNEL_ASSEMBLY_BYTES_MAX: Final = 64 * 1024 * 1024
 """Bodies of all channels of a connection that are announced and not complete: four of the largest,
 so that 2,047 channels with a body each cannot fill the memory."""
 
+# --- Transactions ---------------------------------------------------------------------------
+
+TRANSACTION_MESSAGES_MAX: Final = 8_192
+"""Messages of one transaction: what the kernel carries out as a whole
+(`kernel.atomic.TRANSACTION_MESSAGES_MAX`)."""
+TRANSACTION_BYTES_MAX: Final = 32 * 1024 * 1024
+"""Bytes that the transactions of a connection hold until they are committed: they stand in memory.
+Half of what the kernel carries out as a whole, since a message may grow by the name that it is
+stored under."""
+TRANSACTION_DELIVERIES_MAX: Final = 10_000
+"""Deliveries that one transaction settles: what the kernel carries out as a whole even if each was
+got from a queue of its own (`kernel.atomic.TRANSACTION_PARTS_MAX`)."""
+
 # --- Caches ---------------------------------------------------------------------------------
 
 ROUTES_MAX: Final = 4_096

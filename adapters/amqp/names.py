@@ -9,7 +9,8 @@ Rules:
    keeps dead-letter keys right, since the type of a dead-letter exchange may change after the
    queue was declared. The exchange of characters undoes itself, so no key is lost by it. The one
    exception is the exchange `weir.topics`, whose keys are names of topics (`router_key`).
-3. The virtual host `/` is the tenant `default`; every other one is the tenant of its name.
+3. A virtual host is a tenant: `/` the tenant `default`, another one the tenant that is known by its
+   name (`AmqpSettings.virtual_hosts`).
 """
 
 from __future__ import annotations
@@ -17,10 +18,15 @@ from __future__ import annotations
 import base64
 from typing import Final
 
-from adapters.amqp.errors import ACCESS_REFUSED, PRECONDITION_FAILED, AmqpError
+from adapters.amqp.errors import (
+    ACCESS_REFUSED,
+    PRECONDITION_FAILED,
+    RESOURCE_LOCKED,
+    AmqpError,
+)
 from adapters.amqp.limits import SHORT_STRING_BYTES_MAX
 from kernel.limits import RESERVED_PREFIXES
-from kernel.model import DEFAULT_TENANT, TOPICS_ROUTER
+from kernel.model import TOPICS_ROUTER
 
 DEFAULT_VIRTUAL_HOST: Final = "/"
 
@@ -35,6 +41,12 @@ PREDECLARED: Final[dict[str, str]] = {
 
 TREE: Final = "amq.topic"
 """The exchange that shares its names with the topic tree (DESIGN.md 3)."""
+
+DIRECT_REPLY_TO: Final = "amq.rabbitmq.reply-to"
+"""RabbitMQ's pseudo-queue for answers (`direct_reply`)."""
+
+REPLY_ADDRESSES: Final = DIRECT_REPLY_TO + "."
+"""How the names begin that stand for one consumer of it."""
 
 _TO_KERNEL: Final = str.maketrans("./*+", "/.+*")
 
@@ -59,11 +71,6 @@ def router_key(exchange: str, key: str) -> str:
 def amqp_key(key: str) -> str:
     """A key of the kernel in AMQP's spelling: the inverse of `kernel_key`."""
     return key.translate(_TO_KERNEL)
-
-
-def virtual_host_of(tenant: str) -> str:
-    """The virtual host that a tenant is."""
-    return DEFAULT_VIRTUAL_HOST if tenant == DEFAULT_TENANT else tenant
 
 
 def check_name(name: str, what: str) -> str:
@@ -99,10 +106,30 @@ def generated_consumer_tag(bits: int) -> str:
     return "amq.ctag-" + _compact(bits)
 
 
+def generated_reply_address(bits: int) -> str:
+    """Where a direct reply is sent, from 128 random bits."""
+    return REPLY_ADDRESSES + _compact(bits)
+
+
+def is_reply_address(name: str) -> bool:
+    """Whether a name stands for somebody who waits for direct replies, or did."""
+    return name.startswith(REPLY_ADDRESSES)
+
+
 def _compact(bits: int) -> str:
     return base64.urlsafe_b64encode(bits.to_bytes(16, "big")).decode().rstrip("=")
 
 
-def resource(kind: str, name: str, tenant: str) -> str:
+def resource(kind: str, name: str, virtual_host: str) -> str:
     """A thing as RabbitMQ names it in error texts: queue 'q' in vhost '/'."""
-    return f"{kind} '{name}' in vhost '{virtual_host_of(tenant)}'"
+    return f"{kind} '{name}' in vhost '{virtual_host}'"
+
+
+def locked(name: str, virtual_host: str) -> AmqpError:
+    """RabbitMQ's text for an exclusive queue."""
+    return AmqpError(
+        RESOURCE_LOCKED,
+        f"cannot obtain exclusive access to locked {resource('queue', name, virtual_host)}. "
+        "It could be originally declared on another connection or the exclusive property value "
+        "does not match that of the original declaration.",
+    )

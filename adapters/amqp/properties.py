@@ -36,6 +36,7 @@ from adapters.amqp.fields import (
     encode_table,
     integer_of,
 )
+from adapters.amqp.names import DIRECT_REPLY_TO
 
 # Places of the properties in what `split` returns.
 CONTENT_TYPE: Final = 0
@@ -101,9 +102,6 @@ TTL_MS_MAX: Final = 2**32 - 1
 DELAY_MS_MAX: Final = 40 * 24 * 3600 * 1000
 """Largest x-delay: how far ahead the kernel delivers."""
 
-DIRECT_REPLY_TO: Final = "amq.rabbitmq.reply-to"
-"""RabbitMQ's pseudo-queue for answers. It is not served: nobody can consume from it, and a request
-that asks for an answer by it is refused, since none would ever come."""
 _DIRECT_REPLY_TO: Final = DIRECT_REPLY_TO.encode()
 
 HEADER_DELAY: Final = "x-delay"
@@ -125,6 +123,8 @@ class Traits(NamedTuple):
     delay_ms: int
     user_id: bytes | None
     message_id: bytes | None
+    wants_reply: bool
+    """It asks for a direct reply."""
     headers: Table
     """Decoded only if one of the headers that mean something to us may be there."""
 
@@ -138,6 +138,7 @@ def inspect(block: bytes) -> Traits:
     ttl_ms: int | None = None
     user_id: bytes | None = None
     message_id: bytes | None = None
+    wants_reply = False
     headers = EMPTY_TABLE
     try:
         for place, kind in _LAYOUTS.get(flags) or _layout(flags):
@@ -154,7 +155,7 @@ def inspect(block: bytes) -> Traits:
                 elif place == USER_ID:
                     user_id = block[start + 1 : at]
                 elif block[start + 1 : at] == _DIRECT_REPLY_TO:
-                    raise AmqpError(PRECONDITION_FAILED, "fast reply consumer does not exist")
+                    wants_reply = True
             elif kind is _OCTET:
                 at += 1
                 if place == PRIORITY:
@@ -170,7 +171,7 @@ def inspect(block: bytes) -> Traits:
         raise _cut_off() from None
     _check_end(at, size)
     delay_ms = _delay(headers) if headers.entries else 0
-    return Traits(persistent, priority, ttl_ms, delay_ms, user_id, message_id, headers)
+    return Traits(persistent, priority, ttl_ms, delay_ms, user_id, message_id, wants_reply, headers)
 
 
 def _interesting_headers(block: bytes, start: int, end: int) -> Table:

@@ -14,15 +14,16 @@ says so (kernel.client), and a message that had nowhere to go is returned before
 
 from __future__ import annotations
 
+import itertools
 import struct
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 from adapters.amqp import spec
+from adapters.amqp.confirms import Segment
+from adapters.amqp.direct_reply import block_of
 from adapters.amqp.errors import (
     FRAME_ERROR,
-    NO_ROUTE,
     PRECONDITION_FAILED,
-    REPLY_NAMES,
     AmqpError,
 )
 from adapters.amqp.frames import (
@@ -35,7 +36,6 @@ from adapters.amqp.frames import (
     FRAME_END,
     FRAME_HEADER,
     HEAD,
-    encode_content,
 )
 from adapters.amqp.limits import (
     CHANNEL_ASSEMBLY_BYTES_MAX,
@@ -43,17 +43,25 @@ from adapters.amqp.limits import (
     PUBLISH_BYTES_PAUSE,
     PUBLISH_BYTES_RESUME,
 )
-from adapters.amqp.methods import decode_method, encode_method
+from adapters.amqp.methods import decode_method
+from adapters.amqp.returns import Returns, may_be_for_nobody
 from adapters.amqp.stamps import HEADER, Stamp
 from adapters.amqp.targets import Head, Target, Targets
+from adapters.amqp.transaction import Message
 from kernel.errors import KernelError, NotLoaded
 from kernel.message import HEADER_BYTES
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from adapters.amqp.channel import Channel
     from adapters.amqp.environment import Environment, Host
+    from adapters.amqp.returns import Kept
     from adapters.amqp.topology import Caller
     from kernel.client import Destinations, PublishBatch, PublishSink
+
+Routed = tuple[Message, "Destinations | None"]
+"""A message of a transaction, and where it goes."""
 
 METHOD_START: Final = struct.Struct(">BHII")
 """Head of a method frame and its class and method id."""
@@ -70,29 +78,17 @@ _LEAST: Final = 12 + 22
 class Assembly:
     """A message that is being received on a channel."""
 
-    __slots__ = ("block", "body_bytes", "parts", "received", "stamp", "target", "to")
+    __slots__ = ("arguments", "block", "body_bytes", "parts", "received", "stamp", "target", "to")
 
-    def __init__(self, target: Target) -> None:
+    def __init__(self, target: Target, arguments: bytes) -> None:
         self.target = target
+        self.arguments = arguments
         self.to: Destinations | None = None
         self.stamp: Stamp | None = None
         self.block = b""
         self.body_bytes = 0
         self.received = 0
         self.parts: list[bytes] = []
-
-
-class Segment:
-    """Publishes of one channel that stand together in a batch and have consecutive numbers."""
-
-    __slots__ = ("channel", "first", "last", "position")
-
-    def __init__(self, channel: Channel, position: int, number: int) -> None:
-        self.channel = channel
-        self.position = position
-        """Position of the first one in the batch."""
-        self.first = number
-        self.last = number
 
 
 class Publisher:
@@ -114,13 +110,14 @@ class Publisher:
         self._session = caller.session
         self._sink = sink
         self._login = caller.rights.principal.name.encode()
-        meter = environment.meter
-        self._meter = None if meter is None else meter.unroutable_counter(caller.tenant)
+        self._returns = Returns(environment, host, caller, frame_max)
         self._room = frame_max - ENVELOPE_BYTES
         self.targets = Targets(environment.client, caller)
         self._batch: PublishBatch | None = None
         self._segments: list[Segment] = []
         self._segment: Segment | None = None
+        self._unsure: dict[int, Kept] = {}
+        """By position in the batch: what perhaps has to be returned."""
         self._wall_ms = 0
         self._announced_bytes = 0
         self.batches_in_flight = 0
@@ -170,7 +167,7 @@ class Publisher:
                     if number != number_known:
                         channel = channels.get(number)
                         number_known = number
-                        if channel is not None and not channel.is_between_messages():
+                        if channel is not None and not channel.takes_at_once():
                             break
                     if channel is None:
                         break
@@ -184,7 +181,7 @@ class Publisher:
             if number != number_known:
                 channel = channels.get(number)
                 number_known = number
-                if channel is not None and not channel.is_between_messages():
+                if channel is not None and not channel.takes_at_once():
                     break
             if channel is None:
                 break
@@ -232,8 +229,8 @@ class Publisher:
             if (
                 target is None
                 or stamp is None
-                or stamp.user_id is not None
-                or target.is_by_attributes
+                or stamp.of_sender is not None
+                or target.is_particular
             ):
                 if not self._take_unknown(channel, arguments, block, body):
                     break
@@ -256,6 +253,8 @@ class Publisher:
         try:
             target = self.targets.find(arguments)
             stamp = self._stamps.of(block, self._login)
+            if stamp.of_sender is not None:
+                block = block_of(channel, stamp.of_sender, block)
             to = target.to
             if target.is_by_attributes:
                 to = self.targets.destinations(target, block)
@@ -264,7 +263,7 @@ class Publisher:
         if to is None:
             self._unroutable(channel, target, block, body)
         else:
-            self._store(channel, to, target.prefix + block, stamp, body)
+            self._store_particular(channel, target, to, block, stamp, body)
         return True
 
     def _store(
@@ -295,7 +294,7 @@ class Publisher:
             if segment is not None and segment.channel is channel:
                 segment.last = number
             else:
-                segment = self._segment = Segment(channel, batch.count, number)
+                segment = self._segment = Segment(channel, confirms, batch.count, number)
                 self._segments.append(segment)
         size = HEADER_BYTES + native_bytes + body_bytes
         if ext:
@@ -303,20 +302,23 @@ class Publisher:
         else:
             batch.add(to, (header, native, body), size, stamp)
 
+    def _store_particular(
+        self,
+        channel: Channel,
+        target: Target,
+        to: Destinations,
+        block: bytes,
+        stamp: Stamp,
+        body: bytes,
+    ) -> None:
+        """One whole message that perhaps has to be returned."""
+        self._store(channel, to, target.prefix + block, stamp, body)
+        if target.is_mandatory and may_be_for_nobody(to) and self._batch is not None:
+            self._unsure[self._batch.count - 1] = (channel, target, block, body)
+
     def _unroutable(self, channel: Channel, target: Target, block: bytes, body: bytes) -> None:
         """A message without a destination: back to the client if it wants it, and confirmed."""
-        self._counters.unroutable += 1
-        if self._meter is not None:
-            self._meter.count_one(len(block) + len(body))
-        if target.is_mandatory:
-            self._counters.returned += 1
-            returned = spec.BasicReturn(
-                NO_ROUTE, REPLY_NAMES[NO_ROUTE], target.exchange, target.key
-            )
-            out = self._host.out
-            out.append(encode_method(channel.number, returned))
-            out += encode_content(channel.number, block, body, self._room + ENVELOPE_BYTES)
-            self._host.write_soon()
+        self._returns.unroutable(channel, target, block, body)
         confirms = channel.confirms
         if confirms is not None:
             confirms.published += 1
@@ -332,7 +334,7 @@ class Publisher:
 
         Raises AmqpError, and NotLoaded if names must be loaded before it can be tried again.
         """
-        channel.assembly = Assembly(self.targets.find(arguments))
+        channel.assembly = Assembly(self.targets.find(arguments), arguments)
 
     def names_in(self, channel: Channel, payload: bytes) -> tuple[str, str]:
         """Exchange and routing key of the publish that raised NotLoaded: of its method, which is
@@ -364,6 +366,8 @@ class Publisher:
             )
         block = payload[CONTENT_HEAD_BYTES:]
         stamp = self._stamps.of(block, self._login)
+        if stamp.of_sender is not None:
+            block = block_of(channel, stamp.of_sender, block)
         target = assembly.target
         to = self.targets.destinations(target, block) if target.is_by_attributes else target.to
         assembly.block = block
@@ -388,17 +392,55 @@ class Publisher:
         self.drop(channel)
         body = b"".join(assembly.parts)
         block = assembly.block
-        if assembly.to is None:
+        if channel.transaction is not None:
+            message = Message(assembly.target, assembly.arguments, assembly.stamp, block, body)
+            channel.transaction.publish(message)
+        elif assembly.to is None:
             self._unroutable(channel, assembly.target, block, body)
         else:
-            native = assembly.target.prefix + block
-            self._store(channel, assembly.to, native, assembly.stamp, body)
+            to, stamp = assembly.to, assembly.stamp
+            self._store_particular(channel, assembly.target, to, block, stamp, body)
 
     def drop(self, channel: Channel) -> None:
         """The message being received on a channel is whole, or its channel is closing."""
         if channel.assembly is not None:
             self._announced_bytes -= channel.assembly.body_bytes
             channel.assembly = None
+
+    # --- Transactions -----------------------------------------------------------------------
+
+    def route(self, message: Message) -> Destinations | None:
+        """Where a message goes that has waited for its commit; None: nowhere. Raises AmqpError 403,
+        404, and NotLoaded.
+        """
+        target = self.targets.find(message.arguments)
+        if target.is_by_attributes:
+            return self.targets.destinations(target, message.block)
+        return target.to
+
+    def batch_of(self, channel: Channel, routed: Sequence[Routed]) -> PublishBatch | None:
+        """The messages of a transaction that have somewhere to go; None: there are none."""
+        self.submit()
+        self.has_published = self.has_published or bool(routed)
+        for message, to in routed:
+            if to is not None:
+                native = message.target.prefix + message.block
+                self._store(channel, to, native, message.stamp, message.body)
+        batch, self._batch = self._batch, None
+        return batch
+
+    def committed(
+        self, channel: Channel, routed: Sequence[Routed], batch: PublishBatch | None
+    ) -> None:
+        """They are stored: return what had nowhere to go."""
+        if batch is not None:
+            self._counters.published += batch.count
+            self._counters.confirmed += batch.count
+        unlisted = set() if batch is None else set(batch.unlisted)
+        stored = itertools.count()
+        for message, to in routed:
+            if to is None or (next(stored) in unlisted and may_be_for_nobody(to)):
+                self._returns.unroutable(channel, message.target, message.block, message.body)
 
     # --- Batches ----------------------------------------------------------------------------
 
@@ -407,7 +449,9 @@ class Publisher:
         batch = self._batch
         if batch is None:
             return
-        batch.tag = self._segments
+        batch.tag = (self._segments, self._unsure)
+        if self._unsure:
+            self._unsure = {}
         self._batch = None
         self._segments = []
         self._segment = None
@@ -429,18 +473,13 @@ class Publisher:
         failed = len(failures) if failures else 0
         self._counters.confirmed += batch.count - failed
         self._counters.nacked += failed
-        segments = batch.tag
-        assert isinstance(segments, list)
-        for segment in segments:
-            channel = segment.channel
-            confirms = channel.confirms
-            if failures:
-                offset = segment.first - segment.position
-                for number in range(segment.first, segment.last + 1):
-                    if number - offset in failures:
-                        confirms.failed(number)
-                    else:
-                        confirms.done(number, number)
+        segments, unsure = cast("tuple[list[Segment], dict[int, Kept]]", batch.tag)
+        for position, size in batch.unheard.items():
+            if failures and position in failures:
+                continue
+            if position in unsure:
+                self._returns.unroutable(*unsure[position])
             else:
-                confirms.done(segment.first, segment.last)
-            channel.has_news()
+                self._returns.unheard(size)
+        for segment in segments:
+            segment.answered(failures)

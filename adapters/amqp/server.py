@@ -17,16 +17,19 @@ from adapters.amqp.environment import Counters, Environment
 from adapters.amqp.handshake import AmqpSettings
 from adapters.amqp.lifecycle import ConnectionState
 from adapters.amqp.stamps import Stamps
-from adapters.amqp.stored import AMQP_ORIGIN
+from adapters.amqp.stored import register_origin
 from adapters.amqp.topology import Declarations
-from adapters.base import ListenerAddress, Origin
+from adapters.base import ListenerAddress
+from adapters.moving import chosen
 from adapters.transport import Listeners, StreamProtocol, Tasks
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterable, Mapping
 
     from adapters.base import AdapterStatistics, SignIn, TrafficCounter, TrafficMeter
+    from adapters.moving import Takers
     from kernel.client import Client
+    from kernel.ids import SessionId
     from kernel.origins import Origins
     from kernel.ports import Clock, Random
 
@@ -57,6 +60,12 @@ class AmqpProtocol(StreamProtocol):
         self._octets_counted = (0, 0)
 
     # --- StreamProtocol ---------------------------------------------------------------------
+
+    @property
+    def taker(self) -> SessionId | None:
+        """Whose its consumers are; None: it has none."""
+        session = self.connection.session
+        return session.id if session is not None else None
 
     def opened(self) -> None:
         self._address = super().peer
@@ -174,7 +183,7 @@ class AmqpAdapter:
             counters=Counters(),
             meter=meter,
         )
-        origins.register(Origin.AMQP, AMQP_ORIGIN)
+        register_origin(origins)
         self._listeners: Listeners[AmqpProtocol] = Listeners(
             self._loop, listeners, lambda listener: AmqpProtocol(self, listener)
         )
@@ -192,20 +201,22 @@ class AmqpAdapter:
         """Listener name to the address bound."""
         return self._listeners.addresses()
 
-    def move(self, connections: int, to: Mapping[str, str]) -> int:
+    def move(self, amount: int, to: Mapping[str, str], takers: Takers | None = None) -> int:
         """Close connections with 320, once what they published is answered: clients open another
         then, by their own list of hosts or through the balancer they came by.
         """
+        movable = [
+            each
+            for each in self._listeners.connections
+            if each.connection.state is ConnectionState.OPEN and not each.is_moving
+        ]
         moved = 0
-        for protocol in self._listeners.connections:
-            if moved >= connections:
-                break
-            if protocol.connection.state is ConnectionState.OPEN and not protocol.is_moving:
-                protocol.is_moving = True
-                place = to.get(protocol.listener.name)
-                where = f": {place} has room" if place else ""
-                protocol.connection.shut_down(MOVE_REASON + where)
-                moved += 1
+        for protocol in chosen(movable, amount, takers, lambda each: each.taker):
+            protocol.is_moving = True
+            place = to.get(protocol.listener.name)
+            where = f": {place} has room" if place else ""
+            protocol.connection.shut_down(MOVE_REASON + where)
+            moved += 1
         return moved
 
     async def drain(self) -> None:

@@ -37,6 +37,14 @@ _TAG: Final = int(Ext.TAG)
 _KEYS: Final = int(Ext.KEYS)
 
 
+class OfSender(NamedTuple):
+    """What of a property block depends on who sends it."""
+
+    user_id: bytes | None
+    wants_reply: bool
+    """It asks for a direct reply: its block is not the one that is stored."""
+
+
 class Stamp(NamedTuple):
     """What a property block means for the header of a stored message."""
 
@@ -45,7 +53,7 @@ class Stamp(NamedTuple):
     end: bytes
     """Everything behind the time of publishing: TTL, delay, hashes of ordering key and tag."""
     ext: bytes
-    user_id: bytes | None
+    of_sender: OfSender | None
 
 
 class Stamps:
@@ -61,18 +69,20 @@ class Stamps:
         login, 540 for a header that asks for what we do not do.
         """
         stamp = self.known.get(block) or self._learn(block)
-        if stamp.user_id is not None and stamp.user_id != login:
+        user_id = None if stamp.of_sender is None else stamp.of_sender.user_id
+        if user_id is not None and user_id != login:
             raise AmqpError(
                 PRECONDITION_FAILED,
-                f"user_id property set to '{stamp.user_id.decode('utf-8', 'replace')}' but "
+                f"user_id property set to '{user_id.decode('utf-8', 'replace')}' but "
                 f"authenticated user was '{login.decode()}'",
             )
         return stamp
 
     def _learn(self, block: bytes) -> Stamp:
-        persistent, priority, ttl_ms, delay_ms, user_id, message_id, headers = properties.inspect(
-            block
-        )
+        traits = properties.inspect(block)
+        persistent, priority, ttl_ms, delay_ms, user_id, message_id, wants_reply, headers = traits
+        is_of_sender = wants_reply or user_id is not None
+        of_sender = OfSender(user_id, wants_reply) if is_of_sender else None
         start = _START.pack(_VERSION, _ORIGIN, priority, _PERSISTENT if persistent else 0)
         # In the header 0 means none; an expiration of 0 is "at once or never".
         ttl_ms = 0 if ttl_ms is None else ttl_ms or 1
@@ -84,10 +94,10 @@ class Stamps:
             key_hash = 0 if key is None else message.key_hash(key)
             tag_hash = 0 if tag is None else message.tag_hash(tag)
             end = _END.pack(ttl_ms, delay_ms, key_hash, tag_hash, 0)
-            stamp = Stamp(start, end, message.encode_ext(fields), user_id)
+            stamp = Stamp(start, end, message.encode_ext(fields), of_sender)
         else:
             ext = _EXT_FIELD.pack(_MESSAGE_ID, len(message_id)) + message_id if message_id else b""
-            stamp = Stamp(start, _END.pack(ttl_ms, 0, 0, 0, 0), ext, user_id)
+            stamp = Stamp(start, _END.pack(ttl_ms, 0, 0, 0, 0), ext, of_sender)
         # A block with an id of its own does not come again.
         if not message_id and len(block) <= PROPERTY_BLOCK_BYTES_MAX:
             if len(self.known) >= PROPERTY_BLOCKS_MAX:

@@ -17,9 +17,12 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from adapters.amqp import properties
 from adapters.amqp.fields import Decimal, Field, Table
 from adapters.amqp.names import kernel_key
+from adapters.base import Origin
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from kernel.origins import Origins
 
 ROUTE_LENGTH_BYTES: Final = 2
 
@@ -131,4 +134,11 @@ class AmqpOrigin:
 
 
 AMQP_ORIGIN: Final = AmqpOrigin()
+
+
+def register_origin(origins: Origins) -> None:
+    """Have the kernel read what AMQP clients wrote: wherever stored messages are."""
+    origins.register(Origin.AMQP, AMQP_ORIGIN)
+
+
 """The one reader: registering it again is no conflict."""

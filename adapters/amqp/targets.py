@@ -19,7 +19,8 @@ from adapters.amqp.errors import (
     AmqpError,
 )
 from adapters.amqp.limits import ROUTES_MAX, ROUTES_RECHECK_MAX
-from adapters.amqp.names import PREDECLARED, resource, router_key
+from adapters.amqp.names import PREDECLARED, is_reply_address, resource, router_key
+from adapters.amqp.returns import may_be_for_nobody
 from adapters.amqp.stored import attributes_of, native_prefix
 from adapters.amqp.topology import PUBLISH_ROUTER, PUBLISH_TOPIC, Caller, needs_attributes
 from kernel.errors import Code, KernelError, NotLoaded
@@ -46,6 +47,7 @@ class Target:
         "exchange",
         "is_by_attributes",
         "is_mandatory",
+        "is_particular",
         "key",
         "prefix",
         "route",
@@ -64,6 +66,8 @@ class Target:
         self.to: Destinations | None = None
         """None: unroutable (or, by attributes: to be found for each message)."""
         self.is_by_attributes = False
+        self.is_particular = False
+        """Each message has to be looked at: by attributes, or perhaps to be returned later."""
 
 
 class Targets:
@@ -101,7 +105,7 @@ class Targets:
         """Whether the rights to publish to a target are still there."""
         allows = self._caller.rights.allows
         if not target.exchange:
-            return allows(PUBLISH_TOPIC, target.key)
+            return is_reply_address(target.key) or allows(PUBLISH_TOPIC, target.key)
         if not allows(PUBLISH_ROUTER, target.router):
             return False
         if target.router != TOPICS_ROUTER:
@@ -136,7 +140,10 @@ class Targets:
                 target.key.encode()
             except UnicodeEncodeError:
                 return
-        self._caller.require(PUBLISH_TOPIC, "queue", target.key)
+        if is_reply_address(target.key):
+            target.is_mandatory = False
+        else:
+            self._caller.require(PUBLISH_TOPIC, "queue", target.key)
         topic = self._client.topic(self._caller.tenant, target.key)
         if topic is not None:
             target.to = self._client.to_topic(topic)
@@ -155,6 +162,9 @@ class Targets:
             self._caller.require(PUBLISH_TOPIC, "queue", router_key(name, target.key))
         if not by_attributes:
             target.to = self._to_router(name, target.key, None)
+        to = target.to
+        is_unsure = target.is_mandatory and to is not None and may_be_for_nobody(to)
+        target.is_particular = by_attributes or is_unsure
 
     def _check_exchange(self, tenant: str, name: str) -> bool:
         """Whether headers decide where the exchange's messages go. Refuses what it may not do."""
@@ -166,7 +176,7 @@ class Targets:
                 raise NotLoaded
             raise self._no_exchange(name)
         if router.options.internal:
-            where = resource("exchange", name, tenant)
+            where = resource("exchange", name, self._caller.virtual_host)
             raise AmqpError(ACCESS_REFUSED, f"cannot publish to internal {where}")
         found = needs_attributes(lambda each: self._client.router(tenant, each), name)
         self._by_attributes[name] = found
@@ -195,7 +205,7 @@ class Targets:
         return to if to.count else None
 
     def _no_exchange(self, name: str) -> AmqpError:
-        return AmqpError(NOT_FOUND, f"no {resource('exchange', name, self._caller.tenant)}")
+        return AmqpError(NOT_FOUND, f"no {resource('exchange', name, self._caller.virtual_host)}")
 
 
 def _parse(arguments: bytes) -> tuple[str, str, int]:

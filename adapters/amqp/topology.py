@@ -23,7 +23,6 @@ from adapters.amqp.errors import (
     ACCESS_REFUSED,
     NOT_FOUND,
     PRECONDITION_FAILED,
-    RESOURCE_LOCKED,
     AmqpError,
 )
 from adapters.amqp.exchanges import ExchangeDeclaration
@@ -33,6 +32,8 @@ from adapters.amqp.names import (
     check_name,
     check_new_name,
     generated_queue_name,
+    is_reply_address,
+    locked,
     resource,
     router_key,
 )
@@ -81,13 +82,15 @@ class Caller:
     """On whose behalf something is asked for: one open connection."""
 
     tenant: str
+    virtual_host: str
+    """What the client calls the tenant: for error texts."""
     rights: Rights
     session: Session
 
     def require(self, number: Permission, what: str, name: str) -> None:
         """Raise AmqpError 403 unless the principal may use `name` (a `what`) so."""
         if not self.rights.allows(number, name):
-            where = resource(what, name, self.tenant)
+            where = resource(what, name, self.virtual_host)
             user = self.rights.principal.name
             raise AmqpError(ACCESS_REFUSED, f"access to {where} refused for user '{user}'")
 
@@ -112,8 +115,8 @@ class Declarations:
     async def queue(self, caller: Caller, name: str) -> TopicInfo:
         """The queue that this connection may use. Raises AmqpError 404 or 405."""
         topic = await self.topic(caller.tenant, name)
-        if topic is None:
-            raise AmqpError(NOT_FOUND, f"no {resource('queue', name, caller.tenant)}")
+        if topic is None or is_reply_address(name):
+            raise AmqpError(NOT_FOUND, f"no {resource('queue', name, caller.virtual_host)}")
         check_owner(topic, caller)
         return topic
 
@@ -136,7 +139,7 @@ class Declarations:
             raise AmqpError(ACCESS_REFUSED, "operation not permitted on the default exchange")
         router = await self.router(caller.tenant, name)
         if router is None:
-            raise AmqpError(NOT_FOUND, f"no {resource('exchange', name, caller.tenant)}")
+            raise AmqpError(NOT_FOUND, f"no {resource('exchange', name, caller.virtual_host)}")
         return router
 
     async def load(self, tenant: str, exchange: str, key: str) -> None:
@@ -164,7 +167,7 @@ class Declarations:
         caller.require(CONFIGURE_ROUTER, "exchange", name)
         wanted = exchanges.exchange_declaration(
             name,
-            caller.tenant,
+            caller.virtual_host,
             method.type,
             durable=method.durable,
             auto_delete=method.auto_delete,
@@ -181,7 +184,9 @@ class Declarations:
             known = await self._create_exchange(caller.tenant, name, wanted)
             if known is None:
                 return spec.ExchangeDeclareOk()
-        exchanges.check_equivalence(wanted, ExchangeDeclaration.of(known), name, caller.tenant)
+        exchanges.check_equivalence(
+            wanted, ExchangeDeclaration.of(known), name, caller.virtual_host
+        )
         return spec.ExchangeDeclareOk()
 
     async def _create_exchange(
@@ -205,7 +210,7 @@ class Declarations:
         if not name or name in PREDECLARED:
             raise AmqpError(
                 ACCESS_REFUSED,
-                f"operation not permitted on {resource('exchange', name, caller.tenant)}",
+                f"operation not permitted on {resource('exchange', name, caller.virtual_host)}",
             )
         caller.require(CONFIGURE_ROUTER, "exchange", name)
         try:
@@ -214,7 +219,7 @@ class Declarations:
             )
         except KernelError as error:
             if error.code is Code.IN_USE:
-                raise _in_use(resource("exchange", name, caller.tenant)) from None
+                raise _in_use(resource("exchange", name, caller.virtual_host)) from None
             if error.code is not Code.NOT_FOUND:
                 raise
         return spec.ExchangeDeleteOk()
@@ -285,7 +290,7 @@ class Declarations:
         self, caller: Caller, name: str, method: spec.QueueDeclare, *, hidden: bool
     ) -> TopicInfo | None:
         """The new queue; None if another connection was faster."""
-        wanted = _declaration(name, caller.tenant, method)
+        wanted = _declaration(name, caller.virtual_host, method)
         self._require_dead_letters(caller, name, method)
         base = TopicOptions(
             durable=not wanted.is_volatile,
@@ -319,19 +324,19 @@ class Declarations:
     ) -> TopicInfo:
         """An existing queue: the same declaration, or one more of another protocol's topic."""
         check_owner(topic, caller)
-        wanted = _declaration(topic.name, caller.tenant, method)
+        wanted = _declaration(topic.name, caller.virtual_host, method)
         if wanted.exclusive != (topic.options.owner is not None):
-            raise locked(topic.name, caller.tenant)
+            raise locked(topic.name, caller.virtual_host)
         last = topic.options.declarations.get(arguments.ADAPTER_NAME)
         if last is not None:
             known = arguments.QueueDeclaration.decode(last)
-            arguments.check_equivalence(wanted, known, topic.name, caller.tenant)
+            arguments.check_equivalence(wanted, known, topic.name, caller.virtual_host)
             if topic.options.unused_expiry_ms is None:
                 return topic
             # The kernel must hear of a redeclaration: it counts as use.
             options, groups = topic.options, topic.groups
         else:
-            _check_adoptable(topic, wanted, caller.tenant)
+            _check_adoptable(topic, wanted, caller.virtual_host)
             self._require_dead_letters(caller, topic.name, method)
             options = arguments.topic_options(wanted, topic.options)
             group = topic.groups.get(DEFAULT_GROUP, GroupOptions())
@@ -406,7 +411,7 @@ class Declarations:
                 )
             )
         except KernelError as error:
-            where = resource("queue", name, caller.tenant)
+            where = resource("queue", name, caller.virtual_host)
             if error.code is Code.IN_USE:
                 figures = await self._client.statistics(topic, DEFAULT_GROUP)
                 is_used = method.if_unused and (figures.consumers or not method.if_empty)
@@ -437,17 +442,7 @@ def named(name: str, last_declared: str) -> str:
 def check_owner(topic: TopicInfo, caller: Caller) -> None:
     """Refuse a queue that is another connection's own. Raises AmqpError 405."""
     if topic.options.owner not in (None, caller.session.id):
-        raise locked(topic.name, caller.tenant)
-
-
-def locked(name: str, tenant: str) -> AmqpError:
-    """RabbitMQ's text for an exclusive queue."""
-    return AmqpError(
-        RESOURCE_LOCKED,
-        f"cannot obtain exclusive access to locked {resource('queue', name, tenant)}. It could be "
-        "originally declared on another connection or the exclusive property value does not match "
-        "that of the original declaration.",
-    )
+        raise locked(topic.name, caller.virtual_host)
 
 
 def needs_attributes(router_of: Callable[[str], RouterInfo | None], name: str) -> bool:
@@ -473,10 +468,12 @@ def needs_attributes(router_of: Callable[[str], RouterInfo | None], name: str) -
     return False
 
 
-def _declaration(name: str, tenant: str, method: spec.QueueDeclare) -> arguments.QueueDeclaration:
+def _declaration(
+    name: str, virtual_host: str, method: spec.QueueDeclare
+) -> arguments.QueueDeclaration:
     return arguments.queue_declaration(
         name,
-        tenant,
+        virtual_host,
         durable=method.durable,
         exclusive=method.exclusive,
         auto_delete=method.auto_delete,
@@ -484,9 +481,11 @@ def _declaration(name: str, tenant: str, method: spec.QueueDeclare) -> arguments
     )
 
 
-def _check_adoptable(topic: TopicInfo, wanted: arguments.QueueDeclaration, tenant: str) -> None:
+def _check_adoptable(
+    topic: TopicInfo, wanted: arguments.QueueDeclaration, virtual_host: str
+) -> None:
     """Whether another protocol's topic can be what is declared. Raises AmqpError 406."""
-    where = resource("queue", topic.name, tenant)
+    where = resource("queue", topic.name, virtual_host)
     if wanted.durable != topic.options.durable:
         raise arguments.inequivalent(
             "durable", where, asked=wanted.durable, current=topic.options.durable

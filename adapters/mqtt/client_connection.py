@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from adapters.mqtt.codec.packets import Connect
     from adapters.mqtt.environment import Environment, Host
     from kernel.client import Session as KernelSession
+    from kernel.ids import SessionId
     from kernel.tree import Subscriber
 
 ASSIGNED_ID_PREFIX: Final = "weir-"
@@ -183,6 +184,11 @@ class ClientConnection:
     def is_connected(self) -> bool:
         """Whether its client was let in and is still there."""
         return self.session.state is ConnectionState.CONNECTED
+
+    @property
+    def taker(self) -> SessionId | None:
+        """Whose the consumers of its subscriptions are; None: it has none."""
+        return self._kernel_session.id if self._kernel_session is not None else None
 
     def send_elsewhere(self, place: str | None) -> None:
         """Says goodbye: the client is to use another server, `host:port` if it is known."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
+import msgspec
+
 from adapters.mqtt.config import SessionConfig
 from adapters.mqtt.limits import (
     BACKLOG_MESSAGES_MAX,
@@ -26,8 +28,7 @@ if TYPE_CHECKING:
     from kernel.tree import Tree
 
 
-@dataclass(frozen=True, slots=True)
-class Login:
+class Login(msgspec.Struct, frozen=True):
     """What a CONNECT says of who is there, for a sign-in to judge."""
 
     username: str | None

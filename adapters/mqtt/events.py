@@ -6,9 +6,10 @@ for something say which `Session` method gives the answer.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+import msgspec
 
 from adapters.mqtt.codec.packets import PublishRun
 
@@ -17,8 +18,7 @@ if TYPE_CHECKING:
     from adapters.mqtt.topic_filter import TopicFilter
 
 
-@dataclass(frozen=True, slots=True)
-class ConnectReceived:
+class ConnectReceived(msgspec.Struct, frozen=True):
     """A client wants in. Answer with `accept`, `refuse` or `send_authentication`.
 
     `client_id_needed`: the client gave none; `accept` must name a new, unique one.
@@ -30,8 +30,7 @@ class ConnectReceived:
     session_expiry_s: int
 
 
-@dataclass(frozen=True, slots=True)
-class AuthenticationReceived:
+class AuthenticationReceived(msgspec.Struct, frozen=True):
     """An AUTH packet. Answer with `send_authentication`, `accept`, `refuse` or `disconnect`.
 
     `again`: the connection is accepted already and the client starts a new round.
@@ -42,31 +41,28 @@ class AuthenticationReceived:
     again: bool
 
 
-@dataclass(frozen=True, slots=True)
-class PublishesReleased:
+class PublishesReleased(msgspec.Struct, frozen=True):
     """PUBREL came for these QoS 2 messages. When that is on record: `releases_committed`."""
 
     packet_ids: list[int]
 
 
-@dataclass(frozen=True, slots=True)
-class DeliveriesReceived:
+class DeliveriesReceived(msgspec.Struct, frozen=True):
     """PUBREC came for these deliveries. When that is on record: `receipts_committed`."""
 
     packet_ids: list[int]
     tokens: list[int]
 
 
-@dataclass(frozen=True, slots=True)
-class DeliveriesCompleted:
+class DeliveriesCompleted(msgspec.Struct, frozen=True):
     """These deliveries are over, in the order the client ended them; nothing is to be answered.
 
     `refused` holds those of them that the client refused, token -> reason code: they count as
     acknowledged and are given to nobody else ([MQTT-4.4.0-2], [MQTT-4.8.2-6]).
     """
 
-    tokens: list[int] = field(default_factory=list)
-    refused: dict[int, int] = field(default_factory=dict)
+    tokens: list[int] = msgspec.field(default_factory=list)
+    refused: dict[int, int] = msgspec.field(default_factory=dict)
 
 
 class SubscriptionRequest(NamedTuple):
@@ -85,8 +81,7 @@ class SubscriptionRequest(NamedTuple):
     refusal: int
 
 
-@dataclass(frozen=True, slots=True)
-class SubscribeReceived:
+class SubscribeReceived(msgspec.Struct, frozen=True):
     """Answer with `send_suback`. `subscription_identifier` is 0 if there is none."""
 
     packet_id: int
@@ -99,8 +94,7 @@ class SubscribeReceived:
         return [request for request in self.requests if not request.refusal]
 
 
-@dataclass(frozen=True, slots=True)
-class UnsubscribeReceived:
+class UnsubscribeReceived(msgspec.Struct, frozen=True):
     """Answer with `send_unsuback`: one code a filter; filters compare as text."""
 
     packet_id: int
@@ -116,8 +110,7 @@ class Initiator(Enum):
     NETWORK = "network"
 
 
-@dataclass(frozen=True, slots=True)
-class ConnectionClosed:
+class ConnectionClosed(msgspec.Struct, frozen=True):
     """The last event of a connection. Send what `data_to_send` has, then close the transport.
 
     `will` is what is to be published after `will_delay_s`, unless a new connection of this client

@@ -7,8 +7,9 @@ who it says is not decided here.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from adapters.mqtt.codec.errors import MqttError
 from adapters.mqtt.codec.packet_types import MQTT_3_1_1, MQTT_5
@@ -27,8 +28,7 @@ if TYPE_CHECKING:
     from adapters.mqtt.config import SessionConfig
 
 
-@dataclass(frozen=True, slots=True)
-class Agreement:
+class Agreement(msgspec.Struct, frozen=True):
     """The terms of one connection. Intervals are seconds, sizes bytes."""
 
     # 4 or 5: the format that both sides write. MQTT 3.1 is served as 3.1.1.
@@ -134,8 +134,7 @@ def _asked_expiry_s(connect: Connect, config: SessionConfig) -> int:
     return 0 if connect.clean_start else config.v3_session_expiry_s
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Welcome:
+class Welcome(msgspec.Struct, frozen=True, kw_only=True):
     """What the driver adds to an acceptance."""
 
     session_present: bool

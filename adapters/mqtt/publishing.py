@@ -24,7 +24,7 @@ from kernel.errors import Code, KernelError
 from kernel.message import HEADER_BYTES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from adapters.base import Rights
     from adapters.mqtt.codec.packets import PublishRun
@@ -57,6 +57,22 @@ class _Single(NamedTuple):
     head: bytes
     body: bytes
     sequence: int
+    is_repeat: bool
+    """It has had its number from an earlier try."""
+
+
+_Unsure = tuple["Destinations", int, int, int]
+"""Destinations that only their leader knows (`Destinations.asks_leader`), flags, bytes of the body,
+and of the whole message but for its header."""
+
+
+class _Sent(NamedTuple):
+    """What a batch is."""
+
+    tokens: list[int]
+    """Of each message; 0: it is not answered."""
+    unsure: dict[int, _Unsure]
+    """By position."""
 
 
 class Publisher:
@@ -118,6 +134,7 @@ class Publisher:
         batch = env.client.batch(self._kernel_session, self)
         level, publisher, traffic = session.level, self._publisher, self._traffic
         tokens: list[int] = []
+        unsure: dict[int, _Unsure] = {}
         singles: list[_Single] = []
         refused: dict[int, list[int]] = {}
         expiries = run.expiries
@@ -152,17 +169,20 @@ class Publisher:
             if flags & _QOS_2 and self._persistent:
                 packet_id = run.packet_ids[index]
                 sequence = self._noted.get(packet_id, 0)
-                if traffic is not None and not to.is_stored and not sequence:
-                    traffic.live[2].count_one(len(head) + len(body) - HEADER_BYTES)
-                singles.append(_Single(token, packet_id, to, head, body, sequence))
+                if not to.is_stored and not sequence and not to.asks_leader:
+                    self._count_live(_QOS_2, len(head) + len(body) - HEADER_BYTES)
+                singles.append(_Single(token, packet_id, to, head, body, sequence, sequence > 0))
                 continue
             batch.add(to, (head, body), len(head) + len(body))
             tokens.append(token)
-            if traffic is not None and not to.is_stored:
-                live = traffic.live[(flags & QOS_BITS) >> 1]
-                live.count_one(len(head) + len(body) - HEADER_BYTES)
+            if not to.is_stored:
+                size = len(head) + len(body) - HEADER_BYTES
+                if to.asks_leader:
+                    unsure[len(tokens) - 1] = (to, flags, len(body), size)
+                elif traffic is not None:
+                    traffic.live[(flags & QOS_BITS) >> 1].count_one(size)
         if tokens:
-            batch.tag = tokens
+            batch.tag = _Sent(tokens, unsure)
             env.counters.published += len(tokens)
             env.client.submit(batch)
         if singles:
@@ -183,6 +203,21 @@ class Publisher:
             answered = [token for token in tokens if token]
             if answered:
                 self._answer(answered, code)
+
+    def _count_live(self, flags: int, size: int) -> None:
+        """A message that no queue gets, so that no store counts it."""
+        if self._traffic is not None:
+            self._traffic.live[(flags & QOS_BITS) >> 1].count_one(size)
+
+    def _is_for_nobody(self, unsure: _Unsure) -> bool:
+        """Whether a message is for nobody, of which its leader has found no queue; counts it."""
+        to, flags, body_bytes, size = unsure
+        if to.count > 1:
+            self._count_live(flags, size)
+            return False
+        if self._traffic is not None:
+            self._traffic.nobody.count_one(body_bytes)
+        return True
 
     def _answer(self, tokens: Sequence[int], code: int = 0, reason: str = "") -> None:
         if not self._session.is_over:
@@ -249,13 +284,31 @@ class Publisher:
         tag = batch.tag
         failures = batch.failures
         if isinstance(tag, _Single):
-            self._published_once(tag, failures[0] if failures else None)
+            self._published_once(tag, failures[0] if failures else None, batch.unlisted)
             return
-        assert isinstance(tag, list)
+        assert isinstance(tag, _Sent)
+        tokens = tag.tokens
+        if batch.unlisted:
+            tokens = self._without_nobody(tag, batch.unlisted, failures or {})
         if failures:
-            self._published_with_failures(tag, dict(failures))
+            self._published_with_failures(tokens, dict(failures))
         elif not self._session.is_over:
-            self._answer(tag if 0 not in tag else [token for token in tag if token])
+            self._answer(tokens if 0 not in tokens else [token for token in tokens if token])
+
+    def _without_nobody(
+        self, sent: _Sent, unlisted: Sequence[int], failures: Mapping[int, KernelError]
+    ) -> list[int]:
+        """Tokens of the batch that are still to be answered, once those for nobody are."""
+        tokens = list(sent.tokens)
+        nobody: list[int] = []
+        for position in unlisted:
+            unsure = sent.unsure.get(position)
+            if unsure is not None and position not in failures and self._is_for_nobody(unsure):
+                nobody.append(tokens[position])
+                tokens[position] = 0
+        if nobody:
+            self._refuse({_NOBODY: nobody})
+        return tokens
 
     def _published_with_failures(self, tokens: list[int], failures: dict[int, KernelError]) -> None:
         self._env.counters.publish_refused += len(failures)
@@ -266,7 +319,21 @@ class Publisher:
             if tokens[place]:
                 self._answer([tokens[place]], reason_of(error), error.message)
 
-    def _published_once(self, single: _Single, error: KernelError | None) -> None:
+    def _found_no_queue(self, single: _Single) -> None:
+        """Its leader has. What live routes its first try met, a repeat cannot know."""
+        size = len(single.head) + len(single.body) - HEADER_BYTES
+        unsure = (single.to, _QOS_2, len(single.body), size)
+        if not single.is_repeat and self._is_for_nobody(unsure):
+            self._refuse({_NOBODY: [single.token]})
+        else:
+            self._answer([single.token])
+
+    def _published_once(
+        self, single: _Single, error: KernelError | None, unlisted: Sequence[int]
+    ) -> None:
+        if error is None and unlisted:
+            self._found_no_queue(single)
+            return
         if error is None:
             self._answer([single.token])
             return

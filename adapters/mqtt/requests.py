@@ -169,6 +169,7 @@ class Requests:
             )
             self._enter(subscribed)
             await self._rejoin(subscribed)
+        await self._env.tree.watched()
         for subscribed in self._inbox.subscriptions.values():
             self._open(subscribed)
 
@@ -270,6 +271,8 @@ class Requests:
             return ()
         subscribed.held = []
         self._enter(subscribed)
+        if subscribed.way is Way.LIVE:
+            await self._env.tree.watched()
         wanted = retain_handling == _SEND_ALWAYS or (
             retain_handling == _SEND_IF_NEW and existing is None
         )

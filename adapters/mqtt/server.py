@@ -10,22 +10,24 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from adapters.base import AdapterStatistics, Origin
+from adapters.base import AdapterStatistics
+from adapters.moving import chosen
 from adapters.mqtt.client_connection import ClientConnection
 from adapters.mqtt.codec.topic_names import TopicNames
 from adapters.mqtt.environment import Counters, Environment, MqttSettings
 from adapters.mqtt.limits import WHEEL_TICK_MS
 from adapters.mqtt.live import LiveRouter
-from adapters.mqtt.stored import MQTT_ORIGIN, NamesKnown
+from adapters.mqtt.stored import NamesKnown, register_origin
 from adapters.mqtt.traffic import ConnectionTraffic, TrafficBook
 from adapters.mqtt.websocket import WebSocket
 from adapters.mqtt.wheel import TimingWheel
 from adapters.transport import Listeners, StreamProtocol, Tasks
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from adapters.base import ListenerAddress, TrafficMeter
+    from adapters.moving import Takers
     from adapters.mqtt.environment import MqttSignIn
     from kernel.client import Client
     from kernel.ports import Clock, Random
@@ -154,9 +156,8 @@ class MqttAdapter:
         """Made on the event loop that will serve it; nothing is bound before `start`."""
         self.loop = asyncio.get_running_loop()
         self._tasks = Tasks(self.loop)
-        self._running: set[asyncio.Task[None]] = set()
         self._clock = clock
-        client.origins.register(Origin.MQTT, MQTT_ORIGIN)
+        register_origin(client.origins)
         settings = settings or MqttSettings()
         self.environment = Environment(
             client=client,
@@ -170,7 +171,7 @@ class MqttAdapter:
             live=LiveRouter(client.tree, client.origins, clock),
             counters=Counters(),
             traffic=TrafficBook(meter),
-            run=self._run,
+            run=self._tasks.start,
             soon=self._soon,
         )
         self._listeners: Listeners[MqttProtocol] = Listeners(self.loop, listeners, self._protocol)
@@ -183,11 +184,6 @@ class MqttAdapter:
         if listener.name == WEBSOCKET_LISTENER:
             return WebSocketProtocol(self, listener.name)
         return MqttProtocol(self, listener.name)
-
-    def _run(self, work: Coroutine[object, object, None]) -> None:
-        task = self._tasks.start(work)
-        self._running.add(task)
-        task.add_done_callback(self._running.discard)
 
     def _soon(self, action: Callable[[], None]) -> None:
         self.loop.call_soon(action)
@@ -203,15 +199,17 @@ class MqttAdapter:
         """Listener name to the address bound."""
         return self._listeners.addresses()
 
-    def move(self, connections: int, to: Mapping[str, str]) -> int:
+    def move(self, amount: int, to: Mapping[str, str], takers: Takers | None = None) -> int:
         """DISCONNECT 0x9C with a Server Reference (MQTT5 4.11); a client of 3.1.1 sees its
         connection close.
         """
         movable = [each for each in self._listeners.connections if each.client.is_connected]
-        for protocol in movable[: max(connections, 0)]:
+        moved = 0
+        for protocol in chosen(movable, amount, takers, lambda each: each.client.taker):
             protocol.client.send_elsewhere(to.get(protocol.listener))
             protocol.close()
-        return min(len(movable), max(connections, 0))
+            moved += 1
+        return moved
 
     async def drain(self) -> None:
         """Take no new connection; tell every client that the server shuts down, and close."""
@@ -220,7 +218,7 @@ class MqttAdapter:
             protocol.client.shut_down()
             protocol.close()
         await self._listeners.wait_until_empty()
-        await self._finish()
+        await self._tasks.finish(FINISH_S)
 
     async def stop(self) -> None:
         """Close listeners and what connections are left, at once. Idempotent."""
@@ -229,13 +227,8 @@ class MqttAdapter:
         await self._listeners.stop_accepting()
         self._listeners.abort_all()
         await self._listeners.wait_until_empty()
-        await self._finish()
+        await self._tasks.finish(FINISH_S)
         await self._tasks.stop()
-
-    async def _finish(self) -> None:
-        """What ended sessions still have to write down."""
-        if self._running:
-            await asyncio.wait(set(self._running), timeout=FINISH_S)
 
     def statistics(self) -> AdapterStatistics:
         """Figures now."""

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from adapters.mqtt.codec.packets import Will
+    from kernel.origins import Origins
 
 NATIVE: Final = Struct("<BBQ")
 NATIVE_BYTES: Final = NATIVE.size
@@ -187,4 +188,11 @@ def _text_or_bytes(raw: bytes) -> str | bytes:
 
 
 MQTT_ORIGIN: Final = MqttOrigin()
+
+
+def register_origin(origins: Origins) -> None:
+    """Have the kernel read what MQTT clients wrote: wherever stored messages are."""
+    origins.register(Origin.MQTT, MQTT_ORIGIN)
+
+
 """The one reader: registering it again is no conflict."""

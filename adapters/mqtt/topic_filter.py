@@ -11,8 +11,9 @@ with one name is here; matching a name with very many filters is the kernel's.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from adapters.mqtt.codec.errors import MqttError
 from adapters.mqtt.codec.reason_codes import ReasonCode
@@ -21,8 +22,7 @@ from adapters.mqtt.limits import TEXT_BYTES_MAX, TOPIC_LEVELS_MAX
 SHARE_PREFIX: Final = "$share/"
 
 
-@dataclass(frozen=True, slots=True)
-class TopicFilter:
+class TopicFilter(msgspec.Struct, frozen=True):
     """A valid filter. `share_name` is "" for a subscription of one's own."""
 
     share_name: str

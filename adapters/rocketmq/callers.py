@@ -13,7 +13,7 @@ kept, and of it only whether the key is still good is looked up anew.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from auth.errors import AuthError
@@ -29,7 +29,7 @@ from .wire import Name
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from adapters.base import Rights
+    from adapters.base import CallCounter, Rights
     from auth.mqv2 import MqV2Verifier
     from auth.records import AccessKey
     from auth.rules import Permission
@@ -78,6 +78,8 @@ class Caller:
     is_node: bool
     rights: Rights
     tenants: Tenants
+    counters: dict[str, CallCounter] = field(default_factory=dict, compare=False)
+    """Of the calls that were carried out, by name."""
 
     def tenant_of(self, resource: Resource) -> tuple[str, Name]:
         """(tenant, name as the client spells it) of a topic or group. Raises FORBIDDEN."""

@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from kernel.model import TopicInfo
 
     from .settings import RocketmqSettings
-    from .wire import Place
 
 ClientKey = tuple[str, str]
 """(tenant, client id)."""
@@ -41,7 +40,7 @@ ClientKey = tuple[str, str]
 class KnownClient:
     """One client."""
 
-    __slots__ = ("elsewhere", "elsewhere_until_ms", "key", "renewals", "seen_ms", "streams")
+    __slots__ = ("key", "renewals", "seen_ms", "streams")
 
     def __init__(self, key: ClientKey, now_ms: int) -> None:
         self.key = key
@@ -50,18 +49,6 @@ class KnownClient:
         """Telemetry streams that are open."""
         self.renewals: dict[bytes, Renewal] = {}
         """By lease token."""
-        self.elsewhere: Mapping[str, Place] = {}
-        """Where it is to go, by the listener that it came by."""
-        self.elsewhere_until_ms = 0
-
-    def moves(self, to: Mapping[str, Place], now_ms: int) -> None:
-        """It is to use another gateway, for a while."""
-        self.elsewhere = to
-        self.elsewhere_until_ms = now_ms + MOVED_MS
-
-    def is_moving(self, now_ms: int) -> bool:
-        """Whether it was asked to use another gateway."""
-        return now_ms < self.elsewhere_until_ms
 
     def is_alive(self, now_ms: int) -> bool:
         """Whether it was heard of lately."""
@@ -106,6 +93,10 @@ class Clients:
         """The one heard of longest ago stands first."""
         self._by_token: dict[bytes, Renewal] = {}
         """The one that is due first stands first: all wait equally long."""
+        self._elsewhere: dict[ClientKey, tuple[Mapping[str, str], int]] = {}
+        """Clients that are to use another gateway: its addresses, and when they asked for routes.
+        The one that has not for longest stands first.
+        """
         self.not_renewed = 0
         """Leases that were too many to be renewed."""
 
@@ -117,12 +108,27 @@ class Clients:
         """Leases that are renewed."""
         return len(self._by_token)
 
-    def place_for(self, key: ClientKey, listener: str, now_ms: int) -> Place | None:
-        """Where a client is to go that was asked to use another gateway."""
-        client = self._clients.get(key)
-        if client is None or not client.is_moving(now_ms):
-            return None
-        return client.elsewhere.get(listener)
+    # --- Clients that were sent to another gateway ------------------------------------------
+
+    def send_elsewhere(self, key: ClientKey, to: Mapping[str, str], now_ms: int) -> None:
+        """A client is to use another gateway, at these addresses by listener, until the caller
+        empties them.
+        """
+        self._elsewhere.pop(key, None)
+        if len(self._elsewhere) >= CLIENTS_MAX:
+            del self._elsewhere[next(iter(self._elsewhere))]
+        self._elsewhere[key] = (to, now_ms)
+
+    def is_sent_elsewhere(self, key: ClientKey) -> bool:
+        """Whether a client was asked to use another gateway, which is there."""
+        return bool(self._elsewhere.get(key, ({}, 0))[0])
+
+    def address_for(self, key: ClientKey, listener: str, now_ms: int) -> str | None:
+        """Where a client that asks for its routes is to go instead."""
+        to, _ = self._elsewhere.pop(key, ({}, 0))
+        if to:
+            self._elsewhere[key] = (to, now_ms)
+        return to.get(listener)
 
     def heard_of(self, key: ClientKey, now_ms: int) -> KnownClient:
         """A client has shown that it lives."""
@@ -181,6 +187,10 @@ class Clients:
             else:
                 self.settled(renewal.token)
         self._forget_silent(now_ms)
+        for key, _ in list(
+            takewhile(lambda each: each[1][1] <= now_ms - MOVED_MS, self._elsewhere.items())
+        ):
+            del self._elsewhere[key]
         return _changes(extended, LeaseVerb.EXTEND, self._lease_ms)
 
     def _plan(self, renewal: Renewal, now_ms: int) -> None:

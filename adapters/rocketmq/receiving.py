@@ -139,6 +139,7 @@ class Receives:
         at = await consuming(environment, caller, request.message_queue.topic, request.group)
         topic = await environment.topics.with_group(at.topic, at.group)
         at = at._replace(topic=topic)
+        key = (caller.tenant, caller.client_id)
         spec = ReceiveSpec(
             topic.info,
             at.group,
@@ -148,9 +149,9 @@ class Receives:
             lease_ms=lease_ms,
             filter=wanted,
             origin=Origin.ROCKETMQ,
+            taker=key,
         )
         now_ms = environment.clock.monotonic_ms()
-        key = (caller.tenant, caller.client_id)
         client = environment.clients.heard_of(key, now_ms)
         batch = await self._lease(spec, request.attempt_id, now_ms)
         if batch is None:

@@ -48,6 +48,15 @@ def place_of(host: str, port: int) -> Place:
     return Place(IPV4 if address.version == 4 else IPV6, ((host, port),))
 
 
+def place_named(address: str) -> Place:
+    """`host:port` or `[host]:port` as routes tell it. Raises ValueError."""
+    host, _, port = address.rpartition(":")
+    if not host or not port.isascii() or not port.isdigit():
+        message = f"is not host:port but {address!r}"
+        raise ValueError(message)
+    return place_of(host.strip("[]"), int(port))
+
+
 def place_seen(
     endpoints: Endpoints, advertised: Place | None, bound: Place, *, is_node: bool
 ) -> Place:

@@ -20,10 +20,10 @@ from adapters.rocketmq.calls import ACTIONS
 from adapters.rocketmq.clients import Clients
 from adapters.rocketmq.environment import Environment, Listener
 from adapters.rocketmq.grpc_calls import grpc_calls
-from adapters.rocketmq.routes import place_of
+from adapters.rocketmq.routes import place_named, place_of
 from adapters.rocketmq.service import SERVICE, Service
 from adapters.rocketmq.settings import DRAIN_GRACE_S, RocketmqSettings
-from adapters.rocketmq.stored import ORIGIN
+from adapters.rocketmq.stored import register_origin
 from adapters.rocketmq.telemetry import Streams
 from adapters.rocketmq.topics import Topics
 from adapters.rocketmq.transactions import Producers
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from adapters.base import Rights, TrafficMeter
+    from adapters.moving import Takers
     from auth.directory import Directory
     from auth.policy import PolicyBook
     from auth.records import AccessKey
@@ -136,7 +137,7 @@ class RocketmqAdapter:
         self._addresses: dict[str, tuple[str, int]] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._renewing: asyncio.Task[None] | None = None
-        origins.register(Origin.ROCKETMQ, ORIGIN)
+        register_origin(origins)
 
     # --- adapters.base.Adapter --------------------------------------------------------------
 
@@ -154,12 +155,11 @@ class RocketmqAdapter:
         """Listener name to the address bound."""
         return dict(self._addresses)
 
-    def move(self, connections: int, to: Mapping[str, str]) -> int:
+    def move(self, amount: int, to: Mapping[str, str], takers: Takers | None = None) -> int:
         """Name the other gateway in the routes of clients, and have them connect anew: by
         `reconnect_endpoints` on their telemetry stream. Routes are asked for every 30 s.
         """
-        listeners = {name: _advertised(name, place) for name, place in to.items()}
-        return self._streams.move(connections, listeners)
+        return self._streams.move(amount, to, takers)
 
     async def drain(self) -> None:
         """Take no new call (GOAWAY), end polls and streams, return when all calls have ended."""
@@ -239,6 +239,7 @@ class RocketmqAdapter:
 
     def _tick(self) -> None:
         self._timer = self._loop.call_later(TICK_S, self._tick)
+        self._streams.tick(self._environment.clock.monotonic_ms())
         if self._renewing is not None and not self._renewing.done():
             # The disk is slow: what is due stays due.
             return
@@ -266,12 +267,12 @@ def _gate(directory: Directory, policies: PolicyBook, settings: RocketmqSettings
 
 
 def _advertised(name: str, address: str) -> Place:
-    """`host:port` or `[host]:port` as a place. Raises ValueError."""
-    host, _, port = address.rpartition(":")
-    if not host or not port.isascii() or not port.isdigit():
-        message = f"the advertised address of listener {name} is not host:port but {address!r}"
-        raise ValueError(message)
-    return place_of(host.strip("[]"), int(port))
+    """The operator's word for a listener. Raises ValueError."""
+    try:
+        return place_named(address)
+    except ValueError as error:
+        message = f"the advertised address of listener {name} {error}"
+        raise ValueError(message) from None
 
 
 def _reason(wanted: GrpcListener, address: str, error: RuntimeError) -> OSError:

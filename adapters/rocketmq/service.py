@@ -156,7 +156,12 @@ class Service:
         """Count a call that was carried out (hot)."""
         meter, caller = self.environment.calls, call.caller
         if meter is not None and caller is not None:
-            meter.answered(caller.tenant, name, len(data), bytes_out)
+            counters = caller.counters
+            try:
+                counter = counters[name]
+            except KeyError:
+                counter = counters[name] = meter.counter(caller.tenant, name)
+            counter.call(len(data), bytes_out)
 
     def _ended(self, name: str, data: bytes, call: Call, outcome: str, bytes_out: int) -> None:
         """Count one that ended otherwise."""
@@ -233,9 +238,9 @@ class Service:
         """Where the caller finds its queues: here, unless it was asked to go elsewhere."""
         environment = self.environment
         key, now_ms = (caller.tenant, caller.client_id), environment.clock.monotonic_ms()
-        elsewhere = environment.clients.place_for(key, listener.name, now_ms)
+        elsewhere = environment.clients.address_for(key, listener.name, now_ms)
         if elsewhere is not None:
-            return elsewhere
+            return routes.place_named(elsewhere)
         is_node = caller.is_node
         return routes.place_seen(endpoints, listener.advertised, listener.bound, is_node=is_node)
 

@@ -56,8 +56,12 @@ CLIENT_FORGOTTEN_MS: Final = 10 * _MINUTE_MS
 """Client ids change with every start: what is known of one goes when it has been silent so long."""
 
 MOVED_MS: Final = 10 * _MINUTE_MS
-"""A client sent to another gateway is named it in its routes for so long: clients ask every
-30 s. After that this gateway takes it again, if the other one has not kept it."""
+"""A client sent to another gateway that has not asked for its routes for so long is forgotten:
+clients ask every 30 s, always at the gateway they were configured with."""
+
+MOVED_SILENT_MS: Final = 15_000
+"""A client sent to another gateway that has left out a heartbeat (10 s) has gone there. Its stream
+is ended, since it would keep it for ever."""
 
 RENEWALS_MAX: Final = 200_000
 """Leases renewed for push consumers, about 300 bytes each. Those above it run out after

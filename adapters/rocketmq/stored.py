@@ -33,6 +33,8 @@ from .topic_types import MessageType
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from kernel.origins import Origins
+
     from .settings import RocketmqSettings
     from .stubs import Message, Resource
 
@@ -164,4 +166,11 @@ class RocketmqOrigin:
 
 
 ORIGIN: Final = RocketmqOrigin()
+
+
+def register_origin(origins: Origins) -> None:
+    """Have the kernel read what RocketMQ clients wrote: wherever stored messages are."""
+    origins.register(Origin.ROCKETMQ, ORIGIN)
+
+
 """One object: an origin byte has one reader for as long as the client lives."""

@@ -17,16 +17,23 @@ from typing import TYPE_CHECKING
 
 import structlog
 
+from adapters.moving import chosen
 from kernel.errors import KernelError
 
 from . import client_settings, wire
 from .errors import RocketmqError, from_kernel
-from .settings import QUESTION_BYTES_MAX, TELEMETRY_QUEUE_MAX, TELEMETRY_WRITE_TIMEOUT_S
+from .settings import (
+    MOVED_SILENT_MS,
+    QUESTION_BYTES_MAX,
+    TELEMETRY_QUEUE_MAX,
+    TELEMETRY_WRITE_TIMEOUT_S,
+)
 from .stubs import parse_telemetry_command
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from adapters.moving import Takers
     from adapters.transport import Tasks
 
     from .callers import Caller
@@ -34,7 +41,6 @@ if TYPE_CHECKING:
     from .environment import Call
     from .service import Service
     from .transactions import Questions
-    from .wire import Place
 
 _log = structlog.get_logger("weir.rocketmq")
 
@@ -112,18 +118,27 @@ class Streams:
         for stream in self._open:
             stream.ended.set()
 
-    def move(self, connections: int, to: Mapping[str, Place]) -> int:
+    def move(self, amount: int, to: Mapping[str, str], takers: Takers | None) -> int:
         """Have so many clients use another gateway; how many were asked."""
-        now_ms = self._service.environment.clock.monotonic_ms()
+        environment = self._service.environment
+        clients, now_ms = environment.clients, environment.clock.monotonic_ms()
+        # A client with two streams is moving once it was asked by one of them.
+        movable = (each for each in self._open if not clients.is_sent_elsewhere(each.client.key))
         moved = 0
-        for stream in self._open:
-            if moved >= connections:
-                break
-            if not stream.client.is_moving(now_ms):
-                stream.client.moves(to, now_ms)
-                stream.push(wire.RECONNECT)
-                moved += 1
+        for stream in chosen(movable, amount, takers, lambda each: each.client.key):
+            clients.send_elsewhere(stream.client.key, to, now_ms)
+            stream.push(wire.RECONNECT)
+            moved += 1
         return moved
+
+    def tick(self, now_ms: int) -> None:
+        """End the streams of clients that use another gateway now."""
+        clients = self._service.environment.clients
+        for stream in self._open:
+            client = stream.client
+            is_silent = now_ms - client.seen_ms > MOVED_SILENT_MS
+            if is_silent and clients.is_sent_elsewhere(client.key):
+                stream.ended.set()
 
     async def serve(self, call: Call) -> None:
         """One stream, until either side ends it."""

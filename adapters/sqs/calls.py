@@ -47,7 +47,12 @@ def answered(context: Context, result: Shape | None, request_bytes: int, answer_
     if isinstance(result, ReceiveMessageResult) and not result.messages:
         meter.ended(tenant, name, _EMPTY, request_bytes, answer_bytes)
     else:
-        meter.answered(tenant, name, request_bytes, answer_bytes)
+        counters = context.caller.counters
+        try:
+            counter = counters[name]
+        except KeyError:
+            counter = counters[name] = meter.counter(tenant, name)
+        counter.call(request_bytes, answer_bytes)
 
 
 def failed(context: Context, error: SqsError | KernelError, request_bytes: int) -> None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections import deque
 from http import HTTPStatus
+from itertools import count
 from typing import TYPE_CHECKING, Final, Protocol
 
 from adapters.transport import StreamProtocol
@@ -33,6 +34,9 @@ if TYPE_CHECKING:
 
 _PIPELINE: Final = "pipeline"
 """Why reading is held: requests wait for their answers."""
+
+_NUMBERS: Final = count(1)
+"""Of connections."""
 
 _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 _STATUS_LINES: Final = {
@@ -82,6 +86,7 @@ class HttpConnection(StreamProtocol):
         self.is_lost = False
         self.listener = listener.name
         self.scheme = "http" if listener.tls is None else "https"
+        self.taker = next(_NUMBERS)
 
     # --- environment.Peer -------------------------------------------------------------------
 

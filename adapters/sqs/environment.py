@@ -83,6 +83,8 @@ class Peer(Protocol):
     """Name of the listener it came in by."""
     scheme: str
     """`http` or `https`."""
+    taker: int
+    """Its number, unique in this process."""
 
     @property
     def local_address(self) -> str:

@@ -8,7 +8,7 @@ in ARNs.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from auth import sigv4
@@ -24,7 +24,7 @@ from .settings import CALLERS_MAX
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from adapters.base import Rights
+    from adapters.base import CallCounter, Rights
     from auth.records import AccessKey
     from auth.sigv4 import SigV4Verifier
 
@@ -48,6 +48,8 @@ class Caller:
     """What receivers are told as SenderId; None: nobody in particular, the account stands in."""
     plain_native: bytes
     """Native block of a message without attributes from this caller: that of most messages."""
+    counters: dict[str, CallCounter] = field(default_factory=dict, compare=False)
+    """Of the calls that were carried out, by action."""
 
 
 class Everyone:

@@ -77,6 +77,11 @@ def check_new_queue_name(name: str, *, fifo: bool) -> None:
     raise SqsError(errors.INVALID_PARAMETER_VALUE, message)
 
 
+def is_account(text: str) -> bool:
+    """Whether queue URLs and ARNs can hold an account: AWS's 12 digits, or most tenants' names."""
+    return _ACCOUNT.fullmatch(text) is not None
+
+
 def queue_url(base_url: str, address: QueueAddress) -> str:
     """URL of a queue below `base_url`, e.g. `http://127.0.0.1:9324`."""
     return f"{base_url}/{address.account}/{address.name}"

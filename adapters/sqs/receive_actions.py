@@ -43,7 +43,7 @@ async def receive_message(context: Context, request: ReceiveMessageRequest) -> R
     queue = await environment.queues.find_to_consume(context, request.queue_url, CONSUME)
     validation.check_receive(request)
     asked = selection.system_attribute_names(request)
-    spec = _spec(queue, request)
+    spec = _spec(queue, request, context.peer.taker)
     try:
         if spec.wait_ms:
             received = await environment.polls.receive(spec, context.peer)
@@ -75,7 +75,7 @@ async def receive_message(context: Context, request: ReceiveMessageRequest) -> R
     )
 
 
-def _spec(queue: Queue, request: ReceiveMessageRequest) -> ReceiveSpec:
+def _spec(queue: Queue, request: ReceiveMessageRequest, taker: int) -> ReceiveSpec:
     visibility_s, wait_s = request.visibility_timeout, request.wait_time_seconds
     lease_ms = queue.lease_ms if visibility_s is None else visibility_s * 1000
     return ReceiveSpec(
@@ -86,6 +86,7 @@ def _spec(queue: Queue, request: ReceiveMessageRequest) -> ReceiveSpec:
         # A timeout of 0 leaves the message visible to all: the shortest lease there is.
         lease_ms=max(lease_ms, 1),
         origin=Origin.SQS,
+        taker=taker,
     )
 
 

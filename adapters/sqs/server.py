@@ -14,6 +14,7 @@ from email.utils import formatdate
 from typing import TYPE_CHECKING, Final
 
 from adapters.base import AdapterStatistics, Origin
+from adapters.moving import chosen
 from adapters.transport import Listeners, Tasks
 from kernel.turns import Turns
 
@@ -24,13 +25,14 @@ from .environment import Environment
 from .gate import Gate
 from .queues import Queues
 from .settings import REQUEST_S_MAX
-from .stored import ORIGIN
+from .stored import register_origin
 from .waiting import LongPolls, SharedBatches
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from adapters.base import ListenerAddress, Rights, TrafficMeter
+    from adapters.moving import Takers
     from auth.records import AccessKey
     from auth.sigv4 import SigV4Verifier
     from kernel.client import Client
@@ -68,7 +70,7 @@ class SqsAdapter:
         """
         self._loop = asyncio.get_running_loop()
         self._settings = settings
-        client.origins.register(Origin.SQS, ORIGIN)
+        register_origin(client.origins)
         self._session = client.open_session("sqs", Origin.SQS)
         self._polls = LongPolls(client)
         self._environment = Environment(
@@ -105,14 +107,16 @@ class SqsAdapter:
         """Listener name to the address bound."""
         return self._listeners.addresses()
 
-    def move(self, connections: int, to: Mapping[str, str]) -> int:
+    def move(self, amount: int, to: Mapping[str, str], takers: Takers | None = None) -> int:
         """Close connections behind their next answer (`Connection: close`): the client's pool opens
         another, by the name of its endpoint. HTTP has no word for where to.
         """
         movable = [each for each in self._listeners.connections if each.keeps_alive]
-        for connection in movable[: max(connections, 0)]:
+        moved = 0
+        for connection in chosen(movable, amount, takers, lambda each: each.taker):
             connection.shut_down()
-        return min(len(movable), max(connections, 0))
+            moved += 1
+        return moved
 
     async def drain(self) -> None:
         """Take no new connection; return when every request is answered and its client gone."""

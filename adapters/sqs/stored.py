@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from kernel.client import Destinations, PublishBatch
+    from kernel.origins import Origins
 
     from .environment import Context
     from .queues import Queue
@@ -176,4 +177,11 @@ class SqsOrigin:
 
 
 ORIGIN: Final = SqsOrigin()
+
+
+def register_origin(origins: Origins) -> None:
+    """Have the kernel read what SQS clients wrote: wherever stored messages are."""
+    origins.register(Origin.SQS, ORIGIN)
+
+
 """One object: an origin byte has one reader for as long as the client lives."""

@@ -11,6 +11,7 @@ Paths are matched as they were sent, percent-encoded, so that a name may hold a 
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import binascii
 import ipaddress
@@ -42,8 +43,9 @@ class Guard:
     """ASGI middleware."""
 
     def __init__(
-        self, app: ASGIApp, listener: Listener, token: AdminToken, identity: Identity
+        self, app: ASGIApp, listener: Listener, token: AdminToken, identity: Identity | None
     ) -> None:
+        """`identity`: None where there are no logins, as in a store."""
         self._app = app
         self._names = {"localhost", listener.host.lower()}
         if listener.advertised is not None:
@@ -69,7 +71,12 @@ class Guard:
             except AuthError as error:
                 await answer_to(error)(scope, receive, send)
                 return
-        await self._app(scope, receive, send)
+        try:
+            await self._app(scope, receive, send)
+        except asyncio.CancelledError:
+            # Only the end of the process cuts a request short.
+            stopping = error_answer(503, "stopping", "the server is stopping", retryable=True)
+            await stopping(scope, receive, send)
 
     def _is_ours(self, host: str) -> bool:
         name = _host_of(host.lower())
@@ -86,16 +93,15 @@ class Guard:
         scheme, _, shown = request.headers.get("authorization", "").partition(" ")
         if scheme.lower() == "bearer" and self._token.matches(shown.strip().encode()):
             return
-        if scheme.lower() == "basic":
+        if scheme.lower() == "basic" and self._identity is not None:
             login, password = _basic(shown)
             client = request.client
             access = await self._identity.sign_in(login, password, client.host if client else "?")
             if access.allows(ADMINISTER, RESOURCE):
                 return
-        raise AuthError(
-            AuthCode.BAD_CREDENTIALS,
-            "the admin API asks for the token in DATA/admin.token, or an administrator's login",
-        )
+        or_login = ", or an administrator's login" if self._identity is not None else ""
+        message = f"the admin API asks for the token in DATA/admin.token{or_login}"
+        raise AuthError(AuthCode.BAD_CREDENTIALS, message)
 
 
 def _host_of(header: str) -> str:

@@ -1,10 +1,14 @@
 """Looking at messages without touching them, and sending one, over HTTP.
 
-    GET  /topics/TOPIC/messages?queue=&offset=&limit=     POST /topics/TOPIC/messages
+    GET  /topics/TOPIC/messages?queue=&offset=&since_ms=&limit=     POST /topics/TOPIC/messages
 
-Peeking reads the log by offset: it leases nothing, counts no attempt, and shows messages whatever
-their state (waiting, leased, acked but still kept). A message sent has the kernel as its writer;
-every protocol reads its attributes by the message contract (DESIGN.md 3).
+Both take ?tenant=NAME (`tenants`).
+
+Peeking reads the log by offset, or what was stored from a time on (`since_ms`, since the epoch, by
+the clock of the queue's leader): it leases nothing, counts no attempt, and shows messages whatever
+their state (waiting, leased, acked but still kept).
+A message sent has the kernel as its writer; every protocol reads its attributes by the message
+contract (DESIGN.md 3).
 """
 
 from __future__ import annotations
@@ -33,7 +37,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
-    from gateway.admin.store_view import StoreView
+    from gateway.admin.tenants import KnownTenants
     from kernel.client import Client, PublishBatch, Session
     from kernel.model import TopicInfo
     from kernel.ports import Clock
@@ -138,10 +142,10 @@ class _Sent:
 class MessageRoutes:
     """Handlers of messages."""
 
-    def __init__(self, client: Client, view: StoreView, clock: Clock) -> None:
+    def __init__(self, client: Client, clock: Clock, tenants: KnownTenants) -> None:
         self._client = client
-        self._view = view
         self._clock = clock
+        self._tenants = tenants
         self._session: Session | None = None
 
     def routes(self) -> list[Route]:
@@ -154,15 +158,16 @@ class MessageRoutes:
 
     async def peek(self, request: Request) -> Response:
         """Messages from a queue and an offset on; without a queue, through all of them."""
-        topic = await find_topic(self._client, request)
+        topic = await find_topic(self._client, self._tenants.of(request), request)
         last = len(topic.queues) - 1
         first = number(request, "queue", 0, most=last)
         offset = number(request, "offset", 0)
+        since_ms = number(request, "since_ms", 0)
         limit = number(request, "limit", PEEK_DEFAULT, least=1, most=PEEK_MAX)
         through = first if "queue" in request.query_params else last
         found: list[MessageShown] = []
         size = 0
-        async for queue, at, slot in self._walk(topic, first, through, offset):
+        async for queue, at, slot in self._walk(topic, first, through, offset, since_ms):
             if len(found) == limit or size >= PEEK_BYTES_MAX:
                 return answer(MessagePage(found, (queue, at)))
             found.append(self._shown(queue, at, slot))
@@ -170,14 +175,17 @@ class MessageRoutes:
         return answer(MessagePage(found, None))
 
     async def _walk(
-        self, topic: TopicInfo, first: int, last: int, offset: int
+        self, topic: TopicInfo, first: int, last: int, offset: int, since_ms: int
     ) -> AsyncIterator[tuple[int, int, bytes]]:
-        """(queue, offset, slot) from an offset of queue `first` to the end of queue `last`. One
-        read a message: a page of the largest ones must not be in memory at once.
+        """(queue, offset, slot) from an offset of queue `first` to the end of queue `last`, of each
+        queue from a time on. One read a message: a page of the largest ones must not be in memory
+        at once.
         """
         for queue in range(first, last + 1):
-            start, end = self._view.span(topic.queues[queue])
+            start, end = await self._client.span(topic, queue)
             at = max(start, offset) if queue == first else start
+            if since_ms:
+                at = max(at, await self._client.offset_since(topic, queue, since_ms))
             while at < end:
                 got = await self._client.peek(topic, queue, Offset(at), 1)
                 if not got:
@@ -220,7 +228,7 @@ class MessageRoutes:
         """Store one message; the answer comes once it is on disk."""
         asked = await read_body(request, MessageNew, SEND_BYTES_MAX)
         body = _body_of(asked)
-        topic = await find_topic(self._client, request)
+        topic = await find_topic(self._client, self._tenants.of(request), request)
         most = topic.options.message_bytes_max
         if len(body) > most:
             message = f"the body has {len(body)} bytes; topic {topic.name} takes at most {most}"

@@ -19,10 +19,10 @@ from auth.development import ADMIN_PASSWORD_VARIABLE, first_administrator
 from auth.directory import secret_context
 from auth.errors import AuthCode, AuthError
 from auth.passwords import hash_password
-from auth.principal import DEFAULT_TENANT
 from auth.records import AccessKey, Alter, Create, Policy, Record, User
 from auth.rules import parse_rule
 from auth.store import POLICIES_PER_TENANT_MAX, USERS_MAX, AuthStore
+from gateway.admin.tenants import of_tenant
 from gateway.identity import encode_record, key_of
 from kernel.client import PutRecord
 from kernel.errors import Code, KernelError
@@ -53,7 +53,7 @@ class NewKey:
 
 
 class Principals:
-    """Users, access keys and policies of the tenant `default`, the one tenant of this version."""
+    """Users, access keys and policies of all tenants."""
 
     def __init__(
         self, client: Client, store: AuthStore, keys: KeyRing, clock: Clock, random: Random
@@ -67,22 +67,28 @@ class Principals:
 
     # --- Users ------------------------------------------------------------------------------
 
-    def user(self, name: str) -> User:
+    def user(self, tenant: str, name: str) -> User:
         """A user. Raises AuthError NOT_FOUND."""
-        user = self.store.user(DEFAULT_TENANT, name)
+        user = self.store.user(tenant, name)
         if user is None:
-            raise AuthError(AuthCode.NOT_FOUND, f"there is no user {name}")
+            raise AuthError(AuthCode.NOT_FOUND, f"there is no user {name}{of_tenant(tenant)}")
         return user
 
     async def create_user(
-        self, name: str, *, password: str | None, policies: Sequence[str], enabled: bool = True
+        self,
+        tenant: str,
+        name: str,
+        *,
+        password: str | None,
+        policies: Sequence[str],
+        enabled: bool = True,
     ) -> User:
         """A new user; without a password only access keys sign it in.
 
         Raises AuthError INVALID_ARGUMENT, ALREADY_EXISTS, NOT_FOUND (a policy), LIMIT_EXCEEDED.
         """
         user = User(
-            tenant=DEFAULT_TENANT,
+            tenant=tenant,
             name=name,
             password_hash=await _hashed(password),
             policies=tuple(policies),
@@ -94,6 +100,7 @@ class Principals:
 
     async def alter_user(
         self,
+        tenant: str,
         name: str,
         *,
         password: str | None = None,
@@ -101,10 +108,10 @@ class Principals:
         enabled: bool | None = None,
     ) -> User:
         """Change what is given. Raises AuthError INVALID_ARGUMENT, NOT_FOUND."""
-        self.user(name)
+        self.user(tenant, name)
         hashed = await _hashed(password)
         async with self._lock:
-            user = self.user(name)
+            user = self.user(tenant, name)
             return await self._alter(
                 msgspec.structs.replace(
                     user,
@@ -114,10 +121,10 @@ class Principals:
                 )
             )
 
-    async def remove_user(self, name: str) -> None:
+    async def remove_user(self, tenant: str, name: str) -> None:
         """Remove a user and its access keys. Raises AuthError NOT_FOUND."""
         async with self._lock:
-            user = self.user(name)
+            user = self.user(tenant, name)
             # The keys first: a crash in between leaves a user without keys, never keys without one.
             for key in self.store.access_keys_of(user.tenant, user.name):
                 await self._remove(key)
@@ -136,15 +143,16 @@ class Principals:
 
     # --- Access keys ------------------------------------------------------------------------
 
-    def key(self, key_id: str) -> AccessKey:
-        """An access key. Raises AuthError NOT_FOUND."""
+    def key(self, tenant: str, key_id: str) -> AccessKey:
+        """An access key of a tenant's user. Raises AuthError NOT_FOUND, for somebody else's too."""
         key = self.store.access_key(key_id)
-        if key is None:
-            raise AuthError(AuthCode.NOT_FOUND, f"there is no access key {key_id}")
+        if key is None or key.tenant != tenant:
+            message = f"there is no access key {key_id}{of_tenant(tenant)}"
+            raise AuthError(AuthCode.NOT_FOUND, message)
         return key
 
     async def create_key(
-        self, user: str, *, key_id: str | None = None, secret: str | None = None
+        self, tenant: str, user: str, *, key_id: str | None = None, secret: str | None = None
     ) -> NewKey:
         """An access key of a user; id and secret may be brought along from elsewhere.
 
@@ -154,51 +162,50 @@ class Principals:
         secret = secret or base64.urlsafe_b64encode(self._bytes(SECRET_BITS)).decode()
         key = AccessKey(
             key_id=key_id,
-            tenant=DEFAULT_TENANT,
+            tenant=tenant,
             user=user,
             sealed_secret=self._keys.seal(secret.encode(), secret_context(key_id)),
             created_ms=self._clock.wall_ms(),
         )
         async with self._lock:
-            self.user(user)
+            self.user(tenant, user)
             return NewKey(await self._create(key), secret)
 
-    async def alter_key(self, key_id: str, *, enabled: bool) -> AccessKey:
+    async def alter_key(self, tenant: str, key_id: str, *, enabled: bool) -> AccessKey:
         """Enable or disable a key. Raises AuthError NOT_FOUND."""
         async with self._lock:
-            return await self._alter(msgspec.structs.replace(self.key(key_id), enabled=enabled))
+            key = self.key(tenant, key_id)
+            return await self._alter(msgspec.structs.replace(key, enabled=enabled))
 
-    async def remove_key(self, key_id: str) -> None:
+    async def remove_key(self, tenant: str, key_id: str) -> None:
         """Remove a key. Raises AuthError NOT_FOUND."""
         async with self._lock:
-            await self._remove(self.key(key_id))
+            await self._remove(self.key(tenant, key_id))
 
     # --- Policies ---------------------------------------------------------------------------
 
-    def policy(self, name: str) -> Policy:
+    def policy(self, tenant: str, name: str) -> Policy:
         """A stored policy. Raises AuthError NOT_FOUND."""
-        policy = self.store.policy(DEFAULT_TENANT, name)
+        policy = self.store.policy(tenant, name)
         if policy is None:
-            raise AuthError(AuthCode.NOT_FOUND, f"there is no policy {name}")
+            raise AuthError(AuthCode.NOT_FOUND, f"there is no policy {name}{of_tenant(tenant)}")
         return policy
 
-    async def put_policy(self, name: str, rules: Sequence[str]) -> Policy:
+    async def put_policy(self, tenant: str, name: str, rules: Sequence[str]) -> Policy:
         """Create a policy or replace its rules. Raises AuthError INVALID_ARGUMENT (also for a
         built-in policy's name), LIMIT_EXCEEDED.
         """
-        policy = Policy(
-            tenant=DEFAULT_TENANT, name=name, rules=tuple(parse_rule(rule) for rule in rules)
-        )
+        policy = Policy(tenant=tenant, name=name, rules=tuple(parse_rule(rule) for rule in rules))
         async with self._lock:
-            known = self.store.policy(DEFAULT_TENANT, name)
+            known = self.store.policy(tenant, name)
             if known is None:
                 return await self._create(policy)
             return await self._alter(msgspec.structs.replace(policy, version=known.version))
 
-    async def remove_policy(self, name: str) -> None:
+    async def remove_policy(self, tenant: str, name: str) -> None:
         """Remove a policy. Raises AuthError NOT_FOUND, IN_USE (users hold it)."""
         async with self._lock:
-            policy = self.policy(name)
+            policy = self.policy(tenant, name)
             holders = [u.name for u in self.store.users(policy.tenant) if name in u.policies]
             if holders:
                 shown = ", ".join(holders[:3]) + (", ..." if len(holders) > 3 else "")

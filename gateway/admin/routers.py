@@ -6,8 +6,9 @@
     GET  /routers/ROUTER/routes             POST   /routers/ROUTER/routes
     GET  /routers/ROUTER/routes/ID          DELETE /routers/ROUTER/routes/ID
 
-All that a route says is its identity, so that it is never changed, only added and removed. Its
-`id` is the hash of it: the same on every node, and for the same route in another router.
+Each takes ?tenant=NAME (`tenants`). All that a route says is its identity, so that it is never
+changed, only added and removed. Its `id` is the hash of it: the same on every node, and for the
+same route in another router.
 """
 
 from __future__ import annotations
@@ -20,11 +21,11 @@ from msgspec import UNSET, Struct, UnsetType
 from starlette.routing import Route as HttpRoute
 
 from gateway.admin.requests import answer, flag, nothing, page_of, path_name, read_body
+from gateway.admin.tenants import of_tenant
 from gateway.admin.topic_shapes import check_new_name
 from kernel.client import DeleteRoute, DeleteRouter, PutRoute, PutRouter
 from kernel.errors import Code, KernelError
 from kernel.model import (
-    DEFAULT_TENANT,
     AttributesMatch,
     Match,
     Route,
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
-    from gateway.admin.store_view import StoreView
+    from gateway.admin.tenants import KnownTenants
     from kernel.client import Client
 
 ROUTE_ID_BYTES = 8
@@ -101,9 +102,9 @@ class RouteList(Struct, frozen=True):
 class RouterRoutes:
     """Handlers of routers and routes."""
 
-    def __init__(self, client: Client, view: StoreView) -> None:
+    def __init__(self, client: Client, tenants: KnownTenants) -> None:
         self._client = client
-        self._view = view
+        self._tenants = tenants
 
     def routes(self) -> list[HttpRoute]:
         """Path, method and handler of each."""
@@ -123,76 +124,82 @@ class RouterRoutes:
     async def list_routers(self, request: Request) -> Response:
         """Routers by name."""
         prefix, after, limit = page_of(request)
+        tenant = self._tenants.of(request)
         names = [
             name
-            for name in self._view.routers(DEFAULT_TENANT)
+            for name in self._client.routers(tenant)
             if name > after and name.startswith(prefix)
         ]
-        page = (self._client.router(DEFAULT_TENANT, name) for name in names[:limit])
+        page = (self._client.router(tenant, name) for name in names[:limit])
         rows = [_router_shown(router) for router in page if router is not None]
         return answer(RouterPage(rows, names[limit - 1] if len(names) > limit else None))
 
     async def create_router(self, request: Request) -> Response:
         """A new router; 409 if the name is taken."""
+        tenant = self._tenants.of(request)
         asked = await read_body(request, RouterNew)
         check_new_name("router", asked.name)
         options = _changed(RouterOptions(match=asked.match), asked)
-        await self._client.administer(
-            PutRouter(DEFAULT_TENANT, asked.name, options, must_be_new=True)
-        )
-        return answer(_router_shown(await self._router(asked.name)), 201)
+        await self._client.administer(PutRouter(tenant, asked.name, options, must_be_new=True))
+        return answer(_router_shown(await self._router(tenant, asked.name)), 201)
 
     async def show_router(self, request: Request) -> Response:
         """One router."""
-        return answer(_router_shown(await self._router(path_name(request, "router"))))
+        tenant = self._tenants.of(request)
+        return answer(_router_shown(await self._router(tenant, path_name(request, "router"))))
 
     async def change_router(self, request: Request) -> Response:
         """Change the settings given."""
+        tenant = self._tenants.of(request)
         asked = await read_body(request, RouterFields)
-        router = await self._router(path_name(request, "router"))
+        router = await self._router(tenant, path_name(request, "router"))
         options = _changed(router.options, asked)
-        await self._client.administer(PutRouter(DEFAULT_TENANT, router.name, options))
-        return answer(_router_shown(await self._router(router.name)))
+        await self._client.administer(PutRouter(tenant, router.name, options))
+        return answer(_router_shown(await self._router(tenant, router.name)))
 
     async def delete_router(self, request: Request) -> Response:
         """Delete a router with the routes from and to it."""
+        tenant = self._tenants.of(request)
         name = path_name(request, "router")
         unused = flag(request, "if_unused")
-        await self._client.administer(DeleteRouter(DEFAULT_TENANT, name, if_unused=unused))
+        await self._client.administer(DeleteRouter(tenant, name, if_unused=unused))
         return nothing()
 
     async def list_routes(self, request: Request) -> Response:
         """The routes from a router, in the order in which they came."""
-        router = await self._router(path_name(request, "router"))
+        tenant = self._tenants.of(request)
+        router = await self._router(tenant, path_name(request, "router"))
         return answer(RouteList([_route_shown(router.name, each) for each in router.routes]))
 
     async def create_route(self, request: Request) -> Response:
         """Add a route. Adding it again changes nothing."""
+        tenant = self._tenants.of(request)
         route = _new_route(await read_body(request, RouteNew))
         name = path_name(request, "router")
-        await self._client.administer(PutRoute(DEFAULT_TENANT, name, route))
+        await self._client.administer(PutRoute(tenant, name, route))
         return answer(_route_shown(name, route), 201)
 
     async def show_route(self, request: Request) -> Response:
         """One route."""
-        name, route = await self._route(request)
+        name, route = await self._route(self._tenants.of(request), request)
         return answer(_route_shown(name, route))
 
     async def delete_route(self, request: Request) -> Response:
         """Remove a route."""
-        name, route = await self._route(request)
-        await self._client.administer(DeleteRoute(DEFAULT_TENANT, name, route))
+        tenant = self._tenants.of(request)
+        name, route = await self._route(tenant, request)
+        await self._client.administer(DeleteRoute(tenant, name, route))
         return nothing()
 
-    async def _router(self, name: str) -> RouterInfo:
-        await self._client.load(DEFAULT_TENANT, topics=(), routers=(name,))
-        router = self._client.router(DEFAULT_TENANT, name)
+    async def _router(self, tenant: str, name: str) -> RouterInfo:
+        await self._client.load(tenant, topics=(), routers=(name,))
+        router = self._client.router(tenant, name)
         if router is None:
-            raise KernelError(Code.NOT_FOUND, f"no router {name}")
+            raise KernelError(Code.NOT_FOUND, f"no router {name}{of_tenant(tenant)}")
         return router
 
-    async def _route(self, request: Request) -> tuple[str, Route]:
-        router = await self._router(path_name(request, "router"))
+    async def _route(self, tenant: str, request: Request) -> tuple[str, Route]:
+        router = await self._router(tenant, path_name(request, "router"))
         wanted = path_name(request, "route")
         for route in router.routes:
             if route_id(route) == wanted:

@@ -11,7 +11,7 @@ import uvicorn
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from starlette.types import ASGIApp
+    from starlette.types import ASGIApp, Receive, Scope, Send
 
     from gateway.config_schema import Listener
 
@@ -30,6 +30,17 @@ class QuietServer(uvicorn.Server):
     def capture_signals(self) -> Iterator[None]:
         """Nothing is captured."""
         yield
+
+
+class Exchange:
+    """An application whose place another one takes while it is served."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Hand on to the one that is served now."""
+        await self.app(scope, receive, send)
 
 
 class AdminServer:

@@ -5,6 +5,8 @@ GET    /topics/TOPIC                           PATCH  /topics/TOPIC
 DELETE /topics/TOPIC?if_unused=&if_empty=      POST   /topics/TOPIC/purge
 GET    /groups?topic=&after=&limit=            POST   /topics/TOPIC/groups
 GET, PATCH, DELETE /topics/TOPIC/groups/GROUP
+
+Each takes ?tenant=NAME (`tenants`).
 """
 
 from __future__ import annotations
@@ -17,15 +19,16 @@ from starlette.routing import Route
 
 from gateway.admin import topic_shapes as shapes
 from gateway.admin.requests import answer, flag, nothing, page_of, path_name, read_body
+from gateway.admin.tenants import of_tenant
 from kernel.client import DeleteGroup, DeleteTopic, PurgeTopic, PutTopic
 from kernel.errors import Code, KernelError
-from kernel.model import DEFAULT_GROUP, DEFAULT_TENANT, GroupOptions, TopicInfo
+from kernel.model import DEFAULT_GROUP, GroupOptions, TopicInfo
 
 if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
-    from gateway.admin.store_view import StoreView
+    from gateway.admin.tenants import KnownTenants
     from kernel.client import Client
     from kernel.ports import Clock
 
@@ -58,10 +61,10 @@ class Purged(Struct, frozen=True):
 class TopicRoutes:
     """Handlers of topics and groups."""
 
-    def __init__(self, client: Client, view: StoreView, clock: Clock) -> None:
+    def __init__(self, client: Client, clock: Clock, tenants: KnownTenants) -> None:
         self._client = client
-        self._view = view
         self._clock = clock
+        self._tenants = tenants
 
     def routes(self) -> list[Route]:
         """Path, method and handler of each."""
@@ -85,10 +88,10 @@ class TopicRoutes:
     async def list_topics(self, request: Request) -> Response:
         """Topics by name, without those that clients keep to themselves."""
         prefix, after, limit = page_of(request)
-        wanted = request.query_params.get("type")
+        tenant, wanted = self._tenants.of(request), request.query_params.get("type")
         found = (
             (topic.name, topic)
-            for topic in self._client.topics(DEFAULT_TENANT)
+            for topic in self._client.topics(tenant)
             if topic.name > after
             and topic.name.startswith(prefix)
             and not topic.options.hidden
@@ -100,21 +103,24 @@ class TopicRoutes:
 
     async def create_topic(self, request: Request) -> Response:
         """A new topic; 409 if the name is taken."""
+        tenant = self._tenants.of(request)
         asked = await read_body(request, shapes.TopicNew)
         options, groups = shapes.new_topic(asked)
-        change = PutTopic(DEFAULT_TENANT, asked.name, options, groups, must_be_new=True)
+        change = PutTopic(tenant, asked.name, options, groups, must_be_new=True)
         topic = await self._client.administer(change)
         assert isinstance(topic, TopicInfo)
         return answer(await self._details(topic), 201)
 
     async def show_topic(self, request: Request) -> Response:
         """One topic with its queues, groups and figures."""
-        return answer(await self._details(await find_topic(self._client, request)))
+        return answer(
+            await self._details(await find_topic(self._client, self._tenants.of(request), request))
+        )
 
     async def change_topic(self, request: Request) -> Response:
         """Change the settings given."""
         asked = await read_body(request, shapes.TopicFields)
-        topic = await find_topic(self._client, request)
+        topic = await find_topic(self._client, self._tenants.of(request), request)
         options = shapes.changed(topic.options, asked)
         changed = await self._client.administer(PutTopic(topic.tenant, topic.name, options, {}))
         assert isinstance(changed, TopicInfo)
@@ -123,7 +129,7 @@ class TopicRoutes:
     async def delete_topic(self, request: Request) -> Response:
         """Delete a topic; says how many messages were ready."""
         change = DeleteTopic(
-            DEFAULT_TENANT,
+            self._tenants.of(request),
             path_name(request, "topic"),
             if_unused=flag(request, "if_unused"),
             if_empty=flag(request, "if_empty"),
@@ -135,7 +141,7 @@ class TopicRoutes:
     async def purge_topic(self, request: Request) -> Response:
         """Drop what a group has not consumed; says how many messages."""
         asked = await read_body(request, Purge)
-        topic = await find_topic(self._client, request)
+        topic = await find_topic(self._client, self._tenants.of(request), request)
         _options_of(topic, asked.group)
         change = PurgeTopic(topic.tenant, topic.name, asked.group, asked.in_flight)
         messages = await self._client.administer(change)
@@ -147,14 +153,11 @@ class TopicRoutes:
     async def list_groups(self, request: Request) -> Response:
         """Groups of one topic, or of all, by topic and name."""
         _, after, limit = page_of(request)
-        only = request.query_params.get("topic")
+        tenant, only = self._tenants.of(request), request.query_params.get("topic")
         if only is not None:
-            await self._client.load(DEFAULT_TENANT, topics=(only,), routers=())
-            topic = self._client.topic(DEFAULT_TENANT, only)
-            if topic is None:
-                raise KernelError(Code.NOT_FOUND, f"no topic {only}")
+            topic = await topic_named(self._client, tenant, only)
             return answer(GroupPage(await self._groups(topic), None))
-        found = ((each.name, each) for each in self._client.topics(DEFAULT_TENANT))
+        found = ((each.name, each) for each in self._client.topics(tenant))
         rows: list[shapes.GroupShown] = []
         for name, topic in sorted(
             (each for each in found if each[0] > after and not each[1].options.hidden),
@@ -169,7 +172,7 @@ class TopicRoutes:
     async def create_group(self, request: Request) -> Response:
         """A new group on a topic; 409 if it has one of that name."""
         asked = await read_body(request, shapes.GroupNew)
-        topic = await find_topic(self._client, request)
+        topic = await find_topic(self._client, self._tenants.of(request), request)
         if asked.name in topic.groups:
             raise KernelError(Code.ALREADY_EXISTS, f"{topic.name} has a group {asked.name}")
         return await self._put_group(topic, asked.name, shapes.new_group(asked, topic), 201)
@@ -193,7 +196,7 @@ class TopicRoutes:
         return nothing()
 
     async def _group_named(self, request: Request) -> tuple[TopicInfo, str]:
-        topic = await find_topic(self._client, request)
+        topic = await find_topic(self._client, self._tenants.of(request), request)
         name = path_name(request, "group")
         _options_of(topic, name)
         return topic, name
@@ -223,7 +226,7 @@ class TopicRoutes:
     async def _details(self, topic: TopicInfo) -> shapes.TopicDetails:
         queues = []
         for number, ref in enumerate(topic.queues):
-            first, following = self._view.span(ref)
+            first, following = await self._client.span(topic, number)
             queues.append(
                 shapes.QueueShown(
                     number=number, raft_group=ref.group, first_offset=first, next_offset=following
@@ -259,13 +262,17 @@ class TopicRoutes:
         )
 
 
-async def find_topic(client: Client, request: Request) -> TopicInfo:
-    """The topic that a path names. Raises KernelError NOT_FOUND."""
-    name = path_name(request, "topic")
-    await client.load(DEFAULT_TENANT, topics=(name,), routers=())
-    topic = client.topic(DEFAULT_TENANT, name)
+async def find_topic(client: Client, tenant: str, request: Request) -> TopicInfo:
+    """The topic of a tenant that a path names. Raises KernelError NOT_FOUND."""
+    return await topic_named(client, tenant, path_name(request, "topic"))
+
+
+async def topic_named(client: Client, tenant: str, name: str) -> TopicInfo:
+    """A topic of a tenant. Raises KernelError NOT_FOUND."""
+    await client.load(tenant, topics=(name,), routers=())
+    topic = client.topic(tenant, name)
     if topic is None:
-        raise KernelError(Code.NOT_FOUND, f"no topic {name}")
+        raise KernelError(Code.NOT_FOUND, f"no topic {name}{of_tenant(tenant)}")
     return topic
 
 

@@ -4,6 +4,8 @@ shown; a new key's secret is shown once, in the answer that made it.
     GET /users?prefix=&after=&limit=   POST /users    GET, PATCH, DELETE /users/USER
     GET /keys?user=                    POST /keys     GET, PATCH, DELETE /keys/KEY
     GET /policies                                     GET, PUT, DELETE   /policies/POLICY
+
+Each takes ?tenant=NAME (`tenants`).
 """
 
 from __future__ import annotations
@@ -14,7 +16,6 @@ from msgspec import Struct
 from starlette.routing import Route
 
 from auth.built_in import BUILT_IN_POLICIES, built_in_policy
-from auth.principal import DEFAULT_TENANT
 from gateway.admin.requests import answer, nothing, page_of, path_name, read_body
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
     from auth.records import AccessKey, Policy, User
     from gateway.admin.principals import Principals
+    from gateway.admin.tenants import KnownTenants
 
 
 class UserNew(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -103,8 +105,9 @@ class PolicyList(Struct, frozen=True):
 class PrincipalRoutes:
     """Handlers of users, keys and policies."""
 
-    def __init__(self, principals: Principals) -> None:
+    def __init__(self, principals: Principals, tenants: KnownTenants) -> None:
         self._principals = principals
+        self._tenants = tenants
         self._store = principals.store
 
     def routes(self) -> list[Route]:
@@ -133,7 +136,7 @@ class PrincipalRoutes:
         prefix, after, limit = page_of(request)
         found = [
             user
-            for user in self._store.users(DEFAULT_TENANT)
+            for user in self._store.users(self._tenants.of(request))
             if user.name > after and user.name.startswith(prefix)
         ]
         rows = [self._user(user) for user in found[:limit]]
@@ -141,8 +144,10 @@ class PrincipalRoutes:
 
     async def create_user(self, request: Request) -> Response:
         """A new user; 409 if there is one of that name."""
+        tenant = self._tenants.of(request)
         asked = await read_body(request, UserNew)
         user = await self._principals.create_user(
+            tenant,
             asked.name,
             password=asked.password,
             policies=asked.policies,
@@ -152,12 +157,15 @@ class PrincipalRoutes:
 
     async def show_user(self, request: Request) -> Response:
         """One user."""
-        return answer(self._user(self._principals.user(path_name(request, "user"))))
+        tenant = self._tenants.of(request)
+        return answer(self._user(self._principals.user(tenant, path_name(request, "user"))))
 
     async def change_user(self, request: Request) -> Response:
         """Change what is given."""
+        tenant = self._tenants.of(request)
         asked = await read_body(request, UserFields)
         user = await self._principals.alter_user(
+            tenant,
             path_name(request, "user"),
             password=asked.password,
             policies=asked.policies,
@@ -167,7 +175,8 @@ class PrincipalRoutes:
 
     async def delete_user(self, request: Request) -> Response:
         """Remove a user and its keys."""
-        await self._principals.remove_user(path_name(request, "user"))
+        tenant = self._tenants.of(request)
+        await self._principals.remove_user(tenant, path_name(request, "user"))
         return nothing()
 
     def _user(self, user: User) -> UserShown:
@@ -186,61 +195,73 @@ class PrincipalRoutes:
 
     async def list_keys(self, request: Request) -> Response:
         """Keys of one user, or of all."""
+        tenant = self._tenants.of(request)
         name = request.query_params.get("user")
-        users = self._store.users(DEFAULT_TENANT) if name is None else [self._principals.user(name)]
-        keys = (key for user in users for key in self._store.access_keys_of(user.tenant, user.name))
+        principals, store = self._principals, self._store
+        users = store.users(tenant) if name is None else [principals.user(tenant, name)]
+        keys = (key for user in users for key in store.access_keys_of(user.tenant, user.name))
         return answer(KeyList([_key(key) for key in keys]))
 
     async def create_key(self, request: Request) -> Response:
         """A new key of a user."""
+        tenant = self._tenants.of(request)
         asked = await read_body(request, KeyNew)
         new = await self._principals.create_key(
-            asked.user, key_id=asked.key_id, secret=asked.secret
+            tenant, asked.user, key_id=asked.key_id, secret=asked.secret
         )
         return answer(_key(new.key, new.secret), 201)
 
     async def show_key(self, request: Request) -> Response:
         """One key, without its secret."""
-        return answer(_key(self._principals.key(path_name(request, "key"))))
+        tenant = self._tenants.of(request)
+        return answer(_key(self._principals.key(tenant, path_name(request, "key"))))
 
     async def change_key(self, request: Request) -> Response:
         """Enable or disable a key."""
+        tenant = self._tenants.of(request)
         asked = await read_body(request, KeyFields)
         key_id = path_name(request, "key")
-        return answer(_key(await self._principals.alter_key(key_id, enabled=asked.enabled)))
+        key = await self._principals.alter_key(tenant, key_id, enabled=asked.enabled)
+        return answer(_key(key))
 
     async def delete_key(self, request: Request) -> Response:
         """Remove a key."""
-        await self._principals.remove_key(path_name(request, "key"))
+        tenant = self._tenants.of(request)
+        await self._principals.remove_key(tenant, path_name(request, "key"))
         return nothing()
 
     # --- Policies ---------------------------------------------------------------------------
 
     async def list_policies(self, request: Request) -> Response:
         """Policies by name, the built-in ones first."""
+        tenant = self._tenants.of(request)
         built_in = [
             policy
             for name in sorted(BUILT_IN_POLICIES)
-            if (policy := built_in_policy(DEFAULT_TENANT, name)) is not None
+            if (policy := built_in_policy(tenant, name)) is not None
         ]
-        stored = self._store.policies(DEFAULT_TENANT)
+        stored = self._store.policies(tenant)
         return answer(PolicyList([_policy(policy) for policy in (*built_in, *stored)]))
 
     async def show_policy(self, request: Request) -> Response:
         """One policy, stored or built in."""
+        tenant = self._tenants.of(request)
         name = path_name(request, "policy")
-        built_in = built_in_policy(DEFAULT_TENANT, name)
-        return answer(_policy(built_in or self._principals.policy(name)))
+        built_in = built_in_policy(tenant, name)
+        return answer(_policy(built_in or self._principals.policy(tenant, name)))
 
     async def put_policy(self, request: Request) -> Response:
         """Create a policy or replace its rules."""
+        tenant = self._tenants.of(request)
         asked = await read_body(request, PolicyRules)
-        policy = await self._principals.put_policy(path_name(request, "policy"), asked.rules)
+        name = path_name(request, "policy")
+        policy = await self._principals.put_policy(tenant, name, asked.rules)
         return answer(_policy(policy), 201 if policy.version == 1 else 200)
 
     async def delete_policy(self, request: Request) -> Response:
         """Remove a policy that no user holds."""
-        await self._principals.remove_policy(path_name(request, "policy"))
+        tenant = self._tenants.of(request)
+        await self._principals.remove_policy(tenant, path_name(request, "policy"))
         return nothing()
 
 

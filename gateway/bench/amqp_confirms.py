@@ -64,6 +64,11 @@ class ConfirmTracker:
     def answered(self) -> int:
         return self._floor + len(self._early)
 
+    def unanswered(self) -> list[int]:
+        """The open tags."""
+        early = self._early
+        return [tag for tag in range(self._floor + 1, self._sent + 1) if tag not in early]
+
     def published(self, count: int, sent_ns: int) -> None:
         """The next `count` tags have been published at `sent_ns`."""
         self._sent += count

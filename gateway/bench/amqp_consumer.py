@@ -111,10 +111,7 @@ class ConsumerGroup:
 
     def _command(self, command: Command) -> None:
         if isinstance(command, Go):
-            self._worker.at(command.start_ns, self._start)
-            self._worker.at(max(command.measure_ns, command.start_ns), self._open_window)
-            if command.stop_ns:
-                self._worker.at(command.stop_ns, self._close_window)
+            self._worker.run(command, self._start, self._open_window, self._close_window)
         else:
             self._finish()
 

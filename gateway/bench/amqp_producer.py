@@ -188,10 +188,7 @@ class ProducerGroup:
 
     def _command(self, command: Command) -> None:
         if isinstance(command, Go):
-            self._worker.at(command.start_ns, self._start)
-            self._worker.at(max(command.measure_ns, command.start_ns), self._open_window)
-            if command.stop_ns:
-                self._worker.at(command.stop_ns, self._stop)
+            self._worker.run(command, self._start, self._open_window, self._stop)
         else:
             self._finish()
 
@@ -229,6 +226,7 @@ class ProducerGroup:
                 sent=producer.tracker.sent,
                 answered=producer.tracker.answered,
                 nacked=[tag - 1 for tag in producer.tracker.nacked],
+                unanswered=[tag - 1 for tag in producer.tracker.unanswered()],
             )
             for producer in self._producers
         ]

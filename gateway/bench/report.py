@@ -56,7 +56,7 @@ class Verification(msgspec.Struct, frozen=True):
     """Messages of the whole run, warm-up and drain included."""
 
     published: int
-    unconfirmed: int
+    unconfirmed: int  # no answer when the run ended; they may be missing and are never lost
     nacked: int
     expected: int
     received: int
@@ -161,22 +161,19 @@ def _totals(result: LoadResult) -> list[ProducerTotal]:
     return [total for part in result.measured.producers for total in part.producers]
 
 
-def _refused(total: ProducerTotal, lane: int, lanes: int) -> list[int]:
-    """The positions on `lane` of the messages that the broker refused."""
+def _on_lane(sequences: list[int], total: ProducerTotal, lane: int, lanes: int) -> list[int]:
+    """The positions on `lane` of some of a producer's messages."""
     first = first_sequence(total.number, lane, lanes)
     return [
         (sequence - first) // lanes
-        for sequence in total.nacked
+        for sequence in sequences
         if sequence >= first and (sequence - first) % lanes == 0
     ]
 
 
-def _expected(result: LoadResult) -> int:
-    """How many deliveries there should have been in the whole run."""
-    if result.options.mode is Mode.CONSUME:
-        return result.options.messages or result.backlog
-    kept = sum(total.sent - len(total.nacked) for total in _totals(result))
-    return kept * result.options.copies
+def _backlog(result: LoadResult) -> int:
+    """How many deliveries there should have been in a run that only consumes."""
+    return result.options.messages or result.backlog
 
 
 def judge_deliveries(result: LoadResult) -> Verdict:
@@ -194,12 +191,13 @@ def judge_deliveries(result: LoadResult) -> Verdict:
             lane = 0 if options.fanout else queue
             sent = sent_to_lane(total.sent, total.number, lane, options.lanes)
             found = parts.pop((queue, total.number), [])
-            verdict += judge(found, sent, _refused(total, lane, options.lanes))
+            excused = _on_lane([*total.nacked, *total.unanswered], total, lane, options.lanes)
+            verdict += judge(found, sent, excused)
     known = bool(result.measured.producers)
     for found in parts.values():  # of producers that are not of this run
         verdict += judge(found, 0 if known else None)
     if not known:
-        missing = _expected(result) - (verdict.received - verdict.duplicated)
+        missing = _backlog(result) - (verdict.received - verdict.duplicated)
         verdict += Verdict(lost=max(missing, 0))
     return verdict
 
@@ -210,13 +208,18 @@ def judge_depths(result: LoadResult) -> Verdict:
     verdict = Verdict()
     for queue, depth in enumerate(result.depths):
         lane = 0 if options.fanout else queue
-        sent = sum(
-            sent_to_lane(total.sent, total.number, lane, options.lanes)
-            - len(_refused(total, lane, options.lanes))
-            for total in _totals(result)
-        )
+        stored = refused = unanswered = 0
+        for total in _totals(result):
+            stored += sent_to_lane(total.sent, total.number, lane, options.lanes)
+            refused += len(_on_lane(total.nacked, total, lane, options.lanes))
+            unanswered += len(_on_lane(total.unanswered, total, lane, options.lanes))
+        missing = stored - refused - depth
+        excused = min(max(missing, 0), unanswered)
         verdict += Verdict(
-            received=depth, lost=max(sent - depth, 0), duplicated=max(depth - sent, 0)
+            received=depth,
+            lost=max(missing, 0) - excused,
+            duplicated=max(-missing, 0),
+            excused=refused + excused,
         )
     return verdict
 
@@ -227,11 +230,13 @@ def _verification(result: LoadResult) -> Verification:
     published = sum(total.sent for total in totals)
     unconfirmed = published - sum(total.answered for total in totals)
     nacked = sum(len(total.nacked) for total in totals)
+    only_consumes = result.options.mode is Mode.CONSUME
+    expected = published * result.options.copies - verdict.excused
     return Verification(
         published=published,
         unconfirmed=unconfirmed,
         nacked=nacked,
-        expected=_expected(result),
+        expected=_backlog(result) if only_consumes else expected,
         received=verdict.received,
         lost=verdict.lost,
         duplicated=verdict.duplicated,
@@ -336,7 +341,7 @@ def server_rows(server: Server) -> dict[str, str]:
 
 def _verification_rows(check: Verification) -> dict[str, str]:
     rows = {
-        "published in all": f"{check.published:,}, {check.unconfirmed:,} unconfirmed",
+        "published in all": f"{check.published:,}, {check.unconfirmed:,} unanswered",
         "verified": (
             f"{check.received:,} of {check.expected:,} received, {check.lost:,} lost, "
             f"{check.duplicated:,} duplicated, {check.disordered:,} out of order"

@@ -105,10 +105,7 @@ class ProducerGroup:
 
     def _command(self, command: Command) -> None:
         if isinstance(command, Go):
-            self._worker.at(command.start_ns, self._started.set)
-            self._worker.at(max(command.measure_ns, command.start_ns), self._open_window)
-            if command.stop_ns:
-                self._worker.at(command.stop_ns, self._stop)
+            self._worker.run(command, self._started.set, self._open_window, self._stop)
         else:
             self._halt()
 

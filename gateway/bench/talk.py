@@ -50,6 +50,7 @@ class ProducerTotal(msgspec.Struct, frozen=True):
     sent: int
     answered: int
     nacked: list[int]  # sequences
+    unanswered: list[int] = []  # as many as the window at most
 
 
 class ProducerResult(msgspec.Struct, tag="producer_result", frozen=True):

@@ -142,6 +142,7 @@ class Verdict:
     duplicated: int = 0
     disordered: int = 0
     misrouted: int = 0
+    excused: int = 0  # missing, and not lost: refused, or not answered when the run ended
 
     def __add__(self, other: Verdict) -> Verdict:
         return Verdict(
@@ -150,6 +151,7 @@ class Verdict:
             self.duplicated + other.duplicated,
             self.disordered + other.disordered,
             self.misrouted + other.misrouted,
+            self.excused + other.excused,
         )
 
 
@@ -182,8 +184,9 @@ def judge(parts: list[Arrivals], published: int | None, excused: Iterable[int] =
     """Judge one producer on one queue over all consumers of that queue.
 
     `published` is how many messages the producer sent there; None when nobody knows, and then
-    nothing counts as lost. `excused` are positions that the broker refused (basic.nack): they
-    may be missing. A position at or above `published` is misrouted.
+    nothing counts as lost. `excused` are positions that the broker refused (basic.nack), or had
+    not answered when the run ended: they may be missing. A position at or above `published` is
+    misrouted.
     """
     shared = 0
     covered = Coverage()
@@ -191,10 +194,11 @@ def judge(parts: list[Arrivals], published: int | None, excused: Iterable[int] =
         shared += covered.add(start, end)
     size = covered.size()
     inside = size
-    lost = 0
+    lost = missing = 0
     if published is not None:
         inside -= sum(max(end - max(start, published), 0) for start, end in covered.intervals())
-        lost = published - inside - sum(1 for place in excused if not covered.holds(place))
+        missing = sum(1 for place in excused if not covered.holds(place))
+        lost = published - inside - missing
     duplicated = shared + sum(part.duplicated for part in parts)
     return Verdict(
         received=size + duplicated,
@@ -202,4 +206,5 @@ def judge(parts: list[Arrivals], published: int | None, excused: Iterable[int] =
         duplicated=duplicated,
         disordered=sum(part.disordered for part in parts),
         misrouted=sum(part.misrouted for part in parts) + size - inside,
+        excused=missing,
     )

@@ -20,7 +20,7 @@ import msgspec
 
 from gateway.bench.errors import BenchError
 from gateway.bench.stats import Histogram
-from gateway.bench.talk import Command, Failed, Progress, Report, Window
+from gateway.bench.talk import Command, Failed, Go, Progress, Report, Window
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -136,6 +136,29 @@ class Worker:
     def at(self, when_ns: int, call: Callable[[], None]) -> None:
         """Call at a time of CLOCK_MONOTONIC (both loops have clocks of their own)."""
         self._loop.call_later(max(when_ns - time.monotonic_ns(), 0) / 1e9, call)
+
+    def run(
+        self,
+        go: Go,
+        start: Callable[[], None],
+        open_window: Callable[[], None],
+        stop: Callable[[], None],
+    ) -> None:
+        """Do these at a run's times. One without a warm-up is measured whole, however late a
+        process comes to its start.
+        """
+
+        def start_measured() -> None:
+            open_window()
+            start()
+
+        if go.measure_ns > go.start_ns:
+            self.at(go.start_ns, start)
+            self.at(go.measure_ns, open_window)
+        else:
+            self.at(go.start_ns, start_measured)
+        if go.stop_ns:
+            self.at(go.stop_ns, stop)
 
     async def wait_ended(self) -> None:
         """Report progress until `end`."""

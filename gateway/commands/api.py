@@ -3,6 +3,7 @@
     address    --url, else WEIR_URL, else DATA/admin.url, else http://127.0.0.1:15673
     token      WEIR_TOKEN, else DATA/admin.token
     DATA       --data, else WEIR_NODE__DATA, else weir-data
+    tenant     --tenant, else WEIR_TENANT, else default
 
 The token of a data directory is sent to this machine alone: another one is told WEIR_TOKEN.
 """
@@ -57,6 +58,12 @@ DataOption = Annotated[
         "--data", metavar="DIR", help="Data directory of the server.", envvar="WEIR_NODE__DATA"
     ),
 ]
+TenantOption = Annotated[
+    str | None,
+    typer.Option(
+        "--tenant", metavar="NAME", help="Whose; the tenant default.", envvar="WEIR_TENANT"
+    ),
+]
 
 
 class NoAnswer(CommandError):
@@ -69,6 +76,8 @@ class Api:
 
     url: str
     token: str
+    tenant: str | None = None
+    """Whose things are asked for; None: the server's default."""
 
     def get(self, path: str, **query: object) -> Facts:
         """What there is at a path; a query of None is left out."""
@@ -113,7 +122,8 @@ class Api:
 
         Raises NoAnswer if none came, CommandError for a status that is not in `good`.
         """
-        status, data = self._exchange(method, _with_query(API_PATH + path, query or {}), body)
+        asked = {"tenant": self.tenant, **(query or {})}
+        status, data = self._exchange(method, _with_query(API_PATH + path, asked), body)
         try:
             answer = json.loads(data or b"{}")
         except ValueError:
@@ -153,8 +163,10 @@ class Api:
         return response.status, data
 
 
-def connect(url: str | None, data: Path | None) -> Api:
-    """The server that the options and the environment name. Raises CommandError."""
+def connect(url: str | None, data: Path | None, tenant: str | None = None) -> Api:
+    """The server that the options and the environment name, for what belongs to a tenant. Raises
+    CommandError.
+    """
     directory = data or Path(DEFAULT_DATA)
     found = (url or read_address(directory) or DEFAULT_URL).rstrip("/")
     parts = urlsplit(found)
@@ -165,7 +177,7 @@ def connect(url: str | None, data: Path | None) -> Api:
     if not is_url:
         message = f"{found} is not an address such as {DEFAULT_URL}"
         raise CommandError(message, ExitCode.USAGE)
-    return Api(found, _token(directory, parts.hostname or ""))
+    return Api(found, _token(directory, parts.hostname or ""), tenant)
 
 
 def _token(directory: Path, host: str) -> str:
@@ -182,12 +194,17 @@ def _token(directory: Path, host: str) -> str:
         return read_admin_token(directory).text
     except FileNotFoundError:
         raise CommandError(
-            f"there is no admin.token in {directory}",
+            f"there is no admin.token in {directory}: no server has come up with it yet",
             ExitCode.FAILED,
             "name the server's data directory with --data, or its token in WEIR_TOKEN",
         ) from None
     except (AuthError, OSError) as error:
         raise CommandError(f"the admin token cannot be read: {error}") from error
+
+
+def tenant_option(tenant: str | None) -> str:
+    """What a command that is proposed needs besides, to be about the same tenant."""
+    return f" --tenant {tenant}" if tenant else ""
 
 
 def path_of(*parts: str) -> str:

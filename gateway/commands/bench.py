@@ -376,5 +376,5 @@ def _put(report: LoadReport, output: Format) -> None:
     if not check.ok:
         raise CommandError(
             f"not verified: {check.lost:,} lost, {check.disordered:,} out of order, "
-            f"{check.misrouted:,} misrouted, {check.unconfirmed:,} unconfirmed"
+            f"{check.misrouted:,} misrouted, {check.unconfirmed:,} unanswered"
         )

@@ -49,6 +49,12 @@ def bill(
     Exit code 1 if the invoices are there but records are known to be missing or to disagree.
     """
     engine = _engine()
+    try:
+        engine.Period.parse(period)
+        if price_book is not None:
+            engine.load_price_book(price_book)  # before anything is flushed or exported
+    except engine.BILLING_ERRORS as error:
+        raise CommandError(str(error), *_advice(error)) from error
     if metering is None:
         metering = refreshed_archive(data or Path(DEFAULT_DATA))
     say(f"billing {period} from {metering}")
@@ -69,7 +75,12 @@ def bill(
 def refreshed_archive(data: Path) -> Path:
     """The archive of a data directory, with everything that was counted. Raises CommandError."""
     from gateway.node_metering import ARCHIVE_DIRECTORY, export_offline
+    from gateway.process import GATEWAY_FILE
+    from kernel.cluster.roster import FILE as HOME_FILE
 
+    if (data / HOME_FILE).exists():
+        message = f"{data} is the data directory of a cluster's store, which keeps no archive"
+        raise CommandError(message, ExitCode.FAILED, "name a gateway's directory with --data")
     address = read_address(data)
     if address is not None:
         try:
@@ -87,6 +98,13 @@ def refreshed_archive(data: Path) -> Path:
     elif not data.is_dir():
         raise CommandError(
             f"{data} is no data directory", ExitCode.FAILED, "name the server's one with --data"
+        )
+    if (data / GATEWAY_FILE).exists():
+        message = f"{data} is the data directory of a gateway that does not run"
+        raise CommandError(
+            message,
+            ExitCode.FAILED,
+            f"start it, or bill what it has exported with --metering {data / ARCHIVE_DIRECTORY}",
         )
     say(f"no server runs on {data}: exporting what it has counted")
     try:
@@ -106,7 +124,7 @@ def _engine() -> ModuleType:
         return importlib.import_module("spark.bill")
     except ImportError as error:
         message = f"the billing jobs are not installed ({error})"
-        hint = "pip install 'weir-mq[spark]'"
+        hint = "`make setup-spark`, or pip install 'weir-mq[spark]'"
         raise CommandError(message, ExitCode.FAILED, hint) from error
 
 
@@ -115,5 +133,8 @@ def _advice(error: Exception) -> tuple[ExitCode, str]:
     return {
         "PeriodError": (ExitCode.USAGE, "a period is a month, such as --period 2026-11"),
         "ArchiveError": (ExitCode.FAILED, "name the archive with --metering DIR"),
-        "PriceBookError": (ExitCode.FAILED, "mend the file named with --price-book"),
+        "PriceBookError": (
+            ExitCode.FAILED,
+            "mend it, name another with --price-book, or leave that out",
+        ),
     }.get(type(error).__name__, (ExitCode.FAILED, ""))

@@ -14,7 +14,6 @@ from gateway.config_path import Path, spell
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from gateway.config import Loaded
 
 app = typer.Typer(help="Show and check the settings.", no_args_is_help=True)
 
@@ -48,16 +47,15 @@ def check(
     config: ConfigFile = None,
     data: DataDirectory = None,
     assignments: Assignments = None,
+    output: FormatOption = Format.TABLE,
 ) -> None:
     """Check the settings without serving: exit code 0 if they can be used, 2 if not."""
     loaded = load_settings(config, data, assignments)
-    say(_summary(loaded))
-
-
-def _summary(loaded: Loaded) -> str:
     changed = sum(origin != "default" for origin in loaded.origins.values())
     served = [name for name, protocol in loaded.settings.protocols.items() if protocol.enabled]
-    return f"ok: {changed} settings changed; serving {', '.join(served) or 'no protocol'}"
+    say(f"ok: {changed} settings changed; serving {', '.join(served) or 'no protocol'}")
+    rows = [(name,) for name in served]
+    put({"changed": changed, "serves": served}, Table(("serves",), rows), output)
 
 
 def _tree(values: Mapping[Path, object]) -> dict[str, object]:

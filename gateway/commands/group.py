@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from gateway.commands.api import DataOption, UrlOption, connect, path_of
+from gateway.commands.api import DataOption, TenantOption, UrlOption, connect, path_of
 from gateway.commands.output import CommandError, ExitCode, Format, FormatOption, Table, put
 from gateway.commands.values import (
     NONE,
@@ -56,10 +56,11 @@ def list_groups(
     topic: Annotated[str | None, typer.Argument(metavar="[TOPIC]", help="Only its.")] = None,
     url: UrlOption = None,
     data: DataOption = None,
+    tenant: TenantOption = None,
     output: FormatOption = Format.TABLE,
 ) -> None:
     """List groups with their backlog."""
-    rows, _ = connect(url, data).pages("groups", topic=topic)
+    rows, _ = connect(url, data, tenant).pages("groups", topic=topic)
     columns = (
         *("group", "topic", "ready", "leased", "delayed", "expired"),
         *("oldest", "consumers"),
@@ -86,10 +87,11 @@ def show_group(
     group: GroupName,
     url: UrlOption = None,
     data: DataOption = None,
+    tenant: TenantOption = None,
     output: FormatOption = Format.TABLE,
 ) -> None:
     """Show one with its figures and settings."""
-    _show(connect(url, data).get(path_of("topics", topic, "groups", group)), output)
+    _show(connect(url, data, tenant).get(path_of("topics", topic, "groups", group)), output)
 
 
 @app.command("create")
@@ -108,6 +110,7 @@ def create_group(
     single_active: SingleActive = None,
     url: UrlOption = None,
     data: DataOption = None,
+    tenant: TenantOption = None,
     output: FormatOption = Format.TABLE,
 ) -> None:
     """Create a group on a topic."""
@@ -115,7 +118,7 @@ def create_group(
     body["name"] = group
     if start is not None:
         body["start"] = start.value
-    _show(connect(url, data).post(path_of("topics", topic) + "/groups", body), output)
+    _show(connect(url, data, tenant).post(path_of("topics", topic) + "/groups", body), output)
 
 
 @app.command("set")
@@ -130,11 +133,12 @@ def set_group(
     single_active: SingleActive = None,
     url: UrlOption = None,
     data: DataOption = None,
+    tenant: TenantOption = None,
     output: FormatOption = Format.TABLE,
 ) -> None:
     """Change settings; what is not named stays."""
     body = _fields(ordered, attempts, dead_letter, lease, in_flight, single_active)
-    _show(connect(url, data).patch(path_of("topics", topic, "groups", group), body), output)
+    _show(connect(url, data, tenant).patch(path_of("topics", topic, "groups", group), body), output)
 
 
 @app.command("rm")
@@ -144,11 +148,12 @@ def remove_group(
     yes: YesOption = False,
     url: UrlOption = None,
     data: DataOption = None,
+    tenant: TenantOption = None,
     output: FormatOption = Format.TABLE,
 ) -> None:
     """Remove a group; what it alone still held is let go."""
     confirm(f"Removing group {group} of {topic}", group, yes=yes)
-    connect(url, data).delete(path_of("topics", topic, "groups", group))
+    connect(url, data, tenant).delete(path_of("topics", topic, "groups", group))
     put({"name": group, "topic": topic}, Table(("removed", "topic"), [(group, topic)]), output)
 
 

@@ -8,9 +8,17 @@ from typing import Annotated, Any
 
 import typer
 
-from gateway.commands.api import DataOption, UrlOption, connect, path_of
+from gateway.commands.api import (
+    DataOption,
+    TenantOption,
+    UrlOption,
+    connect,
+    path_of,
+    tenant_option,
+)
 from gateway.commands.output import CommandError, ExitCode, Format, FormatOption, Table, put, say
 from gateway.commands.values import milliseconds, pairs, put_one, text
+from kernel.store.system import SystemClock
 
 app = typer.Typer(help="Look at messages, send one.", no_args_is_help=True)
 
@@ -29,14 +37,21 @@ def peek(
         int | None, typer.Option("--queue", help="Only this queue; else all of them.", min=0)
     ] = None,
     offset: Annotated[int, typer.Option("--offset", help="Begin at this offset.", min=0)] = 0,
+    since: Annotated[
+        str | None, typer.Option("--since", help="Only those stored within so long (10m, 2h).")
+    ] = None,
     limit: Annotated[int, typer.Option("--limit", "-n", help="Most messages.", min=1)] = 10,
     url: UrlOption = None,
     data: DataOption = None,
+    tenant: TenantOption = None,
     output: FormatOption = Format.TABLE,
 ) -> None:
     """Show messages of a topic, whatever their state. Nothing is leased, nothing is counted."""
     path = path_of("topics", topic) + "/messages"
-    page = connect(url, data).get(path, queue=queue, offset=offset, limit=min(limit, 1000))
+    since_ms = None if since is None else SystemClock().wall_ms() - milliseconds(since)
+    page = connect(url, data, tenant).get(
+        path, queue=queue, offset=offset, since_ms=since_ms, limit=min(limit, 1000)
+    )
     rows = [
         (
             row["uid"],
@@ -51,7 +66,8 @@ def peek(
     put(page, Table(("uid", "queue", "offset", "writer", "bytes", "body"), rows), output)
     if page["next"] is not None:
         at, begin = page["next"]
-        say(f"there is more: weir message peek {topic} --queue {at} --offset {begin}")
+        whose = tenant_option(tenant)
+        say(f"there is more: weir message peek {topic} --queue {at} --offset {begin}{whose}")
 
 
 @app.command()
@@ -75,6 +91,7 @@ def send(
     ttl: Annotated[str | None, typer.Option("--ttl", help="Expires after (5m).")] = None,
     url: UrlOption = None,
     data: DataOption = None,
+    tenant: TenantOption = None,
     output: FormatOption = Format.TABLE,
 ) -> None:
     """Send one message; says its id once it is on disk."""
@@ -92,7 +109,7 @@ def send(
     }
     message["priority"] = priority
     message["attributes"] = pairs(attributes, "--attribute")
-    api = connect(url, data)
+    api = connect(url, data, tenant)
     if body is None:
         message["body_base64"] = base64.b64encode(_read_body()).decode()
     else:

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from gateway.commands.api import DataOption, UrlOption, connect, path_of
+from gateway.commands.api import DataOption, TenantOption, UrlOption, connect, path_of
 from gateway.commands.output import CommandError, ExitCode, Format, FormatOption, Table, put
 from gateway.commands.values import NONE, YesOption, confirm, pairs, put_one, text
 
@@ -44,10 +44,11 @@ def list_routers(
     prefix: Annotated[str, typer.Option("--prefix", help="Only names that begin so.")] = "",
     url: UrlOption = None,
     data: DataOption = None,
+    tenant: TenantOption = None,
     output: FormatOption = Format.TABLE,
 ) -> None:
     """List routers by name."""
-    rows, _ = connect(url, data).pages("routers", prefix=prefix)
+    rows, _ = connect(url, data, tenant).pages("routers", prefix=prefix)
     columns = ("name", "match", "durable", "routes")
     shown = [tuple(text(row[column]) for column in columns) for row in rows]
     put({"routers": rows}, Table(columns, shown), output)
@@ -58,10 +59,11 @@ def show_router(
     router: RouterName,
     url: UrlOption = None,
     data: DataOption = None,
+    tenant: TenantOption = None,
     output: FormatOption = Format.TABLE,
 ) -> None:
     """Show one router."""
-    found = connect(url, data).get(path_of("routers", router))
+    found = connect(url, data, tenant).get(path_of("routers", router))
     put_one(found, router, found.items(), output)
 
 
@@ -75,11 +77,12 @@ def create_router(
     internal: Internal = None,
     url: UrlOption = None,
     data: DataOption = None,
+    tenant: TenantOption = None,
     output: FormatOption = Format.TABLE,
 ) -> None:
     """Create a router."""
     body = {"name": router, "match": match.value, **_fields(alternate, internal)}
-    made = connect(url, data).post("/routers", body)
+    made = connect(url, data, tenant).post("/routers", body)
     put_one(made, router, made.items(), output)
 
 
@@ -90,11 +93,12 @@ def set_router(
     internal: Internal = None,
     url: UrlOption = None,
     data: DataOption = None,
+    tenant: TenantOption = None,
     output: FormatOption = Format.TABLE,
 ) -> None:
     """Change settings; what is not named stays."""
     fields = _fields(alternate, internal)
-    changed = connect(url, data).patch(path_of("routers", router), fields)
+    changed = connect(url, data, tenant).patch(path_of("routers", router), fields)
     put_one(changed, router, changed.items(), output)
 
 
@@ -107,11 +111,12 @@ def remove_router(
     ] = False,
     url: UrlOption = None,
     data: DataOption = None,
+    tenant: TenantOption = None,
     output: FormatOption = Format.TABLE,
 ) -> None:
     """Delete a router with the routes from and to it."""
     confirm(f"Deleting router {router} and its routes", router, yes=yes)
-    connect(url, data).delete(path_of("routers", router), if_unused=if_unused)
+    connect(url, data, tenant).delete(path_of("routers", router), if_unused=if_unused)
     put({"name": router}, Table(("deleted",), [(router,)]), output)
 
 
@@ -120,10 +125,11 @@ def list_routes(
     router: RouterName,
     url: UrlOption = None,
     data: DataOption = None,
+    tenant: TenantOption = None,
     output: FormatOption = Format.TABLE,
 ) -> None:
     """List the routes from a router, in the order in which they came."""
-    found = connect(url, data).get(path_of("routers", router) + "/routes")
+    found = connect(url, data, tenant).get(path_of("routers", router) + "/routes")
     shown = [(row["id"], text(row["key"]), _target(row)) for row in found["routes"]]
     put(found, Table(("id", "key", "to"), shown), output)
 
@@ -134,10 +140,11 @@ def show_route(
     route: RouteId,
     url: UrlOption = None,
     data: DataOption = None,
+    tenant: TenantOption = None,
     output: FormatOption = Format.TABLE,
 ) -> None:
     """Show one route."""
-    _show(connect(url, data).get(path_of("routers", router, "routes", route)), output)
+    _show(connect(url, data, tenant).get(path_of("routers", router, "routes", route)), output)
 
 
 @routes.command("create")
@@ -155,6 +162,7 @@ def create_route(
     ] = False,
     url: UrlOption = None,
     data: DataOption = None,
+    tenant: TenantOption = None,
     output: FormatOption = Format.TABLE,
 ) -> None:
     """Add a route. Adding it again changes nothing."""
@@ -167,7 +175,7 @@ def create_route(
         "attributes": pairs(attributes, "--attribute"),
         "combine": "any_of" if any_of else "all_of",
     }
-    _show(connect(url, data).post(path_of("routers", router) + "/routes", body), output)
+    _show(connect(url, data, tenant).post(path_of("routers", router) + "/routes", body), output)
 
 
 @routes.command("rm")
@@ -177,11 +185,12 @@ def remove_route(
     yes: YesOption = False,
     url: UrlOption = None,
     data: DataOption = None,
+    tenant: TenantOption = None,
     output: FormatOption = Format.TABLE,
 ) -> None:
     """Remove a route; the topic and its messages stay."""
     confirm(f"Removing route {route} from {router}", route, yes=yes)
-    connect(url, data).delete(path_of("routers", router, "routes", route))
+    connect(url, data, tenant).delete(path_of("routers", router, "routes", route))
     put({"id": route, "source": router}, Table(("removed", "router"), [(route, router)]), output)
 
 

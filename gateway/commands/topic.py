@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gateway.commands.api import DataOption, UrlOption, connect, path_of
-from gateway.commands.output import Format, FormatOption, Table, put
+from gateway.commands.api import DataOption, TenantOption, UrlOption, connect, path_of
+from gateway.commands.output import CommandError, ExitCode, Format, FormatOption, Table, put
 from gateway.commands.values import (
     YesOption,
     confirm,
@@ -96,11 +96,12 @@ def list_topics(
     limit: Annotated[int, typer.Option("--limit", help="Most rows.", min=1)] = 1000,
     url: UrlOption = None,
     data: DataOption = None,
+    tenant: TenantOption = None,
     output: FormatOption = Format.TABLE,
 ) -> None:
     """List them by name, with their backlog."""
     kind = WORK if _is_queue(context) else None
-    rows, after = connect(url, data).pages("topics", limit, prefix=prefix, type=kind)
+    rows, after = connect(url, data, tenant).pages("topics", limit, prefix=prefix, type=kind)
     columns = ("name", "type", "queues", "groups", "ready", "leased")
     shown = [tuple(text(row[column]) for column in columns) for row in rows]
     put({"topics": rows, "next": after}, Table(columns, shown), output)
@@ -110,10 +111,11 @@ def show_topic(
     name: Name,
     url: UrlOption = None,
     data: DataOption = None,
+    tenant: TenantOption = None,
     output: FormatOption = Format.TABLE,
 ) -> None:
     """Show one with its settings, queues, groups and figures."""
-    _show(connect(url, data).get(path_of("topics", name)), output)
+    _show(connect(url, data, tenant).get(path_of("topics", name)), output)
 
 
 def create_topic(
@@ -132,6 +134,7 @@ def create_topic(
     tree: TreeOption = None,
     url: UrlOption = None,
     data: DataOption = None,
+    tenant: TenantOption = None,
     output: FormatOption = Format.TABLE,
 ) -> None:
     """Create a stream: kept for 72 hours unless told otherwise, read by named groups."""
@@ -146,7 +149,7 @@ def create_topic(
         tree,
     )
     body = {"name": name, "type": kind.value, **_queue_count(queue_count), **fields}
-    _show(connect(url, data).post("/topics", body), output)
+    _show(connect(url, data, tenant).post("/topics", body), output)
 
 
 def create_queue(
@@ -165,6 +168,7 @@ def create_queue(
     tree: TreeOption = None,
     url: UrlOption = None,
     data: DataOption = None,
+    tenant: TenantOption = None,
     output: FormatOption = Format.TABLE,
 ) -> None:
     """Create a work topic with the group `default`, which SQS and AMQP consume."""
@@ -181,7 +185,7 @@ def create_queue(
     body = {"name": name, "type": WORK, **_queue_count(queue_count), **fields}
     if priority_max is not None:
         body["priority_max"] = priority_max
-    _show(connect(url, data).post("/topics", body), output)
+    _show(connect(url, data, tenant).post("/topics", body), output)
 
 
 def set_topic(
@@ -196,6 +200,7 @@ def set_topic(
     tree: TreeOption = None,
     url: UrlOption = None,
     data: DataOption = None,
+    tenant: TenantOption = None,
     output: FormatOption = Format.TABLE,
 ) -> None:
     """Change settings; what is not named stays."""
@@ -209,7 +214,9 @@ def set_topic(
         unused_expiry,
         tree,
     )
-    _show(connect(url, data).patch(path_of("topics", name), fields), output)
+    if not fields:
+        raise CommandError("nothing to change: name a setting", ExitCode.USAGE)
+    _show(connect(url, data, tenant).patch(path_of("topics", name), fields), output)
 
 
 def remove_topic(
@@ -223,12 +230,13 @@ def remove_topic(
     ] = False,
     url: UrlOption = None,
     data: DataOption = None,
+    tenant: TenantOption = None,
     output: FormatOption = Format.TABLE,
 ) -> None:
     """Delete it with its messages, groups and the routes to it."""
     confirm(f"Deleting {name} and its messages", name, yes=yes)
     path = path_of("topics", name)
-    deleted = connect(url, data).delete(path, if_empty=if_empty, if_unused=if_unused)
+    deleted = connect(url, data, tenant).delete(path, if_empty=if_empty, if_unused=if_unused)
     answer = {"name": name, "messages": deleted["messages"]}
     put(answer, Table(("deleted", "messages"), [(name, str(deleted["messages"]))]), output)
 
@@ -242,12 +250,13 @@ def purge_topic(
     yes: YesOption = False,
     url: UrlOption = None,
     data: DataOption = None,
+    tenant: TenantOption = None,
     output: FormatOption = Format.TABLE,
 ) -> None:
     """Drop what a group has not consumed yet."""
     confirm(f"Dropping the messages of {name} for group {group}", name, yes=yes)
     body = {"group": group, "in_flight": in_flight}
-    purged = connect(url, data).post(path_of("topics", name) + "/purge", body)
+    purged = connect(url, data, tenant).post(path_of("topics", name) + "/purge", body)
     answer = {"name": name, "messages": purged["messages"]}
     put(answer, Table(("purged", "messages"), [(name, str(purged["messages"]))]), output)
 
@@ -306,10 +315,22 @@ def _fields(
     return fields
 
 
+def _half(bounds: dict[str, int]) -> str:
+    """What becomes of transactional messages that nobody decides on, and how many there may be."""
+    first, again = bounds["check_after_ms"], bounds["check_interval_ms"]
+    return (
+        f"asked about after {duration_text(first)}, then each {duration_text(again)}, "
+        f"{bounds['checks_max']} times; at most {bounds['messages_max']} and "
+        f"{bounds['bytes_max']} bytes"
+    )
+
+
 def _show(topic: dict[str, Any], output: Format) -> None:
     rows: list[tuple[str, object]] = [("name", topic["name"]), ("type", topic["type"])]
     for name, value in topic["options"].items():
-        if name.endswith("_ms"):
+        if name == "half":
+            rows.append((name, _half(value)))
+        elif name.endswith("_ms"):
             rows.append((name.removesuffix("_ms"), duration_text(value)))
         else:
             rows.append((name, value))

@@ -12,7 +12,14 @@ from typing import Annotated, Any
 
 import typer
 
-from gateway.commands.api import DataOption, UrlOption, connect, path_of
+from gateway.commands.api import (
+    DataOption,
+    TenantOption,
+    UrlOption,
+    connect,
+    path_of,
+    tenant_option,
+)
 from gateway.commands.output import CommandError, ExitCode, Format, FormatOption, Table, put
 from gateway.commands.values import YesOption, confirm, put_one, text
 
@@ -46,10 +53,11 @@ def list_users(
     prefix: Annotated[str, typer.Option("--prefix", help="Only names that begin so.")] = "",
     url: UrlOption = None,
     data: DataOption = None,
+    tenant: TenantOption = None,
     output: FormatOption = Format.TABLE,
 ) -> None:
     """List users by name."""
-    rows, _ = connect(url, data).pages("users", prefix=prefix)
+    rows, _ = connect(url, data, tenant).pages("users", prefix=prefix)
     columns = ("name", "policies", "enabled", "has_password", "keys")
     shown = [tuple(text(row[column]) for column in columns) for row in rows]
     put({"users": rows}, Table(columns, shown), output)
@@ -60,10 +68,11 @@ def show_user(
     user: UserName,
     url: UrlOption = None,
     data: DataOption = None,
+    tenant: TenantOption = None,
     output: FormatOption = Format.TABLE,
 ) -> None:
     """Show one user."""
-    found = connect(url, data).get(path_of("users", user))
+    found = connect(url, data, tenant).get(path_of("users", user))
     put_one(found, user, found.items(), output)
 
 
@@ -74,10 +83,14 @@ def create_user(
     policy: Policies = None,
     url: UrlOption = None,
     data: DataOption = None,
+    tenant: TenantOption = None,
     output: FormatOption = Format.TABLE,
 ) -> None:
-    """Create a user. Without a password only access keys sign it in (`weir key create USER`)."""
-    api = connect(url, data)
+    """Create a user. Without a password only access keys sign it in (`weir key create USER`).
+
+    In another tenant than `default` its login is TENANT:USER.
+    """
+    api = connect(url, data, tenant)
     body: dict[str, Any] = {"name": user, "policies": policy or []}
     if password:
         body["password"] = _read_password(user)
@@ -96,10 +109,11 @@ def set_user(
     enabled: Enabled = None,
     url: UrlOption = None,
     data: DataOption = None,
+    tenant: TenantOption = None,
     output: FormatOption = Format.TABLE,
 ) -> None:
     """Change a user; --policy replaces the whole list."""
-    api = connect(url, data)
+    api = connect(url, data, tenant)
     body: dict[str, Any] = {}
     if policy or no_policies:
         body["policies"] = policy or []
@@ -117,11 +131,12 @@ def remove_user(
     yes: YesOption = False,
     url: UrlOption = None,
     data: DataOption = None,
+    tenant: TenantOption = None,
     output: FormatOption = Format.TABLE,
 ) -> None:
     """Remove a user and its access keys."""
     confirm(f"Removing user {user} and its keys", user, yes=yes)
-    connect(url, data).delete(path_of("users", user))
+    connect(url, data, tenant).delete(path_of("users", user))
     put({"name": user}, Table(("removed",), [(user,)]), output)
 
 
@@ -130,10 +145,11 @@ def list_keys(
     user: Annotated[str | None, typer.Argument(metavar="[USER]", help="Only its.")] = None,
     url: UrlOption = None,
     data: DataOption = None,
+    tenant: TenantOption = None,
     output: FormatOption = Format.TABLE,
 ) -> None:
     """List access keys."""
-    found = connect(url, data).get("/keys", user=user)
+    found = connect(url, data, tenant).get("/keys", user=user)
     columns = ("key_id", "user", "enabled")
     shown = [tuple(text(row[column]) for column in columns) for row in found["keys"]]
     put(found, Table(columns, shown), output)
@@ -144,10 +160,11 @@ def show_key(
     key: KeyId,
     url: UrlOption = None,
     data: DataOption = None,
+    tenant: TenantOption = None,
     output: FormatOption = Format.TABLE,
 ) -> None:
     """Show one access key, without its secret."""
-    found = connect(url, data).get(path_of("keys", key))
+    found = connect(url, data, tenant).get(path_of("keys", key))
     put_one(found, key, found.items(), output)
 
 
@@ -156,10 +173,11 @@ def create_key(
     user: UserName,
     url: UrlOption = None,
     data: DataOption = None,
+    tenant: TenantOption = None,
     output: FormatOption = Format.TABLE,
 ) -> None:
     """Make an access key. Its secret is shown this once."""
-    made = connect(url, data).post("/keys", {"user": user})
+    made = connect(url, data, tenant).post("/keys", {"user": user})
     put_one(made, made["key_id"], made.items(), output)
 
 
@@ -169,12 +187,13 @@ def set_key(
     enabled: Enabled = None,
     url: UrlOption = None,
     data: DataOption = None,
+    tenant: TenantOption = None,
     output: FormatOption = Format.TABLE,
 ) -> None:
     """Enable or disable an access key."""
     if enabled is None:
         raise CommandError("nothing to set: give --enabled or --disabled", ExitCode.USAGE)
-    changed = connect(url, data).patch(path_of("keys", key), {"enabled": enabled})
+    changed = connect(url, data, tenant).patch(path_of("keys", key), {"enabled": enabled})
     put_one(changed, key, changed.items(), output)
 
 
@@ -184,11 +203,12 @@ def remove_key(
     yes: YesOption = False,
     url: UrlOption = None,
     data: DataOption = None,
+    tenant: TenantOption = None,
     output: FormatOption = Format.TABLE,
 ) -> None:
     """Remove an access key."""
     confirm(f"Removing access key {key}", key, yes=yes)
-    connect(url, data).delete(path_of("keys", key))
+    connect(url, data, tenant).delete(path_of("keys", key))
     put({"key_id": key}, Table(("removed",), [(key,)]), output)
 
 
@@ -196,10 +216,11 @@ def remove_key(
 def list_policies(
     url: UrlOption = None,
     data: DataOption = None,
+    tenant: TenantOption = None,
     output: FormatOption = Format.TABLE,
 ) -> None:
     """List policies, the built-in ones first."""
-    found = connect(url, data).get("/policies")
+    found = connect(url, data, tenant).get("/policies")
     shown = [
         (row["name"], text(row["is_built_in"]), "; ".join(row["rules"]))
         for row in found["policies"]
@@ -212,10 +233,11 @@ def show_policy(
     policy: PolicyName,
     url: UrlOption = None,
     data: DataOption = None,
+    tenant: TenantOption = None,
     output: FormatOption = Format.TABLE,
 ) -> None:
     """Show one policy, rule by rule."""
-    _show_policy(connect(url, data).get(path_of("policies", policy)), output)
+    _show_policy(connect(url, data, tenant).get(path_of("policies", policy)), output)
 
 
 @policies.command("create")
@@ -224,13 +246,14 @@ def create_policy(
     rule: Rules,
     url: UrlOption = None,
     data: DataOption = None,
+    tenant: TenantOption = None,
     output: FormatOption = Format.TABLE,
 ) -> None:
     """Create a policy of one or more rules."""
-    api = connect(url, data)
+    api = connect(url, data, tenant)
     known = {each["name"] for each in api.get("/policies")["policies"]}
     if policy in known:
-        hint = f"`weir policy set {policy} --rule ...` replaces its rules"
+        hint = f"`weir policy set {policy}{tenant_option(tenant)} --rule ...` replaces its rules"
         raise CommandError(f"there is a policy {policy} already", ExitCode.FAILED, hint)
     _show_policy(api.put(path_of("policies", policy), {"rules": rule}), output)
 
@@ -241,10 +264,11 @@ def set_policy(
     rule: Rules,
     url: UrlOption = None,
     data: DataOption = None,
+    tenant: TenantOption = None,
     output: FormatOption = Format.TABLE,
 ) -> None:
     """Replace the rules of a policy; who holds it is bound by the new ones at once."""
-    api = connect(url, data)
+    api = connect(url, data, tenant)
     api.get(path_of("policies", policy))
     _show_policy(api.put(path_of("policies", policy), {"rules": rule}), output)
 
@@ -255,11 +279,12 @@ def remove_policy(
     yes: YesOption = False,
     url: UrlOption = None,
     data: DataOption = None,
+    tenant: TenantOption = None,
     output: FormatOption = Format.TABLE,
 ) -> None:
     """Remove a policy that no user holds."""
     confirm(f"Removing policy {policy}", policy, yes=yes)
-    connect(url, data).delete(path_of("policies", policy))
+    connect(url, data, tenant).delete(path_of("policies", policy))
     put({"name": policy}, Table(("removed",), [(policy,)]), output)
 
 

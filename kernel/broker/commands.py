@@ -89,6 +89,7 @@ class Command(IntEnum):
     METERED = 64
     MOVE = 65
     SWEEP = 66
+    LISTED = 67
 
 
 WITH_MESSAGES = frozenset({Command.ENQUEUE, Command.PREPARE, Command.RETAIN})
@@ -334,6 +335,7 @@ CONTROL_TYPES: dict[Command, type[Control]] = {
     Command.SUBSCRIBER_LEFT: tree.SubscriberLeft,
     Command.WILL_SENT: tree.WillSent,
     Command.FORGET_RETAINED: tree.ForgetRetained,
+    Command.LISTED: tree.Listed,
     Command.RESOLVE_HALF: ResolveHalf,
     Command.CHECK_HALVES: CheckHalves,
     Command.METERED: Metered,
@@ -356,13 +358,11 @@ def shifted(command: Packed, base: int) -> Packed:
     if kind == Command.RETAIN:
         tenant, slots = tree.decode_retain(body)
         return kind, version, tree.encode_retain(tenant, [slot + base for slot in slots])
-    producers, runs = (
-        decode_prepare(body) if kind == Command.PREPARE else ("", decode_enqueue(body))
-    )
+    if kind == Command.ENQUEUE:
+        return kind, version, encode_enqueue(decode_enqueue(body), base)
+    producers, runs = decode_prepare(body)
     moved = [(queue, slot + base, count, features) for queue, slot, count, features in runs]
-    if kind == Command.PREPARE:
-        return kind, version, encode_prepare(producers, moved)
-    return kind, version, encode_enqueue(moved)
+    return kind, version, encode_prepare(producers, moved)
 
 
 def encode_control(change: Control) -> Packed:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from ..client import ConsumerSink, ConsumerSpec
 from ..errors import Code, KernelError
 from ..ids import QueueId
+from ..model import QueueRef
 from .progress import Progress
 
 if TYPE_CHECKING:
@@ -95,6 +96,17 @@ class DispatchedConsumer:
     def credit(self) -> int:
         """Deliveries that it may still be handed."""
         return self.pool.left
+
+    @property
+    def who(self) -> tuple[int, int]:
+        """(origin, note) of its timed leases."""
+        return self.origin, self.spec.note
+
+    @property
+    def ref(self) -> QueueRef:
+        """Its queue, and where that lives."""
+        queue = self.dispatcher.queue
+        return next(each for each in queue.topic.refs if each.id == queue.id)
 
     def grant(self, messages: int) -> None:
         """Add credit (see `client.Consumer`)."""

@@ -4,7 +4,8 @@ A cut takes the keys of everything there is, which costs little, and then makes 
 after the other, whenever it is asked. What is about to change before its turn has come is kept as
 it was: `GroupState.changing` says so before each change (DESIGN.md 4: snapshots in slices).
 
-    a queue      its pages of runs are listed, and its groups; a full page of runs never changes
+    a queue      a short one (`rest`) is its record at once; of others the pages of runs
+                 are listed, and the groups; a full page of runs never changes
     a group      its pages of progress are listed when it is about to get on, or when its turn has
                  come; a page that changes later is copied first (`Progress.cut`)
     the rest     its record is made at once: small, and changed seldom
@@ -21,9 +22,11 @@ from collections.abc import Callable, Iterator, Mapping
 from operator import itemgetter
 from typing import cast
 
-from ..ids import QueueId, TopicId
+from ..ids import QueueId, TopicId, topic_of
 from .halves import HalfMessage
-from .progress import ProgressPage
+from .progress import Held, ProgressPage
+from .rest import is_short, record_at, record_of
+from .rest_record import Rest
 from .run_page import RunPage
 from .snapshot_records import (
     FORMAT,
@@ -44,6 +47,7 @@ from .snapshot_records import (
     RunsRecord,
     TopicRecord,
     encode,
+    kept,
     pack_leases,
 )
 from .state import (
@@ -67,7 +71,6 @@ GROUPS_PER_RECORD = 200
 _number_of = itemgetter(0)
 
 
-Held = tuple[int, list[int], int, int, list[tuple[int, ProgressPage]]]
 """What `Progress.cut` gives."""
 
 
@@ -82,7 +85,6 @@ class Cut:
         """The queue whose records are being made."""
         containers = {
             Section.TOPICS: state.topics,
-            Section.QUEUES: state.queues,
             Section.ROUTERS: state.routers,
             Section.OUTBOX: state.outbox,
             Section.RECORDS: state.records,
@@ -95,9 +97,14 @@ class Cut:
             Section.USAGE: state.topics,
         }
         self._containers = cast("dict[Section, Mapping[object, object]]", containers)
+        self._queues = state.queues
+        self._topics = state.topics
         self._records = _records(state)
-        self._keys = [(section, list(self._containers[section])) for section in Section]
-        counted = [ident for ident, topic in state.topics.items() if topic.usage.last]
+        self._keys: list[tuple[Section, list[object]]] = [
+            (section, list(self._containers.get(section, ()))) for section in Section
+        ]
+        self._keys[1] = (Section.QUEUES, list(state.queues))
+        counted = [ident for ident, topic in state.topics.items() if topic.is_counted]
         self._keys[-1] = (Section.USAGE, cast("list[object]", counted))
         self._header = encode(
             Header(
@@ -146,18 +153,28 @@ class Cut:
         if done is not None and key not in done:
             done.add(key)
             place = (section, key)
+            if section is Section.QUEUES:
+                self._saved[place] = self._kept_queue(cast("QueueId", key))
+                return
             element = self._containers[section].get(key)
             if element is None:  # made after the cut, or about to be
                 self._saved[place] = None
-            elif section is Section.QUEUES:
-                queue = cast("QueueState", element)
-                self._saved[place] = QueueCut(queue)
-                if queue.topic.usage.last:
-                    self._keep(Section.USAGE, queue.topic.id)
             else:
                 self._saved[place] = encode(self._records[section](key))
-                if section is Section.TOPICS and cast("TopicState", element).usage.last:
+                if section is Section.TOPICS and cast("TopicState", element).is_counted:
                     self._keep(Section.USAGE, key)
+
+    def _kept_queue(self, ident: QueueId) -> QueueCut | bytes | None:
+        """A queue as it is: one that is plain is its record."""
+        element = self._queues.raw(ident)
+        if element is None:
+            return None
+        topic = self._topics[topic_of(ident)]
+        if topic.is_counted:
+            self._keep(Section.USAGE, topic.id)
+        if isinstance(element, Rest):
+            return encode(record_at(element, ident, topic))
+        return encode(record_of(element)) if is_short(element) else QueueCut(element)
 
     def __iter__(self) -> Iterator[bytes]:
         """The records, in the order of `Section`, each section by key."""
@@ -256,13 +273,14 @@ class QueueCut:
         rows_left = PAGES_PER_RECORD
         for name in sorted([*self._groups, *self._held]):
             self.hold(name)
-            floor, marks, used_ms, expired, pages = self._held.pop(name)
+            floor, marks, used_ms, expired, joined, members, pages = self._held.pop(name)
+            more = used_ms, expired, joined, members
             pages.sort(key=_number_of)
             if len(pages) <= rows_left:
                 rows_left -= len(pages)
-                some[name] = ProgressRecord(floor, marks, _rows(pages), used_ms, expired)
+                some[name] = ProgressRecord(floor, marks, _rows(pages), *more)
             else:
-                some[name] = ProgressRecord(floor, marks, [], used_ms, expired)
+                some[name] = ProgressRecord(floor, marks, [], *more)
                 later.append((name, pages))
             if len(some) == GROUPS_PER_RECORD:
                 yield some
@@ -351,7 +369,7 @@ def _outbox(item: OutboxItem) -> OutboxRecord:
 
 def _client(key: tuple[int, int], known: ClientResults) -> ClientRecord:
     results = {
-        sequence: [each if isinstance(each, list) else None for each in result]
+        sequence: list(map(kept, result))
         for sequence, result in known.results.items()
         if isinstance(result, tuple)
     }

@@ -70,9 +70,8 @@ class Definitions:
             if command.must_be_new:
                 return KernelError(Code.ALREADY_EXISTS, f"topic {command.name} exists")
             state.changing(Section.TOPICS, known)
-            topic.version += 1
-            topic.options = command.options
-            topic.groups = {**topic.groups, **command.groups}
+            groups = {**topic.groups, **command.groups}
+            topic.change(topic.version + 1, command.options, groups)
         else:
             ident = command.ident
             state.next_topic = max(state.next_topic, (ident & U32_MAX) + 1)
@@ -110,9 +109,8 @@ class Definitions:
             )
         elif command.version >= topic.version:
             self.state.changing(Section.TOPICS, command.topic)
-            topic.version = command.version
-            topic.options = command.options
-            topic.groups = {**topic.groups, **command.groups}
+            groups = {**topic.groups, **command.groups}
+            topic.change(command.version, command.options, groups)
         self._make_queues(topic)
 
     def _make_queues(self, topic: TopicState) -> None:
@@ -132,13 +130,13 @@ class Definitions:
     def _delete_topic(self, command: commands.DeleteTopic) -> bool:
         state = self.state
         state.changing(Section.TOPICS, command.topic)
-        topic = state.topics.pop(command.topic, None)
+        topic = state.topics.get(command.topic)
         if topic is None:
             return False
         gone: list[QueueState] = []
         for ref in topic.refs:
             state.changing(Section.QUEUES, ref.id)
-            queue = state.queues.pop(ref.id, None)
+            queue = state.queues.pop(ref.id)
             if queue is None:
                 continue
             gone.append(queue)
@@ -146,6 +144,7 @@ class Definitions:
                 for index, _slot, count in queue.index.stretches(start, end):
                     self._retention.release(state.group, index, count)
         self._drop_halves(queue.id for queue in gone)
+        del state.topics[topic.id]
         state.ledger.retire(topic, gone)
         self._observer.queues_removed(gone)
         if state.topic_names.get((topic.tenant, topic.name)) == topic.id:
@@ -158,8 +157,8 @@ class Definitions:
         if topic is None or command.group not in topic.groups:
             return False
         self.state.changing(Section.TOPICS, command.topic)
-        topic.groups = {name: each for name, each in topic.groups.items() if name != command.group}
-        topic.version += 1
+        groups = {name: each for name, each in topic.groups.items() if name != command.group}
+        topic.change(topic.version + 1, topic.options, groups)
         for ref in topic.refs:
             queue = self.state.queues.get(ref.id)
             if queue is None or command.group not in queue.groups:

@@ -26,6 +26,11 @@ class Port(Protocol):
     def newest(self) -> Opened:
         """The entry that was applied last, in the turn of the dispatchers that follows."""
 
+    def may_hand_out(self) -> bool:
+        """Whether this node is sure that no other leads the group by now. If not, it halts its
+        dispatchers until it is.
+        """
+
     def entry(self, index: int) -> bytes | None:
         """A log entry, if it is in memory."""
 
@@ -61,9 +66,11 @@ class Port(Protocol):
         offsets: Sequence[int],
         slot_sizes: Sequence[int],
         done: Callable[[int, Sequence[int]], None],
-        origin: int,
+        who: tuple[int, int],
     ) -> None:
-        """Put timed leases into the log; `done(lease, offsets that got it)` once it is there."""
+        """Put timed leases into the log, with the (origin, note) of who asked; `done(lease, offsets
+        that got it)` once it is there.
+        """
 
     def propose_change(
         self, queue: QueueId, group: str, changes: Sequence[tuple[int, int, LeaseVerb, Reason, int]]
@@ -80,4 +87,7 @@ class Port(Protocol):
         """Call `woken` after so long."""
 
     def unused(self, dispatcher: Dispatcher) -> None:
-        """Its last consumer has gone."""
+        """Its last push consumer has gone."""
+
+    def idle(self, dispatcher: Dispatcher) -> None:
+        """Nobody takes from it any more, nor waits."""

@@ -34,7 +34,7 @@ from .timekeeper import Timekeeper
 _ACK = Settlement.ACK
 """A name looked up once: a member of an Enum costs 0.12 us each time it is named."""
 
-FETCHES, AWAITS_CLAIMS = 1, 2
+FETCHES, AWAITS_CLAIMS, NO_LEASE = 1, 2, 4
 """Why nothing is handed out for now: an entry is being read; earlier holders may still claim."""
 
 
@@ -59,7 +59,7 @@ class Dispatcher:
         self._turn = 0
         self._marks = Marks(self._progress, self.ready, partial(port.propose_mark, queue.id, group))
         self._halted = 0
-        """Nothing is handed out while one of `FETCHES`, `AWAITS_CLAIMS` is set."""
+        """Nothing is handed out while one of `FETCHES`, `AWAITS_CLAIMS`, `NO_LEASE` is set."""
         self._pumping = False
         self._locks = KeyLocks() if self._options.ordered else None
         self.filtering = Filtering(port.origins, lambda: port.wake(self, 1))
@@ -133,6 +133,8 @@ class Dispatcher:
             self.consumer_count -= 1
         if consumer.held:
             self._detached[consumer] = None
+        if not self.consumers:
+            self._port.idle(self)
         if consumer.spec.pull:
             return
         if self.consumer_count:
@@ -216,15 +218,14 @@ class Dispatcher:
         return strangers
 
     def acknowledge(self, consumer: DispatchedConsumer, offsets: list[int]) -> None:
-        """Ack what a consumer holds, without an answer; leaves alone what it does not hold (hot:
-        `settle` without its cases).
-        """
-        if len(offsets) > 1 or consumer.ended:
+        """Ack what a consumer holds, nothing else, without an answer (hot: a short `settle`)."""
+        named = set(offsets)
+        if consumer.ended or len(named) < len(offsets) or not named <= consumer.held:
             self.settle(consumer, _ACK, offsets, Reason.REJECTED, urgent=False)
-        elif offsets[0] in consumer.held:
-            consumer.held.remove(offsets[0])
-            self.held_count -= 1
-            self._propose_acks(self.queue.id, self.group, offsets, consumer.origin, urgent=False)
+            return
+        consumer.held -= named
+        self.held_count -= len(named)
+        self._propose_acks(self.queue.id, self.group, offsets, consumer.origin, urgent=False)
 
     def return_handed(self, consumer: DispatchedConsumer, handed: Handed) -> None:
         """What a consumer was handed and nobody looked at is ready again, no attempt counted."""
@@ -328,7 +329,7 @@ class Dispatcher:
 
     def pump(self) -> None:
         """Hand out what can be handed out (hot); then drop what has come to the front too old."""
-        if self._pumping or self._halted or self._lone.pass_on():
+        if self._pumping or self._halted or not self._port.may_hand_out() or self._lone.pass_on():
             return
         if self.consumers and self.ready.may_have():
             self._pump()
@@ -460,8 +461,7 @@ class Dispatcher:
                 self._lease(consumer, handed, consumer.spec.lease_ms)
                 continue
             if consumer.spec.auto_ack:
-                how, origin = Settlement.ACK, consumer.origin
-                self._propose(how, Reason.REJECTED, handed.offsets, origin, urgent=False)
+                self._propose(_ACK, Reason.REJECTED, handed.offsets, consumer.origin, urgent=False)
             consumer.sink.deliver(consumer, handed)
 
     def _lease(self, consumer: DispatchedConsumer, handed: Handed, lease_ms: int) -> None:
@@ -481,7 +481,7 @@ class Dispatcher:
         consumer.expecting = True
         sizes = list(map(len, handed.slots))
         self._port.propose_lease(
-            self.queue.id, self.group, deadline_ms, handed.offsets, sizes, leased, consumer.origin
+            self.queue.id, self.group, deadline_ms, handed.offsets, sizes, leased, consumer.who
         )
 
     def tell_when_moved(self, consumer: DispatchedConsumer, tell: Callable[[], None]) -> bool:
@@ -501,7 +501,9 @@ class Dispatcher:
     # --- Time and overflow ------------------------------------------------------------------
 
     def appended(self) -> None:
-        """Messages were added: hand out, then drop what is too old, then what is too much."""
+        """Messages were added, and `Port.may_hand_out` was asked, once for all queues of the turn:
+        hand out, then drop what is too old, then what is too much (hot).
+        """
         lone = self._lone
         if not (lone.is_limited or self._pumping or self._halted) and lone.pass_on():
             return

@@ -23,6 +23,10 @@ they are counted as published (`usage`). Stands in commands only, never in a pag
 LARGE = 1 << 14
 """Another: one of its messages takes more than one unit (`usage`); whoever made the run looked."""
 
+CUT = 1 << 11
+"""Another: messages behind its last one had no room in the queue's topic, so that its result is a
+list of those that had (`store.topic_room`). Such a run may be empty."""
+
 CLASS_1, CLASS_2 = 1 << 12, 1 << 13
 """Further ones: the class that its messages were published with (`message.Flag`), for `usage`."""
 
@@ -98,6 +102,11 @@ def columns_of(features: int, entry: bytes, bounds: Sequence[int]) -> dict[int, 
         if features & feature and field >= 0:
             columns[feature] = array(kind, [min(row[field], _LIMITS[kind]) for row in rows])
     return columns
+
+
+def each_of(first: int, count: int) -> list[tuple[int, bytes]]:
+    """The result of a CUT run: where each message went that is left of it."""
+    return [(offset, b"") for offset in range(first, first + count)]
 
 
 _LIMITS = {"B": 255, "I": U32_MAX, "Q": (1 << 64) - 1}

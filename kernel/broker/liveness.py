@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from ..ids import QueueId
+from ..ids import QueueId, topic_of
 from ..log import entry as entries
 from . import commands
 from .commands import Command
+from .rest import references_of
 from .state import GroupState
 
 
@@ -24,7 +25,7 @@ def live_slots(state: GroupState, index: int, body: bytes) -> set[int]:
             elif kind == Command.PREPARE:
                 queues.update((run[0], None) for run in commands.decode_prepare(command)[1])
     for ident in queues:
-        queue = state.queues.get(QueueId(ident))
+        queue = state.queues.peek(QueueId(ident))
         if queue is None:
             continue
         for slot, count, first in queue.index.offsets_of(index):
@@ -47,8 +48,11 @@ def references(state: GroupState) -> dict[int, int]:
         found[index] = found.get(index, 0) + count
     for half in state.halves.waiting.values():
         found[half.index] = found.get(half.index, 0) + 1
-    for queue in state.queues.values():
+    for ident, rest in state.queues.records():
+        for index, count in references_of(rest, state.topics[topic_of(ident)].options.kind):
+            found[index] = found.get(index, 0) + count
+    for queue in state.queues.live.values():
         for start, end in queue.needed():
-            for index, _slot, count in queue.index.stretches(start, end):
+            for index, count in queue.index.entries(start, end):
                 found[index] = found.get(index, 0) + count
     return found

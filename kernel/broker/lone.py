@@ -19,6 +19,7 @@ from .consumers import DispatchedConsumer, Handed
 from .dispatch_port import Port
 from .progress import Progress
 from .ready import Ready
+from .runs import Part
 
 if TYPE_CHECKING:
     from .dispatcher import Dispatcher
@@ -85,13 +86,8 @@ class Lone:
         taker, index = self._taker, self._index
         if taker is None or index.delays or index.ttls:
             return False
-        dispatcher, progress, ready, port = (
-            self._dispatcher,
-            self._progress,
-            self._ready,
-            self._port,
-        )
-        pool, newest = taker.pool, port.newest
+        dispatcher, progress, ready = self._dispatcher, self._progress, self._ready
+        pool = taker.pool
         handed: Handed | None = None
         is_done = True
         while True:
@@ -104,18 +100,15 @@ class Lone:
             if found is None:
                 is_done = not ready.may_have()
                 break
-            at, slot, first, end = found
-            count = end - first
-            if at != newest.index:
-                entry = port.entry(at)
-                if entry is None:
-                    ready.put_back_plain(first)
-                    is_done = False
+            first, end, parts = found
+            slots = self._slots(parts)
+            count = len(slots)
+            if first + count < end:  # some of them have to be read first
+                end = first + count
+                ready.put_back_plain(end)
+                is_done = False
+                if not slots:
                     break
-                slots = entries.slots(entry, slot, count)
-            else:
-                body, bounds = newest.body, newest.bounds[slot : slot + count + 1]
-                slots = [body[start:stop] for start, stop in pairwise(bounds)]
             if progress.first_mark - end < MARK_RENEW:
                 self._ask_mark(0)
             pool.left -= count
@@ -126,8 +119,26 @@ class Lone:
                 handed = Handed(self._queue, offsets, slots, None)
             else:
                 handed.extend(offsets, slots, None)
-            if end == index.tail:
+            if not is_done or end == index.tail:
                 break
         if handed is not None:
             taker.sink.deliver(taker, handed)
         return is_done
+
+    def _slots(self, parts: Sequence[Part]) -> list[bytes]:
+        """The slots of some runs, up to the first that is not in memory."""
+        newest = self._port.newest
+        slots: list[bytes] = []
+        for index, slot, count in parts:
+            if index != newest.index:
+                entry = self._port.entry(index)
+                if entry is None:
+                    break
+                slots += entries.slots(entry, slot, count)
+            elif count == 1:
+                bounds = newest.bounds
+                slots.append(newest.body[bounds[slot] : bounds[slot + 1]])
+            else:
+                body, bounds = newest.body, newest.bounds[slot : slot + count + 1]
+                slots += [body[start:stop] for start, stop in pairwise(bounds)]
+        return slots

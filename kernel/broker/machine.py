@@ -15,7 +15,7 @@ from itertools import pairwise
 from .. import message as messages
 from ..client import LeaseVerb, Settlement
 from ..errors import Code, KernelError
-from ..ids import LogIndex, Offset, QueueId
+from ..ids import TOPIC_IDS_PER_TERM, LogIndex, Offset, QueueId
 from ..limits import RESULTS_KEPT_PER_CLIENT
 from ..log import entry as entries
 from ..message import HEADER_BYTES, UNIT_BYTES
@@ -25,7 +25,7 @@ from . import commands
 from .clients import Clients
 from .commands import Command
 from .definitions import Definitions
-from .features import CLASSES, COPY, LARGE, Feature, columns_of, features_of
+from .features import CLASSES, COPY, CUT, LARGE, Feature, columns_of, each_of, features_of
 from .half_messages import HalfCommands
 from .observer import ACKED, ACKED_LATE, Observer, Retention, release
 from .outbox import Outbox, has_own_reference
@@ -46,8 +46,8 @@ _DEDUPLICATE = int(Feature.DEDUPLICATE)
 _IN_PAGE = ~(COPY | LARGE | CLASSES)
 
 Placed = int | list[tuple[int, bytes]]
-"""Where a run went: its first offset (-1: the queue is gone), or, with deduplication, of each
-message its offset and, for a duplicate, the uid of the original."""
+"""Where a run went: its first offset (-1: the queue is gone), or, with deduplication or CUT, of
+each message its offset and, for a duplicate, the uid of the original."""
 
 
 class Machine:
@@ -161,18 +161,18 @@ class Machine:
         """Messages of any number of queues, each of them mostly with a single run (hot)."""
         state = self.state
         cut, ledger, time_ms = state.cut, state.ledger, state.time_ms
-        opened = self.opened
-        ends = opened.ends
+        queues, live = state.queues, state.queues.live
+        opened, ends = self.opened, self.opened.ends
         placed: list[Placed] = []
         references = 0
         for ident, slot, count, features in commands.decode_enqueue(body):
-            queue = state.queues.get(ident)
+            if cut is not None:
+                cut.save_queue(ident, "")
+            queue = live.get(ident) or queues.get(ident)
             if queue is None:
                 placed.append(-1)
                 continue
-            if cut is not None:
-                cut.save_queue(queue.id, "")
-            options = queue.topic.options
+            options = queue.topic.definition.options
             if options.bytes_max is not None or options.retention_bytes is not None:
                 features |= _SIZE  # noqa: PLW2901 - what the leader asked for, and this
             if features & _DEDUPLICATE and options.deduplication_ms:
@@ -181,13 +181,13 @@ class Machine:
                 references += sum(1 for _, original in each if not original)
                 placed.append(each)
             else:
-                if features & _IN_PAGE:
-                    starts = opened.bounds[slot : slot + count]
-                    first = self._append(queue, index, slot, features, starts)
-                else:
+                if not features & _IN_PAGE:
                     first = queue.index.append(index, slot, count, time_ms)
+                else:
+                    starts = opened.bounds[slot : slot + count]
+                    first = self._append(queue, index, slot, features, starts) if count else 0
                 references += count
-                placed.append(first)
+                placed.append(each_of(first, count) if features & CUT else first)
                 size = ends[slot + count] - ends[slot] - HEADER_BYTES * count
                 units = count
                 if features & LARGE and size > UNIT_BYTES:
@@ -325,6 +325,7 @@ class Machine:
         name, ranges = commands.decode_ack(body)
         state = self.state
         cut, time_ms = state.cut, state.time_ms
+        queues, live = state.queues, state.queues.live
         by_index: dict[int, int] = {}
 
         def let_go(_group: int, index: int, references: int) -> None:
@@ -333,32 +334,30 @@ class Machine:
         for ident, first, count in ranges:
             if cut is not None:
                 cut.save_queue(ident, name)
-            queue = state.queues.get(ident)
+            queue = live.get(ident) or queues.get(ident)
             progress = queue.groups.get(name) if queue is not None else None
             if queue is None or progress is None:
                 continue
             progress.used_ms = time_ms
+            topic = queue.topic.definition
             end = first + count
-            entry = 0
             if (
                 first == progress.floor
                 and not progress.pages
                 and len(queue.groups) == 1
                 and queue.owed is None
-                and queue.topic.options.kind is not _STREAM
+                and topic.options.kind is not _STREAM
+                and queue.index.take_front(first, end, by_index)
             ):
                 # What nearly every ack is: of what is next, in the order of its coming, for nobody
                 # else to wait for.
-                entry = queue.index.take_front(first, end)
-            if entry:
                 progress.floor = end
-                by_index[entry] = by_index.get(entry, 0) + count
             else:
                 fresh = progress.ack(first, min(end, queue.index.tail))
                 release(let_go, state.group, queue, progress, fresh)
                 count = sum([stop - start for start, stop in fresh])  # noqa: PLW2901
                 queue.forget()
-            ordered = queue.topic.groups[name].ordered
+            ordered = topic.groups[name].ordered
             if count and origin != INTERNAL:
                 state.ledger.acked(queue.topic, state.applied, origin, name, count, ordered=ordered)
             if ordered:
@@ -430,9 +429,10 @@ class Machine:
 
     def _leader_start(self, command: commands.LeaderStart) -> None:
         self._subscribers.leader_started()
+        self.state.next_topic += TOPIC_IDS_PER_TERM
         if command.clean:
             return
-        for queue in self.state.queues.values():
+        for queue in self.state.queues.handed_out():
             self.state.changing(Section.QUEUES, queue.id)
             for progress in queue.groups.values():
                 for level, mark in enumerate(progress.marks):

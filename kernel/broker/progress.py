@@ -49,7 +49,12 @@ class ProgressPage:
 
 
 _NO_PAGES: dict[int, ProgressPage] = {}
+_NO_MEMBERS: dict[tuple[int, int], int] = {}
 """Shared by all that have none; never changed."""
+
+Members = list[tuple[int, int, int]]
+Held = tuple[int, list[int], int, int, int, Members, list[tuple[int, ProgressPage]]]
+"""Floor, marks, time of last use, expired, joined, members, (number, page) of every page."""
 
 
 class Progress:
@@ -63,7 +68,9 @@ class Progress:
         "first_mark",
         "floor",
         "hidden",
+        "joined",
         "leased",
+        "members",
         "pages",
         "used_ms",
     )
@@ -85,6 +92,10 @@ class Progress:
         """Log time of the last lease, mark or settlement; 0: there was none yet."""
         self.expired = 0
         """Messages that were dropped unacked because they were too old, since the group began."""
+        self.joined = 0
+        """Of a subscriber's own group on a reference list: its epoch when it joined last."""
+        self.members = _NO_MEMBERS
+        """Of a share: epoch of each member, by (process that it ends with or 0, number)."""
 
     def mark(self, level: int = 0) -> int:
         """Dispatch mark of a priority level."""
@@ -114,12 +125,22 @@ class Progress:
         """The marks of the levels that have one."""
         return [self.first_mark, *self._higher_marks]
 
-    def cut(self) -> tuple[int, list[int], int, int, list[tuple[int, ProgressPage]]]:
-        """(floor, marks, time of last use, expired, (number, page) of every page) as they are now;
-        nothing of this is changed from now on.
-        """
+    def join(self, member: tuple[int, int], epoch: int) -> None:
+        """A share has one member more, or an old one anew."""
+        if self.members is _NO_MEMBERS:
+            self.members = {}
+        self.members[member] = max(epoch, self.members.get(member, 0))
+
+    def cut(self) -> Held:
+        """What it is now; nothing of this is changed from now on."""
         self._cuts += 1
-        return self.floor, self.marks, self.used_ms, self.expired, list(self.pages.items())
+        more = self.used_ms, self.expired, self.joined, self.listed_members
+        return self.floor, self.marks, *more, list(self.pages.items())
+
+    @property
+    def listed_members(self) -> Members:
+        """Process, number and epoch of each member, sorted."""
+        return [(*member, epoch) for member, epoch in sorted(self.members.items())]
 
     def keep(self, number: int, page: ProgressPage) -> None:
         """Have a page that there was not."""

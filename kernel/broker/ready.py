@@ -15,7 +15,7 @@ from ..model import TopicOptions
 from .features import Feature
 from .progress import Progress
 from .run_page import Run
-from .runs import RunIndex
+from .runs import Part, RunIndex
 from .sizes import bytes_between, size_at, size_of
 
 
@@ -230,10 +230,10 @@ class Ready:
             self.bytes -= size_of(*taken)
         return taken
 
-    def take_plain(self, limit: int, count: int) -> tuple[int, int, int, int] | None:
-        """Take (log index, slot, first offset, end) of the next messages, up to `count` of them and
-        below offset `limit`, if they are fresh, lie in one run, and nothing about them or before
-        them needs a closer look; None, and nothing taken, otherwise (hot).
+    def take_plain(self, limit: int, count: int) -> tuple[int, int, Sequence[Part]] | None:
+        """Take the next messages, up to `count` of them and below offset `limit`, if they are fresh
+        and nothing about them or before them needs a closer look: the first offset, the end, and
+        where they lie. None, and nothing taken, otherwise (hot).
         """
         progress, index = self._progress, self._index
         start = self._cursors[0]
@@ -241,22 +241,24 @@ class Ready:
             return None
         if start < progress.floor:  # noqa: PLR1730 - a call costs more than a line
             start = progress.floor
-        if start >= limit or start >= index.tail:
-            return None
-        found = index.plain_from(start)
-        if found is None:
-            return None
-        entry, slot, end = found
+        end = index.tail
         if end > limit or end > start + count:
             end = min(limit, start + count)
+        if start >= end:
+            return None
+        parts = index.plain_parts(start, end)
+        if parts is None:
+            return None
+        if len(parts) == 1:
+            end = start + parts[0][2]
         if self._acked_ahead:
             self._move_cursor(0, end)
         else:
             self._cursors[0] = end
-        return entry, slot, start, end
+        return start, end, parts
 
     def put_back_plain(self, first: int) -> None:
-        """What `take_plain` took last, from offset `first` on, is fresh again."""
+        """Of what `take_plain` took last, offset `first` and all behind it is fresh again."""
         self._cursors[0] = first
 
     def take_excess(self, options: TopicOptions) -> Iterator[Sequence[int]]:

@@ -26,6 +26,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
+from operator import sub
 
 from .features import Feature
 from .late import LateIndex
@@ -41,6 +42,9 @@ keeps 0.5 KB.
 LONG_PAGES = 4
 """An index of more pages is worth a look by the sweep."""
 
+Part = tuple[int, int, int]
+"""(log index, slot, count) of messages of one entry that stand side by side."""
+
 _NOT_HERE = Feature.ORIGIN_INDEX | Feature.HOLE
 
 _NO_PAGES: list[RunPage] = []
@@ -52,7 +56,7 @@ _NO_YOUNG: list[YoungRun] = []
 class RunIndex:
     """Runs of one queue in offset order, covering [head, tail)."""
 
-    __slots__ = ("_firsts", "_late", "_pages", "_young", "delays", "long", "tail", "ttls")
+    __slots__ = ("_firsts", "_late", "_pages", "_young", "aged", "delays", "long", "tail", "ttls")
 
     def __init__(self, tail: int = 0) -> None:
         self.tail = tail
@@ -60,6 +64,8 @@ class RunIndex:
         """Whether any message ever came with a delay."""
         self.ttls = False
         """Whether any message ever came with a TTL."""
+        self.aged = False
+        """Whether any message ever came with an age, as dead letters do."""
         self.long = False
         """Whether it has more than LONG_PAGES pages, or had when it got the last one."""
         self._pages = _NO_PAGES
@@ -108,6 +114,7 @@ class RunIndex:
         page.add_run(first, index, time_ms, slot, sum(columns))
         self.delays = self.delays or Feature.DELAY in columns
         self.ttls = self.ttls or Feature.TTL in columns
+        self.aged = self.aged or Feature.AGE in columns
         page.add_values(count, columns)
         if Feature.ORIGIN_INDEX in columns:
             self._came_late(columns[Feature.ORIGIN_INDEX][0], first)
@@ -174,14 +181,11 @@ class RunIndex:
         features; None if it has (hot: `find` without its object).
         """
         young = self._young
-        if young:
-            first, index, slot, _ = young[-1]
-            if offset >= first:
-                return index, slot + offset - first, self.tail
-            if offset >= young[0][0]:
-                at = bisect_right(young, (offset + 1,)) - 1
-                first, index, slot, _ = young[at]
-                return index, slot + offset - first, young[at + 1][0]
+        if young and offset >= young[0][0]:
+            at = bisect_right(young, (offset + 1,)) - 1
+            first, index, slot, _ = young[at]
+            end = young[at + 1][0] if at + 1 < len(young) else self.tail
+            return index, slot + offset - first, end
         at = bisect_right(self._firsts, offset) - 1
         page = self._pages[at]
         firsts = page.first
@@ -190,8 +194,36 @@ class RunIndex:
             return None
         return page.index[run], page.slot[run] + offset - firsts[run], self._end(at, run)
 
+    def plain_parts(self, start: int, end: int) -> list[Part] | None:
+        """Where [start, end), which is within [head, tail), lies; only the beginning of it, one
+        run, if that is in a page; None if the first run has features (hot).
+        """
+        young = self._young
+        if young and start >= young[0][0]:
+            first, index, slot, _ = young[-1]
+            if start >= first:
+                return [(index, slot + start - first, end - start)]
+            parts: list[Part] = []
+            at = len(young) - 1
+            while start < first:
+                if first < end:
+                    parts.append((index, slot, end - first))
+                    end = first
+                at -= 1
+                first, index, slot, _ = young[at]
+            parts.append((index, slot + start - first, end - start))
+            parts.reverse()
+            return parts
+        found = self.plain_from(start)
+        if found is None:
+            return None
+        index, slot, stop = found
+        return [(index, slot, min(stop, end) - start)]
+
     def first_since(self, time_ms: int) -> int:
-        """First offset stored at or after a log time (`tail` if none)."""
+        """First offset stored at or after a log time (`tail` if none). Of what has become one hole
+        the time of the first counts: what is live is found in any case.
+        """
         at = bisect_left(self._pages, time_ms, key=lambda page: page.time_ms[-1])
         if at < len(self._pages):
             page = self._pages[at]
@@ -240,6 +272,24 @@ class RunIndex:
             yield plain[0], plain[1], stop - start
             start = stop
 
+    def entries(self, start: int, end: int) -> Iterator[tuple[int, int]]:
+        """(log index, count) of [start, end), clipped to what is there: `stretches` for those who
+        want all of a long index, whole pages at a time.
+        """
+        start, end = max(start, self.head), min(end, self.tail)
+        for at in range(bisect_left(self._firsts, start), len(self._pages)):
+            page, first = self._pages[at], self._firsts[at]
+            stop = self._end(at, len(page.first) - 1)
+            if stop > end:
+                break
+            if not any(page.features):
+                yield from ((index, count) for index, _, count in self.stretches(start, first))
+                yield from zip(
+                    page.index, map(sub, (*page.first[1:], stop), page.first), strict=True
+                )
+                start = stop
+        yield from ((index, count) for index, _, count in self.stretches(start, end))
+
     def offsets_of(self, index: int) -> Iterator[tuple[int, int, int]]:
         """(first slot, count, first offset) of each run that lies in log entry `index`."""
         at = bisect_left(self._pages, index, key=lambda page: page.index[-1])
@@ -286,20 +336,27 @@ class RunIndex:
         elif len(young) > 1 and young[1][0] <= offset:
             del young[: bisect_right(young, (offset + 1,)) - 1]
 
-    def take_front(self, start: int, end: int) -> int:
-        """Forget [start, end), below which all is forgotten, if it lies in one young run; the log
-        index of its entry, or 0 if it lies anywhere else: then nothing is done (hot).
+    def take_front(self, start: int, end: int, taken: dict[int, int]) -> bool:
+        """Forget [start, end), below which all is forgotten, if it lies in young runs, and count
+        the messages of each log entry in `taken`. False if any of it lies elsewhere: then nothing
+        is done (hot).
         """
         young = self._young
-        if self._pages or not young:
-            return 0
-        first, index, _, _ = young[0]
-        stop = young[1][0] if len(young) > 1 else self.tail
-        if start < first or end > stop:
-            return 0
-        if end == stop:
+        if self._pages or not young or start < young[0][0] or end > self.tail:
+            return False
+        while True:
+            index = young[0][1]
+            stop = young[1][0] if len(young) > 1 else self.tail
+            if start >= stop:
+                return False
+            if end < stop:
+                taken[index] = taken.get(index, 0) + end - start
+                return True
+            taken[index] = taken.get(index, 0) + stop - start
             del young[0]
-        return index
+            if end == stop:
+                return True
+            start = stop
 
     # --- Sweeping, snapshots ----------------------------------------------------------------
 
@@ -350,7 +407,7 @@ class RunIndex:
     def restore(self, pages: list[RunPage], young: list[YoungRun], tail: int) -> None:
         """Become the index of these."""
         self.tail = tail
-        self.delays = self.ttls = False
+        self.delays = self.ttls = self.aged = False
         self._pages = _NO_PAGES
         self._firsts = _NO_FIRSTS
         self._young = young or _NO_YOUNG
@@ -367,6 +424,7 @@ class RunIndex:
         features = {bits for page in pages for bits in page.features}
         self.delays = self.delays or any(bits & Feature.DELAY for bits in features)
         self.ttls = self.ttls or any(bits & Feature.TTL for bits in features)
+        self.aged = self.aged or any(bits & Feature.AGE for bits in features)
         for page in pages:
             for run, bits in enumerate(page.features):
                 if bits & Feature.ORIGIN_INDEX:

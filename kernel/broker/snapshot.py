@@ -15,7 +15,7 @@ from ..ids import OUTBOX_CLIENT, LogIndex, Offset, QueueId, RaftGroup, TopicId, 
 from .cut import Cut
 from .halves import HalfMessage
 from .owed import Owed
-from .progress import LEASE_MASK, Progress, ProgressPage
+from .queue_records import progress_of, queue_of, restore_pages
 from .recent import Recent
 from .run_page import RunPage
 from .snapshot_records import (
@@ -27,9 +27,7 @@ from .snapshot_records import (
     MetadataRecord,
     OutboxRecord,
     OutcomesRecord,
-    PageRow,
     PagesRecord,
-    ProgressRecord,
     QueueRecord,
     RecentRecord,
     Record,
@@ -37,7 +35,7 @@ from .snapshot_records import (
     RunsRecord,
     TopicRecord,
     decode,
-    unpack_leases,
+    restored,
 )
 from .state import (
     INDEX_GROUPS,
@@ -133,7 +131,7 @@ def _restore(state: GroupState, record: Record) -> None:
         clients = state.outbox_clients if is_outbox else state.clients
         clients[record.session, record.epoch] = client
         for sequence, result in record.results.items():
-            client.results[sequence] = tuple(result)
+            client.results[sequence] = tuple(map(restored, result))
     elif isinstance(record, SubscriberRecord | WillItemRecord | RetainedRecord):
         restore_tree(state, record)
     elif isinstance(record, LedgerRecord):
@@ -171,22 +169,18 @@ def _restore_queue(
     record: QueueRecord | GroupsRecord | RunsRecord | PagesRecord | RecentRecord,
 ) -> None:
     if isinstance(record, QueueRecord):
-        queue = QueueState(QueueId(record.id), state.topics[TopicId(record.topic)])
-        pages = [RunPage.load(page) for page in record.pages]
-        queue.index.restore(pages, record.young, record.tail)
-        queue.groups = {name: _progress(each) for name, each in record.groups.items()}
-        queue.trimmed = Offset(record.trimmed)
-        if record.recent:
-            queue.recent = Recent(record.recent)
-        state.queues[queue.id] = queue
+        topic = state.topics[TopicId(record.topic)]
+        if not state.queues.put_record(record):
+            queue = queue_of(record, topic)
+            state.queues[queue.id] = queue
         return
     queue = state.queues[QueueId(record.queue)]
     if isinstance(record, GroupsRecord):
-        queue.groups.update((name, _progress(each)) for name, each in record.groups.items())
+        queue.groups.update((name, progress_of(each)) for name, each in record.groups.items())
     elif isinstance(record, RunsRecord):
         queue.index.restore_more([RunPage.load(page) for page in record.pages])
     elif isinstance(record, PagesRecord):
-        _restore_pages(queue.groups[record.group], record.pages)
+        restore_pages(queue.groups[record.group], record.pages)
     else:
         if queue.recent is None:
             queue.recent = Recent()
@@ -199,31 +193,6 @@ def _restore_owed(queue: QueueState) -> None:
     tail = queue.index.tail
     unacked = (each.unacked(0, tail) for each in queue.groups.values())
     queue.owed = Owed.of(tail, map(list, unacked))
-
-
-def _progress(record: ProgressRecord) -> Progress:
-    progress = Progress(record.floor)
-    progress.restore_marks(record.marks)
-    progress.used_ms = record.used_ms
-    progress.expired = record.expired
-    _restore_pages(progress, record.pages)
-    return progress
-
-
-def _restore_pages(progress: Progress, rows: Iterable[PageRow]) -> None:
-    for number, acked, attempts, leased, leases in rows:
-        page = ProgressPage(0)
-        progress.keep(number, page)
-        page.acked = int.from_bytes(acked, "little")
-        page.attempts = attempts or None
-        page.leased = int.from_bytes(leased, "little")
-        page.leases = unpack_leases(number, leases) or None
-        for offset, packed in (page.leases or {}).items():
-            if page.leased >> (offset & 255) & 1:
-                progress.leased += bool(packed & LEASE_MASK)
-                progress.hidden += not packed & LEASE_MASK
-        above = page.acked >> max(0, min(progress.floor - (number << 8), 256))
-        progress.acked_above += above.bit_count()
 
 
 def state_hash(state: GroupState) -> str:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 import msgspec
 
+from ..errors import KernelError, error_named
 from ..model import DeadLetter, GroupOptions, QueueRef, Reason, Route, RouterOptions, TopicOptions
 from ..raft.messages import Membership
 from .tree_records import RetainedRecord, SubscriberRecord, WillItemRecord
@@ -65,6 +66,9 @@ class ProgressRecord(msgspec.Struct, frozen=True, array_like=True):
     pages: list[PageRow]
     used_ms: int = 0
     expired: int = 0
+    joined: int = 0
+    members: list[tuple[int, int, int]] = []
+    """(process, number, epoch) of each member of a share."""
 
 
 class QueueRecord(msgspec.Struct, frozen=True, array_like=True, tag="queue"):
@@ -143,15 +147,39 @@ class MetadataRecord(msgspec.Struct, frozen=True, array_like=True, tag="record")
     value: bytes
 
 
+class FailedResult(msgspec.Struct, frozen=True):
+    """A KernelError that a command came to."""
+
+    code: str
+    message: str
+
+
+Result = FailedResult | bool | int | list[int | list[tuple[int, bytes]]] | None
+"""What a command came to. None too for what tells of a thing that was made, which is there to be
+looked at: a topic, a router, a subscriber."""
+
+
+def kept(result: object) -> Result:
+    """What a snapshot keeps of what a command came to."""
+    if isinstance(result, KernelError):
+        return FailedResult(result.code.wire, result.message)
+    return result if isinstance(result, bool | int | list) else None
+
+
+def restored(result: Result) -> object:
+    """What is known of it behind the snapshot."""
+    if isinstance(result, FailedResult):
+        return error_named(result.code, result.message)
+    return result
+
+
 class ClientRecord(msgspec.Struct, frozen=True, array_like=True, tag="client"):
-    """Batches remembered of one gateway. Results themselves are kept as their first offsets;
-    other results of a repeated batch come back as UNKNOWN_OUTCOME after a restart.
-    """
+    """Batches remembered of one gateway, and of each what its commands came to."""
 
     session: int
     epoch: int
     floor: int
-    results: dict[int, list[list[int | list[tuple[int, bytes]]] | None]]
+    results: dict[int, list[Result]]
     used_ms: int
 
 

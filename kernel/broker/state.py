@@ -11,172 +11,29 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Protocol
 
-from ..ids import LogIndex, Offset, QueueId, RaftGroup, TopicId, is_index
-from ..model import (
-    DeadLetter,
-    GroupOptions,
-    QueueRef,
-    Reason,
-    Route,
-    RouterInfo,
-    RouterOptions,
-    TopicInfo,
-    TopicKind,
-    TopicOptions,
-)
+from ..ids import LogIndex, Offset, QueueId, RaftGroup, TopicId
+from ..model import DeadLetter, Reason, Route, RouterInfo, RouterOptions
+from ..names import ByName
 from ..raft.messages import Membership
-from .alike import alike_groups, alike_options
-from .features import Feature
 from .halves import Halves
-from .owed import Owed
-from .progress import Progress, unacked_by_any
-from .recent import Recent
+from .queues import Queues
 from .retained import Retained
-from .runs import RunIndex
+from .topic_state import INDEX_GROUP, INDEX_GROUPS, QueueState, TopicState
 from .tree_state import SubscriberState, WillItem
-from .usage import NOTHING_COUNTED, Ledger
+from .usage import Ledger
 
-_STREAM = TopicKind.STREAM
-
-
-INDEX_GROUP = GroupOptions()
-
-
-class _IndexGroups(dict[str, GroupOptions]):
-    """Groups of a reference list: all the same, and so many that none of them stands here.
-    `QueueState.groups` has their names.
-    """
-
-    __slots__ = ()
-
-    def __missing__(self, name: str) -> GroupOptions:
-        return INDEX_GROUP
-
-
-INDEX_GROUPS = _IndexGroups()
-"""Shared by all reference lists; never changed."""
-
-
-class QueueState:
-    """One queue: the index of its messages and how far each group has come."""
-
-    __slots__ = ("groups", "id", "index", "owed", "recent", "topic", "trimmed")
-
-    def __init__(self, ident: QueueId, topic: TopicState) -> None:
-        self.id = ident
-        self.topic = topic
-        self.index = RunIndex()
-        self.groups: dict[str, Progress] = {name: Progress() for name in topic.groups}
-        self.owed = Owed() if is_index(topic.id) else None
-        """Set for the reference list of a tree pattern, which may have very many groups."""
-        self.trimmed = Offset(0)
-        """Retention has let go of everything below it."""
-        self.recent: Recent | None = None
-        """Deduplication ids of the topic's window."""
-
-    @property
-    def needs_watching(self) -> bool:
-        """Whether messages must be looked after although nobody consumes them. The reference lists
-        of the topic tree are not: what expires there is dropped when somebody comes for it.
-        """
-        if self.owed is not None:
-            return False
-        options = self.topic.options
-        limited = options.messages_max is not None or options.bytes_max is not None
-        return limited or options.message_ttl_ms is not None or self.index.delays or self.index.ttls
-
-    @property
-    def first_needed(self) -> int:
-        """The lowest offset that must be kept (`tail` if none), but for reference lists."""
-        if self.topic.options.kind is _STREAM:
-            return self.trimmed
-        return min([each.floor for each in self.groups.values()], default=self.index.tail)
-
-    def needed(self) -> list[tuple[int, int]]:
-        """(start, end) ranges of offsets whose messages must be kept: what retention has not
-        reached of a stream, what some group has not acked of anything else.
-        """
-        return self.needed_below(self.index.tail)
-
-    def needed_below(self, end: int) -> list[tuple[int, int]]:
-        """Those of the ranges that begin below `end` (at most `tail`), most cut off there."""
-        if self.owed is not None:
-            return self.owed.ranges()
-        first = self.first_needed
-        if self.topic.options.kind is _STREAM:
-            return [(first, end)] if first < end else []
-        return unacked_by_any(list(self.groups.values()), min(first, end), end)
-
-    def is_needed(self, offset: int) -> bool:
-        """Whether one message must be kept."""
-        if self.topic.options.kind is TopicKind.STREAM:
-            return offset >= self.trimmed
-        if self.owed is not None:
-            return self.owed.is_owed(offset)
-        return not all(each.is_acked(offset) for each in self.groups.values())
-
-    def fail_handed_out(self, progress: Progress, level: int, mark: int) -> None:
-        """Count a failed delivery of every unacked message of a priority level below its mark."""
-        single = self.topic.options.priority_max == 0
-        start, end = max(progress.floor, self.index.head), min(mark, self.index.tail)
-        while start < end:
-            run = self.index.find(start)
-            stop = min(run.end, end)
-            for low, high in list(progress.free(start, stop)):
-                for offset in range(low, high):
-                    if single or run.value(Feature.PRIORITY, offset) == level:
-                        progress.failed(offset)
-            start = stop
-
-    def forget(self) -> None:
-        """Drop the front of the index that nobody needs any more."""
-        if self.topic.options.kind is _STREAM:
-            self.index.drop_below(self.trimmed)
-        elif self.owed is not None:
-            self.index.drop_below(self.owed.floor)
-        elif len(self.groups) == 1:
-            (progress,) = self.groups.values()
-            self.index.drop_below(progress.floor)
-        elif self.groups:
-            self.index.drop_below(min([each.floor for each in self.groups.values()]))
-
-
-class TopicState:
-    """A topic: its definition (in its home group) or the copy that the group of a queue keeps."""
-
-    __slots__ = ("groups", "id", "name", "options", "refs", "tenant", "usage", "version")
-
-    def __init__(
-        self,
-        ident: TopicId,
-        tenant: str,
-        name: str,
-        version: int,
-        options: TopicOptions,
-        refs: tuple[QueueRef, ...],
-        groups: dict[str, GroupOptions],
-    ) -> None:
-        self.id = ident
-        self.tenant = tenant
-        self.name = name
-        self.version = version
-        self.options = alike_options(options)
-        self.refs = refs
-        self.groups = groups if groups is INDEX_GROUPS else alike_groups(groups)
-        """Never changed, only replaced: many topics share it."""
-        self.usage = NOTHING_COUNTED
-
-    def info(self) -> TopicInfo:
-        """The definition as gateways see it."""
-        return TopicInfo(
-            self.tenant,
-            self.name,
-            self.id,
-            self.version,
-            self.options,
-            self.refs,
-            self.groups,
-        )
+__all__ = [
+    "INDEX_GROUP",
+    "INDEX_GROUPS",
+    "ClientResults",
+    "GroupState",
+    "OutboxItem",
+    "QueueState",
+    "RouterState",
+    "Saver",
+    "Section",
+    "TopicState",
+]
 
 
 @dataclass(slots=True)
@@ -306,9 +163,9 @@ class GroupState:
         self.next_topic = 1
         self.next_outbox = 1
         self.topics: dict[TopicId, TopicState] = {}
-        self.topic_names: dict[tuple[str, str], TopicId] = {}
+        self.topic_names: ByName[TopicId] = ByName()
         """Only topics whose home is this group."""
-        self.queues: dict[QueueId, QueueState] = {}
+        self.queues = Queues(self.topics)
         self.routers: dict[tuple[str, str], RouterState] = {}
         self.records: dict[str, tuple[int, bytes]] = {}
         """Metadata (in group 0): (version, value) by key; the kernel does not look inside."""
@@ -333,6 +190,13 @@ class GroupState:
         """What was served, as far as it is not reported (each topic has its counts)."""
         self.cut: Saver | None = None
         """The snapshot that is being taken; no part of the state."""
+
+    def result_of(self, identity: tuple[int, int, int]) -> object:
+        """What a gateway's batch (client, epoch, sequence) came to; None: it has not been applied,
+        or so long ago that it is forgotten.
+        """
+        known = self.clients.get(identity[:2])
+        return known.results.get(identity[2]) if known is not None else None
 
     def changing(self, section: Section, key: object) -> None:
         """An element is about to be changed or removed."""

@@ -58,6 +58,7 @@ class Subscribers:
             Command.PUT_SUBSCRIPTION: self._put_subscription,
             Command.DELETE_SUBSCRIPTION: self._delete_subscription,
             Command.SUBSCRIBER_DUE: self._due,
+            Command.LISTED: lambda command: list(command.counts),
             Command.END_SUBSCRIBER: self._end_by_name,
             Command.SUBSCRIBER_LEFT: self._left,
             Command.WILL_SENT: self._will_sent,
@@ -80,12 +81,19 @@ class Subscribers:
             state.queues[ref.id] = QueueState(ref.id, topic)
             self._observer.tree_changed(IndexChanged(*key, ident, removed=False))
         queue = state.queues[index_queue(ident)]
-        if command.group not in queue.groups:
+        progress = queue.groups.get(command.group)
+        if progress is None:
             if state.cut is not None:
                 state.cut.save_queue(queue.id, "")
             progress = queue.groups[command.group] = Progress(queue.index.tail)
             progress.set_mark(0, queue.index.tail + command.ahead)
             progress.used_ms = state.time_ms
+        elif state.cut is not None:
+            state.cut.save_queue(queue.id, command.group)
+        if command.member is not None:
+            progress.join(command.member, command.epoch)
+        else:
+            progress.joined = max(progress.joined, command.epoch)
 
     def _leave(self, command: tree.LeaveIndex) -> bool:
         state = self.state
@@ -95,11 +103,15 @@ class Subscribers:
             return False
         queue = state.queues[index_queue(ident)]
         progress = queue.groups.get(command.group)
-        if progress is None:
+        if progress is None or not _may_leave(progress, command):
             return False
         state.changing(Section.TOPICS, ident)
         if state.cut is not None:
             state.cut.save_queue(queue.id, command.group)
+        if command.member is not None:
+            progress.members.pop(command.member)
+            if progress.members:
+                return True
         fresh = progress.ack(progress.floor, queue.index.tail)
         release(self._retention.release, state.group, queue, progress, fresh)
         self._observer.group_removed(queue, command.group)
@@ -114,10 +126,12 @@ class Subscribers:
     # --- Subscribers ------------------------------------------------------------------------
 
     def leader_started(self) -> None:
-        """Every connection of the last leader is over."""
+        """Every connection of the last leader's process is over."""
         for number in sorted(self.state.subscribers):
-            subscriber = self._by_number(number)
-            if subscriber is not None and subscriber.connected:
+            known = self.state.subscribers[number]
+            if known.connected and not known.owner:
+                subscriber = self._by_number(number)
+                assert subscriber is not None
                 self._disconnected(subscriber)
 
     def _by_name(self, tenant: str, name: str) -> SubscriberState | None:
@@ -133,9 +147,12 @@ class Subscribers:
         self.state.changing(Section.SUBSCRIBERS, number)
         return self.state.subscribers.get(number)
 
-    def _open(self, command: tree.OpenSubscriber) -> tree.Opened:
+    def _open(self, command: tree.OpenSubscriber) -> tree.Opened | bool:
         state = self.state
         subscriber = self._by_name(command.tenant, command.name)
+        if subscriber is None and command.only_known:
+            return False
+        lost = None
         if subscriber is not None and command.clean:
             self._end(subscriber)
             subscriber = None
@@ -146,14 +163,17 @@ class Subscribers:
             subscriber = SubscriberState(number, intern(command.tenant), command.name)
             state.subscribers[number] = subscriber
             state.subscriber_names[subscriber.tenant, subscriber.name] = number
-        elif subscriber.connected and _is_immediate(subscriber.will):
-            self._send_will(subscriber)
+        elif subscriber.connected:
+            lost = (subscriber.owner, subscriber.epoch)
+            if _is_immediate(subscriber.will):
+                self._send_will(subscriber)
         subscriber.epoch += 1
         subscriber.connected = True
+        subscriber.owner = command.owner
         subscriber.expiry_ms = command.expiry_ms
         subscriber.will = command.will
         subscriber.will_at_ms = subscriber.ends_at_ms = None
-        self._observer.tree_changed(SubscriberChanged(subscriber))
+        self._observer.tree_changed(SubscriberChanged(subscriber, lost=lost))
         return tree.Opened(
             subscriber.number,
             subscriber.epoch,
@@ -218,7 +238,8 @@ class Subscribers:
         if subscriber.subscriptions:
             subscriber.notes = NO_NOTES
             state.ended_subscribers[subscriber.number] = subscriber
-        self._observer.tree_changed(SubscriberChanged(subscriber, ended=True))
+        lost = (subscriber.owner, subscriber.epoch) if subscriber.connected else None
+        self._observer.tree_changed(SubscriberChanged(subscriber, ended=True, lost=lost))
 
     def _left(self, command: tree.SubscriberLeft) -> None:
         self.state.changing(Section.ENDED_SUBSCRIBERS, command.number)
@@ -300,6 +321,14 @@ class Subscribers:
                 self.state.changing(Section.RETAINED, (command.tenant, name))
                 self.state.retained.remove(command.tenant, name)
                 self._retention.release(self.state.group, known.index, 1)
+
+
+def _may_leave(progress: Progress, command: tree.LeaveIndex) -> bool:
+    """Whether who leaves is who joined last."""
+    if command.member is None:
+        return not command.epoch or progress.joined <= command.epoch
+    joined = progress.members.get(command.member)
+    return joined is not None and joined <= command.epoch
 
 
 def _is_immediate(will: tree.WillRecord | None) -> bool:

@@ -43,26 +43,42 @@ class JoinIndex(msgspec.Struct, frozen=True, array_like=True):
     ahead: int = 0
     """Messages that may be handed out before the log holds a dispatch mark: for a group whose
     consumer is there already, which so needs no MARK of its own."""
+    member: tuple[int, int] | None = None
+    """Of a share: (process that ends with it or 0, number) of who joins. None: the group is one
+    subscriber's own."""
+    epoch: int = 0
+    """Of the subscriber that joins: what one of an earlier epoch lets go of is kept."""
 
 
 class LeaveIndex(msgspec.Struct, frozen=True, array_like=True):
-    """Let go of what is kept for a group; the reference list goes with its last one. Result:
-    whether the group was there.
+    """Let go of what is kept for a group; the reference list goes with its last one. A share is
+    let go of with its last member. Result: whether it was there.
     """
 
     tenant: str
     pattern: str
     group: str
+    member: tuple[int, int] | None = None
+    """Of a share: who leaves. None: the whole group goes."""
+    epoch: int = 0
+    """If it has been joined by a higher one, nothing happens. 0: whoever has joined."""
 
 
 class OpenSubscriber(msgspec.Struct, frozen=True, array_like=True):
-    """A connection opens a subscriber. Result: `Opened`."""
+    """A connection opens a subscriber. Result: `Opened`; False if nobody knows it and
+    `only_known`.
+    """
 
     tenant: str
     name: str
     clean: bool
     expiry_ms: int | None
     will: WillRecord | None
+    only_known: bool = False
+    """Make no new one."""
+    owner: int = 0
+    """Number of the process whose connection it is, which outlives the leader; 0: the leader's
+    own, so that the connection is over when the next leader begins."""
 
 
 class Opened(msgspec.Struct, frozen=True, array_like=True):
@@ -147,6 +163,14 @@ class ForgetRetained(msgspec.Struct, frozen=True, array_like=True):
     names: tuple[str, ...]
 
 
+class Listed(msgspec.Struct, frozen=True, array_like=True):
+    """How many reference lists each tree name of the batch's messages has brought, as the leader
+    has looked it up; negative: nothing was stored of them. Changes nothing. Result: a list of that.
+    """
+
+    counts: tuple[int, ...]
+
+
 TreeControl = (
     JoinIndex
     | LeaveIndex
@@ -160,6 +184,7 @@ TreeControl = (
     | SubscriberLeft
     | WillSent
     | ForgetRetained
+    | Listed
 )
 
 _LENGTH = struct.Struct("<B")

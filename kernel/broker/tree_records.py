@@ -22,6 +22,7 @@ class SubscriberRecord(msgspec.Struct, frozen=True, array_like=True, tag="subscr
     subscriptions: list[tuple[str, str, bytes]]
     notes: list[tuple[bytes, bytes]]
     ended: bool
+    owner: int = 0
 
 
 class WillItemRecord(msgspec.Struct, frozen=True, array_like=True, tag="will"):

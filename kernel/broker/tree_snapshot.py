@@ -32,6 +32,7 @@ def subscriber_record(subscriber: SubscriberState, *, ended: bool) -> Subscriber
         [(*key, subscriptions[key]) for key in sorted(subscriptions)],
         sorted(subscriber.notes.items()),
         ended,
+        subscriber.owner,
     )
 
 
@@ -69,6 +70,7 @@ def _restore_subscriber(state: GroupState, record: SubscriberRecord) -> None:
         record.ends_at_ms,
         {(share, pattern): options for share, pattern, options in record.subscriptions},
         dict(record.notes) or NO_NOTES,
+        record.owner,
     )
     if record.ended:
         state.ended_subscribers[record.number] = subscriber

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+import msgspec
+
 from ..ids import TopicId
 from .tree_commands import WillRecord
 
@@ -30,6 +32,8 @@ class SubscriberState:
     subscriptions: dict[tuple[str, str], bytes] = field(default_factory=dict)
     """The adapter's options by (share, pattern)."""
     notes: dict[bytes, bytes] = field(default_factory=lambda: NO_NOTES)
+    owner: int = 0
+    """Process whose connection it is (`tree_commands.OpenSubscriber`)."""
 
     def note(self, changes: tuple[tuple[bytes, bytes | None], ...]) -> None:
         """Set or (None) remove notes."""
@@ -47,8 +51,7 @@ class SubscriberState:
         return min(dues, default=None)
 
 
-@dataclass(frozen=True, slots=True)
-class WillItem:
+class WillItem(msgspec.Struct, frozen=True):
     """A will that is due, kept until it has reached its destinations."""
 
     number: int
@@ -56,8 +59,7 @@ class WillItem:
     will: WillRecord
 
 
-@dataclass(frozen=True, slots=True)
-class IndexChanged:
+class IndexChanged(msgspec.Struct, frozen=True):
     """The reference list of a pattern has been made in this group, or is gone."""
 
     tenant: str
@@ -66,16 +68,16 @@ class IndexChanged:
     removed: bool
 
 
-@dataclass(frozen=True, slots=True)
-class SubscriberChanged:
+class SubscriberChanged(msgspec.Struct, frozen=True):
     """A subscriber was opened, closed or has ended: look at its state."""
 
     subscriber: SubscriberState
     ended: bool = False
+    lost: tuple[int, int] | None = None
+    """(owner, epoch) of the connection that it is not with any more, though nobody closed it."""
 
 
-@dataclass(frozen=True, slots=True)
-class WillsGrew:
+class WillsGrew(msgspec.Struct, frozen=True):
     """There is a will to send."""
 
 

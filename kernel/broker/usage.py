@@ -18,6 +18,7 @@ by the command METERED; a deleted topic's counts stay until then, RETIRED_MAX of
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
@@ -26,9 +27,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from ..ids import LogIndex, TopicId, is_index
+from ..ids import TopicId, is_index
 from ..message import HEADER_BYTES, SLOT_BYTES_SMALL, UNIT_BYTES
 from .features import CLASS_SHIFT, CLASSES, COPY, Feature
+from .tally import Tally, Three
 
 if TYPE_CHECKING:
     from .state import GroupState, QueueState, TopicState
@@ -49,9 +51,6 @@ _GRADED = int(Feature.KEY | Feature.DELAY) | COPY | CLASSES
 _ORIGIN_BITS = 8
 _ACKED_BIT = 1 << _ORIGIN_BITS
 _ORDERED_BIT = 2 << _ORIGIN_BITS
-
-Tally = list[int]
-"""[messages, bytes, 4 KiB units]"""
 
 
 class Verb(IntEnum):
@@ -83,7 +82,7 @@ HALF_FEATURES = CLASSES
 
 _NOTHING_SENT: dict[int, Tally] = {}
 _NOTHING_TAKEN: dict[tuple[str, int], Tally] = {}
-_NO_TALLY: Tally = []
+_NO_TALLY = Tally()
 """Shared by the topics that nothing was counted of; never changed."""
 
 
@@ -92,14 +91,17 @@ class TopicUsage:
 
     __slots__ = (
         "_sent",
+        "acked_group",
+        "acked_kind",
+        "acked_tally",
         "last",
+        "leased_group",
+        "leased_kind",
+        "leased_tally",
         "sent_key",
         "sent_tally",
         "since",
         "taken",
-        "taken_group",
-        "taken_kind",
-        "taken_tally",
     )
 
     def __init__(self) -> None:
@@ -114,15 +116,15 @@ class TopicUsage:
         # The counters used last are at hand: a topic mostly has one writer's and one reader's kind.
         self.sent_key = -1
         self.sent_tally = _NO_TALLY
-        self.taken_group = ""
-        self.taken_kind = -1
-        self.taken_tally = _NO_TALLY
+        self.leased_group = self.acked_group = ""
+        self.leased_kind = self.acked_kind = -1
+        self.leased_tally = self.acked_tally = _NO_TALLY
 
     def sent_by(self, key: int) -> Tally:
         """The counter of a key of `sent`, at hand from now on."""
         tally = self._sent.get(key)
         if tally is None:
-            tally = [0, 0, 0]
+            tally = Tally()
             if self.sent_key >= 0:
                 self._sent = {**self.sent, key: tally}
         self.sent_key, self.sent_tally = key, tally
@@ -135,10 +137,10 @@ class TopicUsage:
             return {self.sent_key: self.sent_tally}
         return self._sent
 
-    def restore_sent(self, tallies: Mapping[int, Tally]) -> None:
+    def restore_sent(self, key: int, messages: int, size: int, units: int) -> None:
         """Become what a snapshot says."""
-        for key, tally in tallies.items():
-            self.sent_by(key)[:] = tally
+        tally = self.sent_by(key)
+        tally.messages, tally.size, tally.more_units = messages, size, units - messages
 
     def taken_by(self, group: str, kind: int) -> Tally:
         """The counter of a key of `taken`, at hand from now on."""
@@ -147,8 +149,11 @@ class TopicUsage:
             if self.taken is _NOTHING_TAKEN:
                 self.taken = {}
             folded = OTHER_GROUP if len(self.taken) >= GROUPS_COUNTED_MAX else group
-            tally = self.taken.setdefault((folded, kind), [0, 0, 0])
-        self.taken_group, self.taken_kind, self.taken_tally = group, kind, tally
+            tally = self.taken.setdefault((folded, kind), Tally())
+        if kind & _ACKED_BIT:
+            self.acked_group, self.acked_kind, self.acked_tally = group, kind, tally
+        else:
+            self.leased_group, self.leased_kind, self.leased_tally = group, kind, tally
         return tally
 
 
@@ -175,19 +180,20 @@ class Ledger:
     def __init__(self) -> None:
         self.metered = 0
         """Everything counted up to this log index was reported."""
-        self.counted: dict[TopicId, None] = {}
-        """Topics counted since then, deleted ones included."""
+        self.counted = array("Q")
+        """Ids of the topics counted since then, each once, deleted ones included."""
         self.retired: dict[TopicId, RetiredUsage] = {}
         self.forgotten = 0
         """Messages stored in deleted topics that went unreported, above RETIRED_MAX."""
 
     def _enter(self, topic: TopicState, index: int) -> TopicUsage:
         """Something of a topic is counted, for the first time since the last report."""
-        if topic.usage is NOTHING_COUNTED:
-            topic.usage = TopicUsage()
-        topic.usage.since = topic.usage.since or index
-        self.counted[topic.id] = None
-        return topic.usage
+        usage = topic.usage
+        if usage is NOTHING_COUNTED:
+            usage = topic.counted = TopicUsage()
+        usage.since = usage.since or index
+        self.counted.append(topic.id)
+        return usage
 
     def sent(
         self,
@@ -200,15 +206,16 @@ class Ledger:
         units: int,
     ) -> None:
         """A log entry brought a run of messages (hot)."""
-        usage = topic.usage
+        usage = topic.counted
         if usage.last <= self.metered:
             usage = self._enter(topic, index)
         usage.last = index
         key = origin | (features & _GRADED) << _ORIGIN_BITS if features else origin
         tally = usage.sent_tally if key == usage.sent_key else usage.sent_by(key)
-        tally[0] += count
-        tally[1] += size
-        tally[2] += units
+        tally.messages += count
+        tally.size += size
+        if units != count:
+            tally.more_units += units - count
 
     def leased(
         self,
@@ -220,11 +227,20 @@ class Ledger:
         size: int,
         units: int,
     ) -> None:
-        """A log entry leased messages until a deadline."""
-        tally = self._taken(topic, index, origin, group, topic.groups[group].ordered)
-        tally[0] += count
-        tally[1] += size
-        tally[2] += units
+        """A log entry leased messages until a deadline (hot)."""
+        usage = topic.counted
+        if usage.last <= self.metered:
+            usage = self._enter(topic, index)
+        usage.last = index
+        kind = origin | _ORDERED_BIT if topic.definition.groups[group].ordered else origin
+        if kind == usage.leased_kind and group == usage.leased_group:
+            tally = usage.leased_tally
+        else:
+            tally = usage.taken_by(group, kind)
+        tally.messages += count
+        tally.size += size
+        if units != count:
+            tally.more_units += units - count
 
     def acked(
         self, topic: TopicState, index: int, origin: int, group: str, count: int, *, ordered: bool
@@ -232,18 +248,15 @@ class Ledger:
         """A log entry says that a consumer is done with messages; how large they were it does not
         say (hot).
         """
-        self._taken(topic, index, origin | _ACKED_BIT, group, ordered)[0] += count
-
-    def _taken(self, topic: TopicState, index: int, kind: int, group: str, ordered: bool) -> Tally:
-        usage = topic.usage
+        usage = topic.counted
         if usage.last <= self.metered:
             usage = self._enter(topic, index)
         usage.last = index
-        if ordered:
-            kind |= _ORDERED_BIT
-        if kind == usage.taken_kind and group == usage.taken_group:
-            return usage.taken_tally
-        return usage.taken_by(group, kind)
+        kind = origin | _ACKED_BIT | _ORDERED_BIT if ordered else origin | _ACKED_BIT
+        if kind == usage.acked_kind and group == usage.acked_group:
+            usage.acked_tally.messages += count
+        else:
+            usage.taken_by(group, kind).messages += count
 
     def retire(self, topic: TopicState, queues: Sequence[QueueState]) -> None:
         """A topic was deleted, with these queues."""
@@ -254,18 +267,22 @@ class Ledger:
         self.retired[topic.id] = RetiredUsage(topic.tenant, _shown(topic), usage, end)
         if len(self.retired) > RETIRED_MAX:
             oldest = next(iter(self.retired))
-            self.forgotten += sum(each[0] for each in self.retired.pop(oldest).usage.sent.values())
-            self.counted.pop(oldest, None)
+            self.forgotten += _messages(self.retired.pop(oldest).usage)
+            if oldest in self.counted:
+                self.counted.remove(oldest)
 
     def reported(self, index: int, topics: dict[TopicId, TopicState]) -> None:
         """Everything counted up to a log index was reported: METERED."""
         self.metered = max(self.metered, index)
-        for ident in list(self.counted):
-            retired = self.retired.get(ident)
-            item = retired or topics.get(ident)
+        left = array("Q")
+        for number in self.counted:
+            ident = TopicId(number)
+            item = self.retired.get(ident) or topics.get(ident)
             if item is None or item.usage.last <= self.metered:
-                del self.counted[ident]
                 self.retired.pop(ident, None)
+            else:
+                left.append(ident)
+        self.counted = left
 
 
 def units_between(bounds: Sequence[int]) -> int:
@@ -276,8 +293,12 @@ def units_between(bounds: Sequence[int]) -> int:
 def measure_slots(slot_sizes: Sequence[int]) -> tuple[int, int]:
     """(bytes, 4 KiB units) of messages by the sizes of their slots (hot)."""
     count = len(slot_sizes)
-    if count == 1 and slot_sizes[0] <= SLOT_BYTES_SMALL:
-        return slot_sizes[0] - HEADER_BYTES, 1
+    if count == 1:
+        size = slot_sizes[0]
+        if size <= SLOT_BYTES_SMALL:
+            return size - HEADER_BYTES, 1
+    elif count and max(slot_sizes) <= SLOT_BYTES_SMALL:
+        return sum(slot_sizes) - HEADER_BYTES * count, count
     return sum(slot_sizes) - HEADER_BYTES * count, units_of(slot_sizes)
 
 
@@ -317,7 +338,7 @@ def counts(state: GroupState) -> Iterator[UsageCount]:
     """Every counter of the topics that were counted since the last METERED; those of one topic
     stand together, ROUTED first.
     """
-    for ident in state.ledger.counted:
+    for ident in map(TopicId, state.ledger.counted):
         retired = state.ledger.retired.get(ident)
         if retired is not None:
             yield from _counts(ident, retired)
@@ -325,7 +346,7 @@ def counts(state: GroupState) -> Iterator[UsageCount]:
         topic = state.topics.get(ident)
         if topic is None:
             continue
-        queues = (state.queues.get(ref.id) for ref in topic.refs)
+        queues = (state.queues.peek(ref.id) for ref in topic.refs)
         end = sum(queue.index.tail for queue in queues if queue is not None)
         yield from _counts(ident, RetiredUsage(topic.tenant, _shown(topic), topic.usage, end))
 
@@ -338,16 +359,16 @@ def _shown(topic: TopicState) -> str:
 
 
 def _counts(ident: TopicId, item: RetiredUsage) -> Iterator[UsageCount]:
-    found: dict[tuple[Verb, str, int, Grade], Tally] = {}
+    found: dict[tuple[Verb, str, int, Grade], list[int]] = {}
     for verb in (Verb.ROUTED, Verb.PUBLISHED):
         for key, tally in item.usage.sent.items():
             features = key >> _ORIGIN_BITS
             if verb is Verb.ROUTED or not features & COPY:
-                _add(found, (verb, "", key & 255, _grade(features)), tally)
+                _add(found, (verb, "", key & 255, _grade(features)), tally.three)
     for (group, kind), tally in item.usage.taken.items():
         verb = Verb.ACKED if kind & _ACKED_BIT else Verb.DELIVERED
         grade = Grade.ORDERED if kind & _ORDERED_BIT else Grade.PLAIN
-        _add(found, (verb, group, kind & 255, grade), tally)
+        _add(found, (verb, group, kind & 255, grade), _taken_three(kind, tally))
     for (verb, group, origin, grade), (messages, size, units) in found.items():
         yield UsageCount(
             ident,
@@ -377,12 +398,12 @@ def _grade(features: int) -> Grade:
 
 
 def _add(
-    found: dict[tuple[Verb, str, int, Grade], Tally],
+    found: dict[tuple[Verb, str, int, Grade], list[int]],
     key: tuple[Verb, str, int, Grade],
-    tally: Tally,
+    three: Three,
 ) -> None:
     known = found.setdefault(key, [0, 0, 0])
-    for position, value in enumerate(tally):
+    for position, value in enumerate(three):
         known[position] += value
 
 
@@ -409,6 +430,10 @@ class UsageRecord(msgspec.Struct, frozen=True, array_like=True, tag="usage"):
     end: int
 
 
+Counted = tuple[int, int, list[tuple[int, int, int, int]], list[tuple[str, int, int, int, int]]]
+"""(since, last, what was stored, what was taken) of a topic."""
+
+
 def living_usage(topic: TopicState) -> UsageRecord:
     """The record of a topic's counts."""
     return usage_record(topic.id, RetiredUsage(topic.tenant, topic.name, topic.usage, -1))
@@ -416,21 +441,39 @@ def living_usage(topic: TopicState) -> UsageRecord:
 
 def usage_record(ident: TopicId, item: RetiredUsage) -> UsageRecord:
     """The record of counts; `end` -1: of a topic that lives."""
-    usage = item.usage
-    return UsageRecord(
-        ident,
-        item.tenant,
-        item.name,
+    return UsageRecord(ident, item.tenant, item.name, *counted_of(item.usage), item.end)
+
+
+def _taken_three(kind: int, tally: Tally) -> Three:
+    """Of acks nobody knows bytes and units."""
+    return (tally.messages, 0, 0) if kind & _ACKED_BIT else tally.three
+
+
+def _messages(usage: TopicUsage) -> int:
+    return sum(each.messages for each in usage.sent.values())
+
+
+def counted_of(usage: TopicUsage) -> Counted:
+    """All of it, as it stands in records."""
+    return (
         usage.since,
         usage.last,
-        [(key, *_three(tally)) for key, tally in sorted(usage.sent.items())],
-        [(*key, *_three(tally)) for key, tally in sorted(usage.taken.items())],
-        item.end,
+        [(key, *usage.sent[key].three) for key in sorted(usage.sent)],
+        [(*key, *_taken_three(key[1], usage.taken[key])) for key in sorted(usage.taken)],
     )
 
 
-def _three(tally: Tally) -> tuple[int, int, int]:
-    return tally[0], tally[1], tally[2]
+def usage_of(counted: Counted) -> TopicUsage:
+    """Inverse of `counted_of`."""
+    since, last, sent, taken = counted
+    usage = TopicUsage()
+    usage.since = since
+    usage.last = last
+    for each in sent:
+        usage.restore_sent(*each)
+    if taken:
+        usage.taken = {(group, kind): Tally(*three) for group, kind, *three in taken}
+    return usage
 
 
 def restore_ledger(state: GroupState, record: LedgerRecord) -> None:
@@ -442,14 +485,11 @@ def restore_ledger(state: GroupState, record: LedgerRecord) -> None:
 def restore_usage(state: GroupState, record: UsageRecord) -> None:
     """Take over a record of a snapshot."""
     ident = TopicId(record.topic)
-    usage = TopicUsage()
-    usage.since = record.since
-    usage.last = LogIndex(record.last)
-    usage.restore_sent({key: tally for key, *tally in record.sent})
-    usage.taken = {(group, kind): [*tally] for group, kind, *tally in record.taken}
+    counted = (record.since, record.last, record.sent, record.taken)
     if record.end < 0:
-        state.topics[ident].usage = usage
+        state.topics[ident].restore_usage(counted)
     else:
-        state.ledger.retired[ident] = RetiredUsage(record.tenant, record.name, usage, record.end)
-    if usage.last > state.ledger.metered:
-        state.ledger.counted[ident] = None
+        retired = RetiredUsage(record.tenant, record.name, usage_of(counted), record.end)
+        state.ledger.retired[ident] = retired
+    if record.last > state.ledger.metered:
+        state.ledger.counted.append(ident)

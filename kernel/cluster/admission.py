@@ -21,8 +21,9 @@ def admitted(
     already. `alive`: numbers of the stores that answer with the data directory they joined with.
 
     Raises KernelError: INVALID_ARGUMENT (another number of data groups; a store to be replaced that
-    is none), ALREADY_EXISTS (its number is another's), NOT_ALLOWED (its host has a store, or it
-    is leaving), IN_USE (another store is joining or leaving).
+    is none), ALREADY_EXISTS (its number is another's, or it has a place already),
+    NOT_ALLOWED (its host has a store, or it is leaving), IN_USE (another store is joining or
+    leaving).
     """
     if asked.data_groups != data_groups:
         raise KernelError(
@@ -55,6 +56,15 @@ def _again(records: Mapping[int, NodeRecord], known: NodeRecord, asked: Admit) -
     if known.state is NodeState.LEAVING:
         message = f"store {known.number} is leaving the cluster"
         raise KernelError(Code.NOT_ALLOWED, message)
+    if asked.replaces in records and (known.state, known.replaces) != (
+        NodeState.JOINING,
+        asked.replaces,
+    ):
+        raise KernelError(
+            Code.ALREADY_EXISTS,
+            f"store {known.number} belongs to the cluster already, and takes nobody's place: have "
+            f"store {asked.replaces} leave with `weir cluster remove {asked.replaces}`",
+        )
     if known.facts == asked.facts:
         return None
     if known.facts.label != asked.facts.label:

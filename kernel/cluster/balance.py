@@ -1,9 +1,34 @@
-"""Leaders spread evenly over the stores: which ones have to move. Pure."""
+"""Leaders spread evenly over the stores: which ones have to move, and when. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
+
+CALM_MS = 60_000
+"""So long the same stores have belonged to the cluster and answered before leaders move by
+themselves: one that comes and goes is not given anything to lead."""
+
+MOVE_MS = 10_000
+"""Between two moves: each makes the clients of a group look for its leader."""
+
+
+class Calm:
+    """Whether leaders may move by themselves now."""
+
+    def __init__(self) -> None:
+        self._seen: object = None
+        self._since_ms = 0
+        self._moved_ms = -MOVE_MS
+
+    def look(self, seen: object, now_ms: int) -> bool:
+        """`seen`: which stores belong to the cluster, and which of them answer."""
+        if seen != self._seen:
+            self._seen, self._since_ms = seen, now_ms
+        if now_ms - self._since_ms < CALM_MS or now_ms - self._moved_ms < MOVE_MS:
+            return False
+        self._moved_ms = now_ms
+        return True
 
 
 def moves(

@@ -11,38 +11,44 @@ from collections.abc import Callable, Coroutine
 
 from ..changes import PutRecord
 from ..errors import Code, KernelError
-from ..ids import METADATA_GROUP, QueueId, RaftGroup
-from ..local_client import LocalClient
+from ..ids import METADATA_GROUP, RaftGroup
 from ..ports import Clock
 from ..raft.progress import STATE_NAMES
 from ..remote.wire import WireError
 from ..rpc.channel import Channel, Reply
 from ..rpc.frame import RpcError
 from ..rpc.handshake import Hello
-from ..store.node import Store
+from ..store.opening import LocalStore
 from ..store.peer_links import PeerLinks
 from . import messages
 from .admission import admitted, dismissed
+from .gateways import Gateways
 from .messages import (
     Admit,
+    Attend,
     Dismiss,
+    Drain,
+    GatewayList,
     GroupReport,
     HandOver,
     Progress,
     ReplicaReport,
     Report,
-    Span,
     Towards,
 )
 from .records import PREFIX, NodeRecord, encode, key_of, read
 from .roster import Roster
 from .steps import Steps
 
+DRAINED = "cluster/drained/"
+"""Beginning of the metadata records that name the gateways which are to have no clients: so it
+holds on whoever leads, and if the gateway starts anew."""
+
 REGISTER_SECONDS = 10.0
 """For a record to be written: as long as a question may take."""
 
 TASKS_MAX = 16
-"""Requests to join or leave that are being written: operators make them one by one."""
+"""Requests that are being carried out: operators make them one by one."""
 
 
 class Desk:
@@ -52,34 +58,43 @@ class Desk:
 
     def __init__(
         self,
-        store: Store,
-        client: LocalClient,
+        local: LocalStore,
         links: PeerLinks,
         roster: Roster,
         clock: Clock,
         version: str,
+        gateway_traffic_max: int = 0,
+        hot_topic_messages: int = 0,
     ) -> None:
-        """`version`: of this program, for people."""
+        """`version`: of this program, for people; the last two: see `Gateways`."""
+        store = local.store
         self._store = store
-        self._client = client
+        self._client = local.client
         self._links = links
         self._roster = roster
         self._clock = clock
         self._version = version
         self._began_ms = clock.monotonic_ms()
         self._tasks: set[asyncio.Task[None]] = set()
-        self.steps = Steps(store.consensus, lambda: links.connected)
+        self.steps = Steps(store.consensus, lambda: links.connected, local.housekeeper.hasten)
+        self.gateways = Gateways(gateway_traffic_max, hot_topic_messages)
         self.draining = False
         """This store is to lead nothing."""
         self.problems: dict[int, str] = {}
         """By number: what keeps a store from joining or leaving (of the leader of group 0)."""
+        self.flush: Callable[[], Coroutine[object, object, bool]] | None = None
+        """Has what this store has counted for the bill written down, and tells whether it is; None:
+        nothing is counted."""
         self._group_methods: dict[int, Callable[[bytes, Reply], None]] = {
             messages.TOWARDS: self._towards,
             messages.HAND_OVER: self._hand_over,
-            messages.SPAN: self._span,
             messages.ADMIT: self._admit,
             messages.DISMISS: self._dismiss,
             messages.REPORT: self._report,
+            messages.FLUSH: self._flush,
+            messages.ATTEND: self._attend,
+            messages.DRAIN: self._drain,
+            messages.GATEWAYS: self._gateways,
         }
 
     async def stop(self) -> None:
@@ -133,9 +148,9 @@ class Desk:
         asked = messages.unpack(payload, HandOver)
         reply(messages.pack(self.steps.hand_over(self._led(asked.group), asked.to)))
 
-    def _span(self, payload: bytes, reply: Reply) -> None:
-        asked = messages.unpack(payload, Span)
-        reply(encode_span(span_of(self._store, self._led(asked.group), QueueId(asked.queue))))
+    def now_ms(self) -> int:
+        """The clock."""
+        return self._clock.monotonic_ms()
 
     # --- The register -----------------------------------------------------------------------
 
@@ -168,17 +183,67 @@ class Desk:
         if record is None:
             reply(messages.pack(Progress(True, "nothing changes")))
             return
-        if len(self._tasks) >= TASKS_MAX:
-            raise KernelError(Code.BUSY, f"{TASKS_MAX} requests to join or leave are under way")
         version = found[number][0] if number in found else 0
-        task = asyncio.get_running_loop().create_task(_answer(self.put(record, version), reply))
+        self._do(_answer(self.put(record, version), reply))
+
+    def _do(self, work: Coroutine[object, object, None]) -> None:
+        if len(self._tasks) >= TASKS_MAX:
+            work.close()
+            raise KernelError(Code.BUSY, f"{TASKS_MAX} requests are under way")
+        task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+    def _flush(self, _payload: bytes, reply: Reply) -> None:
+        if self.flush is None:
+            reply(messages.pack(Progress(True, "nothing is counted")))
+        else:
+            self._do(_answer_flush(self.flush(), reply))
 
     async def put(self, record: NodeRecord, expected: int) -> None:
         """Write a record, if nobody has meanwhile. Raises KernelError."""
         change = PutRecord(key_of(record.number), encode(record), expected)
         await self._client.administer(change)
+
+    # --- Gateways ---------------------------------------------------------------------------
+
+    def _drained(self) -> set[str]:
+        """Names of the gateways that are to have no clients."""
+        return {key[len(DRAINED) :] for key in self._client.records(DRAINED)}
+
+    def _now_ms(self) -> int:
+        """For the table of gateways, which is that of the leader of group 0. Raises KernelError
+        NOT_LEADER.
+        """
+        try:
+            self._led(METADATA_GROUP)
+        except KernelError:
+            self.gateways.clear()
+            raise
+        return self._clock.monotonic_ms()
+
+    def _attend(self, payload: bytes, reply: Reply) -> None:
+        told = messages.unpack(payload, Attend)
+        drained = self._drained()
+        reply(messages.pack(self.gateways.attend(told, drained, self._now_ms())))
+
+    def _drain(self, payload: bytes, reply: Reply) -> None:
+        asked = messages.unpack(payload, Drain)
+        now_ms, drained = self._now_ms(), self._drained()
+        if asked.undo != (asked.name in drained):
+            reply(messages.pack(Progress(True, "nothing changes")))
+            return
+        if not asked.undo:
+            self.gateways.check_drain(asked.name, drained, now_ms)
+        change = PutRecord(DRAINED + asked.name, None if asked.undo else b"")
+        self._do(_answer(self._administer(change), reply))
+
+    async def _administer(self, change: PutRecord) -> None:
+        await self._client.administer(change)
+
+    def _gateways(self, _payload: bytes, reply: Reply) -> None:
+        now_ms = self._now_ms()
+        reply(messages.pack(GatewayList(self.gateways.status(self._drained(), now_ms))))
 
     # --- Reports ----------------------------------------------------------------------------
 
@@ -245,19 +310,6 @@ async def _answer(work: Coroutine[object, object, None], reply: Reply) -> None:
         reply(KernelError(Code.TIMEOUT, "the register could not be written in time"))
 
 
-def span_of(store: Store, group: RaftGroup, queue: QueueId) -> tuple[int, int]:
-    """(first offset kept, next offset) of a queue; (0, 0) if it is gone."""
-    state = store.replica(group).state.queues.get(queue)
-    return (0, 0) if state is None else (max(state.index.head, state.trimmed), state.index.tail)
-
-
-def encode_span(span: tuple[int, int]) -> list[bytes]:
-    """Answer of SPAN."""
-    return [b"".join(each.to_bytes(8, "little") for each in span)]
-
-
-def decode_span(payload: bytes) -> tuple[int, int]:
-    """Inverse of `encode_span`. Raises WireError."""
-    if len(payload) != 16:
-        raise WireError("not the span of a queue")
-    return int.from_bytes(payload[:8], "little"), int.from_bytes(payload[8:], "little")
+async def _answer_flush(work: Coroutine[object, object, bool], reply: Reply) -> None:
+    done = await work
+    reply(messages.pack(Progress(done, "" if done else "what was counted could not be written")))

@@ -2,8 +2,10 @@
 
     every look    register -> file, addresses of peers, who is let in
     in draining   leadership of every group to others
+    disk is full  leadership of every group to others that have room
     as manager    JOINING: learner of group 0, then of all groups; level: voter of all (`steps`)
                   LEAVING: out of every data group, then of group 0; then its record goes
+                  calm for a minute: leaders spread evenly, one each 10 s
 
 What is to be stands in the register, and each look does the next step towards it; so a manager that
 dies is followed by another that knows as much. Group 0 comes first: a store that knows the register
@@ -27,13 +29,19 @@ from ..remote.leaders import RemoteLeaders
 from ..store.node import Store
 from ..store.peer_links import PeerLinks
 from . import messages
+from .balance import Calm
 from .desk import Desk
 from .messages import Admit, Goal, Progress, Towards
+from .office import Office
 from .records import PREFIX, Facts, NodeRecord, NodeState, key_of, read
 from .roster import Roster, write_home
 
 LOOK_SECONDS = 0.25
 """Between two looks: people do not notice so little, and a look costs a few look-ups."""
+
+MAKE_WAY_MS = 2_000
+"""Between two questions of a store without room, who has some: the room of all is measured once a
+second, and a leader has moved by then."""
 
 
 class Manager:
@@ -59,8 +67,12 @@ class Manager:
         self._desk = desk
         self._facts = facts
         self._disk = disk
+        self._office = Office(roster.cluster, remote, lambda: roster.records)
+        self.calm = Calm()
+        """When leaders move by themselves."""
         self._told: Facts | None = None
         """Facts that the register has, or that were refused."""
+        self._made_way_ms = -MAKE_WAY_MS
 
     async def run(self) -> None:
         """Look, again and again."""
@@ -77,12 +89,18 @@ class Manager:
         self._remote.update({**addresses, self._store.node: self._own_address})
         if self._desk.draining:
             self.lead_nothing()
+        elif not self._client.accepting and self._leads:
+            now_ms = self._desk.now_ms()
+            if now_ms - self._made_way_ms >= MAKE_WAY_MS:
+                self._made_way_ms = now_ms
+                await self.make_way()
         if self._store.serving(METADATA_GROUP) is None:
             self._desk.problems.clear()
         elif not self._roster.records:
             await self._begin()
         else:
             await self._manage()
+            await self._balance()
         own = self._roster.own
         if own is not None and self._facts not in (own.facts, self._told):
             await self._tell_address()
@@ -92,14 +110,35 @@ class Manager:
         return self._facts.host, self._facts.port
 
     def lead_nothing(self) -> bool:
-        """Hand over what this store leads, where another can; whether it leads nothing any more."""
-        led = [member for member in self._store.consensus.members.values() if member.leads]
-        for member in led:
+        """Hand over what this store leads; whether there is nothing left that another could lead
+        now.
+        """
+        under_way = False
+        for member in self._store.consensus.members.values():
+            if not member.leads:
+                continue
             try:
                 self._desk.steps.hand_over(member.group, 0)
             except KernelError:
                 continue  # nobody else can: then it goes on here
-        return not led
+            under_way = True
+        return not under_way
+
+    @property
+    def _leads(self) -> bool:
+        return any(each.leads for each in self._store.consensus.members.values())
+
+    async def make_way(self) -> None:
+        """The disk is full: whoever has room leads what this store leads, so that publishers are
+        served. If nobody has, they hear why they are not.
+        """
+        for number, before, to in await self._office.wanted():
+            group = RaftGroup(number)
+            if before == self._store.node and self._store.consensus.members[group].leads:
+                try:
+                    self._desk.steps.hand_over(group, to)
+                except KernelError:
+                    continue  # it has just gone: the next look finds another
 
     async def _tell_address(self) -> None:
         """The store is somewhere else than it was."""
@@ -138,6 +177,20 @@ class Manager:
                 problems[number] = text
         self._desk.problems.clear()
         self._desk.problems.update(problems)
+
+    async def _balance(self) -> None:
+        """Have the leader of one group move, once the cluster has been calm for a while."""
+        records = self._roster.records
+        states = tuple((number, each.state) for number, each in sorted(records.items()))
+        now_ms = self._desk.now_ms()
+        if not self.calm.look((states, tuple(self._links.connected)), now_ms):
+            return
+        if any(each.state is not NodeState.MEMBER for each in records.values()):
+            return
+        try:
+            await self._office.rebalance(1)
+        except KernelError:
+            return  # something has changed meanwhile: it is looked at again
 
     async def _bring(self, record: NodeRecord, version: int) -> str:
         """The next step of a store's way; what it waits for."""

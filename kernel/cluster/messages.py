@@ -1,8 +1,8 @@
 """What is asked and answered about a cluster itself: methods of the section CLUSTER.
 
-    of the leader of a group      TOWARDS, HAND_OVER, SPAN
-    of the leader of group 0      ADMIT, DISMISS
-    of any store                  REPORT
+    of the leader of a group      TOWARDS, HAND_OVER
+    of the leader of group 0      ADMIT, DISMISS, ATTEND, DRAIN, GATEWAYS
+    of any store                  REPORT; FLUSH: write down what is counted for the bill
 
 Every question may be put twice: it names what is wanted, not a step.
 """
@@ -17,13 +17,19 @@ from msgspec import Meta
 
 from ..remote import calls
 from ..remote.wire import WireError
-from .records import Facts, Number
+from .records import LABEL_LENGTH_MAX, Facts, Number
 
 METHODS = calls.CLUSTER
 
-TOWARDS, HAND_OVER, SPAN, ADMIT, DISMISS, REPORT = METHODS[:6]
+TOWARDS, HAND_OVER, ADMIT, DISMISS, REPORT, FLUSH, ATTEND, DRAIN, GATEWAYS = METHODS[:9]
 
 TEXT_LENGTH_MAX = 1_024
+
+GATEWAY_NAME_LENGTH_MAX = 64
+KINDS_MAX = 16
+LISTENERS_MAX = 64
+TASKS_MAX = 256
+"""Tasks of a gateway that are told: those with the most messages."""
 
 Group = Annotated[int, Meta(ge=0, le=0xFFFF)]
 Text = Annotated[str, Meta(max_length=TEXT_LENGTH_MAX)]
@@ -66,13 +72,6 @@ class HandOver(msgspec.Struct, frozen=True, array_like=True):
 
     group: Group
     to: int = 0
-
-
-class Span(msgspec.Struct, frozen=True, array_like=True):
-    """Answer: (first offset kept, next offset) of a queue; (0, 0): it is gone."""
-
-    group: Group
-    queue: Annotated[int, Meta(ge=0)]
 
 
 class Admit(msgspec.Struct, frozen=True, array_like=True):
@@ -138,6 +137,128 @@ class Report(msgspec.Struct, frozen=True):
     problems: dict[int, Text]
     """Of the leader of group 0, by number: what keeps a store from joining or leaving."""
     groups: list[GroupReport]
+
+
+class Role(StrEnum):
+    """What a client does with a topic."""
+
+    PRODUCE = "produce"
+    CONSUME = "consume"
+
+
+GatewayName = Annotated[str, Meta(min_length=1, max_length=GATEWAY_NAME_LENGTH_MAX)]
+Short = Annotated[str, Meta(max_length=LABEL_LENGTH_MAX)]
+Count = Annotated[int, Meta(ge=0)]
+
+
+class Task(msgspec.Struct, frozen=True, array_like=True):
+    """Clients of one kind that produce to a topic, or consume from it, at one gateway."""
+
+    role: Role
+    tenant: Text
+    topic: Text
+    group: Text
+    """Of consumers."""
+    kind: Short
+    """What they speak; empty: all kinds together."""
+    amount: Count
+    """Of producing: messages since the last report; of consuming: consumers now."""
+
+
+class Attend(msgspec.Struct, frozen=True, array_like=True):
+    """A gateway is there, and tells whom it serves. Answer: `Orders`."""
+
+    name: GatewayName
+    process: Short
+    """Id of the process: new at each start."""
+    label: Short
+    """What fails together with it."""
+    version: Short
+    listeners: Annotated[dict[Short, Short], Meta(max_length=LISTENERS_MAX)]
+    """`kind.listener` to the `host:port` by which clients reach it."""
+    clients: Annotated[dict[Short, Count], Meta(max_length=KINDS_MAX)]
+    """Connections by kind."""
+    traffic: Count
+    """Bytes a second, in and out, lately."""
+    moved: Count
+    """Clients that it has asked to go elsewhere."""
+    tasks: Annotated[list[Task], Meta(max_length=TASKS_MAX)]
+
+
+class Consuming(msgspec.Struct, frozen=True, array_like=True):
+    """What some clients consume."""
+
+    tenant: Text
+    topic: Text
+    group: Text
+
+
+class Move(msgspec.Struct, frozen=True, array_like=True):
+    """So many clients of a kind are to go to another gateway."""
+
+    kind: Short
+    clients: Count
+    """With `consuming`: so many consumers, together with the clients that have them."""
+    process: Short
+    """Of that gateway."""
+    listeners: dict[Short, Short]
+    """Its; see `Attend`."""
+    consuming: Consuming | None = None
+    """Only clients that consume this."""
+
+
+class Orders(msgspec.Struct, frozen=True, array_like=True):
+    """What a gateway is to do. Answer of ATTEND."""
+
+    draining: bool
+    """It is to have no clients."""
+    moves: list[Move]
+    others: list[Short]
+    """Processes of the other gateways that take clients: who was sent to one that is not among
+    them may come back.
+    """
+
+
+class Drain(msgspec.Struct, frozen=True, array_like=True):
+    """A gateway is to have no clients, or (`undo`) may have some again. Answer: `Progress`."""
+
+    name: GatewayName
+    undo: bool = False
+
+
+class TaskStatus(msgspec.Struct, frozen=True):
+    """See `Task`."""
+
+    role: str
+    tenant: str
+    topic: str
+    group: str
+    kind: str
+    amount: int
+
+
+class GatewayStatus(msgspec.Struct, frozen=True):
+    """One gateway, for people."""
+
+    name: str
+    stage: str
+    """`serving`, `draining` or `drained`."""
+    load: str
+    """`calm`, `high` or `resting` (some of its clients have just been asked to move)."""
+    label: str
+    version: str
+    listeners: dict[str, str]
+    clients: dict[str, int]
+    traffic: int
+    moved: int
+    """Clients that were asked to go elsewhere since it was started."""
+    tasks: list[TaskStatus]
+
+
+class GatewayList(msgspec.Struct, frozen=True):
+    """Answer of GATEWAYS, whose question is empty."""
+
+    gateways: list[GatewayStatus]
 
 
 def pack(message: msgspec.Struct) -> list[bytes]:

@@ -11,18 +11,32 @@ from collections.abc import Callable, Mapping
 import msgspec
 
 from ..errors import Code, KernelError
-from ..ids import METADATA_GROUP, QueueId, RaftGroup
+from ..ids import METADATA_GROUP, RaftGroup
 from ..remote.leaders import RemoteLeaders
 from . import messages
 from .balance import moves
-from .desk import decode_span
-from .messages import Admit, Dismiss, HandOver, Progress, Report, Span
+from .messages import (
+    Admit,
+    Attend,
+    Dismiss,
+    Drain,
+    GatewayList,
+    GatewayStatus,
+    HandOver,
+    Orders,
+    Progress,
+    Report,
+)
 from .records import NodeRecord
+from .steps import LEVEL_ENTRIES
 
 HAND_OVER_SECONDS = 5.0
 """For another store to lead: an election among those that are up takes a round trip."""
 
 LOOK_SECONDS = 0.05
+
+ATTEND_MS = 900
+"""A report that nobody takes within so long is over: the next one is due."""
 
 
 class NodeStatus(msgspec.Struct, frozen=True):
@@ -112,28 +126,86 @@ class Office:
             raise KernelError(Code.TIMEOUT, message) from None
         return self._remote.table.of(group)
 
-    async def rebalance(self) -> list[tuple[int, int, int]]:
-        """Spread the leaders evenly; (group, from, to) of each that has moved."""
-        reports = await self._reports()
-        leaders: dict[int, int] = {}
-        able: dict[int, set[int]] = {}
-        resting = {number for number, each in reports.items() if each.draining}
-        for group in _led(reports).values():
-            leaders[group.group] = group.leader
-            able[group.group] = ({*group.voters} & reports.keys()) - resting
+    async def rebalance(self, most: int | None = None) -> list[tuple[int, int, int]]:
+        """Spread the leaders evenly, by so many moves at most; (group, from, to) of each that has
+        moved. To a store that is behind, or has no room for messages, nothing moves. Raises
+        KernelError.
+        """
         moved: list[tuple[int, int, int]] = []
-        for number, before, to in moves(leaders, able):
+        for number, before, to in (await self.wanted())[:most]:
             await self.transfer(RaftGroup(number), to)
             moved.append((number, before, to))
         return moved
 
-    async def span(self, group: RaftGroup, queue: QueueId) -> tuple[int, int]:
-        """(first offset kept, next offset) of a queue; (0, 0) if it is gone."""
-        parts = messages.pack(Span(group, queue))
-        return await self._remote.ask(group, messages.SPAN, parts, decode_span)
+    async def wanted(self) -> list[tuple[int, int, int]]:
+        """(group, from, to) of each move that would spread the leaders evenly; first those from
+        stores that are not to lead.
+        """
+        reports = await self._reports()
+        leaders: dict[int, int] = {}
+        able: dict[int, set[int]] = {}
+        resting = {
+            number for number, each in reports.items() if each.draining or not each.accepting
+        }
+        for group in _led(reports).values():
+            leaders[group.group] = group.leader
+            behind = {
+                each.node for each in group.replicas if group.last - each.match > LEVEL_ENTRIES
+            }
+            able[group.group] = ({*group.voters} & reports.keys()) - resting - behind
+        return moves(leaders, able)
+
+    # --- Gateways ---------------------------------------------------------------------------
+
+    async def attend(self, told: Attend) -> Orders:
+        """A gateway tells whom it serves; what it is to do. Raises KernelError
+        (`gateways.Gateways.attend`), UNAVAILABLE.
+        """
+
+        def decode(payload: bytes) -> Orders:
+            return messages.unpack(payload, Orders)
+
+        parts = messages.pack(told)
+        return await self._remote.ask(
+            METADATA_GROUP, messages.ATTEND, parts, decode, question_ms=ATTEND_MS
+        )
+
+    async def drain(self, name: str, *, undo: bool = False) -> Progress:
+        """Have a gateway's clients go elsewhere, now and until it is undone. Raises KernelError:
+        NOT_FOUND; NOT_ALLOWED: no other gateway could serve them.
+        """
+        return await self._ask(METADATA_GROUP, messages.DRAIN, Drain(name, undo))
+
+    async def gateways(self) -> list[GatewayStatus]:
+        """Every gateway that attends."""
+
+        def decode(payload: bytes) -> GatewayList:
+            return messages.unpack(payload, GatewayList)
+
+        told = await self._remote.ask(METADATA_GROUP, messages.GATEWAYS, (), decode)
+        return told.gateways
+
+    async def flush(self) -> bool:
+        """Have every store that leads a group write down what it has counted for the bill; whether
+        all have. What one has counted that is gone, whoever leads after it tells again.
+        """
+
+        def decode(payload: bytes) -> Progress:
+            return messages.unpack(payload, Progress)
+
+        async def one(number: int) -> bool:
+            try:
+                told = await self._remote.ask_node(number, messages.FLUSH, (), decode)
+            except KernelError:
+                return False
+            return told.done
+
+        table = self._remote.table
+        leaders = {table.of(group) for group in table.groups}
+        return all(await asyncio.gather(*map(one, leaders)))
 
     async def _ask(
-        self, group: RaftGroup, method: int, asked: Admit | Dismiss | HandOver
+        self, group: RaftGroup, method: int, asked: Admit | Dismiss | HandOver | Drain
     ) -> Progress:
         def decode(payload: bytes) -> Progress:
             return messages.unpack(payload, Progress)

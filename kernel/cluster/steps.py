@@ -27,9 +27,17 @@ LEVEL_ENTRIES = 256
 class Steps:
     """Takes them, for the groups that this store leads."""
 
-    def __init__(self, consensus: Consensus, connected: Callable[[], Collection[int]]) -> None:
-        """`connected()`: numbers of the stores that answer now."""
+    def __init__(
+        self,
+        consensus: Consensus,
+        connected: Callable[[], Collection[int]],
+        wants_snapshot: Callable[[], None],
+    ) -> None:
+        """`connected()`: numbers of the stores that answer now; `wants_snapshot()` has snapshots of
+        this store's groups made soon.
+        """
         self._consensus = consensus
+        self._wants_snapshot = wants_snapshot
         self._connected = connected
 
     def towards(self, asked: Towards) -> Progress:
@@ -50,6 +58,9 @@ class Steps:
         progress = member.core.tracker.progress[asked.node]
         lag = max(0, member.core.log.last_index - progress.match)
         if progress.state != REPLICATE or lag > LEVEL_ENTRIES:
+            snapshot = member.log.snapshot()
+            if snapshot is None or not snapshot.membership.has(asked.node):
+                self._wants_snapshot()
             return Progress(False, "is catching up", lag)
         if asked.goal is Goal.LEARNER:
             return Progress(True, "learner", lag)

@@ -10,13 +10,16 @@ from .checkpoint import HardState
 class GroupLog:
     """Last entry, terms by index, hard state."""
 
-    __slots__ = ("_firsts", "_terms", "hard_state", "last_index", "last_term")
+    __slots__ = ("_firsts", "_terms", "hard_state", "last_index", "last_term", "replaced")
 
     def __init__(self, index: int = 0, term: int = 0, hard_state: HardState | None = None) -> None:
         self.last_index = index
         self.last_term = term
         self.hard_state = hard_state or HardState()
         """As synced."""
+        self.replaced = 0
+        """From this entry on the log on disk may still be the one that has been replaced here; 0:
+        it is this one."""
         self._firsts = [index]
         self._terms = [term]
 
@@ -29,6 +32,18 @@ class GroupLog:
             self.last_term = term
             self._firsts.append(index)
             self._terms.append(term)
+
+    def replaces(self, index: int) -> None:
+        """What stands on disk from `index` on is void once the entry that is queued now is synced:
+        until then it is the log, which may have been acknowledged.
+        """
+        self.replaced = min(index, self.replaced or index)
+
+    def synced(self, index: int, term: int) -> int:
+        """The entry is on disk, and all before it. Returns its index."""
+        if self.replaced and index >= self.replaced and self.term(index) == term:
+            self.replaced = 0
+        return index
 
     def cut(self, index: int) -> None:
         """Forget the entries from `index` on."""

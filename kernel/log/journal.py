@@ -16,15 +16,15 @@ after one fdatasync of every file its batch was written to.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..ports import Disk
 from .bodies import Bodies
-from .checkpoint import Checkpoint, CheckpointJob, GroupCheckpoint, HardState, Position
+from .checkpoint import Checkpoint, CheckpointJob, HardState
+from .checkpointing import next_checkpoint
 from .errors import JournalError
 from .groups import GroupLog
 from .install import InstallJob
-from .locations import OFFSET_MASK, SEGMENT_SHIFT
 from .meta import CleanEnd, set_clean
 from .read import READ_AHEAD_BYTES, ReadJob, read_body
 from .record import (
@@ -39,7 +39,7 @@ from .recovery import Recovered, RecoveredState, recover_files, replay
 from .rewrite import LiveSlots, RewriteJob
 from .segment import SEGMENT_BYTES_MIN, Segment
 from .space import MaintenanceJob, RemovalJob, Space
-from .statistics import JournalStatistics, SegmentStatistics, statistics_of
+from .statistics import JournalStatistics, SegmentStatistics, segments_of, statistics_of
 from .tail_cache import cache_key
 from .writer import PrepareJob, WriteBatch, Writer
 
@@ -116,14 +116,15 @@ class Journal:
         )
         scan = state.scan
         marks = {number: group.index for number, group in state.checkpoint.groups.items()}
-        chain = list(scan.chain)
         recovered = Recovered(
             clean=meta.clean is not None or (not scan.records and not scan.floor),
             hard_states={number: log.hard_state for number, log in scan.groups.items()},
             last={number: (log.last_index, log.last_term) for number, log in scan.groups.items()},
             marks=marks,
-            entries=replay(disk, scan, seed_of(meta.store), chain, marks),
+            entries=replay(disk, scan, seed_of(meta.store), list(scan.chain), marks),
             damaged=dict(scan.damaged),
+            damaged_all=scan.damage_all,
+            unreadable=scan.unreadable,
             checkpoint=state.checkpoint,
             records_scanned=scan.records,
             records_copied=state.copied,
@@ -245,7 +246,7 @@ class Journal:
             self._groups[group].hard_state = state
         self._bodies.add_written(batch.bodies)
         self._space.batch_ended(batch)
-        return [(group, index) for group, (index, _term) in batch.stable.items()]
+        return [(group, self._groups[group].synced(*last)) for group, last in batch.stable.items()]
 
     @property
     def can_accept(self) -> bool:
@@ -340,40 +341,9 @@ class Journal:
 
         JournalError if an index is beyond what is stable.
         """
-        groups: dict[int, GroupCheckpoint] = {}
-        position = self._writer.synced_end()
-        old = self._checkpoint.groups
-        for number, log in self._groups.items():
-            before = old.get(number)
-            index, name = snapshots.get(
-                number, (before.index, before.snapshot) if before else (0, "")
-            )
-            if before and index < before.index:
-                raise JournalError(
-                    f"the snapshot of group {number} has applied {index}, "
-                    f"the one before it {before.index}"
-                )
-            if installed is not None and number == installed.group:
-                groups[number] = GroupCheckpoint(index, installed.term, name, log.hard_state)
-                continue
-            if index > log.last_index:
-                raise JournalError(f"group {number} has no entry {index} to be checkpointed")
-            term = before.term if before and before.index == index else log.term(index)
-            groups[number] = GroupCheckpoint(index, term, name, log.hard_state)
-            placed = self._locations.position(number, index + 1)
-            if placed and index < log.last_index:
-                offset = (placed & OFFSET_MASK) << 3
-                position = min(position, Position(placed >> SEGMENT_SHIFT, offset))
-        segments = self._locations.segments
-        named = () if installed is None else (installed.close_record(),)
-        checkpoint = Checkpoint(
-            self._store,
-            position,
-            self._writer.synced_sequence,
-            groups,
-            {number: cut for number, cut in self._checkpoint.cuts.items() if number in segments},
-            (*self._space.closed(), *named),
-            self._damaged,
+        checkpoint = next_checkpoint(
+            *(self._checkpoint, self._groups, self._locations, self._writer),
+            *(self._space.closed(), self._damaged, snapshots, installed),
         )
         return CheckpointJob(self._disk, checkpoint)
 
@@ -390,6 +360,39 @@ class Journal:
     def last_checkpoint(self) -> Checkpoint:
         """The last durable one."""
         return self._checkpoint
+
+    # --- Damage -----------------------------------------------------------------------------
+
+    @property
+    def damaged(self) -> frozenset[int]:
+        """Groups that lost synced data here and have not been healed."""
+        return self._damaged
+
+    def missing(self) -> dict[int, int]:
+        """By group the first entry that something refers to and the journal does not have. Slow."""
+        lost: dict[int, int] = {}
+        for group, index in self._locations.held():
+            if not self._locations.has(group, index):
+                lost[group] = min(index, lost.get(group, index))
+        return lost
+
+    def void(self, group: int) -> None:
+        """Nothing that this journal has of a group counts any more, but its term. It is `damaged`,
+        also after a restart, until `healed`. Before `finish_recovery`.
+        """
+        self._groups[group] = GroupLog(hard_state=self.hard_state(group))
+        self._locations.drop(group)
+        kept = {number: each for number, each in self._checkpoint.groups.items() if number != group}
+        self._checkpoint = replace(self._checkpoint, groups=kept)
+        self.mark_damaged(group)
+
+    def mark_damaged(self, group: int) -> None:
+        """The group lost synced data: the next checkpoint says so."""
+        self._damaged |= {group}
+
+    def healed(self, group: int) -> None:
+        """A snapshot has taken the place of what was lost: the next checkpoint says so."""
+        self._damaged -= {group}
 
     # --- Snapshots from another store -------------------------------------------------------
 
@@ -471,12 +474,7 @@ class Journal:
 
     def segments(self) -> list[SegmentStatistics]:
         """Each segment, oldest first. For tools: not for every second."""
-        return [
-            SegmentStatistics(
-                each.number, each.size, each.end, each.live_entries, each.live_bytes, each.sealed
-            )
-            for each in sorted(self._locations.segments.values(), key=lambda each: each.number)
-        ]
+        return segments_of(self._locations)
 
     # --- Private ----------------------------------------------------------------------------
 
@@ -491,6 +489,7 @@ class Journal:
         if index > log.last_index + 1 or index < 1:
             raise JournalError(f"group {group} ends at {log.last_index}: no place for {index}")
         self._locations.truncate(group, index)
+        log.replaces(index)
         in_flight = self._writer.in_flight
         for old in range(index, log.last_index + 1):
             key = cache_key(group, old)

@@ -1,4 +1,5 @@
-"""`NNNNNNNN.loc`: the headers of all records of a sealed segment, so that start need not scan it.
+"""`NNNNNNNN.loc`: the headers of all records of a sealed segment, so that neither a start nor
+a rewrite need read all of it.
 
     8 bytes magic | u64 segment | u64 bytes of headers | u32 crc32c of them, seeded | headers
 
@@ -10,12 +11,14 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from crc32c import crc32c
 
 from ..ports import Disk
 from .files import locations_name, read_all, write_all
-from .record import HEADER, Header
+from .locations import pack_position
+from .record import ENTRIES, HEADER, Header
 from .segment import HEADER_PAGE_BYTES, Segment
 
 MAGIC = b"WEIRLOCS"
@@ -64,3 +67,39 @@ def _rows(headers: bytes) -> Iterator[tuple[int, Header]]:
         header = Header._make(row)
         yield offset, header
         offset += header.padded
+
+
+class Place(NamedTuple):
+    """Where an entry stands in a segment."""
+
+    entry: tuple[int, int, int]
+    """(group, index, packed position)."""
+    offset: int
+    end: int
+
+
+class PlacesRead:
+    """Reads where the entries of a segment stand. `run` belongs to a thread."""
+
+    __slots__ = ("_disk", "_number", "_seed", "places")
+
+    def __init__(self, disk: Disk, seed: int, segment: Segment) -> None:
+        self._disk = disk
+        self._seed = seed
+        self._number = segment.number
+        self.places: list[Place] | None = None
+        """None: there is no whole location file."""
+
+    def run(self) -> None:
+        """Thread: one read. OSError."""
+        rows = read_location_file(self._disk, self._number, self._seed)
+        if rows is not None:
+            self.places = [
+                Place(
+                    (header.group, header.log_index, pack_position(self._number, offset)),
+                    offset,
+                    offset + header.padded,
+                )
+                for offset, header in rows
+                if header.type in ENTRIES
+            ]

@@ -164,6 +164,11 @@ class Locations:
         slot = index & CHUNK_MASK
         return chunk.positions[slot] == position and chunk.live[slot] > 0
 
+    def stands_in(self, group: int, index: int, segment: int) -> bool:
+        """Whether the entry is held, and stands in that segment."""
+        position = self.position(group, index)
+        return position >> SEGMENT_SHIFT == segment and self.is_live(group, index, position)
+
     def move(self, group: int, index: int, source: int, position: int, length: int) -> None:
         """A rewrite of the entry counts from now on, if the entry is held and still in `source`.
 

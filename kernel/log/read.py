@@ -6,14 +6,12 @@ from ..ports import Disk
 from .errors import RecordDamaged
 from .files import segment_name
 from .locations import pack_position
-from .record import HEADER_BYTES, Header, RecordType
+from .record import ENTRIES, HEADER_BYTES, Header
 from .segment import Segment
 from .segment_reader import SegmentReader
 
 READ_AHEAD_BYTES = 1024 * 1024
 """A reader of old messages wants what follows next; more would flush the cold ring (16 MiB)."""
-
-_ENTRIES = (RecordType.ENTRY, RecordType.REWRITE)
 
 
 class ReadEntry:
@@ -73,7 +71,7 @@ class ReadJob:
             end = self._offset + max(self._length + 7 & -8, self._span)
             reader = SegmentReader(file, end, self._seed, end - self._offset)
             for offset, header in reader.records(self._offset):
-                if header.type in _ENTRIES:
+                if header.type in ENTRIES:
                     body = reader.body(offset, header)
                     self.entries.append(ReadEntry(header, pack_position(number, offset), body))
         finally:
@@ -118,7 +116,7 @@ class SliceRead:
         try:
             reader = SegmentReader(file, self._end, self._seed, self._slice_bytes)
             for offset, header in reader.records(self._offset):
-                if header.type in _ENTRIES:
+                if header.type in ENTRIES:
                     position = pack_position(self._number, offset)
                     self.entries.append(ReadEntry(header, position, reader.body(offset, header)))
                 self.next_offset = offset + header.padded
@@ -138,7 +136,7 @@ def read_body(
     try:
         reader = SegmentReader(file, offset + length, seed, max(length, HEADER_BYTES))
         header = reader.record(offset)
-        if header is None or header.type not in _ENTRIES:
+        if header is None or header.type not in ENTRIES:
             raise RecordDamaged(f"segment {segment.number} at {offset} is damaged")
         return header, reader.body(offset, header)
     finally:

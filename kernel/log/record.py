@@ -70,6 +70,9 @@ class RecordType(IntEnum):
     CLOSE = 9
 
 
+ENTRIES = (RecordType.ENTRY, RecordType.REWRITE)
+"""Records with an entry of a log."""
+
 KNOWN_TYPES = frozenset(int(kind) for kind in RecordType)
 
 

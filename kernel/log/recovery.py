@@ -67,6 +67,10 @@ class Recovered:
     from disk as it is consumed (blocking), to be exhausted before the journal is written."""
     damaged: Mapping[int, str]
     """Groups that lost synced data, with the place. Empty unless damage is accepted."""
+    damaged_all: str | None
+    """Why groups may have lost something that do not stand in `last`."""
+    unreadable: bool
+    """Below the checkpoint something is: entries may be missing (`Journal.missing`)."""
     checkpoint: Checkpoint
     """The last one: names of the snapshots (an empty one if none was ever written)."""
     records_scanned: int

@@ -9,6 +9,10 @@
 A rewritten entry keeps (group, term, index) and its slot numbers. Until the closing record is
 synced nothing has changed: a crash leaves REWRITE records that recovery ignores. The segment is
 removed only after it.
+
+The first part says where entries stand (`location_file`), so that of a segment with five live ones
+no more than those are read: such segments come up again and again, as what lives for long is
+carried from one to the next. Without that file all of the segment is read.
 """
 
 from __future__ import annotations
@@ -18,7 +22,8 @@ from collections.abc import Callable, Collection
 
 from ..ports import Disk
 from .entry import has_slots, rewritten
-from .errors import JournalError
+from .errors import JournalError, RecordDamaged
+from .location_file import PlacesRead
 from .locations import SEGMENT_SHIFT, Locations
 from .read import SliceRead
 from .record import Close, RecordType, encode_close
@@ -30,8 +35,16 @@ SLICE_BYTES = 1024 * 1024
 behind it hardly notice. Not less: a slice takes a turn or two of a busy loop, and with slices of
 256 KiB a rewrite fell behind 12 MB/s of messages."""
 
-LiveSlots = Callable[[int, int], Collection[int]]
-"""(group, index) to the slots of the entry that something still refers to."""
+GAP_BYTES = 64 * 1024
+"""Dead bytes that are read along: less than a turn of the loop costs."""
+
+LOOKS_MAX = 2_048
+"""Dead entries passed over in one turn of the loop: half a millisecond."""
+
+LiveSlots = Callable[[int, int, bytes], Collection[int]]
+"""(group, index, body) to the slots of the entry that something still refers to. With its body: a
+segment may hold another record of that index, of a log that was replaced or an install that was
+given up."""
 
 
 class RewriteJob:
@@ -52,8 +65,12 @@ class RewriteJob:
         self._locations = locations
         self._writer = writer
         self._live_slots = live_slots
+        self._survey = PlacesRead(disk, seed, source)
+        self._surveyed = False
+        self._next = 0
+        """In the survey: the first entry that is not yet read, or passed over."""
         self._offset = HEADER_PAGE_BYTES
-        self._queued = 0
+        self._queued: list[tuple[int, int]] = []
         self._groups = array("Q")
         self._indexes = array("Q")
         self._positions = array("Q")
@@ -71,29 +88,61 @@ class RewriteJob:
         """Lowest segment with a rewritten record of this job, 0 if there is none yet."""
         return self._positions[0] >> SEGMENT_SHIFT if self._positions else 0
 
-    def read(self) -> SliceRead | None:
+    def read(self) -> PlacesRead | SliceRead | None:
         """The next part to read, None when all of the segment was read and appended."""
-        if self._offset >= self.source.end:
+        if not self._surveyed:
+            return self._survey
+        offset, size = self._offset, SLICE_BYTES
+        if self._survey.places is not None:
+            offset, size = self._live_stretch()
+        if offset >= self.source.end:
             return None
-        return SliceRead(self._disk, self._seed, self.source, self._offset, SLICE_BYTES)
+        return SliceRead(self._disk, self._seed, self.source, offset, size)
 
-    def append(self, part: SliceRead) -> int:
+    def _live_stretch(self) -> tuple[int, int]:
+        """(offset, bytes) of the next live entry and what is near it; behind the segment if there
+        is none.
+        """
+        places, is_live, number = self._survey.places or (), self._locations.is_live, self._next
+        until = number + LOOKS_MAX
+        while number < len(places) and (
+            places[number].offset < self._offset
+            or (number < until and not is_live(*places[number].entry))
+        ):
+            number += 1
+        self._next = number
+        if number >= len(places):
+            return self.source.end, 0
+        start = end = places[number].offset
+        while number < len(places) and places[number].offset - end <= GAP_BYTES:
+            place = places[number]
+            if place.end - start > SLICE_BYTES and end > start:
+                break
+            if end == start or is_live(*place.entry):
+                end = place.end
+            number += 1
+        return start, end - start
+
+    def append(self, part: PlacesRead | SliceRead) -> int:
         """Queue what is live of the part; returns the bytes queued.
 
         JournalError if an entry has references but `live_slots` names none: the two books of the
         owner disagree, and going on would lose messages.
         """
+        if isinstance(part, PlacesRead):
+            self._surveyed = True
+            return 0
         before = self._writer.pending_bytes
         for entry in part.entries:
             if not self._locations.is_live(entry.group, entry.index, entry.position):
                 continue
-            live = self._live_slots(entry.group, entry.index)
+            live = self._live_slots(entry.group, entry.index, entry.body)
             if not live and has_slots(entry.body):
                 raise JournalError(
                     f"entry {entry.index} of group {entry.group} has references but no live slot"
                 )
             body = rewritten(entry.body, live) if live else entry.body
-            self._queued += 1
+            self._queued.append((entry.group, entry.index))
             self._writer.append((RecordType.REWRITE, entry.group, entry.term, entry.index, body))
         self._offset = part.next_offset
         return self._writer.pending_bytes - before
@@ -102,12 +151,15 @@ class RewriteJob:
         """Queue the closing record if every rewritten entry is in a batch; False: not yet.
 
         The closing record then goes into a later batch, which is begun only when that one is
-        synced.
+        synced. RecordDamaged if entries of the segment are live that were not met: it stays.
         """
         if self.closing or self.read() is not None:
             return self.closing
-        if len(self._positions) < self._queued:
+        if len(self._positions) < len(self._queued):
             return False
+        stands_in, source = self._locations.stands_in, self.source
+        if sum(stands_in(*entry, source.number) for entry in self._queued) < source.live_entries:
+            raise RecordDamaged(f"segment {source.number} has live entries that were not found")
         self.closing = True
         self._writer.append((RecordType.CLOSE, 0, 0, 0, encode_close(self.close_record())))
         return True

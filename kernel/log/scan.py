@@ -9,8 +9,14 @@ does not read. That one is either **torn** (the end: it was never synced, nobody
 - records of a later batch follow (a batch is begun only when the one before it is synced), or
 - every sector of it was written and yet it does not match its sum.
 
+One case is left that nobody can tell: in the last batch, of which no checkpoint knows yet, a record
+whose body has a sector of zeros. A bit that changed there looks like that sector never written, and
+is taken for torn: every power loss would be damage else.
+
 After damage the scan goes on at the next whole record. Which groups lost something follows from
-the closing record of the batch, which counts the records of each group.
+the closing record of the batch, which counts the records of each group. A group whose log began
+anew behind it, with a snapshot from another store, has lost nothing. Below the checkpoint only
+bodies of entries can be lost: `unreadable`.
 """
 
 from __future__ import annotations
@@ -97,10 +103,16 @@ class Scan:
             self._marks[number] = group.index
         self.closed: list[Close] = list(checkpoint.closed) if checkpoint else []
         self._unclosed: list[Place] = []
-        self.damaged: dict[int, str] = dict.fromkeys(
-            checkpoint.damaged if checkpoint else (), "damaged since an earlier run"
-        )
-        self._damage_all: str | None = None
+        self.unreadable = False
+        """Something below the checkpoint is: bodies may be missing."""
+        self._known_damage = checkpoint.damaged if checkpoint else frozenset()
+        self.damaged: dict[int, str] = {}
+        self.damage_all: str | None = None
+        """Why everybody may have lost something, also who is not met here any more."""
+        self._gaps: dict[int, str] = {}
+        """Groups with entries that do not follow what is there: lost, or replaced further on."""
+        self._anew: set[int] = set()
+        """Groups whose log began anew behind that."""
         self.chain: list[int] = []
         """Segments from the checkpoint's on, in order."""
         self.scanned: list[Segment] = []
@@ -126,11 +138,15 @@ class Scan:
         if self._start:
             self._walk(self._start, bounded=False)
         self._close_hole()
-        if self._damage_all is not None:
-            for group in self.groups:
-                self.damaged.setdefault(group, self._damage_all)
+        for group, why in self._gaps.items():
+            self.damaged.setdefault(group, why)
+        if self.damage_all is not None:
+            for group in self.groups.keys() - self._anew:
+                self.damaged.setdefault(group, self.damage_all)
             if not self.groups:
-                self.damaged[0] = self._damage_all
+                self.damaged[0] = self.damage_all
+        for group in self._known_damage:
+            self.damaged.setdefault(group, "damaged since an earlier run")
 
     # --- Segments ---------------------------------------------------------------------------
 
@@ -139,7 +155,6 @@ class Scan:
         rows = read_location_file(self._disk, number, self._seed)
         if rows is None:
             self._walk(number, bounded=True)
-            self._close_hole()
             return
         segment = self._segment(number)
         cut = self._cuts.get(number)
@@ -261,7 +276,7 @@ class Scan:
         evidence = self._look_behind(number, 0, None, bounded=bounded)
         if not evidence.synced and not self._is_below_floor():
             return None
-        return self._damage(f"segment {number} is missing", evidence.resume)
+        return self._damage(f"segment {number} is missing", evidence.resume, bounded=bounded)
 
     def _problem(
         self, number: int, offset: int, reader: SegmentReader, *, bounded: bool
@@ -274,7 +289,7 @@ class Scan:
             return None
         if torn and not evidence.synced and not self._is_below_floor() and not bounded:
             return None
-        return self._damage(f"segment {number} at {offset}", evidence.resume)
+        return self._damage(f"segment {number} at {offset}", evidence.resume, bounded=bounded)
 
     def _is_below_floor(self) -> bool:
         """Whether the checkpoint or the clean mark says that the next record was synced. Without
@@ -282,18 +297,28 @@ class Scan:
         """
         return bool(self.floor) and self.floor >= self.next_sequence
 
-    def _damage(self, where: str, resume: Place | None) -> Place | None:
-        self._hole = self._hole or f"unreadable after it was synced: {where}"
-        if resume is None:
-            self._damage_all = self._hole
-        else:
+    def _damage(self, where: str, resume: Place | None, *, bounded: bool) -> Place | None:
+        if self._batch_first is None:
+            # Nothing was read before it: whole batches may be lost, whoever they were of.
+            self._batch_first = self.next_sequence
+        if resume is not None:
             self.next_sequence = resume.header.sequence
+        if bounded:
+            self.unreadable = True
+        else:
+            self._hole = self._hole or f"unreadable after it was synced: {where}"
+            if resume is None:
+                self._lost_by_everybody(self._hole)
         return resume
+
+    def _lost_by_everybody(self, why: str) -> None:
+        self.damage_all = why
+        self._anew.clear()
 
     def _close_hole(self) -> None:
         """No closing record tells who lost something: everybody may have."""
         if self._hole is not None:
-            self._damage_all = self._hole
+            self._lost_by_everybody(self._hole)
             self._hole = None
 
     def _look_behind(
@@ -385,9 +410,13 @@ class Scan:
         index = header.log_index
         mark = self._marks.get(header.group, 0)
         if index > log.last_index + 1:
+            if place.segment < self._start:
+                return  # what it followed was replaced, and so was it: the checkpoint knows better
             why = f"entry {log.last_index + 1} is missing before entry {index}"
-            self.damaged.setdefault(header.group, why)
+            self._gaps.setdefault(header.group, why)
             return
+        # It is the next one, or replaces all behind it: what was missing there is void.
+        self._gaps.pop(header.group, None)
         if log.last_index >= max(index, mark + 1):
             # It replaces what stood there and behind; what a snapshot has applied stays.
             self.locations.truncate(header.group, max(index, mark + 1))
@@ -407,6 +436,9 @@ class Scan:
             if log.last_index > mark:
                 self.locations.truncate(header.group, mark + 1)
                 log.cut(mark + 1)
+            self.damaged.pop(header.group, None)
+            self._gaps.pop(header.group, None)
+            self._anew.add(header.group)
 
     def _rewrite(self, place: Place) -> None:
         if any(close.first <= place.header.sequence <= close.last for close in self.closed):
@@ -448,7 +480,7 @@ class Scan:
                 for group in lost:
                     self.damaged.setdefault(group, self._hole)
             else:
-                self._damage_all = self._hole
+                self._lost_by_everybody(self._hole)
             self._hole = None
         self._counts = {}
         self._batch_first = header.sequence + 1

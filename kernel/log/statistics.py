@@ -51,6 +51,16 @@ class JournalStatistics:
     can_accept: bool
 
 
+def segments_of(locations: Locations) -> list[SegmentStatistics]:
+    """Each segment, oldest first."""
+    return [
+        SegmentStatistics(
+            each.number, each.size, each.end, each.live_entries, each.live_bytes, each.sealed
+        )
+        for each in sorted(locations.segments.values(), key=lambda each: each.number)
+    ]
+
+
 def statistics_of(
     locations: Locations, writer: Writer, space: Space, bodies: Bodies
 ) -> JournalStatistics:

@@ -131,7 +131,8 @@ class RaftCore:
         self.heartbeat_elapsed = 0
         self.election_timeout = 0
         # With leases, a restarted voter may have answered a heartbeat just before it went down.
-        self.silent_ticks = options.election_ticks if options.lease_reads and self.term else 0
+        leased = options.lease_reads or options.silent_start
+        self.silent_ticks = options.election_ticks if leased and self.term else 0
         self.transferee = 0
         self.lease_void = False
         self.pending_change = 0

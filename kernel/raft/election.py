@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from . import messages
 from .messages import (
-    CANDIDATE,
     LEADER,
     PRE_CANDIDATE,
     PREVOTE,
@@ -27,14 +26,17 @@ def may_campaign(core: RaftCore) -> bool:
     return own is not None and not own.learner and core.log.snapshot is None
 
 
+def _knows_members(core: RaftCore) -> bool:
+    """False while a change of membership is committed but not applied here: this node would count
+    the votes by the wrong configuration.
+    """
+    log = core.log
+    return not log.configurations or log.configurations[0] > log.committed
+
+
 def hang_up(core: RaftCore, *, forced: bool = False) -> bool:
     """The leader is given up (or asks for it, `forced`): campaign. False if this node cannot."""
-    if core.role == LEADER or not may_campaign(core):
-        return False
-    log = core.log
-    if log.configurations and log.configurations[0] <= log.committed:
-        # A change of membership is committed but not applied here: this node would count the
-        # votes by the wrong configuration.
+    if core.role == LEADER or not may_campaign(core) or not _knows_members(core):
         return False
     if core.options.pre_vote and not forced:
         _campaign(core, PREVOTE, forced=False)
@@ -72,10 +74,33 @@ def _campaign(core: RaftCore, kind: int, *, forced: bool) -> None:
         core.own_vote = own
 
 
+def renew(core: RaftCore) -> bool:
+    """A leader that has told another voter to campaign, in vain, begins a new term: the other may
+    still do so, in spite of every lease, but only in the term that is over then. False if this node
+    cannot.
+    """
+    if core.role != LEADER or not may_campaign(core) or not _knows_members(core):
+        return False
+    core.become_follower(core.term, 0)
+    return hang_up(core, forced=True)
+
+
+def abstain(core: RaftCore, term: int) -> None:
+    """Nobody gets this node's vote in any term up to this one: it votes for itself, and does not
+    campaign. To be called of a follower.
+    """
+    if term > core.term:
+        core.become_follower(term, 0)
+    core.vote = core.node
+
+
 def on_vote(core: RaftCore, message: Message) -> None:
     """A candidate asks. Any role serves this, learners too: the candidate may know better than
-    this node whether it is a voter.
+    this node whether it is a voter. Not so a node that knows no member at all: either it is new and
+    nobody's voter yet, or it has lost its disk, and with it the votes it gave.
     """
+    if not core.tracker.progress:
+        return
     may = (
         core.vote == message.sender
         or (not core.vote and not core.leader)
@@ -101,10 +126,13 @@ def on_vote_answer(core: RaftCore, message: Message) -> None:
     votes.setdefault(message.sender, not message.reject)
     result = core.tracker.vote_result(votes)
     if result == VOTE_WON:
-        if core.role == CANDIDATE:
-            core.become_leader()
-        else:
+        if core.role == PRE_CANDIDATE:
             _campaign(core, VOTE, forced=False)
+        elif core.node in votes:
+            # Not before its own vote is on disk, although the others may be a majority: after a
+            # crash it would win the same term with their votes once more, and give the log two
+            # entries of one index and term.
+            core.become_leader()
     elif result == VOTE_LOST:
         core.become_follower(core.term, 0)
 

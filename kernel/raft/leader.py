@@ -261,6 +261,21 @@ def report_snapshot(core: RaftCore, node: int, *, installed: bool) -> None:
     progress.paused = True
 
 
+def replica_lost(core: RaftCore, node: int, snapshot_index: int = 0) -> None:
+    """A member has lost its log. It gets nothing but the snapshot up to `snapshot_index`, if that
+    is on its way.
+    """
+    progress = core.tracker.progress.get(node)
+    if progress is None:
+        return
+    progress.match = progress.sent_commit = 0
+    if snapshot_index:
+        progress.become_snapshot(snapshot_index)
+    else:
+        progress.become_probe()
+        progress.paused = True
+
+
 def is_level(core: RaftCore) -> bool:
     """See `RaftCore.is_level`."""
     log = core.log
@@ -276,7 +291,10 @@ def is_level(core: RaftCore) -> bool:
 
 
 def wake(core: RaftCore) -> None:
-    """See `RaftCore.wake`."""
+    """See `RaftCore.wake`. Time has passed that was not counted: no answer from before is good for
+    a lease.
+    """
     for progress in core.tracker.peers:
         progress.recent_active = True
+        progress.stamp = core.ticks - core.options.election_ticks
     heartbeat(core, core.reads.last_context())

@@ -21,6 +21,9 @@ class RaftOptions:
     """A leader without a quorum steps down; a follower with a leader grants no vote."""
     lease_reads: bool = False
     """Serve reads by the lease where it holds, without a round of heartbeats."""
+    silent_start: bool = False
+    """Whoever begins anew grants no vote for an election timeout, as with `lease_reads`: it may
+    have answered a heartbeat just before it went down, and the driver relies on `holds_lease`."""
     asynchronous_writes: bool = True
     """Entries are applied only after `stable` has covered them. If not, the driver writes and
     syncs what a Ready brings before it applies or sends anything of it."""

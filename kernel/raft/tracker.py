@@ -19,6 +19,7 @@ class Tracker:
         "_inflight_bytes",
         "_inflight_messages",
         "incoming",
+        "is_alone",
         "members",
         "node",
         "outgoing",
@@ -38,6 +39,8 @@ class Tracker:
         """Everyone but this node, by number."""
         self.incoming: list[Progress] = []
         self.outgoing: list[Progress] = []
+        self.is_alone = False
+        """This node is the only voter, and no change is under way."""
         self._inflight_messages = inflight_messages
         self._inflight_bytes = inflight_bytes
 
@@ -81,6 +84,7 @@ class Tracker:
         self.peers = [each for node, each in progress.items() if node != self.node]
         self.incoming = [progress[node] for node in members.voters]
         self.outgoing = [progress[node] for node in members.voters_outgoing]
+        self.is_alone = self.is_singleton and self.node in members.voters
 
     @property
     def is_singleton(self) -> bool:

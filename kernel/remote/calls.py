@@ -7,19 +7,20 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from ..client import LeaseVerb
-from ..limits import NAME_BYTES_MAX
+from ..client import LeaseVerb, Settlement
+from ..limits import NAME_BYTES_MAX, TREE_NAME_BYTES_MAX
 from ..model import Reason
 
 PUBLISH = 1
-SUBMIT = 2
 PROPOSE = 3
 CHANGE_LEASES = 4
 PURGE = 5
 FIGURES = 6
 PEEK = 7
 WHO_LEADS = 8
-"""Methods a gateway calls. The first five belong to a lane and are done once."""
+SPAN = 9
+SINCE = 10
+"""Methods a gateway calls. The first four belong to a lane and are done once."""
 
 STANDINGS = 16
 """Method that a store tells gateways: who leads what, as it knows."""
@@ -28,7 +29,8 @@ STANDINGS = 16
 STREAMS = range(32, 48)
 PULLS = range(48, 52)
 DEFINITIONS = range(64, 72)
-ADMINISTRATION = range(72, 80)
+ADMINISTRATION = range(72, 73)
+FELLOWS = range(73, 80)
 TREE = range(80, 96)
 HALVES = range(96, 104)
 TRANSACTIONS = range(104, 112)
@@ -40,7 +42,15 @@ U16 = Annotated[int, Meta(ge=0, le=0xFFFF)]
 U32 = Annotated[int, Meta(ge=0, le=0xFFFF_FFFF)]
 U64 = Annotated[int, Meta(ge=0)]
 """msgpack has no larger integers."""
+TIME_MS_MAX = (1 << 63) - 1
+TimeMs = Annotated[int, Meta(ge=0, le=TIME_MS_MAX)]
 Name = Annotated[str, Meta(max_length=NAME_BYTES_MAX)]
+TreeName = Annotated[str, Meta(max_length=TREE_NAME_BYTES_MAX)]
+
+
+TRANSACT = TRANSACTIONS.start
+PREPARE = HALVES.start
+"""Calls of a lane too."""
 
 
 class Batch(msgspec.Struct, frozen=True, array_like=True):
@@ -58,15 +68,7 @@ class Publish(Batch, frozen=True, array_like=True):
     lengths: list[U32]
     origin: U8
     retained: list[tuple[Name, U32]]
-
-
-class Submit(Batch, frozen=True, array_like=True):
-    """`Leader.submit`; bodies: the commands, then the slots."""
-
-    own: list[tuple[U8, U8, U32]]
-    """(type, version, bytes) of each command."""
-    lengths: list[U32]
-    origin: U8
+    routed: list[tuple[Name, TreeName, U32, U32, U16]] = []
 
 
 class Propose(Batch, frozen=True, array_like=True):
@@ -85,6 +87,27 @@ class ChangeLeases(Batch, frozen=True, array_like=True):
     origin: U8
 
 
+class Transact(Batch, frozen=True, array_like=True):
+    """`Leader.transact`; body: the slots."""
+
+    runs: list[tuple[U64, U32, U16, U16]]
+    lengths: list[U32]
+    origin: U8
+    retained: list[tuple[Name, U32]]
+    routed: list[tuple[Name, TreeName, U32, U32, U16]]
+    settlements: list[tuple[U64, Settlement, Reason, list[U64]]]
+    """(stream, how, reason, offsets) of each."""
+    changes: list[tuple[U64, Name, list[tuple[U64, U64, LeaseVerb, Reason, U64]]]]
+    """(queue, group, changes as in `ChangeLeases`) of each."""
+
+
+class Prepare(Batch, frozen=True, array_like=True):
+    """`Leader.prepare`; body: the slot."""
+
+    queue: U64
+    producers: Name
+
+
 class Purge(Batch, frozen=True, array_like=True):
     """`Leader.purge`."""
 
@@ -99,6 +122,21 @@ class Figures(msgspec.Struct, frozen=True, array_like=True):
     group: U16
     queue: U64
     name: Name
+
+
+class Span(msgspec.Struct, frozen=True, array_like=True):
+    """`Leader.span`; answer: both offsets."""
+
+    group: U16
+    queue: U64
+
+
+class Since(msgspec.Struct, frozen=True, array_like=True):
+    """`Leader.offset_since`; answer: the offset."""
+
+    group: U16
+    queue: U64
+    time_ms: TimeMs
 
 
 class Peek(msgspec.Struct, frozen=True, array_like=True):

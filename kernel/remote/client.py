@@ -12,88 +12,104 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from typing import cast
 
+from ..base_client import BaseClient
+from ..broker.consumers import DispatchedConsumer
 from ..broker.dispatcher import Dispatcher
 from ..client import (
     Administration,
-    Destinations,
-    LeaseChange,
-    PublishBatch,
-    PublishSink,
+    Client,
+    Consumer,
+    ConsumerSink,
+    ConsumerSpec,
     Received,
     ReceiveSpec,
-    Session,
+    Settlement,
+    SettleSink,
 )
+from ..consuming import Consuming
 from ..courier import Attempt, Courier
-from ..errors import Code, KernelError
+from ..half_desk import HalfDesk
 from ..ids import (
+    ABROAD_FIRST,
     METADATA_GROUP,
-    UUID_VARIANT,
-    UUID_VERSION_BITS,
     VOLATILE_GROUP,
-    Offset,
     RaftGroup,
     SessionId,
+    home_of,
+    is_abroad,
 )
-from ..leader import Done, Identity, Leader
-from ..lease_changes import LeaseChanges
-from ..model import RouterInfo, TopicInfo, TopicStatistics
+from ..leader import Done, Holder, Leader
+from ..model import Reason, TopicInfo
 from ..origins import Origins
 from ..ports import Clock, Random
-from ..proposer import Proposer
-from ..publish import Batch
-from ..publisher import Publisher
 from ..receiving import Receiver
 from ..session import LocalSession
-from ..statistics import summed
 from ..store.listener import Relay
 from ..store.volatile import VolatileGroup
-from ..topic_room import Room, Rooms
 from ..topology import Topology
-from .definitions import Definitions
+from .definitions.administering import Administering
+from .definitions.definitions import Definitions
+from .definitions.mirror import Hears, InTopology
 from .leaders import RemoteLeaders
-from .local_definitions import LocalDefinitions
-from .mirror import Hears, InTopology
-from .pulls import FarPulls
-from .room import GatewayRooms
-from .sessions import Sessions
+from .mesh.borrowing import Borrower
+from .mesh.local_definitions import LocalDefinitions
+from .mesh.meeting import MeetingPoint
+from .mesh.mesh import Mesh
+from .pulls.pulls import FarPulls
+from .served_topics import Tasks
+from .streams.parts import Part, SpreadParts
+from .streams.streams import Streams
+from .transactions.halves import FarHalves
+from .tree.tree import ClusterTree
 
 
-class ClusterClient:
+class ClusterClient(BaseClient):
     """`client.Client` of a process without a store. Made by `connecting.connect`."""
 
     def __init__(
-        self, leaders: RemoteLeaders, groups: Sequence[RaftGroup], clock: Clock, random: Random
+        self,
+        leaders: RemoteLeaders,
+        groups: Sequence[RaftGroup],
+        clock: Clock,
+        random: Random,
+        meeting: MeetingPoint | None = None,
     ) -> None:
-        """`groups`: numbers of the cluster's data groups."""
-        self._clock = clock
-        self._loop = asyncio.get_running_loop()
+        """`groups`: numbers of the cluster's data groups; `meeting`: where other gateways can reach
+        this one.
+        """
+        origins, relay = Origins(), Relay()
+        volatile = VolatileGroup(asyncio.get_running_loop(), clock, relay, origins)
+        super().__init__(Topology(groups), volatile.log, clock, random)
         self.leaders = leaders
         self.groups = list(groups)
-        self.topology = Topology(self.groups)
-        self.origins = Origins()
-        self._identity = random.bits(63) | 1
-        self._sequence = 0
-        self.outbox_client = random.bits(63) | 1
-        self.uid_high = random.bits(48) << 16 | UUID_VERSION_BITS | random.bits(12)
-        self.next_uid = UUID_VARIANT
+        self.origins, self.relay, self.volatile = origins, relay, volatile
         self.courier = Courier(leaders, clock, self._loop)
-        self.proposer = Proposer(self.next_identity, self.send_to)
-        self.relay = Relay()
-        self.volatile = VolatileGroup(self._loop, clock, self.relay, self.origins)
         self.local = LocalDefinitions(self, self.volatile, self.topology, self.proposer, clock)
         self.relay.add(self.local)
-        self.sessions = Sessions(random.bits(31), self._ended)
-        self.room: Rooms = GatewayRooms(Room(self._dispatcher, self.local.dead_letters.refused))
-        self.publisher = Publisher(self, self.volatile.log, clock, self._loop)
-        self.leases = LeaseChanges(self.proposer)
+        self.volatile.topic_room.dead_letter = self.local.dead_letters.refused
         self.pulls = FarPulls(leaders, clock)
         self._receiver = Receiver(self._dispatcher, self._loop)
+        self._consuming = Consuming(lambda _group: self.volatile.replica, self.volatile.dirty)
+        self.streams = Streams(self._loop.call_soon)
+        leaders.add(self.streams)
+        self.halves = HalfDesk(self.proposer, FarHalves(leaders))
+        self.tree = ClusterTree(self, leaders, self.proposer)
+        leaders.add(self.tree)
         self.definitions = Definitions(leaders, (METADATA_GROUP, *self.groups))
         self.definitions.hear(InTopology(self.topology))
         self._records = _Records()
         self.definitions.hear(self._records)
         leaders.add(self.definitions)
+        self.tasks = Tasks(self.streams.parts, leaders.produced)
+        self.definitions.hear(self.tasks)
+        administrator = random.bits(63) | 1
+        self.administering = Administering(
+            *(leaders, self.definitions.reached, self.groups, administrator), self._mirrored
+        )
+        self.mesh = Mesh(self, leaders, clock, random, meeting)
+        self.abroad = self.mesh.abroad
         self._second_timer: asyncio.TimerHandle | None = None
 
     async def start(self) -> None:
@@ -106,13 +122,22 @@ class ClusterClient:
         if self._second_timer is not None:
             self._second_timer.cancel()
         self.definitions.stop()
+        self.streams.stop()
+        await self.tree.stop()
         await self.local.stop()
+        await self.mesh.stop()
         await self.leaders.stop()
+
+    @property
+    def owner(self) -> int:
+        """The number by which leaders know whose open subscribers are."""
+        return self.identity
 
     def _each_second(self) -> None:
         """Look after deadlines."""
         self._second_timer = self._loop.call_later(1, self._each_second)
         self.local.each_second()
+        self.mesh.each_second()
         self.publisher.fail_late_batches(self._clock.monotonic_ms())
 
     @property
@@ -122,71 +147,38 @@ class ClusterClient:
 
     # --- Sessions ---------------------------------------------------------------------------
 
-    def open_session(self, name: str, origin: int = 0) -> Session:
-        """A new session."""
-        return self.sessions.open(name, origin)
-
     def has_session(self, ident: SessionId) -> bool:
         """Whether a session of this process is open."""
         return ident in self.sessions.open_now
 
-    def _ended(self, session: LocalSession) -> None:
+    def _session_ended(self, session: LocalSession) -> None:
         """A session has ended: return its leases, delete what it owns."""
+        self.streams.end_session(session.id)
+        self._consuming.end_session(session)
+        self.mesh.borrowing.end_session(session.id)
         self.local.end_session(session.id)
 
     # --- Ways to leaders --------------------------------------------------------------------
 
-    def next_identity(self) -> Identity:
-        """(client, epoch, sequence) of the next batch of this process."""
-        self._sequence += 1
-        return self._identity, 1, self._sequence
-
     def send_to(self, group: RaftGroup, attempt: Attempt, done: Done) -> None:
         """Have a command with an identity carried out in a group, once (hot)."""
-        if group == VOLATILE_GROUP:
-            attempt(self.volatile.leader, done)
+        leader = self.leader_here(group)
+        if leader is not None:
+            attempt(leader, done)
         else:
             self.courier.send(group, attempt, done)
 
     def leader_here(self, group: RaftGroup) -> Leader | None:
         """The leader of a group that cannot move away from this process."""
-        return self.volatile.leader if group == VOLATILE_GROUP else None
+        if group >= ABROAD_FIRST:
+            return self.leader_of(group)
+        return None
 
     def leader_of(self, group: RaftGroup) -> Leader:
         """The leader of a group, wherever it is."""
-        return self.volatile.leader if group == VOLATILE_GROUP else self.leaders.leader(group)
-
-    # --- Look-ups ---------------------------------------------------------------------------
-
-    @property
-    def topology_version(self) -> int:
-        """Rises with every change of a definition known here."""
-        return self.topology.version
-
-    def topic(self, tenant: str, name: str) -> TopicInfo | None:
-        """The topic, or None."""
-        return self.topology.topics.get((tenant, name))
-
-    def topics(self, tenant: str) -> Sequence[TopicInfo]:
-        """Every topic of a tenant."""
-        return [each for each in self.topology.topics.values() if each.tenant == tenant]
-
-    def router(self, tenant: str, name: str) -> RouterInfo | None:
-        """The router, or None."""
-        return self.topology.router_info(tenant, name)
-
-    async def load(self, tenant: str, *, topics: Sequence[str], routers: Sequence[str]) -> None:
-        """Every definition is here."""
-
-    def to_topic(self, topic: TopicInfo) -> Destinations:
-        """Destinations of a publish straight to one topic."""
-        return self.topology.to_topic(topic)
-
-    def to_router(
-        self, tenant: str, router: str, key: str, attributes: Mapping[str, object] | None = None
-    ) -> Destinations:
-        """Destinations of a publish to a router."""
-        return self.topology.find(tenant, router, key, attributes)
+        if group == VOLATILE_GROUP:
+            return self.volatile.leader
+        return self.mesh.abroad.leader(group) if is_abroad(group) else self.leaders.leader(group)
 
     # --- Metadata ---------------------------------------------------------------------------
 
@@ -201,56 +193,87 @@ class ClusterClient:
 
     # --- Publishing -------------------------------------------------------------------------
 
-    def batch(self, session: Session, sink: PublishSink) -> PublishBatch:
-        """An empty batch."""
-        return Batch(self, sink, session.origin)
-
-    def submit(self, batch: PublishBatch) -> None:
-        """Hand a batch over (hot)."""
-        self.publisher.submit(batch)
-
     def _dispatcher(self, topic: TopicInfo, group: str, number: int) -> Dispatcher:
         return self.volatile.replica.dispatcher(topic.queues[number].id, group)
 
-    def publish_letter(self, topics: tuple[TopicInfo, ...], letter: bytes) -> None:
-        """Store a dead letter that no state holds, without an answer."""
-        self.publisher.publish_letter(topics, letter)
+    def _has_settled(self, holder: Holder) -> None:
+        if isinstance(holder, Part):
+            self.streams.drop_if_over(holder)
 
     # --- Administration ---------------------------------------------------------------------
 
+    def _mirrored(self, topic: TopicInfo) -> TopicInfo | None:
+        """What the mirror has under a topic's name."""
+        return self.definitions.mirror(home_of(topic.id)).topics.get((topic.tenant, topic.name))
+
     async def administer(self, change: Administration) -> object:
         """Make a change."""
-        if self.local.is_local(change):
-            return await self.local.administer(change)
-        raise KernelError(Code.UNAVAILABLE, "what is durable is changed at the stores")
+        if self.local.is_local(change) or self.mesh.abroad.lives_in(change) is not None:
+            return await self.mesh.administer(change)
+        return await self.administering.administer(change)
+
+    # --- Consuming --------------------------------------------------------------------------
+
+    def attach(self, spec: ConsumerSpec, sink: ConsumerSink) -> Consumer:
+        """A new push consumer without credit."""
+        if spec.topic.queues[0].group == VOLATILE_GROUP:
+            return self._consuming.attach(spec, cast("LocalSession", spec.session), sink)
+        if is_abroad(spec.topic.queues[0].group):
+            guest = self.abroad.guest(spec.topic.queues[0].group)
+            return self.mesh.borrowing.attach(guest, spec, sink)
+        return self.streams.attach(spec, sink)
+
+    async def attached(self, consumer: Consumer) -> None:
+        """Return once the leaders of its queues have taken in a new consumer."""
+        if isinstance(consumer, Part | SpreadParts):
+            await self.streams.attached(consumer)
+        elif isinstance(consumer, Borrower):
+            await self.mesh.borrowing.attached(consumer)
+
+    def settle(
+        self,
+        consumer: Consumer,
+        how: Settlement,
+        offsets: Sequence[int],
+        *,
+        reason: Reason = Reason.REJECTED,
+        sink: SettleSink | None = None,
+        tag: object = None,
+    ) -> None:
+        """Settle leases (hot)."""
+        if isinstance(consumer, Part):
+            self.streams.settle(consumer, how, offsets, reason, sink, tag)
+        elif isinstance(consumer, Borrower):
+            self.mesh.borrowing.settle(consumer, how, offsets, reason, sink, tag)
+        else:
+            holder = cast("DispatchedConsumer", consumer)
+            self._consuming.settle(holder, how, offsets, reason, sink, tag)
+
+    def acknowledge(self, acks: Mapping[Consumer, list[int]]) -> None:
+        """Ack what many consumers hold (hot)."""
+        far = {each: acks[each] for each in acks if isinstance(each, Part)}
+        self.streams.acknowledge(far)
+        if len(far) != len(acks):
+            borrowed = {each: acks[each] for each in acks if isinstance(each, Borrower)}
+            self.mesh.borrowing.acknowledge(borrowed)
+            near = {each: acks[each] for each in acks if not isinstance(each, Part | Borrower)}
+            self._consuming.acknowledge(cast("Mapping[DispatchedConsumer, list[int]]", near))
 
     # --- Pulling ----------------------------------------------------------------------------
 
     async def receive(self, spec: ReceiveSpec) -> Received:
         """Pull messages (see `client.ReceiveSpec`)."""
         if spec.topic.queues[0].group == VOLATILE_GROUP:
+            self.local.used(spec.topic)
             return await self._receiver.receive(spec)
+        if is_abroad(spec.topic.queues[0].group):
+            return await self.mesh.borrowing.receive(
+                self.abroad.guest(spec.topic.queues[0].group), spec
+            )
+        self.tasks.pulled(spec)
+        if spec.session is not None:
+            return await self.streams.pulls.receive(spec)
         return await self.pulls.receive(spec)
-
-    async def settle_leases(
-        self, topic: TopicInfo, group: str, changes: Sequence[LeaseChange], origin: int = 0
-    ) -> Sequence[KernelError | None]:
-        """Change leases by token."""
-        return await self.leases.settle(topic, group, changes, origin)
-
-    # --- Looking ----------------------------------------------------------------------------
-
-    async def peek(
-        self, topic: TopicInfo, number: int, offset: Offset, messages: int
-    ) -> Sequence[tuple[Offset, bytes]]:
-        """Messages from an offset on, without leasing them."""
-        ref = topic.queues[number]
-        return await self.leader_of(ref.group).peek(ref.id, offset, messages)
-
-    async def statistics(self, topic: TopicInfo, group: str) -> TopicStatistics:
-        """Figures of a topic and group."""
-        each = [self.leader_of(ref.group).figures(ref.id, group) for ref in topic.queues]
-        return summed(await asyncio.gather(*each))
 
 
 class _Records(Hears):
@@ -263,3 +286,8 @@ class _Records(Hears):
         """Tell them."""
         for action in self.watchers:
             action(key, value)
+
+
+def _is_client(client: ClusterClient) -> Client:
+    """Type check only: ClusterClient is a Client."""
+    return client

@@ -8,9 +8,12 @@ from ..ids import METADATA_GROUP, RaftGroup
 from ..ports import Clock, Random
 from .client import ClusterClient
 from .leaders import RemoteLeaders
+from .mesh.meeting import MeetingPoint
 
 
-async def connect(leaders: RemoteLeaders, clock: Clock, random: Random) -> ClusterClient:
+async def connect(
+    leaders: RemoteLeaders, clock: Clock, random: Random, meeting: MeetingPoint | None = None
+) -> ClusterClient:
     """Dial the stores; a client, once one of them has told which groups there are and who leads
     them, and these have told what is defined. Waits as long as that takes: cancel it when it is no
     longer wanted.
@@ -23,7 +26,7 @@ async def connect(leaders: RemoteLeaders, clock: Clock, random: Random) -> Clust
             news.clear()
             await news.wait()
         groups = [RaftGroup(each) for each in leaders.table.groups if each != METADATA_GROUP]
-        client = ClusterClient(leaders, groups, clock, random)
+        client = ClusterClient(leaders, groups, clock, random, meeting)
         await client.start()
     except BaseException:
         await leaders.stop()

@@ -2,8 +2,9 @@
 
 A lane is what is sent to one leader over one connection. Its first failure ends it: everything
 that is unanswered fails with it, heard in a later turn of the loop, and what is sent after that
-goes into a new lane, to whoever leads then. A store carries nothing out behind a failure in the
-same lane (`service`), so what a courier sends again keeps its order.
+goes into a new lane, to whoever leads then. A change of leader is such a failure (`led_over`). A
+store carries nothing out behind a failure in the same lane (`lane_service`), so what a courier
+sends again keeps its order.
 
 What a failure means for each call: NOT_LEADER if it never left, or the store has refused it;
 UNKNOWN_OUTCOME if it may have been carried out.
@@ -13,16 +14,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Protocol
+from typing import Protocol, cast
 
 from ..broker import commands
 from ..errors import Code, KernelError
 from ..ids import Offset, QueueId, RaftGroup
-from ..leader import Done, Identity, LeaseChanging
+from ..leader import Done, Identity, LeaseChanging, Routed, Together
 from ..model import TopicStatistics
 from ..rpc.channel import Channel
 from ..rpc.frame import MESSAGE_BYTES_MAX
 from . import calls, wire
+from .streams.parts import Part
+from .transactions.wire import encode_prepare, encode_transact
 
 NOT_DONE = frozenset({Code.NOT_LEADER, Code.BUSY})
 """Errors of a call that say that it was not carried out."""
@@ -36,6 +39,9 @@ class Roads(Protocol):
     call_ms: int
     """A call that is not answered within so long has failed."""
 
+    produced: dict[int, int]
+    """Messages sent by queue, until somebody clears it (`served_topics`)."""
+
     def channel_to(self, group: RaftGroup) -> Channel | None:
         """The connection to whoever leads a group."""
 
@@ -48,10 +54,20 @@ class Roads(Protocol):
     async def figures(self, group: RaftGroup, queue: QueueId, name: str) -> TopicStatistics:
         """`Leader.figures` of whoever leads a group."""
 
+    async def span(self, group: RaftGroup, queue: QueueId) -> tuple[int, int]:
+        """`Leader.span` of whoever leads a group."""
+
+    async def offset_since(self, group: RaftGroup, queue: QueueId, time_ms: int) -> Offset:
+        """`Leader.offset_since` of whoever leads a group."""
+
     async def peek(
         self, group: RaftGroup, queue: QueueId, offset: Offset, messages: int
     ) -> Sequence[tuple[Offset, bytes]]:
         """`Leader.peek` of whoever leads a group."""
+
+
+COUNTED_MAX = 65_536
+"""Queues in `Roads.produced`: what comes beyond is not counted."""
 
 
 class _Call:
@@ -95,27 +111,52 @@ class RemoteLeader:
         done: Done,
         origin: int,
         retained: Sequence[tuple[str, int]] = (),
+        routed: Sequence[Routed] = (),
     ) -> None:
         """Have messages stored (hot)."""
+        produced = self._roads.produced
+        if len(produced) < COUNTED_MAX:
+            for run in runs:
+                produced[run[0]] = produced.get(run[0], 0) + run[2]
         lane = self._open()
         at = (self.group, lane.number)
-        parts = wire.encode_publish(at, identity, runs, lengths, buffers, origin, retained)
+        parts = wire.encode_publish(at, identity, runs, lengths, buffers, origin, retained, routed)
         self._call(lane, calls.PUBLISH, parts, done)
 
-    def submit(
+    def transact(
         self,
         identity: Identity,
-        own: Sequence[commands.Packed],
+        what: Together,
         lengths: Sequence[int],
         buffers: Sequence[bytes],
         done: Done,
         origin: int,
     ) -> None:
-        """Have commands carried out."""
+        """Have all of it carried out or nothing. What its consumers hold is known to a leader that
+        they are attached to: until they are, this is as if nobody led.
+        """
         lane = self._open()
+        parts = [cast("Part", each.consumer) for each in what.settlements]
+        if not all(part.is_attached or part.is_gone for part in parts):
+            lane.calls[_Call(done)] = None
+            self._break(lane, KernelError(Code.BUSY, "a consumer is not attached"))
+            return
         at = (self.group, lane.number)
-        parts = wire.encode_submit(at, identity, own, lengths, buffers, origin)
-        self._call(lane, calls.SUBMIT, parts, done)
+        encoded = encode_transact(at, identity, what, lengths, buffers, origin)
+        self._call(lane, calls.TRANSACT, encoded, done)
+
+    def prepare(
+        self,
+        identity: Identity,
+        producers: str,
+        queue: QueueId,
+        parts: Sequence[bytes],
+        done: Done,
+    ) -> None:
+        """Have a half message stored."""
+        lane = self._open()
+        encoded = encode_prepare((self.group, lane.number), identity, producers, queue, parts)
+        self._call(lane, calls.PREPARE, encoded, done)
 
     def propose(self, change: commands.Control, identity: Identity, done: Done | None) -> None:
         """Have an administrative command carried out."""
@@ -153,6 +194,14 @@ class RemoteLeader:
         """Figures of one queue and group."""
         return await self._roads.figures(self.group, queue, group)
 
+    async def span(self, queue: QueueId) -> tuple[int, int]:
+        """Offsets that a queue has."""
+        return await self._roads.span(self.group, queue)
+
+    async def offset_since(self, queue: QueueId, time_ms: int) -> Offset:
+        """First offset of a queue that was stored at or after a time."""
+        return await self._roads.offset_since(self.group, queue, time_ms)
+
     async def peek(
         self, queue: QueueId, offset: Offset, messages: int
     ) -> Sequence[tuple[Offset, bytes]]:
@@ -170,6 +219,19 @@ class RemoteLeader:
             if lane.channel is None:
                 self._break(lane, KernelError(Code.NOT_LEADER, "nobody is known to lead"))
         return lane
+
+    def led_over(self, channel: Channel) -> None:
+        """The leader is reached over this connection. What is unanswered at another store fails:
+        one that is paused, or cut off from its majority, would not answer before its connection
+        counts as broken, and what it may yet do is done once, under the same identity.
+        """
+        lane = self._lane
+        if lane is None or lane.channel is None or lane.channel is channel:
+            return
+        if lane.calls:
+            self._break(lane, KernelError(Code.UNKNOWN_OUTCOME, "another node leads by now"))
+        else:
+            self._lane = None
 
     def _call(self, lane: _Lane, method: int, parts: Sequence[bytes], done: Done) -> None:
         if sum(map(len, parts)) > MESSAGE_BYTES_MAX:

@@ -127,6 +127,7 @@ class RemoteLeaders:
         self._watchers: list[Callable[[RaftGroup], None]] = []
         self.call_ms = call_ms
         self.lanes_broken = 0
+        self.produced: dict[int, int] = {}
 
     def _dialer(self, node: int, host: str, port: int) -> Dialer:
         make = partial(self._channel, node)
@@ -144,8 +145,10 @@ class RemoteLeaders:
         return Channel(own, self._secret, admit, self, wake, now_ms, is_dialer=True)
 
     def add(self, section: Section) -> None:
-        """Serve a section too; before `start`."""
+        """Serve a section too; it hears at once of the stores that can be reached already."""
         self._sections.add(section)
+        for channel in self._channels.values():
+            section.opened(channel, channel.peer)
 
     def watch(self, action: Callable[[RaftGroup], None]) -> None:
         """Have `action(group)` called whenever another node is taken for a group's leader, or none;
@@ -154,6 +157,9 @@ class RemoteLeaders:
         self._watchers.append(action)
 
     def _leader_changed(self, group: int) -> None:
+        channel, leader = self.channel_to(RaftGroup(group)), self._leaders.get(RaftGroup(group))
+        if channel is not None and leader is not None:
+            leader.led_over(channel)
         for action in self._watchers:
             action(RaftGroup(group))
 
@@ -178,9 +184,24 @@ class RemoteLeaders:
         return bool(groups) and all(self.channel_to(RaftGroup(each)) for each in groups)
 
     @property
+    def channels(self) -> list[Channel]:
+        """The connections that are open now."""
+        return list(self._channels.values())
+
+    @property
+    def bytes_moved(self) -> int:
+        """Of all connections that are open now, in and out."""
+        return sum(each.bytes_moved for each in self._channels.values())
+
+    @property
     def connected(self) -> list[int]:
         """Stores that can be reached now."""
         return sorted(self._channels)
+
+    @property
+    def nodes(self) -> list[int]:
+        """Stores that are dialled."""
+        return sorted(self._dialers)
 
     def last_error(self, node: int) -> str:
         """Why a store could not be reached lately; empty if it could."""
@@ -260,6 +281,18 @@ class RemoteLeaders:
         parts = wire.encode_question(calls.Figures(group, queue, name))
         return await self.ask(group, calls.FIGURES, parts, wire.decode_statistics)
 
+    async def span(self, group: RaftGroup, queue: QueueId) -> tuple[int, int]:
+        """`Leader.span` of whoever leads a group. Also raises KernelError UNAVAILABLE."""
+        parts = wire.encode_question(calls.Span(group, queue))
+        return await self.ask(group, calls.SPAN, parts, wire.decode_offsets)
+
+    async def offset_since(self, group: RaftGroup, queue: QueueId, time_ms: int) -> Offset:
+        """`Leader.offset_since` of whoever leads a group. Also raises KernelError UNAVAILABLE."""
+        # What no clock shows finds what the nearest time finds that the wire has a number for.
+        question = calls.Since(group, queue, min(max(time_ms, 0), calls.TIME_MS_MAX))
+        parts = wire.encode_question(question)
+        return await self.ask(group, calls.SINCE, parts, wire.decode_offset)
+
     async def peek(
         self, group: RaftGroup, queue: QueueId, offset: Offset, messages: int
     ) -> Sequence[tuple[Offset, bytes]]:
@@ -306,6 +339,11 @@ class RemoteLeaders:
                 raise answer
             if self._clock.monotonic_ms() + QUESTION_PAUSE_MS >= deadline_ms:
                 message = f"no leader of group {group} has answered: {answer.message}"
+                message += "".join(
+                    f"; store {node} cannot be reached: {self.last_error(node)}"
+                    for node in self.nodes
+                    if node not in self._channels
+                )
                 raise KernelError(Code.UNAVAILABLE, message)
             self.doubt(group, channel, answer)
             await asyncio.sleep(QUESTION_PAUSE_MS / 1_000)

@@ -1,8 +1,8 @@
 """Sections: each a part of what gateways and stores say to each other, with methods of its own.
 
 A section has an object at either end of a connection, and both know the numbers of its methods
-(`calls`). `service.GatewayService` and `leaders.RemoteLeaders` hand what comes to the section whose
-method it is; what a section says goes by the channels that it has been told of.
+(`calls`). `lane_service.GatewayService` and `leaders.RemoteLeaders` hand what comes to the section
+whose method it is; what a section says goes by the channels that it has been told of.
 """
 
 from __future__ import annotations

@@ -1,13 +1,51 @@
-"""What a store does for gateways, put together: the one place that knows all sections."""
+"""What a store does for gateways and other stores, put together: the one place that knows all
+sections but the cluster's own (`cluster.desk`).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
+from ..errors import KernelError
+from ..ids import RaftGroup
+from ..leader import Identity
+from ..ports import Clock, Random
+from ..refusals import NO_SPACE
 from ..store.opening import LocalStore
-from .feed_service import FeedService
-from .pull_service import PullService
-from .service import BYTES_MAX, CALLS_MAX, GatewayService
+from .definitions.administration_service import AdministrationService
+from .definitions.feed_service import FeedService
+from .fellows.service import FellowService
+from .fellows.stores import FellowStores
+from .lane_service import BYTES_MAX, CALLS_MAX, GatewayService
+from .leaders import RemoteLeaders
+from .mesh.service import MeshService
+from .pulls.service import PullService
+from .streams.service import CLAIM_MS, SETTLE_IN_MS, StreamService
+from .transactions.half_service import HalfService
+from .tree.service import TreeService
+
+
+class StoreService(GatewayService):
+    """All that a store does for gateways."""
+
+    streams: StreamService
+    pulls: PullService
+    administration: AdministrationService
+    halves: HalfService
+    fellows: FellowService
+
+    def refused(self) -> dict[str, int]:
+        """What was above a limit since this process began, by what it was."""
+        return {
+            "calls": self.figures.over_calls,
+            "bytes": self.figures.over_bytes,
+            "questions": self.figures.over_questions,
+            "streams": self.streams.figures.over_streams,
+            "pulls": self.pulls.figures.over_pulls,
+            "changes": self.administration.figures.over_running,
+            "watches": self.halves.figures.over_watches,
+            "fellow_questions": self.fellows.over_tasks,
+        }
 
 
 def serve_gateways(
@@ -16,14 +54,48 @@ def serve_gateways(
     *,
     calls_max: int = CALLS_MAX,
     bytes_max: int = BYTES_MAX,
-) -> GatewayService:
+    claim_ms: int = CLAIM_MS,
+    settle_in_ms: int = SETTLE_IN_MS,
+) -> StoreService:
     """The handler of gateways' connections to a store; `soon(action)` calls it in a later turn."""
     store = local.store
-    service = GatewayService(store, soon, calls_max=calls_max, bytes_max=bytes_max)
-    service.add(PullService(local))
+    streams = StreamService(local, claim_ms=claim_ms, settle_in_ms=settle_in_ms)
+
+    def refusal(group: RaftGroup, identity: Identity) -> KernelError | None:
+        if local.client.accepting or not store.leader(group).is_new(identity):
+            return None
+        return NO_SPACE
+
+    service = StoreService(store, streams, refusal, soon, calls_max=calls_max, bytes_max=bytes_max)
+    service.streams = streams
+    tree = TreeService(store, local.client.tree)
+    store.also_tell(tree)
+    service.add(tree)
+    pulls = service.pulls = PullService(local)
+    store.also_tell(pulls)
+    service.add(pulls)
+    service.add(MeshService(store, local.client))
     store.consensus.leaders_changed = service.leaders_changed
     feeds = FeedService(store, soon)
     store.also_tell(feeds)
     local.accepting_watchers.append(feeds.accepting)
     service.add(feeds)
+    store.also_tell(streams)
+    service.add(streams)
+    service.administration = AdministrationService(local, feeds)
+    service.halves = HalfService(local.client.half_keeper.watches)
+    service.fellows = FellowService(local, feeds)
+    for section in (service.administration, service.halves, service.fellows):
+        service.add(section)
     return service
+
+
+def join_fellows(
+    local: LocalStore, leaders: RemoteLeaders, clock: Clock, random: Random
+) -> FellowStores:
+    """Have the client of a store reach the groups that other stores lead, over `leaders`, which
+    have the address of every store; before `local.start`.
+    """
+    fellows = FellowStores(local, leaders, clock, random)
+    local.client.join(fellows)
+    return fellows

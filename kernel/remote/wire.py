@@ -1,8 +1,9 @@
-"""What a gateway and a store say to each other: every call of `leader.Leader`, and its answers.
+"""What a gateway and a store say to each other: the calls of `leader.Leader`, and their
+answers (transactions: `transactions.wire`).
 
     payload: u32 bytes of the head | head: msgpack of one of the structs below | bodies
 
-Bodies (slots, packed commands, messages) are raw bytes behind the head, in the order in which it
+Bodies (slots, a command, messages) are raw bytes behind the head, in the order in which it
 names their lengths: they are never copied into it. The slots of a publish travel as the buffers
 they are, and the store takes them out as one. Ranges are checked here, so that nothing that would
 not fit into a log entry gets to a leader; what is wrong is a WireError, and nothing else.
@@ -11,21 +12,24 @@ not fit into a log entry gets to a leader; what is wrong is a WireError, and not
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TypeVar
 
 import msgspec
 
 from ..broker import commands, tree_commands
-from ..broker.commands import Command, Packed
+from ..broker.commands import Command
+from ..broker.features import CUT, LARGE
 from ..client import LeaseVerb
-from ..errors import Code, KernelError
+from ..errors import KernelError, error_named
 from ..ids import Offset, QueueId, RaftGroup
-from ..leader import Identity, LeaseChanging
+from ..leader import Identity, LeaseChanging, Routed
 from ..limits import BATCH_COMMANDS_MAX, NAME_BYTES_MAX
-from ..message import HEADER_BYTES
+from ..message import HEADER_BYTES, SLOT_BYTES_SMALL
 from ..model import Reason, RouterInfo, TopicInfo, TopicStatistics
+from ..tree_table import is_bad_name
 from .calls import (
+    U64,
     ChangeLeases,
     Figures,
     Page,
@@ -33,8 +37,9 @@ from .calls import (
     Propose,
     Publish,
     Purge,
+    Since,
+    Span,
     Standing,
-    Submit,
 )
 
 _LENGTH = struct.Struct("<I")
@@ -48,7 +53,7 @@ class WireError(Exception):
 
 
 class _Plain(msgspec.Struct, frozen=True, array_like=True, tag=0):
-    """Results of packed commands and most others."""
+    """Results of most commands."""
 
     value: bool | int | list[int | list[tuple[int, bytes]]] | None
 
@@ -70,7 +75,6 @@ class _Opened(msgspec.Struct, frozen=True, array_like=True, tag=4):
     value: tree_commands.Opened
 
 
-_CODES = {code.wire: code for code in Code}
 _Result = _Plain | _Failed | _Topic | _Router | _Opened
 _results = msgspec.msgpack.Decoder(tuple[_Result, ...])
 _T = TypeVar("_T")
@@ -120,16 +124,21 @@ class _Reader:
             raise WireError("bytes that belong to no body")
 
 
+def decode(decoder: msgspec.msgpack.Decoder[_T], payload: bytes | memoryview) -> _T:
+    """A message, or the head of one, that is all of these bytes. Raises WireError."""
+    try:
+        return decoder.decode(payload)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise WireError(str(error)) from None
+
+
 def _split(payload: bytes, decoder: msgspec.msgpack.Decoder[_T]) -> tuple[_T, _Reader]:
     if len(payload) < _LENGTH.size:
         raise WireError("no head")
     end = _LENGTH.size + _LENGTH.unpack_from(payload)[0]
     if end > len(payload):
         raise WireError("the head is cut off")
-    try:
-        return decoder.decode(memoryview(payload)[_LENGTH.size : end]), _Reader(payload, end)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise WireError(str(error)) from None
+    return decode(decoder, memoryview(payload)[_LENGTH.size : end]), _Reader(payload, end)
 
 
 message_of, split = _message, _split
@@ -144,9 +153,10 @@ def encode_publish(
     buffers: Sequence[bytes],
     origin: int,
     retained: Sequence[tuple[str, int]],
+    routed: Sequence[Routed] = (),
 ) -> list[bytes]:
     """A PUBLISH (hot); `at`: group and lane."""
-    head = _encode((*at, identity, runs, lengths, origin, retained))
+    head = _encode((*at, identity, runs, lengths, origin, retained, routed))
     return [_LENGTH.pack(len(head)) + head, *buffers]
 
 
@@ -159,10 +169,39 @@ def decode_publish(payload: bytes) -> tuple[Publish, bytes]:
     lengths = head.lengths
     slots = reader.take(sum(lengths))
     reader.end()
-    _check_slots(head.runs, lengths)
-    if head.retained:
-        _check_retained(head.retained, len(lengths))
+    checked_messages(head.runs, lengths, head.retained, head.routed)
     return head, slots
+
+
+def checked_messages(
+    runs: list[tuple[int, int, int, int]],
+    lengths: Sequence[int],
+    retained: Sequence[tuple[str, int]],
+    routed: list[tuple[str, str, int, int, int]],
+) -> None:
+    """See that messages fit together; how they are billed is found out here (hot)."""
+    slots = len(lengths)
+    large = max(lengths, default=0) > SLOT_BYTES_SMALL
+    for at, (queue, slot, count, bits) in enumerate(runs):
+        if not count or slot + count > slots or bits & CUT:
+            raise WireError(f"a run of {count} slots from {slot} on, of {slots}, bits {bits}")
+        if large or bits & LARGE:
+            runs[at] = queue, slot, count, graded(bits, lengths[slot : slot + count])
+    if lengths and min(lengths) < HEADER_BYTES:
+        raise WireError("a slot without a whole header")
+    if retained:
+        _check_retained(retained, slots)
+    for at, (tenant, name, slot, count, bits) in enumerate(routed):
+        if not count or slot + count > slots or bits & CUT or is_bad_name(name):
+            raise WireError(f"{count} messages from {slot} on for the name {name[:80]!r}")
+        if large or bits & LARGE:
+            bits = graded(bits, lengths[slot : slot + count])  # noqa: PLW2901 - as they should be
+            routed[at] = tenant, name, slot, count, bits
+
+
+def graded(bits: int, lengths: Sequence[int]) -> int:
+    """Bits of a run whose slots have these lengths."""
+    return bits & ~LARGE | LARGE * (max(lengths) > SLOT_BYTES_SMALL)
 
 
 def _check_retained(retained: Sequence[tuple[str, int]], slots: int) -> None:
@@ -173,82 +212,6 @@ def _check_retained(retained: Sequence[tuple[str, int]], slots: int) -> None:
         raise WireError("a tenant's name is too long")
     if any(slot >= slots for _, slot in retained):
         raise WireError("a slot is retained that is not there")
-
-
-def _check_slots(runs: Sequence[tuple[int, int, int, int]], lengths: Sequence[int]) -> None:
-    slots = len(lengths)
-    for _, slot, count, _ in runs:
-        if not count or slot + count > slots:
-            raise WireError(f"a run of {count} slots from {slot} on, of {slots}")
-    if lengths and min(lengths) < HEADER_BYTES:
-        raise WireError("a slot without a whole header")
-
-
-def encode_submit(
-    at: tuple[RaftGroup, int],
-    identity: Identity,
-    own: Sequence[Packed],
-    lengths: Sequence[int],
-    buffers: Sequence[bytes],
-    origin: int,
-) -> list[bytes]:
-    """A SUBMIT."""
-    shapes = [(int(kind), version, len(body)) for kind, version, body in own]
-    head = Submit(*at, identity, shapes, list(lengths), origin)
-    return _message(head, *[body for _, _, body in own], *buffers)
-
-
-_submit = msgspec.msgpack.Decoder(Submit)
-
-
-def decode_submit(payload: bytes) -> tuple[Submit, list[Packed], bytes]:
-    """A SUBMIT, its commands and slots."""
-    head, reader = _split(payload, _submit)
-    if len(head.own) > BATCH_COMMANDS_MAX:
-        raise WireError(f"{len(head.own)} commands")
-    own = [(kind, version, reader.take(length)) for kind, version, length in head.own]
-    slots = reader.take(sum(head.lengths))
-    reader.end()
-    for command in own:
-        _check_command(command, head.lengths)
-    return head, own, slots
-
-
-def _check_command(command: Packed, lengths: Sequence[int]) -> None:
-    """Whether a command is one that can be applied."""
-    kind, version, body = command
-    try:
-        name = Command(kind)
-        if version != commands.VERSION or name in _REFUSED:
-            raise WireError(f"command {name.name} of version {version}")
-        if name is Command.ENQUEUE:
-            _check_slots(commands.decode_enqueue(body), lengths)
-        elif name is Command.PREPARE:
-            _check_slots(commands.decode_prepare(body)[1], lengths)
-        elif name is Command.RETAIN:
-            slots = tree_commands.decode_retain(body)[1]
-            if max(slots, default=0) >= len(lengths):
-                raise WireError("a slot is retained that is not there")
-        elif name in _PACKED:
-            _PACKED[name](body)
-        else:
-            commands.decode_control(kind, body)
-    except (ValueError, KeyError, IndexError, struct.error, msgspec.MsgspecError) as error:
-        raise WireError(f"no command of type {kind}: {error}") from None
-
-
-def _acks(body: bytes) -> None:
-    for _ in commands.decode_ack(body)[1]:
-        pass
-
-
-_PACKED = {
-    Command.SETTLE: commands.decode_settle,
-    Command.ACK: _acks,
-    Command.MARK: commands.decode_mark,
-    Command.LEASE: commands.decode_lease,
-    Command.CHANGE: commands.decode_change,
-}
 
 
 def encode_propose(
@@ -321,13 +284,15 @@ def decode_purge(payload: bytes) -> Purge:
     return head
 
 
-def encode_question(question: Figures | Peek) -> list[bytes]:
-    """A FIGURES or a PEEK."""
+def encode_question(question: Figures | Peek | Span | Since) -> list[bytes]:
+    """A FIGURES, a PEEK, a SPAN or a SINCE."""
     return _message(question)
 
 
 _figures = msgspec.msgpack.Decoder(Figures)
 _peek = msgspec.msgpack.Decoder(Peek)
+_span = msgspec.msgpack.Decoder(Span)
+_since = msgspec.msgpack.Decoder(Since)
 
 
 def decode_figures(payload: bytes) -> Figures:
@@ -340,6 +305,20 @@ def decode_figures(payload: bytes) -> Figures:
 def decode_peek(payload: bytes) -> Peek:
     """A PEEK."""
     head, reader = _split(payload, _peek)
+    reader.end()
+    return head
+
+
+def decode_span(payload: bytes) -> Span:
+    """A SPAN."""
+    head, reader = _split(payload, _span)
+    reader.end()
+    return head
+
+
+def decode_since(payload: bytes) -> Since:
+    """A SINCE."""
+    head, reader = _split(payload, _since)
     reader.end()
     return head
 
@@ -370,15 +349,12 @@ def _result(value: object) -> _Result:
 
 def decode_results(payload: bytes) -> tuple[object, ...]:
     """What a batch came to."""
-    try:
-        return tuple([_value(each) for each in _results.decode(payload)])
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise WireError(str(error)) from None
+    return tuple([_value(each) for each in decode(_results, payload)])
 
 
 def _value(result: _Result) -> object:
     if isinstance(result, _Failed):
-        return KernelError(_CODES.get(result.code, Code.UNAVAILABLE), result.message)
+        return error_named(result.code, result.message)
     return result.value
 
 
@@ -392,10 +368,33 @@ _statistics = msgspec.msgpack.Decoder(TopicStatistics)
 
 def decode_statistics(payload: bytes) -> TopicStatistics:
     """Answer of FIGURES."""
-    try:
-        return _statistics.decode(payload)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise WireError(str(error)) from None
+    return decode(_statistics, payload)
+
+
+_offsets = msgspec.msgpack.Decoder(tuple[U64, U64])
+
+
+def encode_offsets(span: tuple[int, int]) -> list[bytes]:
+    """Answer of SPAN."""
+    return [_encode(span)]
+
+
+def decode_offsets(payload: bytes) -> tuple[int, int]:
+    """Answer of SPAN."""
+    return decode(_offsets, payload)
+
+
+_offset = msgspec.msgpack.Decoder(U64)
+
+
+def encode_offset(offset: Offset) -> list[bytes]:
+    """Answer of SINCE."""
+    return [_encode(offset)]
+
+
+def decode_offset(payload: bytes) -> Offset:
+    """Answer of SINCE."""
+    return Offset(decode(_offset, payload))
 
 
 def encode_page(found: Sequence[tuple[Offset, bytes]], *, ended: bool) -> list[bytes]:
@@ -423,9 +422,6 @@ def encode_standings(standings: Sequence[Standing]) -> list[bytes]:
     return [_encode(standings)]
 
 
-def decode_standings(payload: bytes) -> Iterator[Standing]:
+def decode_standings(payload: bytes) -> list[Standing]:
     """Who leads what."""
-    try:
-        return iter(_standings.decode(payload))
-    except msgspec.MsgspecError as error:
-        raise WireError(str(error)) from None
+    return decode(_standings, payload)

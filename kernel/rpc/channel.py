@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from ..errors import Code, KernelError
+from ..errors import Code, KernelError, error_named
 from .frame import MESSAGE_BYTES_MAX, Frame, FrameReader, Kind, RpcError, encode
 from .handshake import HELLO_BYTES_MAX, Admit, Handshake, Hello, State
 
@@ -43,8 +43,6 @@ _HINT_DIGITS_MAX = 10
 
 _CALL, _CAST, _ANSWER = int(Kind.CALL), int(Kind.CAST), int(Kind.ANSWER)
 _ANSWERS = frozenset((_ANSWER, int(Kind.ERROR)))
-
-_CODES = {code.wire: code for code in Code}
 
 
 class Handler(Protocol):
@@ -97,6 +95,10 @@ class Channel:
         self._control: deque[list[bytes]] = deque()
         self._bulk: deque[tuple[_Call | None, list[bytes]]] = deque()
         self._bulk_bytes = 0
+        self._before: list[Callable[[], None]] = []
+        """Called before the next `take`: what they queue goes out with the rest."""
+        self.bytes_moved = 0
+        """In, and out without the control lane."""
         self._calls: dict[int, _Call] = {}
         self._next_call = 1
         self._began_ms = self._heard_ms = self._sent_ms = self._now_ms = now_ms
@@ -140,10 +142,12 @@ class Channel:
         self.is_closed = True
         self.reason = reason
         calls, self._calls = self._calls, {}
-        for call in calls.values():
-            code = Code.UNKNOWN_OUTCOME if call.left else Code.NOT_LEADER
-            call.answer(KernelError(code, f"the connection has broken: {reason}"))
-        self.handler.closed(self, reason)
+        try:
+            for call in calls.values():
+                code = Code.UNKNOWN_OUTCOME if call.left else Code.NOT_LEADER
+                call.answer(KernelError(code, f"the connection has broken: {reason}"))
+        finally:
+            self.handler.closed(self, reason)
 
     def tick(self, now_ms: int) -> None:
         """Time has passed: end what is late, ping, notice silence."""
@@ -199,6 +203,14 @@ class Channel:
         if self.is_open:
             self._put_bulk(None, Kind.CAST, method, 0, parts)
 
+    def before_take(self, action: Callable[[], None]) -> None:
+        """Have `action` called once before what is queued is taken to be written, which is soon:
+        so that what a turn of the loop has gathered leaves with what else it has brought.
+        """
+        if self.is_open:
+            self._before.append(action)
+            self._wake()
+
     @property
     def waiting_bytes(self) -> int:
         """Bytes that wait to be written, but for those ahead of all others."""
@@ -225,12 +237,16 @@ class Channel:
     @property
     def has_output(self) -> bool:
         """Whether `take` would bring anything."""
-        return bool(self._control or self._bulk)
+        return bool(self._control or self._bulk or self._before)
 
     def take(self, bytes_max: int) -> list[bytes]:
         """Buffers to be written now: all of the control lane, then of the other until about so
         many bytes.
         """
+        while self._before:
+            before, self._before = self._before, []
+            for action in before:
+                action()
         buffers: list[bytes] = []
         while self._control:
             buffers += self._control.popleft()
@@ -245,6 +261,7 @@ class Channel:
             buffers += pieces
         if buffers:
             self._sent_ms = self._now_ms
+            self.bytes_moved += size
         return buffers
 
     # --- Receiving --------------------------------------------------------------------------
@@ -252,6 +269,7 @@ class Channel:
     def receive(self, data: bytes, now_ms: int) -> None:
         """Bytes of the other end. Never raises: what is wrong with them closes the channel."""
         self._heard_ms = self._now_ms = now_ms
+        self.bytes_moved += len(data)
         try:
             for frame in self._reader.feed(data):
                 if self.is_closed:
@@ -326,4 +344,4 @@ def decode_error(payload: bytes) -> KernelError:
     name, _, number = head.partition(" ")
     is_hint = len(number) <= _HINT_DIGITS_MAX and number.isascii() and number.isdigit()
     hint = int(number) if is_hint else 0
-    return KernelError(_CODES.get(name, Code.UNAVAILABLE), message, hint)
+    return error_named(name, message, hint)

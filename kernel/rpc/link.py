@@ -9,7 +9,9 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import Callable
+from typing import cast
 
+from ..listening import stop_listening
 from ..ports import Clock
 from .channel import Channel
 
@@ -20,6 +22,19 @@ TICK_SECONDS = 0.1
 
 RETRY_SECONDS_MIN = 0.05
 RETRY_SECONDS_MAX = 2.0
+
+HANDSHAKE_SECONDS = 10
+"""For TLS: who does not finish it costs a socket."""
+
+CLOSED = "the other end has closed it"
+CLOSED_UNHEARD = f"{CLOSED} without a word: it may want TLS"
+CLOSED_UNHEARD_TLS = f"{CLOSED} without a word: it may not take this certificate, or not speak TLS"
+"""OpenSSL's side that refuses a certificate says why in an alert, which asyncio does not send."""
+
+Address = tuple[str, int]
+
+TurnedAway = Callable[[Address, str], None]
+"""Hears where a connection came from that never opened, and why it did not."""
 
 MakeChannel = Callable[[Callable[[], None]], Channel]
 """A new channel that calls the argument when there is something to write."""
@@ -34,10 +49,22 @@ class _Wire(asyncio.Protocol):
         clock: Clock,
         loop: asyncio.AbstractEventLoop,
         over: Callable[[], None],
+        *,
+        made: Callable[[], None] | None = None,
+        unheard: str = CLOSED,
     ) -> None:
+        """`made()`: the connection is there, after a TLS handshake; `over()`: it was there, and has
+        gone. `unheard`: why, if the other end has closed it and never said anything.
+        """
         self._loop = loop
         self._clock = clock
         self._over = over
+        self._made = made
+        self._closed_for = unheard
+        self.address: Address = "", 0
+        """Of the other end."""
+        self.said_something = False
+        """A word has come, or this end has closed it: a port that is only looked at is no news."""
         self._transport: asyncio.Transport | None = None
         self._may_write = True
         self._flushing = False
@@ -45,12 +72,17 @@ class _Wire(asyncio.Protocol):
         self.channel = make(self._wake)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        # uvloop's transports are none of asyncio's classes.
+        self._transport = cast("asyncio.Transport", transport)
+        self.address = (transport.get_extra_info("peername") or self.address)[:2]
+        if self._made is not None:
+            self._made()
         self.channel.start()
         self._tick()
 
     def data_received(self, data: bytes) -> None:
+        self._closed_for = CLOSED
+        self.said_something = True
         self.channel.receive(data, self._clock.monotonic_ms())
         self._close_if_over()
 
@@ -65,8 +97,11 @@ class _Wire(asyncio.Protocol):
         if self._ticker is not None:
             self._ticker.cancel()
         self._transport = None
-        self.channel.broken("the other end has closed it" if exc is None else str(exc))
-        self._over()
+        self.said_something = self.said_something or self.channel.is_closed
+        try:
+            self.channel.broken(self._closed_for if exc is None else str(exc))
+        finally:
+            self._over()
 
     def _wake(self) -> None:
         if not self._flushing and self._may_write:
@@ -108,35 +143,60 @@ class Acceptor:
     """Takes connections at one address."""
 
     def __init__(
-        self, make: MakeChannel, clock: Clock, tls: ssl.SSLContext | None, connections_max: int
+        self,
+        make: MakeChannel,
+        clock: Clock,
+        tls: ssl.SSLContext | None,
+        connections_max: int,
+        turned_away: TurnedAway | None = None,
     ) -> None:
-        """`connections_max`: more are closed at once. Every process of a cluster has one each."""
+        """`connections_max`: more are closed at once. Every process of a cluster has one each.
+        `turned_away` is not told of those that fail in their TLS handshake: asyncio tells nobody.
+        """
         self._make = make
         self._clock = clock
         self._tls = tls
         self._connections_max = connections_max
+        self._turned_away = turned_away
         self._wires: set[_Wire] = set()
         self._server: asyncio.Server | None = None
 
     async def start(self, host: str, port: int) -> tuple[str, int]:
         """Listen; the address. Raises OSError."""
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(self._accept, host, port, ssl=self._tls)
+        self._server = await loop.create_server(
+            self._accept,
+            host,
+            port,
+            ssl=self._tls,
+            ssl_handshake_timeout=HANDSHAKE_SECONDS if self._tls is not None else None,
+        )
         bound: tuple[str, int] = self._server.sockets[0].getsockname()[:2]
         return bound
 
     def _accept(self) -> _Wire:
-        loop = asyncio.get_running_loop()
-        wire = _Wire(self._make, self._clock, loop, lambda: self._wires.discard(wire))
-        if len(self._wires) >= self._connections_max:
-            wire.channel.broken("too many connections")
-        self._wires.add(wire)
+        def made() -> None:
+            # Not before: nothing is heard of those that fail in their TLS handshake.
+            if len(self._wires) >= self._connections_max:
+                wire.channel.broken("too many connections")
+            self._wires.add(wire)
+
+        def over() -> None:
+            self._wires.discard(wire)
+            channel = wire.channel
+            if self._turned_away is None or channel.was_open or not wire.said_something:
+                return
+            self._turned_away(wire.address, channel.reason)
+
+        wire = _Wire(self._make, self._clock, asyncio.get_running_loop(), over, made=made)
         return wire
 
     async def stop(self) -> None:
-        """Close the listener and every connection."""
+        """Close the listener and every connection, also those that are just being accepted."""
+        self._connections_max = 0
+        self._turned_away = None
         if self._server is not None:
-            self._server.close()
+            await stop_listening(self._server)
         for wire in list(self._wires):
             wire.close("shutting down")
         if self._server is not None:
@@ -167,17 +227,18 @@ class Dialer:
     async def _run(self) -> None:
         loop = asyncio.get_running_loop()
         host, port = self.address
+        unheard = CLOSED_UNHEARD if self._tls is None else CLOSED_UNHEARD_TLS
         while True:
             self._lost.clear()
             try:
                 _transport, wire = await loop.create_connection(
-                    lambda: _Wire(self._make, self._clock, loop, self._lost.set),
+                    lambda: _Wire(self._make, self._clock, loop, self._lost.set, unheard=unheard),
                     host,
                     port,
                     ssl=self._tls,
                 )
             except OSError as error:  # of the network, or of TLS
-                self.last_error = str(error)
+                self.last_error = error.strerror or str(error)
             else:
                 self._wire = wire
                 await self._lost.wait()

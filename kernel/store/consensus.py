@@ -7,6 +7,7 @@ What is applied is handed out once a turn (`dispatch`).
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -18,6 +19,7 @@ from ..ids import RaftGroup
 from ..log import entry as entries
 from ..log.journal import Journal
 from ..ports import Clock
+from ..raft import election
 from ..raft.configuration import ConfigurationChange
 from ..raft.core import RaftCore
 from ..raft.errors import ConfigurationRefused, RaftError
@@ -25,6 +27,7 @@ from ..raft.messages import (
     APPEND,
     APPEND_ANSWER,
     FOLLOWER,
+    HEARTBEAT_ANSWER,
     LEADER,
     NORMAL,
     SNAPSHOT,
@@ -38,16 +41,23 @@ from ..raft.messages import (
 )
 from ..raft.options import RaftOptions
 from ..raft.progress import SNAPSHOTTING
+from .awaited import Awaited
 from .group_log import RECENT_BYTES_MAX, GroupLog
+from .healing import Healing
 from .host import Host
 from .listener import Relay
 from .local_leader import LeaderHost, LocalLeader
 from .log_clock import LogClock
 from .member import Member
 from .peers import Peers
+from .quiet import Quiet
 from .replica import Replica
 from .transfer import PATIENCE_MS, Received, SnapshotReceiver
+from .vanished import tell_vanished
 from .wall_clocks import WallClocks
+
+LEASE_TICKS = 2
+"""A look at a lease is good for so long: as much as the lease ends early (`LEASE_MARGIN_TICKS`)."""
 
 _UNBOUNDED = 1 << 62
 """What is uncommitted or to be applied is what a few writes carry, and that is bounded where it is
@@ -72,6 +82,8 @@ class Origin:
     """Per group the indexes of changes of membership that are in the log and not applied."""
     snapshot_members: Mapping[RaftGroup, Membership | None]
     """Per group that has a snapshot its members there: they may be others by now."""
+    damaged: Mapping[RaftGroup, str]
+    """Groups of which nothing here counts, and why."""
     born_alone: bool
     """Its groups began with one member."""
 
@@ -117,9 +129,11 @@ class Consensus:
         self._clock = clock
         self._peers = peers
         self._jitter = jitter
+        self._tick_ms = timing.tick_ms
         self._options = RaftOptions(
             node,
             election_ticks=timing.election_ticks,
+            silent_start=True,
             max_uncommitted_bytes=_UNBOUNDED,
             max_applying_bytes=_UNBOUNDED,
         )
@@ -137,7 +151,17 @@ class Consensus:
         self.entries_applied = 0
         self.leaders_changed: Callable[[], None] = lambda: None
         """Called when this node has learnt who leads a group, or serves one from now on."""
+        self.snapshot_wanted: Callable[[], None] = lambda: None
+        """Called when members have changed: should this disk be damaged, its last snapshot says who
+        can heal it. Set by housekeeping."""
+        self.quiet = Quiet(node, peers, self._stirred)
         self.members = {group: self._member(group) for group in origin.states}
+        self.awaited = Awaited(node, clock.wall_ms(), self.ask_index, self._applied_index)
+        """Who waits for a group to have come so far."""
+        self.healing = Healing(node, origin.damaged, clock, peers, self)
+
+    def _applied_index(self, group: RaftGroup) -> int:
+        return self.members[group].state.applied
 
     def _member(self, group: RaftGroup) -> Member:
         state = self._origin.states[group]
@@ -169,10 +193,14 @@ class Consensus:
         """A message of another member. What does not fit on the disk is as good as lost: the leader
         sends it again.
         """
+        self.quiet.heard(message.sender)
         member = self.members.get(group)
         if member is None or message.to != self.node:
             return
         if group in self._sealed:
+            return
+        if group in self.healing.silent:
+            self.healing.heard(group, message)
             return
         if self.receiver is not None and not self._may_step(member, message, self.receiver):
             return
@@ -180,11 +208,16 @@ class Consensus:
             sizes = [len(entry.body) for entry in message.entries]
             if not self._host.takes(sizes):
                 return
+        if member in self.quiet.resting:
+            self.quiet.wake(member, by=message.sender)
         try:
             member.core.step(message)
         except RaftError:
             return  # of somebody who is no member, or for a leader
         self.take(member)
+        if message.kind == HEARTBEAT_ANSWER:
+            self._look_at_lease(member)
+        self.quiet.note(member, message)
         self._host.write_soon()
 
     def _may_step(self, member: Member, message: Message, receiver: SnapshotReceiver) -> bool:
@@ -235,12 +268,15 @@ class Consensus:
         self._journal.installed(received.job, received.references)
         clock = LogClock(self._clock, received.state.time_ms)
         replica = Replica(received.state, self._host, self._relay, self._journal, clock)
+        old = member.state
         member.replace(replica, LocalLeader(replica, self._host))
         members = snapshot.membership
         member.log.has_snapshot(snapshot.index, snapshot.term, received.name, members)
         member.log.forget_recent()
         member.core.install(snapshot)
+        tell_vanished(self._relay, old, replica)
         self._relay.replaced(replica)
+        self.healing.installed(group)
         answer = Message(APPEND_ANSWER, self.node, received.sender, member.core.term)
         answer.index = snapshot.index
         self._peers.send(group, answer)
@@ -270,6 +306,10 @@ class Consensus:
         self.take(member)
         self._host.write_soon()
 
+    def healed(self, group: RaftGroup) -> None:
+        """A group that lost something here votes again."""
+        self._journal.healed(group)
+
     def has_snapshot(
         self, group: RaftGroup, index: int, term: int, name: str, members: Membership | None
     ) -> None:
@@ -284,13 +324,36 @@ class Consensus:
 
     def tick(self, elapsed: int) -> None:
         """So many ticks have passed."""
+        if self.healing.patients:
+            self.healing.tick()
+        self.quiet.tick(elapsed)
+        good_ms = self._clock.monotonic_ms() + LEASE_TICKS * self._tick_ms
         for member in self.members.values():
-            if member.group in self._sealed:
+            member.replica.leased_until_ms = good_ms
+            if member.group in self._sealed or self.quiet.spares(member):
+                if member in self.quiet.resting and member.replica.serving:
+                    member.replica.holds_lease(True)  # all others are heard, or it would wake
                 continue
-            member.core.tick(elapsed)
-            if member.core.has_ready():
+            core = member.core
+            if core.lease_void and not core.transferee:
+                # A transfer came to nothing a tick ago; what has waited for it is in the log.
+                election.renew(core)
+            core.tick(elapsed)
+            if core.has_ready():
                 self.take(member)
+            self._look_at_lease(member)
             self._look_at_peers(member)
+
+    def _look_at_lease(self, member: Member) -> None:
+        """Only who cannot have been followed by another leader hands messages out."""
+        if member.replica.serving:
+            member.replica.holds_lease(member.core.holds_lease())
+
+    def _stirred(self, member: Member, silence: int) -> None:
+        """A member wakes: ticks go on, those of a silence that has woken it included."""
+        member.core.wake()
+        if silence:
+            member.core.tick(silence)
 
     def _look_at_peers(self, member: Member) -> None:
         """Let go of what everybody has; notice snapshots that nobody fetches."""
@@ -316,6 +379,8 @@ class Consensus:
 
     def take(self, member: Member) -> None:
         """Do what a core asks for."""
+        if member in self.quiet.resting:
+            self.quiet.wake(member)
         core = member.core
         self._do(member, core.ready())
         while core.has_ready():
@@ -338,6 +403,8 @@ class Consensus:
             self._peers.send(member.group, message)
         if ready.number:
             self._host.await_disk(member, ready)
+        for read in ready.read_states:
+            self.awaited.answered(read.context, read.index)
         if ready.committed:
             self._apply(member, ready)
         for wanted in ready.reads_wanted:
@@ -359,6 +426,7 @@ class Consensus:
             hard = (core.term, core.vote, core.log.committed)
             self._journal.append_hard_state(member.group, *hard)
             self.members_changed()
+            self.snapshot_wanted()
 
     def dispatch(self) -> None:
         """Hand out what was applied in this turn."""
@@ -366,6 +434,16 @@ class Consensus:
             applied, self._applied = self._applied, {}
             for member in applied:
                 member.replica.dispatch()
+        self.awaited.look()
+
+    def ask_index(self, group: RaftGroup, context: bytes) -> None:
+        """Ask a group's leader what is committed; the answer goes to `awaited`. Raises RaftError if
+        nobody can be asked.
+        """
+        member = self.members[group]
+        member.core.read_index(context)
+        self.take(member)
+        self._host.write_soon()
 
     def _loaded(self, member: Member, wanted: ReadWanted) -> None:
         member.core.loaded(wanted)
@@ -403,15 +481,18 @@ class Consensus:
 
     def members_changed(self) -> None:
         """Time passes only for groups that have other members."""
+        if self.healing.patients:
+            self.healing.members_changed()
         alone = True
         for member in self.members.values():
             # Learners need heartbeats too: who misses a message is helped on by the next one.
             single = self.is_alone(member) and not member.core.tracker.peers
             member.log.keeps_recent = not single
             alone = alone and single
+            if single:
+                member.replica.leased_until_ms = math.inf
         self._host.time_passes(wanted=not alone)
 
     def is_alone(self, member: Member) -> bool:
         """Whether its group has no other voter."""
-        tracker = member.core.tracker
-        return tracker.is_singleton and tracker.is_voter(self.node)
+        return member.core.tracker.is_alone

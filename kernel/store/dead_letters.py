@@ -31,7 +31,15 @@ from ..broker.state import OutboxItem
 from ..courier import Attempt
 from ..destinations import Found
 from ..errors import Code, KernelError
-from ..ids import OUTBOX_CLIENT, VOLATILE_GROUP, LogIndex, Offset, RaftGroup, uuid_of
+from ..ids import (
+    OUTBOX_CLIENT,
+    OUTBOX_EPOCH,
+    VOLATILE_GROUP,
+    LogIndex,
+    Offset,
+    RaftGroup,
+    uuid_of,
+)
 from ..leader import Done, Identity, Leader
 from ..limits import RESULTS_KEPT_PER_CLIENT
 from ..log import entry as entries
@@ -95,7 +103,7 @@ class Outboxes(Protocol):
 class _Outbox:
     """How far the sending of one group's outbox has come."""
 
-    __slots__ = ("next", "sending", "waiting", "waiting_count")
+    __slots__ = ("is_over", "next", "sending", "waiting", "waiting_count")
 
     def __init__(self, first: int) -> None:
         self.next = first
@@ -105,6 +113,8 @@ class _Outbox:
         self.waiting: dict[tuple[str, str], list[int]] = {}
         """(tenant, topic) to the items that wait for it to exist."""
         self.waiting_count = 0
+        self.is_over = False
+        """The group is led elsewhere, or again: answers that come still are for nobody."""
 
     def may_send(self) -> bool:
         """Whether one more item may be on its way."""
@@ -134,10 +144,21 @@ class DeadLetterSender:
         """Send nothing more."""
         self._stopped = True
 
+    def forget(self, group: RaftGroup) -> None:
+        """Who leads a group has changed: whoever leads next sends its outbox from the front on, and
+        the targets drop what they have.
+        """
+        outbox = self._outboxes.pop(group, None)
+        if outbox is not None:
+            outbox.is_over = True
+
     def outbox_grew(self, replica: Replica) -> None:
-        """Send what is not under way yet."""
+        """Send what is not under way yet. Only once everything before the leader's term is applied:
+        until then the outbox may hold what was sent and let go of long ago, and its message is gone
+        from the journal.
+        """
         state = replica.state
-        if not replica.leading:
+        if not replica.serving:
             return
         outbox = self._outboxes.get(replica.group)
         if outbox is None:
@@ -150,7 +171,7 @@ class DeadLetterSender:
                 if entry is None:
                     self._store.fetch(replica.group, item.index, lambda: self.outbox_grew(replica))
                     return
-                self._send(replica, item, entries.slot(entry, item.slot))
+                self._send(outbox, replica, item, entries.slot(entry, item.slot))
             outbox.next += 1
 
     def topic_appeared(self, tenant: str, name: str) -> None:
@@ -163,11 +184,10 @@ class DeadLetterSender:
             for number in numbers:
                 self._again(self._store.replica(group), number)
 
-    def _wait(self, replica: Replica, item: OutboxItem, name: str) -> None:
-        outbox = self._outboxes[replica.group]
+    def _wait(self, outbox: _Outbox, replica: Replica, item: OutboxItem, name: str) -> None:
         if outbox.waiting_count >= WAITING_MAX:
             self.dropped += 1
-            self._done(replica, item.number)
+            self._done(outbox, replica, item.number)
             return
         outbox.waiting_count += 1
         outbox.waiting.setdefault((item.tenant, name), []).append(item.number)
@@ -203,7 +223,7 @@ class DeadLetterSender:
         own_key = origins.topic_name if names_topic else origins.routing_key
         return own_key(message.origin, message.native)
 
-    def _send(self, replica: Replica, item: OutboxItem, slot: bytes) -> None:
+    def _send(self, outbox: _Outbox, replica: Replica, item: OutboxItem, slot: bytes) -> None:
         message = messages.decode(slot)
         key = self._key(item, message)
         history = history_of(message)
@@ -214,7 +234,7 @@ class DeadLetterSender:
             letter = _letter(message, item, key, history, time_ms)
         targets = self._targets(item, key, message)
         if targets is None:
-            self._wait(replica, item, key)
+            self._wait(outbox, replica, item, key)
             return
         parts: dict[RaftGroup, list[list[int]]] = {}
         features = features_of(letter[: messages.HEADER_BYTES]) | COPY
@@ -225,18 +245,18 @@ class DeadLetterSender:
             ref = topic.queues[message.key_hash % len(topic.queues)]
             age = Feature.AGE if item.stored_ms and _minds_age(topic) else 0
             parts.setdefault(ref.group, []).append([ref.id, 0, 1, features | age])
-        self._outboxes[replica.group].sending[item.number] = len(parts)
-        sender = OUTBOX_CLIENT | replica.group
+        outbox.sending[item.number] = len(parts)
+        sender = (OUTBOX_CLIENT | replica.group, 1)
         if replica.group == VOLATILE_GROUP:
-            sender = self._client.outbox_client
+            sender = (self._client.outbox_client, OUTBOX_EPOCH)
         if not parts:
-            self._done(replica, item.number)
+            self._done(outbox, replica, item.number)
         for group, runs in parts.items():
-            identity = (sender, 1, item.number)
+            identity = (*sender, item.number)
             self._client.send_to(
                 group,
                 partial(_store_letter, identity, runs, letter),
-                partial(self._part_done, replica, item.number),
+                partial(self._part_done, outbox, replica, item.number),
             )
 
     def _targets(
@@ -254,43 +274,47 @@ class DeadLetterSender:
             return ()
         return found.topics
 
-    def _part_done(self, replica: Replica, number: int, result: object) -> None:
+    def _part_done(self, outbox: _Outbox, replica: Replica, number: int, result: object) -> None:
         """One target group has answered. A refusal for want of space is tried again under the same
         number; an item too old to be known there was never sent and gets a new one.
         """
-        sending = self._outboxes[replica.group].sending
+        if outbox.is_over:
+            return
+        sending = outbox.sending
         placed = result[0] if isinstance(result, tuple) and result else None
         if isinstance(placed, KernelError):
             if placed.code is Code.UNKNOWN_OUTCOME:
                 del sending[number]
                 self._again(replica, number)
             else:
-                self._store.call_later(RETRY_MS, lambda: self._retry(replica, number))
+                self._store.call_later(RETRY_MS, partial(self._retry, outbox, replica, number))
             return
         sending[number] -= 1
         if not sending[number]:
-            self._done(replica, number)
+            self._done(outbox, replica, number)
 
-    def _retry(self, replica: Replica, number: int) -> None:
+    def _retry(self, outbox: _Outbox, replica: Replica, number: int) -> None:
         """Send an item once more."""
         item = replica.state.outbox.get(number)
-        if self._stopped or item is None:
+        if self._stopped or outbox.is_over or item is None:
             return
         entry = self._store.entry(replica.group, item.index)
         if entry is None:
-            self._store.fetch(replica.group, item.index, lambda: self._retry(replica, number))
+            retry = partial(self._retry, outbox, replica, number)
+            self._store.fetch(replica.group, item.index, retry)
             return
-        self._send(replica, item, entries.slot(entry, item.slot))
+        self._send(outbox, replica, item, entries.slot(entry, item.slot))
 
     def _again(self, replica: Replica, number: int) -> None:
         replica.propose(
             commands.OutboxAgain(number), (0, 0, 0), lambda _: self.outbox_grew(replica)
         )
 
-    def _done(self, replica: Replica, number: int) -> None:
+    def _done(self, outbox: _Outbox, replica: Replica, number: int) -> None:
         def finished(_: object) -> None:
-            self._outboxes[replica.group].sending.pop(number, None)
-            self.outbox_grew(replica)
+            if not outbox.is_over:
+                outbox.sending.pop(number, None)
+                self.outbox_grew(replica)
 
         replica.propose(commands.OutboxDone(number), (0, 0, 0), finished)
 

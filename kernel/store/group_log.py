@@ -8,7 +8,7 @@ milliseconds, whose upper bytes are zero for the next 280 million years.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from ..ids import RaftGroup
 from ..log.journal import Journal
@@ -124,6 +124,10 @@ class GroupLog:
         if not self._name:
             return None
         return Snapshot(self._snapshot_index, self._snapshot_term, self._membership, self._name)
+
+    def newest(self) -> Iterator[Entry]:
+        """Those that are kept for other members, the last one first."""
+        return reversed(self._recent)
 
     # --- What the driver tells it -----------------------------------------------------------
 

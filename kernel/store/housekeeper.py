@@ -21,6 +21,7 @@ from collections.abc import Callable
 from ..broker.liveness import live_slots
 from ..ids import RaftGroup
 from ..log.checkpoint import CheckpointJob
+from ..log.errors import RecordDamaged
 from ..log.journal import Journal, MaintenanceJob
 from ..log.rewrite import RewriteJob
 from ..log.writer import PrepareJob
@@ -40,6 +41,9 @@ the bounds above: nothing dead goes before a checkpoint, so that a small state i
 often, and a large one costs at most a sixteenth of the journal's bytes."""
 CHECKPOINT_SECONDS = 10
 CHECKPOINT_SECONDS_MAX = 300.0
+HASTENED_SECONDS = 0.25
+"""The time between two checkpoints while a snapshot is to say who is a member: it is then one of
+the few groups that have changed."""
 RECORD_SECONDS = 20 * 10e-6
 """A checkpoint for time's sake waits so much longer for each record of the last snapshots, at most
 until the bound above: making one takes some 10 us, so that a twentieth of a core goes into them
@@ -103,6 +107,8 @@ class Housekeeper:
         self._bytes_at_checkpoint = self._journal.bytes_written
         self._marks: dict[RaftGroup, int] = {}
         self.snapshots = Snapshotter(loop, store, disk, self._worker, slice_records)
+        self._hastened = False
+        """Somebody waits for the next checkpoint."""
         self._dumping = False
         """Snapshots are being written; other jobs go on."""
         self._dumped: Written | None = None
@@ -112,8 +118,6 @@ class Housekeeper:
         self._untidy = True
         """Files of snapshots are to be removed, or the spare one to be made."""
         self._rewrite: RewriteJob | None = None
-        self._rewriting: dict[tuple[int, int], bytes] = {}
-        """Bodies of the entries in the part that is being rewritten."""
         self._received: deque[tuple[Received, asyncio.Future[None]]] = deque()
         self._coming: set[str] = set()
         self._stopping = False
@@ -124,6 +128,8 @@ class Housekeeper:
         """Begin."""
         self._judge_space()
         self._store.on_written(self._written)
+        self._store.consensus.healing.checkpoint_wanted = self._checkpoint_wanted
+        self._store.consensus.snapshot_wanted = self.hasten
         self._tick()
 
     async def stop(self) -> None:
@@ -175,6 +181,11 @@ class Housekeeper:
             return "checkpoint"
         return "rewrite" if self._rewrite is not None else ""
 
+    def hasten(self) -> None:
+        """A snapshot is waited for that says who is a member by now."""
+        self._hastened = True
+        self.poke()
+
     def poke(self) -> None:
         """Start the most urgent job, unless one runs."""
         now = self._loop.time()
@@ -205,7 +216,7 @@ class Housekeeper:
 
     def _look(self) -> None:
         """Begin a checkpoint or a rewrite, if one is due."""
-        if not self._dumping and self._checkpoint_due():
+        if not self._dumping and (self._store.is_doomed or self._checkpoint_due()):
             self._checkpoint()
         # A rewrite takes room before it gives some: never out of the reserve.
         may = self._journal.can_accept and self._is_sparse()
@@ -274,8 +285,15 @@ class Housekeeper:
         if written >= min(max(wanted, CHECKPOINT_BYTES_MIN), CHECKPOINT_BYTES):
             return True
         rest = min(self.snapshots.records * RECORD_SECONDS, CHECKPOINT_SECONDS_MAX)
-        overdue = self._loop.time() - self._last_checkpoint >= max(CHECKPOINT_SECONDS, rest)
+        often = HASTENED_SECONDS if self._hastened else CHECKPOINT_SECONDS
+        overdue = self._loop.time() - self._last_checkpoint >= max(often, rest)
         return overdue and bool(self._changed())
+
+    def _checkpoint_wanted(self) -> None:
+        """Take one before it is due, if anything has changed."""
+        self._last_checkpoint = -math.inf
+        self._next_look = 0.0
+        self.poke()
 
     def _changed(self) -> list[RaftGroup]:
         applied = self._store.statistics().applied_index
@@ -288,8 +306,9 @@ class Housekeeper:
     def _checkpoint(self) -> None:
         """Snapshots of the groups that changed, in slices; then `ckpt`."""
         changed = self._changed()
-        if not changed:
+        if not changed and not self._store.is_doomed:
             return
+        self._hastened = False
         self._last_checkpoint = self._loop.time()
         self._bytes_at_checkpoint = self._journal.bytes_written
         self._dumping = True
@@ -330,6 +349,7 @@ class Housekeeper:
 
     def _checkpointed(self, written: dict[int, tuple[int, str]], job: CheckpointJob) -> None:
         self._journal.checkpointed(job)
+        self._store.checkpointed()
         self.checkpoints += 1
         for number, (index, name) in written.items():
             group = RaftGroup(number)
@@ -390,8 +410,7 @@ class Housekeeper:
 
     # --- Rewriting --------------------------------------------------------------------------
 
-    def _live_slots(self, group: int, index: int) -> set[int]:
-        body = self._rewriting[group, index]
+    def _live_slots(self, group: int, index: int, body: bytes) -> set[int]:
         return live_slots(self._store.replica(RaftGroup(group)).state, index, body)
 
     def _continue_rewrite(self, job: RewriteJob) -> None:
@@ -403,20 +422,22 @@ class Housekeeper:
             return
         part = job.read()
         if part is None:
-            job.close()
+            try:
+                job.close()
+            except RecordDamaged:
+                self.failures += 1
+                self._abandon(job)
             self._store.write_soon()
             return
 
         def read() -> None:
-            self._rewriting = {(each.group, each.index): each.body for each in part.entries}
             job.append(part)
-            self._rewriting = {}
             self._store.write_soon()
 
         self._run(part.run, read, lambda: self._abandon(job), may_fail=True)
 
     def _abandon(self, job: RewriteJob) -> None:
-        """The segment does not read: leave it as it is, go on with the rest."""
+        """The segment does not read, or not whole: leave it as it is, go on with the rest."""
         self._journal.abandon_rewrite(job)
         self._rewrite = None
 

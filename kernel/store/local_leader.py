@@ -6,23 +6,47 @@ to questions change nothing.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Protocol
 
 from ..broker import commands
-from ..broker.features import Feature
-from ..client import LeaseVerb
+from ..broker.commands import Command
+from ..broker.features import Feature, features_of
+from ..broker.state import QueueState, TopicState
 from ..errors import Code, KernelError
-from ..ids import Offset, QueueId, RaftGroup
-from ..leader import Done, Identity, LeaseChanging
+from ..ids import Offset, QueueId, RaftGroup, TopicId
+from ..leader import Done, Identity, LeaseChanging, Routed, Together
 from ..log import entry as entries
-from ..model import Reason, TopicStatistics
+from ..model import TopicStatistics
+from ..refusals import TOO_MANY_RETAINED
+from .first_tries import COME_SINCE, FirstTries
+from .name_matching import Matching, Names
+from .needless import needless
 from .replica import Replica
+from .topic_room import Limited, TopicRoom
+from .transacting import Plan, is_refused, packed_changes, results_of
+
+
+class HalfRoom(Protocol):
+    """Keeps half messages from taking more than they may."""
+
+    def refusal(self, topic: TopicState, size: int) -> KernelError | None:
+        """Why there is no room for one more of so many bytes; None if there is."""
+
+    def take(self, topic: TopicId, size: int, done: Done) -> Done:
+        """It is on its way into the log; who is to hear of that."""
+
+    def resolving(self, replica: Replica, command: commands.ResolveHalf, done: Done | None) -> Done:
+        """A producer has decided on one; who is to hear what it came to."""
 
 
 class LeaderHost(Protocol):
     """What a leader asks of the store it lives in."""
+
+    names: Names | None
+    half_room: HalfRoom | None
+    topic_room: TopicRoom
 
     def dirty(self, replica: Replica, *, urgent: bool) -> None:
         """The replica has something to propose."""
@@ -40,12 +64,55 @@ class LeaderHost(Protocol):
 class LocalLeader:
     """See `leader.Leader`."""
 
-    __slots__ = ("_host", "_replica", "group")
+    __slots__ = ("_first_tries", "_host", "_replica", "group")
 
     def __init__(self, replica: Replica, host: LeaderHost) -> None:
         self.group = replica.group
         self._replica = replica
         self._host = host
+        self.begin()
+
+    def begin(self) -> None:
+        """Another term begins here, or has ended: what was let in before is applied, or lost."""
+        self._first_tries = FirstTries(self._replica.state, self._when_applied)
+
+    # --- First tries ------------------------------------------------------------------------
+
+    def is_new(self, identity: Identity) -> bool:
+        """Whether a batch is newer than every one of its client that was let in."""
+        return self._first_tries.is_new(identity)
+
+    def _come_again(self, identity: Identity, done: Done, again: Callable[[], None]) -> None:
+        """A batch is not new: `done` hears what its first try came to, or that it is refused once
+        more; if it is new after all, `again` is called (see `first_tries`).
+        """
+        state, tries = self._replica.state, self._first_tries
+        known = state.result_of(identity)
+        if known is not None:
+            self._host.call_later(0, partial(done, known))
+            return
+        look = tries.waits(identity)
+
+        def applied(results: object) -> None:
+            is_latest = tries.has_waited(identity, look)
+            known = results if isinstance(results, KernelError) else state.result_of(identity)
+            if known is not None:
+                done(known)
+            elif not is_latest:
+                done(COME_SINCE)
+            elif (refusal := tries.refusal(identity)) is not None:
+                done((refusal,))
+            elif tries.is_new_now(identity, look):
+                again()
+            else:
+                self._come_again(identity, done, again)
+
+        self._when_applied(applied)
+
+    def _when_applied(self, action: Done) -> None:
+        """Call `action` once everything let in so far is applied."""
+        self._replica.open.wait(action)
+        self._host.dirty(self._replica, urgent=True)
 
     # --- Batches ----------------------------------------------------------------------------
 
@@ -59,28 +126,124 @@ class LocalLeader:
         done: Done,
         origin: int,
         retained: Sequence[tuple[str, int]] = (),
+        routed: Sequence[Routed] = (),
     ) -> None:
-        """Put messages into the open entry, which takes the lists over (hot)."""
+        """Put messages into the open entry, which takes the lists over, unless they have come
+        before (hot).
+        """
+        if not self._first_tries.is_new(identity):
+            all_of_it = (runs, lengths, buffers, size, done, origin, retained, routed)
+            self._come_again(identity, done, partial(self.publish, identity, *all_of_it))
+            return
         replica = self._replica
-        replica.open.add_publish(identity, runs, lengths, buffers, size, done, origin, retained)
+        listed: tuple[list[int], ...] = ()
+        if routed and self._host.names is not None:
+            matching = Matching(self._host.names, self.group, runs, retained, routed)
+            runs, retained, listed = matching.runs, matching.retained, (matching.counts,)
+            if not runs and not retained:
+                self._host.call_later(0, partial(done, ([], *listed)))
+                return
+        if replica.limits.topics:
+            batch = Limited(runs, lengths, buffers, retained)
+            done = self._host.topic_room.limit(replica, identity, batch, done)
+            if batch.is_empty and not (batch.has_letters and identity[0]):
+                self._host.call_later(0, partial(done, ([[] for _ in runs], *listed)))
+                return
+            runs, retained = batch.runs, batch.retained
+            lengths, buffers, size = batch.lengths, batch.buffers, sum(batch.lengths)
+        self._first_tries.let_in(identity)
+        replica.open.add_publish(
+            identity, runs, lengths, buffers, size, done, origin, retained, *listed
+        )
         self._host.dirty(replica, urgent=True)
 
-    def submit(
+    def transact(
         self,
         identity: Identity,
-        own: Sequence[commands.Packed],
+        what: Together,
         lengths: Sequence[int],
         buffers: Sequence[bytes],
         done: Done,
         origin: int,
     ) -> None:
-        """Put commands into the open entry."""
-        self._replica.open.add_slots(identity, own, lengths, buffers, done, origin)
-        self._host.dirty(self._replica, urgent=True)
+        """Put a transaction into the open entry (see `transacting`), unless it has come before."""
+
+        def heard(results: object) -> None:
+            done(results_of(what, lengths, results))
+
+        if not self._first_tries.is_new(identity):
+            again = partial(self.transact, identity, what, lengths, buffers, done, origin)
+            self._come_again(identity, heard, again)
+            return
+        replica = self._replica
+        runs, retained, counts = what.runs, what.retained, None
+        try:
+            if what.routed and self._host.names is not None:
+                matching = Matching(self._host.names, self.group, runs, retained, what.routed)
+                if matching.refuses:
+                    raise TOO_MANY_RETAINED
+                runs, retained, counts = matching.runs, matching.retained, matching.counts
+            plan = Plan(replica, what)
+            own = plan.commands(runs, retained, lengths, counts)
+            batch = Limited(what.runs, list(lengths), list(buffers), what.retained)
+            tell = self._host.topic_room.limit_whole(replica, batch, heard)
+        except KernelError as error:
+            self._host.call_later(0, partial(done, _result(error)))
+            return
+
+        def applied(results: object) -> None:
+            if not is_refused(results_of(what, lengths, results)):
+                plan.applied()
+                self._host.call_later(0, partial(plan.pump))
+            tell(results)
+
+        self._first_tries.let_in(identity)
+        replica.open.add_slots(identity, own, lengths, buffers, applied, origin)
+        self._host.dirty(replica, urgent=True)
+
+    def prepare(
+        self,
+        identity: Identity,
+        producers: str,
+        queue: QueueId,
+        parts: Sequence[bytes],
+        done: Done,
+    ) -> None:
+        """Put a half message into the open entry, if there is room for it, unless it has come
+        before.
+        """
+        if not self._first_tries.is_new(identity):
+            again = partial(self.prepare, identity, producers, queue, parts, done)
+            self._come_again(identity, done, again)
+            return
+        replica = self._replica
+        state = replica.state.queues.get(queue)
+        if state is None:
+            self._host.call_later(0, partial(done, ([0],)))
+            return
+        size = sum(map(len, parts))
+        if self._host.half_room is not None:
+            refusal = self._host.half_room.refusal(state.topic, size)
+            if refusal is not None:
+                self._host.call_later(0, partial(done, (refusal,)))
+                return
+            done = self._host.half_room.take(state.topic.id, size, done)
+        body = commands.encode_prepare(producers, [(queue, 0, 1, features_of(parts[0]))])
+        own = [(int(Command.PREPARE), commands.VERSION, body)]
+        self._first_tries.let_in(identity)
+        replica.open.add_slots(identity, own, [size], parts, done, parts[0][1])
+        self._host.dirty(replica, urgent=True)
 
     def propose(self, change: commands.Control, identity: Identity, done: Done | None) -> None:
-        """Put an administrative command into the open entry."""
-        self._replica.propose(change, identity, done)
+        """Put an administrative command into the open entry, unless it would change nothing."""
+        replica = self._replica
+        if replica.serving and (known := needless(replica.state, change)) is not None:
+            if done is not None:
+                self._host.call_later(0, partial(done, (known,)))
+            return
+        if isinstance(change, commands.ResolveHalf) and self._host.half_room is not None:
+            done = self._host.half_room.resolving(replica, change, done)
+        replica.propose(change, identity, done)
 
     def change_leases(
         self,
@@ -92,26 +255,12 @@ class LocalLeader:
         origin: int,
     ) -> None:
         """Put changes of timed leases into the open entry, with times of the log."""
-        replica = self._replica
-        now = replica.log_time_ms()
         try:
-            is_last = replica.dispatcher(queue, group).is_last_attempt
+            packed = packed_changes(self._replica, queue, group, changes)
         except KernelError as error:
             self._host.call_later(0, partial(done, _result(error)))
             return
-        packed = [
-            (each.offset, each.lease, LeaseVerb.DEAD_LETTER, Reason.ATTEMPTS, 0)
-            if each.verb is LeaseVerb.RELEASE and is_last(each.offset)
-            else (
-                each.offset,
-                each.lease,
-                each.verb,
-                each.reason,
-                now + each.delay_ms if each.delay_ms else 0,
-            )
-            for each in changes
-        ]
-        replica.change(queue, group, packed, identity, done, origin)
+        self._replica.change(queue, group, packed, identity, done, origin)
 
     def purge(
         self, queue: QueueId, group: str, identity: Identity, done: Done, *, in_flight: bool
@@ -141,14 +290,23 @@ class LocalLeader:
             expired=dispatcher.queue.groups[group].expired,
         )
 
+    async def span(self, queue: QueueId) -> tuple[int, int]:
+        """Offsets that a queue has."""
+        state = self._shown(queue)
+        return max(state.index.head, state.trimmed), state.index.tail
+
+    async def offset_since(self, queue: QueueId, time_ms: int) -> Offset:
+        """First kept offset stored at or after a log time."""
+        state = self._shown(queue)
+        index = state.index
+        return Offset(max(index.first_since(time_ms), index.head, state.trimmed))
+
     async def peek(
         self, queue: QueueId, offset: Offset, messages: int
     ) -> Sequence[tuple[Offset, bytes]]:
         """Messages of a queue from an offset on."""
         group = self.group
-        state = self._replica.state.queues.get(queue)
-        if state is None:
-            raise KernelError(Code.NOT_FOUND, "the topic was deleted")
+        state = self._state(queue)
         found: list[tuple[Offset, bytes]] = []
         index = state.index
         at = max(int(offset), index.head)
@@ -169,6 +327,19 @@ class LocalLeader:
             found += [(Offset(at + i), slot) for i, slot in enumerate(slots) if slot]
             at += count
         return found
+
+    def _state(self, queue: QueueId) -> QueueState:
+        return _found(self._replica.state.queues.get(queue))
+
+    def _shown(self, queue: QueueId) -> QueueState:
+        """A queue to be looked at in this turn, left at rest if it is."""
+        return _found(self._replica.state.queues.peek(queue))
+
+
+def _found(state: QueueState | None) -> QueueState:
+    if state is None:
+        raise KernelError(Code.NOT_FOUND, "the topic was deleted")
+    return state
 
 
 def _result(error: KernelError) -> object:

@@ -49,6 +49,10 @@ class LogClock:
         """
         self.reach(self._clock.monotonic_ms() + ahead_ms)
 
+    def monotonic_ms(self) -> int:
+        """Time that passes on this machine alone."""
+        return self._clock.monotonic_ms()
+
     def now_ms(self) -> int:
         """Log time now."""
         elapsed = self._clock.monotonic_ms() - self._mono_ms

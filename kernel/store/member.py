@@ -17,6 +17,7 @@ from ..raft.core import RaftCore
 from ..raft.messages import CONFIGURATION, Entry
 from .group_log import GroupLog
 from .local_leader import LocalLeader
+from .noted_leases import noted_leases
 from .open_entry import Filled
 from .replica import Replica
 
@@ -44,12 +45,14 @@ class Member:
         was this one, and ended in order. False: see `Replica.lead`.
         """
         self.leads = True
+        self.replica.noted = noted_leases(self.log.newest(), self.state.time_ms)
         may_stamp = self.replica.lead(alone=alone)
         term = self.core.term
 
         def applied(_result: object) -> None:
             if self.leads and self.core.term == term:
                 self.serves = True
+                self.leader.begin()
                 self.replica.watch()
                 started()
 
@@ -59,6 +62,7 @@ class Member:
     def follow(self) -> None:
         """Another node may lead by now: nobody is served from here any more."""
         self.leads = self.serves = False
+        self.leader.begin()
         error = KernelError(Code.UNKNOWN_OUTCOME, "this node does not lead the group any more")
         self.replica.follow(error, KernelError(Code.NOT_LEADER, error.message))
 

@@ -14,12 +14,12 @@ error ends the process: after it nobody can say what the disk holds (raft-store.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 
 from ..errors import Code, KernelError
 from ..ids import VOLATILE_GROUP, RaftGroup
 from ..limits import SETTLE_DELAY_MS
+from ..log.errors import JournalError
 from ..log.journal import Journal
 from ..log.writer import WriteBatch
 from ..origins import Origins
@@ -28,31 +28,26 @@ from ..raft.errors import RaftError
 from ..raft.messages import LEADER, Message, Ready, Snapshot
 from .consensus import Consensus, Origin, RaftTiming
 from .listener import Listener, Relay
-from .local_leader import LocalLeader
+from .local_leader import HalfRoom, LocalLeader
 from .member import Member
+from .name_matching import Names
 from .open_entry import Filled
 from .peers import Alone, Peers
 from .reader import Reader
 from .replica import Replica
 from .room import Room
+from .store_statistics import StoreStatistics
 from .ticker import Ticker
+from .topic_room import TopicRoom
 from .volatile import VolatileGroup
 from .worker import Workers
 
+AHEAD_BYTES = 256 * 1024
+"""So many bytes of messages become entries while another write is in flight, so that the next one
+can begin at once; to join and frame them takes as long as half a write of theirs. With fewer, what
+comes until that write is over had better go into the same entry: each costs some 20 us."""
+
 _NOT_LEADER = KernelError(Code.NOT_LEADER, "this node does not lead the group")
-
-
-@dataclass(frozen=True, slots=True)
-class StoreStatistics:
-    """Figures of a store."""
-
-    commits: int
-    """Journal batches synced."""
-    entries_applied: int
-    applied_index: Mapping[int, int]
-    volatile_bytes: int
-    expired: int
-    """Messages that groups have lost unacked because they were too old."""
 
 
 class _Written:
@@ -96,7 +91,8 @@ class Store:
         self._peers = peers or Alone()
         self._relay = Relay()
         self._writer = workers("weir-journal-writer")
-        self._reader = Reader(loop, journal, workers("weir-journal-reader"), fatal)
+        self._reader = Reader(loop, journal, workers("weir-journal-reader"), self._unreadable)
+        self._doom: tuple[str, BaseException] | None = None
         self._dirty: dict[Replica, None] = {}
         self._writing: WriteBatch | None = None
         self._gathered: list[tuple[Member, Filled]] = []
@@ -123,6 +119,11 @@ class Store:
         self.volatile_group = VolatileGroup(loop, clock, self._relay, self.origins)
         self.volatile = self.volatile_group.replica
         self.volatile_log = self.volatile_group.log
+        self.names: Names | None = None
+        """Who knows which reference lists a tree name leads to."""
+        self.half_room: HalfRoom | None = None
+        """Who keeps half messages from being too many."""
+        self.topic_room = TopicRoom(self._replica_of)
 
     # --- Life -------------------------------------------------------------------------------
 
@@ -131,9 +132,7 @@ class Store:
         self._after_write = action
 
     def also_tell(self, listener: Listener) -> None:
-        """Have somebody beside the client of this process hear of what groups apply; before
-        `start`.
-        """
+        """Have somebody beside this process's client hear of what groups apply; before `start`."""
         self._relay.add(listener)
 
     async def start(self, listener: Listener, *, clean: bool = False) -> None:
@@ -157,6 +156,7 @@ class Store:
     async def stop(self) -> None:
         """Write what is pending, then stop the threads."""
         self.consensus.wall_clocks.stop()
+        self.consensus.healing.stop()
         self._ticker.stop()
         await self.wait_idle()
         self._writer.stop()
@@ -166,22 +166,25 @@ class Store:
         """Return once nothing is pending and no write is in flight, or what is pending waits for
         room on a full disk: that may be for ever, and nobody has been told that it is done.
         """
-        while not (self._idle and self.volatile_group.is_idle):
-            if not self.volatile_group.is_idle:
+        while not self.is_idle:
+            if self.volatile_group.is_idle:
+                self._schedule_flush()
+                future = self._loop.create_future()
+                self._idle_waiters.append(future)
+                await future
+            else:
                 self.volatile_group.flush()
                 await asyncio.sleep(0)
-                continue
-            self._schedule_flush()
-            future = self._loop.create_future()
-            self._idle_waiters.append(future)
-            await future
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether `wait_idle` would return at once."""
+        return self._idle and self.volatile_group.is_idle
 
     @property
     def _idle(self) -> bool:
-        if self.room.starved:
-            return True
-        busy = self._writing is not None or self.room.waiting
-        return not (busy or self._dirty)
+        busy = self._writing is not None or self.room.waiting or self._dirty
+        return self.room.starved or not busy
 
     # --- Groups -----------------------------------------------------------------------------
 
@@ -192,6 +195,10 @@ class Store:
     def replica(self, group: RaftGroup) -> Replica:
         """One group."""
         return self.volatile if group == VOLATILE_GROUP else self._groups[group].replica
+
+    def _replica_of(self, group: RaftGroup) -> Replica | None:
+        member = self._groups.get(group)
+        return member.replica if member is not None else None
 
     def leader(self, group: RaftGroup) -> LocalLeader:
         """What serves a group here, while this node leads it."""
@@ -222,6 +229,11 @@ class Store:
     def leads_all(self) -> bool:
         """Whether this node leads every group."""
         return all(each.leads for each in self._groups.values())
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether no group has a voter elsewhere."""
+        return all(each.core.tracker.is_alone for each in self._groups.values())
 
     @property
     def data_groups(self) -> list[RaftGroup]:
@@ -262,9 +274,12 @@ class Store:
 
     def _turn_over(self) -> None:
         """What this turn has brought: to the disk, to other members, to consumers."""
-        may_write = self._writing is None and not self.room.waiting
-        if may_write and (self._dirty or self._gathered or self.journal.pending_records):
-            self._start_write()
+        has_room = not self.room.waiting
+        if has_room and self._writing is None:
+            if self._dirty or self._gathered or self.journal.pending_records:
+                self._start_write()
+        elif has_room and sum([each.open.bytes for each in self._dirty]) >= AHEAD_BYTES:
+            self._propose_gathered()
         self.consensus.dispatch()
         self._peers.flush()
 
@@ -274,10 +289,22 @@ class Store:
             # never start a write that the next publish would have to wait for.
             self._lazy_timer.cancel()
             self._lazy_timer = None
-        self._gather()
-        if not self.room.fits([filled for _, filled in self._gathered]):
+        if not self._propose_gathered():
             self._wake_idle()
             return
+        batch = self.journal.begin()
+        if batch is not None:
+            self._writing = batch
+            self._in_flight, self._queued = self._queued, []
+            self._writer.submit(batch.run, self._written)
+
+    def _propose_gathered(self) -> bool:
+        """Make entries of what has been gathered, and queue them for the journal. False: the disk
+        has to make room first.
+        """
+        self._gather()
+        if not self.room.fits([filled for _, filled in self._gathered]):
+            return False
         gathered, self._gathered = self._gathered, []
         touched: dict[Member, None] = {}
         for member, filled in gathered:
@@ -290,11 +317,7 @@ class Store:
                 touched[member] = None
         for member in touched:
             self.consensus.take(member)
-        batch = self.journal.begin()
-        if batch is not None:
-            self._writing = batch
-            self._in_flight, self._queued = self._queued, []
-            self._writer.submit(batch.run, self._written)
+        return True
 
     def _gather(self) -> None:
         """Close the entries that have been filled; those of a group that this node is about to
@@ -419,6 +442,32 @@ class Store:
         """Return once a log entry that something refers to has been read into memory."""
         await self._reader.fetched(group, index)
 
+    def _unreadable(self, group: RaftGroup, index: int, error: BaseException) -> None:
+        """An entry cannot be read. If others have the group, it is healed from them; that begins
+        with the next start of the process, and the disk has to know until then.
+        """
+        sentence = f"entry {index} of group {group} could not be read"
+        member = self._groups.get(group)
+        ours = member is None or self.consensus.is_alone(member)
+        if ours or not isinstance(error, JournalError):
+            self._fatal(sentence, error)
+            return
+        self.journal.mark_damaged(group)
+        self._doom = (sentence, error)
+        self.consensus.healing.checkpoint_wanted()
+
+    @property
+    def is_doomed(self) -> bool:
+        """The process ends once a checkpoint names the groups that are damaged."""
+        return self._doom is not None
+
+    def checkpointed(self) -> None:
+        """One is durable."""
+        doom = self._doom
+        if doom is not None and self.journal.damaged <= self.journal.last_checkpoint.damaged:
+            self._doom = None
+            self._fatal(*doom)
+
     def has(self, group: RaftGroup, index: int) -> bool:
         """Whether the journal has an entry."""
         return self.journal.has(group, index)
@@ -432,6 +481,13 @@ class Store:
     def call_later(self, delay_ms: int, action: Callable[[], None]) -> None:
         """Call `action` after so long."""
         self._loop.call_later(delay_ms / 1000, action)
+
+    def clock_gap_ms(self) -> int:
+        """How far the wall clock is ahead of log time (negative: behind it), in the group led here
+        where it is furthest off.
+        """
+        gaps = [each.replica.clock.gap_ms() for each in self._groups.values() if each.leads]
+        return max(gaps, key=abs, default=0)
 
     def statistics(self) -> StoreStatistics:
         """Figures of this store."""

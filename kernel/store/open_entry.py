@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from ..broker import commands
-from ..broker.tree_commands import encode_retain
+from ..broker.tree_commands import Listed, encode_retain
 from ..broker.usage import measure_slots
 from ..client import LeaseVerb, Settlement
 from ..errors import KernelError
@@ -69,6 +69,8 @@ class OpenEntry:
         self._parts: list[bytes] = []
         self._waiting: list[Completion | None] = []
         self._bytes = 0
+        self.bytes = 0
+        """Of the messages that wait for `take`."""
         self._settled: dict[tuple[int, QueueId, str, Settlement, Reason], list[int]] = {}
         self._acked: dict[tuple[int, str], dict[QueueId, list[int]]] = {}
         """Offsets by (origin, group) and queue."""
@@ -89,10 +91,11 @@ class OpenEntry:
         done: Completion,
         origin: int,
         retained: Sequence[tuple[str, int]] = (),
+        listed: Sequence[int] | None = None,
     ) -> None:
         """A client's messages: (session, epoch, sequence), runs over slots 0.., slot lengths,
         parts that make up the slots, their bytes in all; who asked; (tenant, slot) of those
-        retained.
+        retained; how many lists each of their names has brought, for the batch's last result.
         """
         if self._batches and (
             self._bytes + size > ENTRY_BYTES_MAX
@@ -111,10 +114,13 @@ class OpenEntry:
         own = [(int(commands.Command.ENQUEUE), commands.VERSION, body)]
         if retained:
             own += retain_commands(retained, base)
+        if listed is not None:
+            own.append(commands.encode_control(Listed(tuple(listed))))
         batch = entries.Batch(*identity, own, origin)
         self._batches.append(entries.encode_batch(batch))
         self._waiting.append(done)
         self._bytes += size
+        self.bytes += size
 
     def add_slots(
         self,
@@ -143,6 +149,7 @@ class OpenEntry:
         self._batches.append(entries.encode_batch(entries.Batch(*identity, own, origin)))
         self._waiting.append(done)
         self._bytes += size
+        self.bytes += size
 
     def add_control(
         self, change: commands.Control, identity: tuple[int, int, int], done: Completion | None
@@ -162,13 +169,19 @@ class OpenEntry:
         offsets: Sequence[int],
         slot_sizes: Sequence[int],
         done: Completion,
-        origin: int,
+        who: tuple[int, int],
     ) -> None:
-        """Timed leases, of messages with slots of these sizes."""
+        """Timed leases, of messages with slots of these sizes; (origin, note) of who asked. A batch
+        without a client has no sequence that would mean anything: the note stands there.
+        """
         ranges = ranges_of(list(offsets))
         size, units = measure_slots(slot_sizes)
         body = commands.encode_lease(queue, group, deadline_ms, ranges, size, units)
-        self._add_own(commands.Command.LEASE, body, done, origin)
+        origin, note = who
+        own = ((int(commands.Command.LEASE), commands.VERSION, body),)
+        self._room()
+        self._batches.append(entries.encode_batch(entries.Batch(0, 0, note, own, origin)))
+        self._waiting.append(done)
 
     def add_changes(
         self,
@@ -188,9 +201,11 @@ class OpenEntry:
 
     def add_mark(self, queue: QueueId, group: str, level: int, offset: int) -> None:
         """A dispatch mark."""
-        self._add_own(
-            commands.Command.MARK, commands.encode_mark(queue, group, level, offset), None
-        )
+        body = commands.encode_mark(queue, group, level, offset)
+        self._room()
+        own = ((int(commands.Command.MARK), commands.VERSION, body),)
+        self._batches.append(entries.encode_batch(entries.Batch(0, 0, 0, own, INTERNAL)))
+        self._waiting.append(None)
 
     def add_settled(
         self,
@@ -237,14 +252,6 @@ class OpenEntry:
         if len(self._batches) >= ENTRY_BATCHES_MAX:
             self._close()
 
-    def _add_own(
-        self, kind: int, body: bytes, done: Completion | None, origin: int = INTERNAL
-    ) -> None:
-        self._room()
-        batch = entries.Batch(0, 0, 0, ((kind, commands.VERSION, body),), origin)
-        self._batches.append(entries.encode_batch(batch))
-        self._waiting.append(done)
-
     def _close_settled(self) -> None:
         if not self._settled and not self._acked:
             return
@@ -275,6 +282,7 @@ class OpenEntry:
         """Forget everything; who waits for it."""
         self._close()
         closed, self._closed = self._closed, []
+        self.bytes = 0
         return [done for _, _, _, waiting in closed for done in waiting]
 
     def take(self, time_ms: int) -> list[Filled]:
@@ -282,6 +290,7 @@ class OpenEntry:
         if self._batches or self._settled or self._acked:
             self._close()
         closed, self._closed = self._closed, []
+        self.bytes = 0
         return [
             Filled(entries.build(time_ms, batches, lengths, parts), waiting, bool(lengths))
             for batches, lengths, parts, waiting in closed
@@ -303,8 +312,9 @@ def encode_acks(group: str, by_queue: Mapping[QueueId, list[int]]) -> bytes:
     """ACK of a group's acks (whose lists it may sort)."""
     ranges: list[bytes] = []
     for queue, offsets in by_queue.items():
-        if len(offsets) == 1:
-            ranges.append(_PACK_ACK(queue, offsets[0], 1))
+        count = len(offsets)
+        if count == 1 or (count == 2 and offsets[1] == offsets[0] + 1):
+            ranges.append(_PACK_ACK(queue, offsets[0], count))
         else:
             ranges += [_PACK_ACK(queue, first, count) for first, count in ranges_of(offsets)]
     return commands.encode_ack(group, ranges)

@@ -40,6 +40,8 @@ class LocalStore:
     """Of a store that has others beside it."""
     accepting_watchers: list[Callable[[bool], None]] = field(default_factory=list)
     """Each hears when new messages are refused for want of space, and when no more."""
+    before_stop: list[Callable[[], None]] = field(default_factory=list)
+    """Each is called when the store begins to end in order, while it still writes."""
 
     async def start(self) -> None:
         """Take part in every group; lead at once those without other members, then serve."""
@@ -54,6 +56,8 @@ class LocalStore:
 
     async def stop(self) -> None:
         """Everything pending to disk, a last checkpoint, the mark of an orderly end."""
+        for action in self.before_stop:
+            action()
         if self.receiver is not None:
             await self.receiver.stop()
         await self.client.drain()
@@ -96,7 +100,7 @@ def open_store(
     if not 1 <= data_groups <= DATA_GROUPS_MAX:
         raise ValueError(f"data_groups must be 1 to {DATA_GROUPS_MAX}")
     options = options or JournalOptions(segment_bytes=SEGMENT_BYTES)
-    recovered = recover(disk, random, options, data_groups, node, members)
+    recovered = recover(disk, random, options, data_groups, node, members, heals=peers is not None)
     loop = asyncio.get_running_loop()
     store = Store(
         loop,
@@ -105,6 +109,7 @@ def open_store(
             recovered.states,
             recovered.configurations,
             recovered.snapshot_members,
+            recovered.damaged,
             born_alone=members is None or not members,
         ),
         clock,
@@ -127,7 +132,9 @@ def open_store(
     )
     local = LocalStore(store, client, housekeeper, recovered.replayed, recovered.clean)
     if peers is not None:
-        local.source = SnapshotSource(disk, clock, workers("weir-snapshots-out"), store)
+        outgoing = workers("weir-snapshots-out")
+        hear = store.consensus.healing.hear
+        local.source = SnapshotSource(disk, clock, outgoing, store, hear)
         incoming = workers("weir-snapshots-in")
         receiver = SnapshotReceiver(disk, incoming, peers, store, housekeeper, fatal)
         local.receiver = store.consensus.receiver = receiver

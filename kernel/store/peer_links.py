@@ -21,7 +21,7 @@ from ..raft.messages import APPEND, SNAPSHOT, Message
 from ..rpc.channel import Channel, Handler, Reply
 from ..rpc.frame import RpcError
 from ..rpc.handshake import NONCE_BYTES, Admit, Hello
-from ..rpc.link import Acceptor, Dialer
+from ..rpc.link import Acceptor, Dialer, TurnedAway
 from ..rpc.roles import STORE, Roles
 
 RAFT = 1
@@ -70,10 +70,11 @@ class PeerLinks:
         server_tls: ssl.SSLContext | None = None,
         client_tls: ssl.SSLContext | None = None,
         admit: Admit | None = None,
+        turned_away: TurnedAway | None = None,
     ) -> None:
         """`own`: who this node is, with a new nonce each time. `addresses`: of every store, by
         number, this one included. `admit`: why a node may not connect; default: it must be of the
-        same cluster and one of these.
+        same cluster and one of these. `turned_away` hears of every process that was not let in.
         """
         self._own = own
         self._secret = secret
@@ -85,7 +86,7 @@ class PeerLinks:
         self._admit = admit or self._known
         self._roles = Roles()
         self.serve(STORE, self, self._admit)
-        self._acceptor = Acceptor(self._accepted, clock, server_tls, CONNECTIONS_MAX)
+        self._acceptor = Acceptor(self._accepted, clock, server_tls, CONNECTIONS_MAX, turned_away)
         self._dialers: dict[int, Dialer] = {}
         self._channels: dict[int, Channel] = {}
         self._outbox: dict[int, tuple[list[bytes], list[bytes]]] = {}

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 
 from ..ids import RaftGroup
+from ..log.errors import JournalError
 from ..log.journal import Journal
 from .worker import Runner
 
@@ -18,12 +19,15 @@ class Reader:
         loop: asyncio.AbstractEventLoop,
         journal: Journal,
         runner: Runner,
-        fatal: Callable[[str, BaseException], None],
+        failed: Callable[[RaftGroup, int, BaseException], None],
     ) -> None:
+        """`failed` is told of a group's entry that cannot be read: nobody who waits for it will
+        ever hear.
+        """
         self._loop = loop
         self._journal = journal
         self._runner = runner
-        self._fatal = fatal
+        self._failed = failed
         self._waiting: dict[tuple[RaftGroup, int], list[Callable[[], None]]] = {}
 
     def fetch(self, group: RaftGroup, index: int, done: Callable[[], None]) -> None:
@@ -33,12 +37,16 @@ class Reader:
         if waiting is not None:
             waiting.append(done)
             return
-        job = self._journal.read_ahead(group, index)
+        try:
+            job = self._journal.read_ahead(group, index)
+        except JournalError as error:
+            self._failed(group, index, error)
+            return
         self._waiting[key] = [done]
 
         def finished(error: BaseException | None) -> None:
             if error is not None:
-                self._fatal(f"entry {index} of group {group} could not be read", error)
+                self._failed(group, index, error)
                 return
             self._journal.end_read(job)
             for each in self._waiting.pop(key):

@@ -5,20 +5,24 @@
 
 What is on this disk is committed if the group has no other member; else if the hard state says so.
 What may not be stays in the log: the next leader decides.
+
+A group that lost synced data here is damaged: its records, or the snapshot, do not read, or what a
+message stands in is gone. If it has other voters, nothing of it counts any more and it is named in
+`Recovered.damaged`, and in the checkpoint on disk before anything else is changed: the store heals
+it (`healing`). Else nobody has the data, and the store refuses to start.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ..broker.liveness import references
 from ..broker.machine import Machine
 from ..broker.observer import Observer
-from ..broker.snapshot import load
 from ..broker.state import GroupState, QueueState, RouterState, TopicState
 from ..broker.tree_state import TreeEvent
-from ..ids import METADATA_GROUP, LogIndex, RaftGroup
+from ..ids import METADATA_GROUP, LogIndex, QueueId, RaftGroup
 from ..log.checkpoint import Checkpoint
 from ..log.files import JOURNAL_DIRECTORY, ROOT_DIRECTORY
 from ..log.journal import Journal, JournalOptions
@@ -27,9 +31,9 @@ from ..model import Route, TopicInfo
 from ..ports import Disk, Random
 from ..raft.configuration import changed, decode
 from ..raft.messages import CONFIGURATION, Membership
+from .damage import Others, Snapshots, admit, check, recover_journal
 from .group_log import entry_of
 from .snapshot_file import DIRECTORY as SNAPSHOT_DIRECTORY
-from .snapshot_file import read
 
 DATA_GROUPS_RECORD = "store/data_groups"
 """Metadata record of the number of data groups: names are placed by it, so that it never changes.
@@ -99,6 +103,8 @@ class Recovered:
     """Entries applied behind the snapshots."""
     clean: bool
     """Whether the last run ended in order."""
+    damaged: Mapping[RaftGroup, str]
+    """Groups of which nothing here counts, and why: others have it."""
 
 
 def recover(
@@ -108,9 +114,12 @@ def recover(
     data_groups: int,
     node: int = 1,
     members: Sequence[int] | None = None,
+    *,
+    heals: bool = False,
 ) -> Recovered:
-    """Open a data directory. `members`: of the groups of a new one; None: `node` alone. Blocking.
-    Errors: those of `Journal.recover`, SnapshotDamaged, ValueError.
+    """Open a data directory. `members`: of the groups of a new one; None: `node` alone. `heals`:
+    there may be others who have what is damaged here. Blocking. Errors: those of `Journal.recover`,
+    JournalDamaged also for what a group without other voters has lost, ValueError.
     """
     ensure_meta(disk, random)
     # A process that was killed between a rename and its sync has left names that are there but
@@ -119,32 +128,60 @@ def recover(
         if directory == ROOT_DIRECTORY or disk.names(directory):
             disk.sync_directory(directory)
     checkpoint = Checkpoint.read(disk)
-    journal, recovered = Journal.recover(disk, options, checkpoint)
     first = None if members is None else Membership(tuple(sorted(members)))
+    snapshots = Snapshots(disk, checkpoint)
+    others = Others(node, first, snapshots.states) if heals else None
+    journal, recovered = recover_journal(disk, options, checkpoint, others)
+    damaged = {**recovered.damaged, **snapshots.unreadable}
+    on_disk = {*recovered.last, *recovered.checkpoint.groups}
+    numbers = range(max({data_groups, *on_disk}) + 1)
+    if recovered.damaged_all:
+        damaged.update(dict.fromkeys(set(numbers) - on_disk, recovered.damaged_all))
+    check(others, damaged, checkpoint)
+    for number in damaged:
+        journal.void(number)
     states: dict[RaftGroup, GroupState] = {}
-    known = max((data_groups, *recovered.last, *recovered.checkpoint.groups))
-    for number in range(known + 1):
-        states[RaftGroup(number)] = GroupState(RaftGroup(number))
-        states[RaftGroup(number)].membership = first
-    snapshot_members: dict[RaftGroup, Membership | None] = {}
-    for number, mark in recovered.checkpoint.groups.items():
-        if mark.snapshot:
-            state = load(read(disk, mark.snapshot))
-            states[RaftGroup(number)] = state
-            snapshot_members[RaftGroup(number)] = state.membership
-            for index, count in references(state).items():
-                journal.retain(number, index, count)
+    for number in map(RaftGroup, numbers):
+        states[number] = GroupState(number)
+        # Who has lost group 0 does not know which groups there are: it makes up none.
+        unknown = METADATA_GROUP in damaged and number not in on_disk
+        states[number].membership = Membership() if unknown or number in damaged else first
+    sound = {group: each for group, each in snapshots.states.items() if group not in damaged}
+    states.update(sound)
+    snapshot_members = {group: each.membership for group, each in sound.items()}
+    for group, state in sound.items():
+        for index, count in references(state).items():
+            journal.retain(group, index, count)
     replay = _Replay(journal, states, node)
     for group_number, index, term, body in recovered.entries:
         replay.take(RaftGroup(group_number), index, term, body)
+    if recovered.unreadable:
+        missing = {
+            group: f"entry {index}, which messages stand in, is unreadable"
+            for group, index in journal.missing().items()
+        }
+        check(others, missing, checkpoint)
+        damaged.update(missing)
+        for number in map(RaftGroup, missing):
+            journal.void(number)
+            states[number] = GroupState(number)
+            states[number].membership = Membership()
+            snapshot_members.pop(number, None)
+            replay.configurations.pop(number, None)
     journal.finish_recovery()
+    admit(journal)
     record = states[METADATA_GROUP].records.get(DATA_GROUPS_RECORD)
     if record is not None:  # the number the store began with; more could be empty groups only
         states = {group: each for group, each in states.items() if group <= int(record[1])}
     return Recovered(
         *(journal, states, replay.configurations, snapshot_members, replay.applied),
         recovered.clean,
+        {RaftGroup(number): why for number, why in damaged.items()},
     )
+
+
+def _nobody_has_one(_ident: QueueId) -> bool:
+    return False
 
 
 class _Replay:
@@ -173,3 +210,4 @@ class _Replay:
             state.applied, state.term = LogIndex(index), term
         else:
             machine.apply(LogIndex(index), term, stored)
+            state.queues.rest(_nobody_has_one)

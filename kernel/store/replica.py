@@ -6,27 +6,31 @@ those who waited; `dispatch` hands out messages. Nothing here does I/O.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
 from ..broker import commands
 from ..broker.claims import await_claims, claims_over
-from ..broker.dispatcher import Dispatcher
+from ..broker.dispatcher import NO_LEASE, Dispatcher
+from ..broker.limits import Limits
 from ..broker.machine import Machine
 from ..broker.observer import Observer, Retention
 from ..broker.state import GroupState, QueueState, RouterState, TopicState
 from ..broker.tree_state import TreeEvent
 from ..client import LeaseVerb, Settlement
 from ..errors import Code, KernelError
-from ..ids import QueueId
+from ..ids import QueueId, topic_of
 from ..leader import Identity
 from ..limits import MARK_RENEW, SETTLE_COUNT
 from ..log.entry import NOTHING_OPENED
 from ..model import Reason, Route, TopicInfo
 from ..origins import INTERNAL, Origins
 from .host import Host
+from .idle_dispatchers import IdleDispatchers, may_forget
 from .idle_lists import IdleLists
 from .listener import Relay
 from .log_clock import LogClock
+from .noted_leases import NotedLease
 from .open_entry import Completion, Filled, OpenEntry
 from .sweeper import Sweeper
 from .trimmer import Trimmer
@@ -70,8 +74,11 @@ class Replica(Observer):
         self._settled: list[tuple[Dispatcher, Sequence[tuple[int, int]]]] = []
         self._pump: dict[Dispatcher, None] = {}
         self.idle_lists = IdleLists()
-        self._idle: dict[Dispatcher, None] = {}
-        """Those of reference lists of the topic tree that have lost their last consumer."""
+        self._holds_lease = True
+        self.leased_until_ms = math.inf
+        """By the monotonic clock, set with each tick: a process that was held up hands nothing out
+        before it knows how long. Infinite: there is no other voter."""
+        self._idle = IdleDispatchers()
         self._rest()
         self._changed: list[tuple[Dispatcher, Sequence[tuple[int, int]]]] = []
         self._leased: list[tuple[Callable[[int, Sequence[int]], None], int, Sequence[int]]] = []
@@ -83,6 +90,26 @@ class Replica(Observer):
         self.leading = True
         self.may_stamp = self.clock.start_at(self.state.time_ms, alone=alone)
         return self.may_stamp
+
+    def holds_lease(self, holds: bool) -> None:
+        """Whether nobody else can lead by now: only then may messages be handed out. Another leader
+        may have done so already, and its consumers may have acked them.
+        """
+        if holds is self._holds_lease:
+            return
+        self._holds_lease = holds
+        for each in list(self._dispatchers.values()):
+            if holds:
+                each.resume(NO_LEASE)
+            else:
+                each.halt(NO_LEASE)
+
+    def may_hand_out(self) -> bool:
+        """Whether the lease has been looked at lately (hot: a lone voter asks no clock)."""
+        until_ms = self.leased_until_ms
+        if until_ms < math.inf and self.clock.monotonic_ms() > until_ms:
+            self.holds_lease(False)
+        return self._holds_lease
 
     def stamps(self, ahead_ms: int | None) -> None:
         """Entries may be stamped: with the time agreed on (`LogClock.agree`), or the log's."""
@@ -96,10 +123,11 @@ class Replica(Observer):
         hear `refused`, as do consumers. What these hold returns when the next leader begins.
         """
         self.leading = self.serving = self.awaits_claims = False
+        self._holds_lease = True
         waiting, self._waiting = self._waiting, {}
         dispatchers, self._dispatchers = self._dispatchers, {}
-        self._by_queue, self._appended, self._pump, self._idle = {}, {}, {}, {}
-        self._filled = {}
+        self._by_queue, self._appended, self._pump, self._filled = {}, {}, {}, {}
+        self._idle = IdleDispatchers()
         self._released, self._settled, self._changed, self._leased = [], [], [], []
         self.idle_lists = IdleLists()
         self._rest()
@@ -112,10 +140,10 @@ class Replica(Observer):
 
     def _rest(self) -> None:
         """Whoever leads next looks after the queues: those who do begin anew then."""
-        self.trimmer = Trimmer(
-            self.clock.now_ms, lambda trim, done: self.propose(trim, (0, 0, 0), done)
-        )
+        self.trimmer = Trimmer(self.state.queues.peek, self.clock.now_ms, self._propose_trim)
         self.sweeper = Sweeper(self.state.queues.get, self._propose_sweep)
+        self.limits = Limits()
+        self.noted: Sequence[NotedLease] = ()
 
     # --- Proposing --------------------------------------------------------------------------
 
@@ -134,6 +162,7 @@ class Replica(Observer):
     def apply(self, index: int, term: int, body: bytes) -> None:
         """Apply a committed entry and answer those who waited for its batches."""
         results = self.machine.apply(index, term, body)  # type: ignore[arg-type]
+        self.state.queues.rest(self._by_queue.__contains__)
         self.newest = self.machine.opened
         waiting = self._waiting.pop(index, None)
         if waiting is not None:
@@ -150,8 +179,9 @@ class Replica(Observer):
         for dispatcher, ranges in settled:
             dispatcher.settled(ranges)
         appended, self._appended = self._appended, {}
-        if self._filled:
-            self._fill(appended)
+        self._fill(appended)
+        if appended:
+            self.may_hand_out()
         for dispatchers in appended.values():
             for dispatcher in dispatchers:
                 dispatcher.appended()
@@ -202,8 +232,11 @@ class Replica(Observer):
         found = Dispatcher(queue, group, self)
         if self.awaits_claims:
             await_claims(found)
+        if not self._holds_lease:
+            found.halt(NO_LEASE)
         self._dispatchers[ident, group] = found
         self._by_queue.setdefault(ident, []).append(found)
+        self._idle.note(found)
         return found
 
     def dispatchers_of(self, queue: QueueId) -> Sequence[Dispatcher]:
@@ -220,11 +253,15 @@ class Replica(Observer):
         self.clock.reach(self.state.time_ms)
         self.serving = True
         self.awaits_claims = self._host.awaits_claims
-        for queue in self.state.queues.values():
+        queues = self.state.queues
+        for queue in queues.live.values():
             self._watch_queue(queue)
             if queue.index.long:
                 self.sweeper.watch(queue)
-            self.trimmer.watch(queue)
+        for ident in queues:
+            topic = self.state.topics[topic_of(ident)]
+            self.trimmer.watch(ident, topic.options)
+            self.limits.watch(ident, topic)
         self.trimmer.look()
 
     def claims_over(self) -> None:
@@ -253,7 +290,8 @@ class Replica(Observer):
         """Whether a group of a reference list has nothing to be handed out, nor is about to: its
         consumers can wait in `idle_lists`. Raises KernelError NOT_FOUND.
         """
-        if (ident, group) in self._dispatchers:
+        known = self._dispatchers.get((ident, group))
+        if known is not None and (known.consumers or known.held_count):
             return False
         queue = self.state.queues.get(ident)
         progress = queue.groups.get(group) if queue is not None else None
@@ -263,15 +301,11 @@ class Replica(Observer):
         return progress.floor == tail and progress.mark() >= tail + MARK_RENEW
 
     def forget_idle(self) -> None:
-        """Forget the dispatchers of reference lists that nobody consumes, once what they settled
-        is applied: ten thousand subscribers that are away must cost nothing. Asked each second.
+        """Forget dispatchers that nobody consumes from, once what they settled is applied. Asked
+        each second.
         """
-        noted = [each for each in self._idle if not each.consumers]
-        idle = [each for each in noted if not each.held_count]
-        self._idle = {each: None for each in noted if each.held_count}
-        if not idle:
-            return
-        self.when_applied(lambda _: self._forget(idle))
+        if idle := self._idle.look():
+            self.when_applied(lambda _: self._forget(idle))
 
     def _forget(self, idle: Sequence[Dispatcher]) -> None:
         """What these dispatchers settled is applied: forget them, but for those that have, or had
@@ -280,7 +314,8 @@ class Replica(Observer):
         shrunk: dict[QueueId, set[Dispatcher]] = {}
         for each in idle:
             key = (each.queue.id, each.group)
-            if each.consumers or each in self._idle or self._dispatchers.get(key) is not each:
+            is_used = each in self._idle or not may_forget(each)
+            if is_used or self._dispatchers.get(key) is not each:
                 continue
             del self._dispatchers[key]
             shrunk.setdefault(each.queue.id, set()).add(each)
@@ -349,7 +384,7 @@ class Replica(Observer):
         offsets: Sequence[int],
         slot_sizes: Sequence[int],
         done: Callable[[int, Sequence[int]], None],
-        origin: int,
+        who: tuple[int, int],
     ) -> None:
         """Put timed leases into the open entry."""
 
@@ -357,7 +392,7 @@ class Replica(Observer):
             offsets = result[0] if isinstance(result, tuple) else []
             self._leased.append((done, self.state.applied, offsets))
 
-        self.open.add_lease(queue, group, deadline_ms, offsets, slot_sizes, leased, origin)
+        self.open.add_lease(queue, group, deadline_ms, offsets, slot_sizes, leased, who)
         self._host.dirty(self, urgent=True)
 
     def propose_change(
@@ -399,15 +434,20 @@ class Replica(Observer):
         """Call `dispatcher.woken` after so long."""
         self._host.call_later(delay_ms, dispatcher.woken)
 
+    def _propose_trim(self, command: commands.Trim, done: Completion) -> None:
+        self.propose(command, (0, 0, 0), done)
+
     def _propose_sweep(self, command: commands.Sweep, done: Callable[[], None]) -> None:
         self.propose(command, (0, 0, 0), lambda _result: self.tell_when_moved(done))
 
     def unused(self, dispatcher: Dispatcher) -> None:
-        """The last consumer of a queue's group has gone."""
-        if dispatcher.queue.owed is not None:
-            self._idle[dispatcher] = None
-        else:
+        """The last push consumer of a queue's group has gone."""
+        if dispatcher.queue.owed is None:
             self._relay.unused(dispatcher.queue)
+
+    def idle(self, dispatcher: Dispatcher) -> None:
+        """Nobody takes from a queue's group any more."""
+        self._idle.note(dispatcher)
 
     # --- machine.Observer -------------------------------------------------------------------
 
@@ -415,6 +455,8 @@ class Replica(Observer):
         """Messages were added."""
         if queue.index.long:
             self.sweeper.watch(queue)
+        if queue.index.aged:
+            self.trimmer.watch(queue.id, queue.topic.options)
         if queue.owed is not None and queue.id in self.idle_lists:
             self._filled[queue.id] = None
         dispatchers = self._by_queue.get(queue.id)
@@ -461,16 +503,16 @@ class Replica(Observer):
         """A group is gone from a queue: end its consumers."""
         dispatcher = self._dispatchers.pop((queue.id, group), None)
         if dispatcher is not None:
-            self._idle.pop(dispatcher, None)
+            self._idle.remove(dispatcher)
             self._by_queue[queue.id].remove(dispatcher)
             dispatcher.end(KernelError(Code.NOT_FOUND, f"group {group} was removed"))
 
     def queues_changed(self, topic: TopicState) -> None:
         """Settings changed: messages may be too many or too old now."""
         for ref in topic.refs:
-            queue = self.state.queues.get(ref.id)
-            if queue is not None:
-                self.trimmer.watch(queue)
+            if ref.id in self.state.queues:
+                self.trimmer.watch(ref.id, topic.options)
+                self.limits.watch(ref.id, topic)
             for dispatcher in self._by_queue.get(ref.id, ()):
                 dispatcher.options_changed()
                 self._appended[ref.id] = self._by_queue[ref.id]
@@ -480,12 +522,13 @@ class Replica(Observer):
         """Queues are gone: end their consumers."""
         for queue in queues:
             self.trimmer.forget(queue.id)
+            self.limits.forget(queue.id)
             self.idle_lists.drop(queue.id)
             self._appended.pop(queue.id, None)
             self._filled.pop(queue.id, None)
             for dispatcher in self._by_queue.pop(queue.id, ()):
                 del self._dispatchers[queue.id, dispatcher.group]
-                self._idle.pop(dispatcher, None)
+                self._idle.remove(dispatcher)
                 name = queue.topic.name
                 dispatcher.end(KernelError(Code.NOT_FOUND, f"topic {name} was deleted"))
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 
 from crc32c import crc32c
 
+from ..log.errors import FormatError
 from ..log.files import NO_SPACE, read_all, write_all
 from ..ports import Disk, File
 
@@ -145,7 +146,7 @@ def sync_names(disk: Disk) -> None:
 
 
 def read(disk: Disk, name: str) -> Iterator[bytes]:
-    """Records of a snapshot. Raises SnapshotDamaged if it is missing or not whole."""
+    """Records of a snapshot. Raises SnapshotDamaged if it is missing or not whole; FormatError."""
     content = read_all(disk, name)
     if content is None:
         raise SnapshotDamaged(f"{name} is missing")
@@ -153,15 +154,15 @@ def read(disk: Disk, name: str) -> Iterator[bytes]:
 
 
 def records_of(content: bytes, name: str) -> Iterator[bytes]:
-    """Records of a snapshot's content. Raises SnapshotDamaged if it is not whole."""
+    """Records of a snapshot's content. Raises SnapshotDamaged if it is not whole; FormatError."""
     if len(content) < _HEAD.size + 4:
         raise SnapshotDamaged(f"{name} is cut short")
     magic, version = _HEAD.unpack_from(content)
-    if magic != _MAGIC or version != FORMAT:
-        raise SnapshotDamaged(f"{name}: format {version}, this build reads {FORMAT}")
     (total,) = _LENGTH.unpack_from(content, len(content) - 4)
-    if crc32c(memoryview(content)[:-4]) != total:
+    if magic != _MAGIC or crc32c(memoryview(content)[:-4]) != total:
         raise SnapshotDamaged(f"{name}: checksum does not match")
+    if version != FORMAT:
+        raise FormatError(f"{name}: format {version}, this build reads {FORMAT}")
     return _records(content)
 
 

@@ -94,13 +94,30 @@ class ClockPart(msgspec.Struct, frozen=True, array_like=True):
     wall_ms: int
 
 
-Question = ReadSnapshot | ReadEntries | ReadClock
+class Plea(msgspec.Struct, frozen=True, array_like=True, tag="plea"):
+    """A member of a group asks its leader to be taken back (`healing`)."""
+
+    group: int
+    node: int
+    lost: bool
+    """It has lost what it had; False: it has a snapshot again, and wants to be a voter."""
+
+
+class PleaPart(msgspec.Struct, frozen=True, array_like=True):
+    """Answer: the leader's term, and the snapshot to begin anew with, if there is one yet."""
+
+    term: int
+    snapshot: Snapshot | None
+
+
+Question = ReadSnapshot | ReadEntries | ReadClock | Plea
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode_question = msgspec.msgpack.Decoder(Question).decode
 _decode_snapshot = msgspec.msgpack.Decoder(SnapshotPart).decode
 _decode_entries = msgspec.msgpack.Decoder(EntriesPart).decode
 _decode_clock = msgspec.msgpack.Decoder(ClockPart).decode
+_decode_plea = msgspec.msgpack.Decoder(PleaPart).decode
 
 
 class Ask(Protocol):
@@ -115,6 +132,15 @@ async def ask_wall_clock(ask: Ask, node: int) -> int:
     answer = await ask.ask(node, _encode(ReadClock()))
     try:
         return _decode_clock(answer).wall_ms
+    except msgspec.MsgspecError as error:
+        raise KernelError(Code.INVALID_ARGUMENT, f"no answer: {error}") from None
+
+
+async def plead(ask: Ask, node: int, plea: Plea) -> PleaPart:
+    """Ask a group's leader to be taken back. Raises KernelError."""
+    answer = await ask.ask(node, _encode(plea))
+    try:
+        return _decode_plea(answer)
     except msgspec.MsgspecError as error:
         raise KernelError(Code.INVALID_ARGUMENT, f"no answer: {error}") from None
 
@@ -136,9 +162,17 @@ class Bodies(Protocol):
 
 
 class SnapshotSource:
-    """The sending half. It also says what time it is here."""
+    """The sending half. It also says what time it is here, and hears pleas."""
 
-    def __init__(self, disk: Disk, clock: Clock, runner: Runner, bodies: Bodies) -> None:
+    def __init__(
+        self,
+        disk: Disk,
+        clock: Clock,
+        runner: Runner,
+        bodies: Bodies,
+        hear: Callable[[Plea], PleaPart],
+    ) -> None:
+        self._hear = hear
         self._disk = disk
         self._clock = clock
         self._runner = runner
@@ -147,13 +181,15 @@ class SnapshotSource:
         """The file that is being sent: read once, kept until another one is."""
 
     async def answer(self, question: bytes) -> bytes:
-        """Answer another store. Raises KernelError INVALID_ARGUMENT, NOT_FOUND."""
+        """Answer another store. Raises KernelError INVALID_ARGUMENT, NOT_FOUND, NOT_LEADER."""
         try:
             asked = _decode_question(question)
         except msgspec.MsgspecError as error:
             raise KernelError(Code.INVALID_ARGUMENT, f"no question: {error}") from None
         if isinstance(asked, ReadClock):
             return _encode(ClockPart(self._clock.wall_ms()))
+        if isinstance(asked, Plea):
+            return _encode(self._hear(asked))
         if isinstance(asked, ReadSnapshot):
             return _encode(await self._snapshot(asked))
         return _encode(await self._entries(asked))

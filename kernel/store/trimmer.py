@@ -2,8 +2,9 @@
 
 The leader chooses by log time and says it in a TRIM command; nothing here is part of the state. A
 queue is looked at when its oldest message is due, not each second, so that ten thousand idle queues
-cost nothing: what comes later is younger. Dead letters bring an age with them and may be due
-earlier, which is why no queue goes without a look for more than LOOK_MS_MAX.
+cost nothing: what comes later is younger. Only dead letters, which bring an age with them, and
+delayed messages may be due earlier: a queue with such is looked at when they come, and again after
+LOOK_MS_MAX at the latest. A queue is found anew for each look, since idle ones are not objects.
 
 On a stream a delayed message is as old as the time when it was due, and keeps what stands behind
 it: its delay may be longer than the retention.
@@ -19,8 +20,8 @@ from ..broker.features import Feature
 from ..broker.run_page import sent_ms
 from ..broker.sizes import SizeWindow
 from ..broker.state import QueueState
-from ..ids import Offset, QueueId
-from ..model import TopicKind
+from ..ids import Offset, QueueId, is_index, topic_of
+from ..model import TopicKind, TopicOptions
 
 TRIM_COUNT_MAX = 8_192
 """Messages that one command lets go of: bounds its apply (at one message an entry, half of them
@@ -30,7 +31,11 @@ LOOKS_MAX = 2_000
 """Queues that are looked at in one turn, 4.5 us each; the others when it is their turn again."""
 
 LOOK_MS_MAX = 60_000
-"""A queue with a retention is looked at so often at least."""
+"""A queue with a retention in which a message may be due before those in front of it is looked at
+so often at least."""
+
+UNDER_WAY = -1
+"""Stands for the time of the next look."""
 
 SIZE_LOOK_MS = 1_000
 """One that is limited by bytes, so often."""
@@ -41,33 +46,35 @@ class Trimmer:
 
     def __init__(
         self,
+        find: Callable[[QueueId], QueueState | None],
         now_ms: Callable[[], int],
         propose: Callable[[Trim, Callable[[object], None]], None],
     ) -> None:
-        """`now_ms` is log time; `propose(trim, done)` has a command applied, then calls `done`."""
+        """`find` shows a queue, `now_ms` is log time; `propose(trim, done)` has a command applied,
+        then calls `done`.
+        """
+        self._find = find
         self._now_ms = now_ms
         self._propose = propose
-        self._queues: dict[QueueId, QueueState] = {}
         self._windows: dict[QueueId, SizeWindow] = {}
         self._due_ms: dict[QueueId, int] = {}
-        """When each queue is to be looked at; while a command is on its way it has no entry."""
+        """When each queue is to be looked at, or UNDER_WAY: a command for it is."""
         self._heap: list[tuple[int, QueueId]] = []
         """The same as a heap, and entries that have been overtaken."""
 
-    def watch(self, queue: QueueState) -> None:
-        """A queue has come or its settings have changed: look at it next time."""
-        options = queue.topic.options
-        if queue.owed is not None:
+    def watch(self, ident: QueueId, options: TopicOptions) -> None:
+        """A queue has come, its topic's settings have changed, or it has got what is older than
+        what it has: look at it next time.
+        """
+        if is_index(topic_of(ident)):
             return
-        if options.retention_ms is None and options.retention_bytes is None:
-            self.forget(queue.id)
-            return
-        self._queues[queue.id] = queue
-        self._schedule(queue.id, 0)
+        if not _is_limited(options):
+            self.forget(ident)
+        elif self._due_ms.get(ident) != UNDER_WAY:
+            self._schedule(ident, 0)
 
     def forget(self, ident: QueueId) -> None:
         """A queue is gone, or is kept without a limit."""
-        self._queues.pop(ident, None)
         self._windows.pop(ident, None)
         self._due_ms.pop(ident, None)
 
@@ -80,26 +87,30 @@ class Trimmer:
             due_ms, ident = heappop(heap)
             if self._due_ms.get(ident) == due_ms:
                 looks += 1
-                self._look_at(self._queues[ident], now)
+                self._look_at(ident, now)
 
     def _schedule(self, ident: QueueId, due_ms: int) -> None:
         if self._due_ms.get(ident) != due_ms:
             self._due_ms[ident] = due_ms
             heappush(self._heap, (due_ms, ident))
 
-    def _look_at(self, queue: QueueState, now_ms: int) -> None:
+    def _look_at(self, ident: QueueId, now_ms: int) -> None:
+        queue = self._find(ident)
+        if queue is None:
+            self.forget(ident)
+            return
         first = queue.first_needed
         end = min(self._end(queue, now_ms), first + TRIM_COUNT_MAX)
         if end <= first:
-            self._schedule(queue.id, self._next_ms(queue, first, now_ms))
+            self._schedule(ident, self._next_ms(queue, first, now_ms))
             return
-        self._due_ms.pop(queue.id, None)
-        self._propose(Trim(queue.id, Offset(end)), lambda _: self._trimmed(queue))
+        self._due_ms[ident] = UNDER_WAY
+        self._propose(Trim(ident, Offset(end)), lambda _: self._trimmed(ident))
 
-    def _trimmed(self, queue: QueueState) -> None:
+    def _trimmed(self, ident: QueueId) -> None:
         """A command was applied: go on with the rest of a long backlog at once."""
-        if queue.id in self._queues:
-            self._look_at(queue, self._now_ms())
+        if ident in self._due_ms:
+            self._look_at(ident, self._now_ms())
 
     def _end(self, queue: QueueState, now_ms: int) -> int:
         """The first offset that is to stay."""
@@ -131,4 +142,10 @@ class Trimmer:
             if options.kind is TopicKind.STREAM:
                 due_ms += run.value(Feature.DELAY, first)
         due_ms += options.retention_ms + 1
-        return max(now_ms + 1, min(due_ms, now_ms + LOOK_MS_MAX))
+        if queue.index.delays or queue.index.aged:
+            due_ms = min(due_ms, now_ms + LOOK_MS_MAX)
+        return max(now_ms + 1, due_ms)
+
+
+def _is_limited(options: TopicOptions) -> bool:
+    return options.retention_ms is not None or options.retention_bytes is not None

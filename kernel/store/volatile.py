@@ -16,9 +16,11 @@ from ..limits import SETTLE_DELAY_MS
 from ..origins import Origins
 from ..ports import Clock
 from .listener import Relay
-from .local_leader import LocalLeader
+from .local_leader import HalfRoom, LocalLeader
 from .log_clock import LogClock
+from .name_matching import Names
 from .replica import Replica
+from .topic_room import TopicRoom
 
 
 class VolatileLog:
@@ -83,6 +85,11 @@ class VolatileGroup:
         self.replica = Replica(
             GroupState(VOLATILE_GROUP), self, relay, self.log, LogClock(clock, 0)
         )
+        self.names: Names | None = None
+        """No reference list is here."""
+        self.half_room: HalfRoom | None = None
+        """Nor half messages."""
+        self.topic_room = TopicRoom(lambda group: self.replica if group == VOLATILE_GROUP else None)
         self.leader = LocalLeader(self.replica, self)
         self._is_due = False
         self._lazy_timer: asyncio.TimerHandle | None = None

@@ -12,7 +12,6 @@ import asyncio
 import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import cast
 
 from kernel.client import Client
 from kernel.ports import Clock
@@ -40,7 +39,7 @@ async def kernel_of(
     """The client. `hostile`: seed of a network between it and the store."""
     if hostile is None and os.environ.get("WEIR_REMOTE"):
         async with far_client(store, clock) as client:
-            yield cast("Client", client)
+            yield client
     else:
         yield hostile_client(store.client, clock, hostile)
 

@@ -53,6 +53,18 @@ def test_records_are_created_altered_and_removed() -> None:
     assert list(store.records()) == []
 
 
+def test_users_are_counted_by_tenant_for_as_long_as_there_are_any() -> None:
+    store = store_of(user("alice"), user("bob", tenant="acme"), user("carol", tenant="acme"))
+    apply(store, Alter(user("bob", tenant="acme", enabled=False, version=1)))
+    assert store.users_by_tenant() == {"default": 1, "acme": 2}
+    restored = AuthStore()
+    restored.restore(store.records())
+    assert restored.users_by_tenant() == store.users_by_tenant()
+    for name in ("bob", "carol"):
+        apply(store, RemoveUser("acme", name))
+    assert store.users_by_tenant() == {"default": 1}
+
+
 @pytest.mark.parametrize(
     "record", [user("alice"), access_key("AK1", "alice"), policy("p", "allow * *")]
 )

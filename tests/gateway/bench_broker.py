@@ -35,6 +35,7 @@ class Faults:
     repeat: set[int] = field(default_factory=set)
     swap: set[int] = field(default_factory=set)  # with the message after it
     refuse: set[int] = field(default_factory=set)  # basic.nack, by publish number; not stored
+    silent_from: int = 1 << 62  # no answer to that publish and all behind it
     close_after: int = -1  # channel.close on that publish
 
 
@@ -175,8 +176,9 @@ class Session(asyncio.Protocol):
         self._touched.clear()
 
     def _confirm(self) -> None:
-        if self._published > self._confirmed:
-            self._confirmed = self._published
+        answered = min(self._published, self.broker.faults.silent_from)
+        if answered > self._confirmed:
+            self._confirmed = answered
             self.send(method(1, 60, 80, struct.pack(">QB", self._confirmed, 1)))
 
     def _frame(self, kind: int, channel: int, payload: bytes) -> None:

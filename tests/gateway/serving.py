@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-START_SECONDS = 30
+START_SECONDS = 60
 STOP_SECONDS = 30
 """What service managers give a process between SIGTERM and SIGKILL."""
 
@@ -36,9 +36,14 @@ def environment(**changes: str) -> dict[str, str]:
     return kept | changes
 
 
-def command(data: Path, *settings: str) -> list[str]:
-    flags = [flag for setting in (*PORTS, *settings) for flag in ("--set", setting)]
-    return [sys.executable, "-m", "gateway", "serve", "--data", str(data), *flags]
+def command(
+    data: Path, *settings: str, role: str = "serve", config: Path | None = None
+) -> list[str]:
+    ports = PORTS if role != "store" else ("node.admin.port=0",)
+    flags = [flag for setting in (*ports, *settings) for flag in ("--set", setting)]
+    if config is not None:
+        flags += ["--config", str(config)]
+    return [sys.executable, "-m", "gateway", role, "--data", str(data), *flags]
 
 
 @dataclass
@@ -133,12 +138,24 @@ class Process:
     def api(self, method: str, path: str, body: Any = None) -> Answer:
         return self.http(method, "/api/v1" + path, body)
 
+    def serves(self) -> Process:
+        """Once it has said where it listens."""
+        found = self.wait_for("serving")["listeners"]
+        self.listeners = {name: int(at.rpartition(":")[2]) for name, at in found.items()}
+        return self
+
 
 @contextlib.contextmanager
-def serving(data: Path, *settings: str, **variables: str) -> Iterator[Process]:
-    """A node that serves; killed at the end if it still runs."""
+def launched(
+    data: Path,
+    *settings: str,
+    role: str = "serve",
+    config: Path | None = None,
+    **variables: str,
+) -> Iterator[Process]:
+    """A process of a role that may not serve yet; killed at the end if it still runs."""
     process = subprocess.Popen(
-        command(data, *settings),
+        command(data, *settings, role=role, config=config),
         stderr=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         text=True,
@@ -156,8 +173,6 @@ def serving(data: Path, *settings: str, **variables: str) -> Iterator[Process]:
     reader.start()
     node = Process(process, data, lines)
     try:
-        found = node.wait_for("serving")["listeners"]
-        node.listeners = {name: int(at.rpartition(":")[2]) for name, at in found.items()}
         yield node
     finally:
         if process.poll() is None:
@@ -165,6 +180,15 @@ def serving(data: Path, *settings: str, **variables: str) -> Iterator[Process]:
         reader.join(STOP_SECONDS)
         assert process.stderr is not None
         process.stderr.close()
+
+
+@contextlib.contextmanager
+def serving(
+    data: Path, *settings: str, config: Path | None = None, **variables: str
+) -> Iterator[Process]:
+    """A node that serves; killed at the end if it still runs."""
+    with launched(data, *settings, config=config, **variables) as node:
+        yield node.serves()
 
 
 def refused(data: Path, *settings: str, **variables: str) -> tuple[int, str]:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import base64
-from types import SimpleNamespace
+import json
 
 import pytest
+from prometheus_client import CollectorRegistry
 from starlette.requests import Request
 
 from auth.errors import AuthCode
-from gateway.admin.app import HealthRoutes
 from gateway.admin.errors import STATUS
+from gateway.admin.health import HealthRoutes, metering_check, serving_check
+from gateway.admin.store_figures import disk_check
 from kernel.errors import Code
 from kernel.store.disk_watch import DiskSpace
 from tests.gateway.serving import Process
@@ -29,6 +31,8 @@ def test_health_and_metrics_are_open_on_loopback(node: Process) -> None:
     assert b"weir_build_info 1.0" in found.body
     assert b"weir_store_commits_total" in found.body
     assert b"weir_store_disk_alarm 0.0" in found.body
+    assert b"weir_store_damaged_groups 0.0" in found.body
+    assert b"weir_store_clock_gap_seconds " in found.body
     for name in ("store_withdrawn", "unused_groups_let_go", "half_messages_discarded"):
         assert f"weir_{name}_total 0.0".encode() in found.body
 
@@ -93,14 +97,14 @@ def test_every_error_of_kernel_and_auth_has_a_status() -> None:
         assert (400 <= status < 500) == caller, code
 
 
-def parts_of(is_ready: bool, accepting: bool, free_bytes: int) -> SimpleNamespace:
+def checks_of(is_ready: bool, accepting: bool, free_bytes: int) -> HealthRoutes:
     space = DiskSpace(free_bytes, total_bytes=1_000, mark_bytes=100)
-    return SimpleNamespace(
-        is_ready=lambda: is_ready,
-        metering=None,
-        client=SimpleNamespace(accepting=accepting),
-        view=SimpleNamespace(disk_space=lambda: space),
-    )
+    checks = [
+        serving_check(ready=is_ready),
+        disk_check(space, accepting=accepting),
+        metering_check(None),
+    ]
+    return HealthRoutes(lambda: checks, CollectorRegistry())
 
 
 async def test_a_node_that_is_stopping_or_full_is_not_ready() -> None:
@@ -108,8 +112,7 @@ async def test_a_node_that_is_stopping_or_full_is_not_ready() -> None:
         (False, True, "starting or stopping"),
         (True, False, "new messages are refused"),
     ):
-        parts = parts_of(is_ready, accepting, free_bytes=50)
-        routes = HealthRoutes(parts)
+        routes = checks_of(is_ready, accepting, free_bytes=50)
         request = Request({"type": "http"})
         answer = await routes.ready(request)
         assert answer.status_code == 503
@@ -120,10 +123,12 @@ async def test_a_node_that_is_stopping_or_full_is_not_ready() -> None:
 
 @pytest.mark.parametrize(("free_bytes", "reason"), [(200, ""), (199, "twice the mark")])
 async def test_little_room_is_an_alarm_and_the_node_goes_on(free_bytes: int, reason: str) -> None:
-    routes = HealthRoutes(parts_of(is_ready=True, accepting=True, free_bytes=free_bytes))
-    answer = await routes.ready(Request({"type": "http"}))
+    routes = checks_of(is_ready=True, accepting=True, free_bytes=free_bytes)
+    request = Request({"type": "http"})
+    answer = await routes.ready(request)
     assert answer.status_code == 200
-    (disk,) = [check for check in routes.checks() if check.name == "disk"]
-    assert disk.ok
-    assert reason in disk.reason
-    assert bool(disk.reason) == bool(reason)
+    body = json.loads(bytes((await routes.health(request)).body))
+    (disk,) = [check for check in body["checks"] if check["name"] == "disk"]
+    assert disk["ok"]
+    assert reason in disk["reason"]
+    assert bool(disk["reason"]) == bool(reason)

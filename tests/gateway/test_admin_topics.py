@@ -221,6 +221,24 @@ def test_peeking_goes_by_pages_through_all_queues(node: Process) -> None:
     assert error_of(node.api("GET", "/topics/wide/messages?queue=3")) == (400, "invalid_argument")
 
 
+def test_peeking_begins_at_the_time_at_which_messages_were_stored(node: Process) -> None:
+    made(node.api("POST", "/topics", {"name": "timed", "queues": 2}))
+    marks: list[tuple[int, int]] = []
+    for number in range(12):
+        if number % 4 == 0:
+            time.sleep(0.02)
+            marks.append((number, int(time.time() * 1_000)))
+            time.sleep(0.02)
+        made(node.api("POST", "/topics/timed/messages", {"body": str(number)}))
+    for number, since_ms in [(0, 1), *marks, (12, marks[-1][1] + 3_600_000)]:
+        page = node.api("GET", f"/topics/timed/messages?limit=100&since_ms={since_ms}").json
+        assert sorted(int(row["body"]) for row in page["messages"]) == list(range(number, 12))
+    last = node.api("GET", "/topics/timed/messages?limit=100").json["messages"][-1]
+    query = f"queue={last['queue']}&offset={last['offset']}&since_ms={marks[0][1]}"
+    assert node.api("GET", f"/topics/timed/messages?{query}").json["messages"] == [last]
+    assert error_of(node.api("GET", "/topics/timed/messages?since_ms=x"))[0] == 400
+
+
 @pytest.mark.parametrize(
     ("body", "status"),
     [

@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-import boto3
 import botocore.exceptions
 import pika
 import pika.exceptions
 import pytest
 
 from tests.gateway.serving import serving
+from tests.sqs_client import sqs_client
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -20,13 +20,8 @@ if TYPE_CHECKING:
 
 
 def sqs(node: Process, key: dict[str, str]):
-    return boto3.client(
-        "sqs",
-        endpoint_url=f"http://127.0.0.1:{node.listeners['sqs.http']}",
-        region_name="eu-central-1",
-        aws_access_key_id=key["key_id"],
-        aws_secret_access_key=key["secret"],
-    )
+    url = f"http://127.0.0.1:{node.listeners['sqs.http']}"
+    return sqs_client(url, key["key_id"], key["secret"])
 
 
 def amqp(node: Process, name: str, password: str) -> pika.BlockingConnection:

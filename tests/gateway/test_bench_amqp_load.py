@@ -14,7 +14,7 @@ from gateway.bench.amqp_deliveries import AckMode
 from gateway.bench.amqp_load import run_load
 from gateway.bench.amqp_plan import LoadOptions, Mode
 from gateway.bench.errors import BenchError
-from gateway.bench.report import LoadReport, report_of
+from gateway.bench.report import LoadReport, report_of, rows_of
 from tests.gateway.bench_broker import FakeBroker, Faults
 
 ROOT = Path(__file__).parents[2]
@@ -138,6 +138,30 @@ async def test_a_refused_message_is_not_a_lost_one() -> None:
         check = (await load(broker.url)).verification
     assert (check.nacked, check.expected, check.received) == (4, 2996, 2996)
     assert check.ok
+
+
+@pytest.mark.parametrize("mode", [Mode.BOTH, Mode.PRODUCE])
+async def test_a_message_without_an_answer_is_unanswered_and_never_lost(mode: Mode) -> None:
+    """Whether it was stored nobody knows, and what was stored of it is received all the same."""
+    faults = Faults(lose={7, 2998, 2999}, silent_from=2990)
+    async with FakeBroker(faults) as broker:
+        report = await load(broker.url, mode=mode, queues=1)
+    check = report.verification
+    assert (check.published, check.unconfirmed, check.lost) == (
+        3000,
+        10,
+        1 if mode is Mode.BOTH else 0,
+    )
+    assert (check.expected, check.received) == (2998 if mode is Mode.BOTH else 2997, 2997)
+    assert not check.ok
+    assert dict(rows_of(report))["published in all"] == "3,000, 10 unanswered"
+
+
+async def test_the_command_says_that_answers_are_missing() -> None:
+    async with FakeBroker(Faults(silent_from=20)) as broker:
+        code, _, err = await bench(broker.url, "--messages", "30", "--drain-timeout", "1")
+    assert code == 1
+    assert "0 lost, 0 out of order, 0 misrouted, 10 unanswered" in err
 
 
 async def test_a_broker_that_closes_ends_the_run_with_its_reason() -> None:

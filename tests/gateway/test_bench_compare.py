@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, cast
 import msgspec
 import pytest
 
-from benchmarks import amqp_rows, compare, disk, results
+from benchmarks import amqp_rows, compare, disk, gateway_rows, results
 from benchmarks.peers import Broker, BrokerFailed, Weir
 from benchmarks.results import Circumstances, Line, Outcome, replace_section, section
 from benchmarks.samples import Sample, number
@@ -26,7 +26,7 @@ from gateway.bench.report import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
 ROOT = Path(__file__).parents[2]
 
@@ -53,8 +53,12 @@ def report(published: float, share: float = 0.1, rate: float = 0.0) -> LoadRepor
 class ScriptedSession(Session):
     """A session whose runs are given by a function of the side's broker and arguments."""
 
-    def __init__(self, answer: Callable[[str, list[str]], LoadReport | None]) -> None:
-        brokers = {name: SimpleNamespace(name=name) for name in ("Weir", "RabbitMQ")}
+    def __init__(
+        self,
+        answer: Callable[[str, list[str]], LoadReport | None],
+        names: Sequence[str] = ("Weir", "RabbitMQ"),
+    ) -> None:
+        brokers = {name: SimpleNamespace(name=name) for name in names}
         super().__init__(Path(), cast("dict[str, Broker]", brokers), rounds=3)
         self.answer = answer
         self.runs: list[tuple[str, str]] = []
@@ -120,6 +124,40 @@ def test_many_queues_are_held_against_one_queue_of_the_same_broker() -> None:
     assert line.met is True
 
 
+CLUSTERS = (gateway_rows.WEIR, gateway_rows.CLUSTER, gateway_rows.QUORUM)
+
+
+def test_a_cluster_is_held_against_one_node_in_cpu_and_against_a_cluster_in_rates() -> None:
+    published = dict(zip(CLUSTERS, (10_000, 35_000, 20_000), strict=True))
+    session = ScriptedSession(lambda name, _: report(published[name]), CLUSTERS)
+    outcome = gateway_rows.three_stores(session)
+    assert [("quorum" in words) for _, words in session.runs] == [False, False, True] * 3
+    cpu, rate = (line_of(outcome, each) for each in ("server CPU us/msg", "published/s"))
+    assert (cpu.ratio, cpu.met) == (Sample((3.5, 3.5, 3.5)), True)
+    assert (rate.ratio, rate.met) == (Sample((1.75, 1.75, 1.75)), True)
+
+
+@pytest.mark.parametrize(("added_us", "met"), [(900, True), (1_100, False)])
+def test_what_a_gateway_adds_to_a_latency_has_a_bound(added_us: float, met: bool) -> None:
+    p50_us = {gateway_rows.WEIR: 500.0, gateway_rows.APART: 500.0 + added_us}
+    session = ScriptedSession(lambda name, _: report(p50_us[name] * 100), list(p50_us))
+    line = line_of(gateway_rows.apart(session), "end-to-end p50 ms, added")
+    assert line.cells[gateway_rows.APART].median == pytest.approx(added_us / 1_000)
+    assert line.met is met
+
+
+@pytest.mark.parametrize("row", gateway_rows.ROWS, ids=lambda row: row.name)
+@pytest.mark.parametrize("missing", range(4))
+def test_every_row_of_clusters_makes_a_section_whoever_is_missing(
+    row: amqp_rows.Row, missing: int
+) -> None:
+    names = [kind.name for number, kind in enumerate(row.sides) if number != missing]
+    session = ScriptedSession(lambda *_: report(10_000), names)
+    how = Circumstances("python x", "today", "2 cores", "ext4", "0 0 0", 3, {}, {})
+    text = section(row.title, row.measure(session), how)
+    assert len({line.count("|") for line in text.splitlines() if line.startswith("|")}) == 1
+
+
 @pytest.mark.parametrize("row", amqp_rows.ROWS, ids=lambda row: row.name)
 def test_every_row_makes_a_section_without_a_peer(row: amqp_rows.Row) -> None:
     session = by_side(weir=10_000, classic=1, quorum=1)
@@ -138,7 +176,7 @@ def test_every_row_makes_a_section_without_a_peer(row: amqp_rows.Row) -> None:
 def run_session(tmp_path: Path, answer: LoadReport, code: int = 0) -> tuple[Session, Broker]:
     """A session whose generator is a small program that prints `answer`."""
     session = Session(tmp_path, {}, rounds=1)
-    broker = cast("Broker", SimpleNamespace(name="B", url="amqp://x", pid=1, metrics_url=""))
+    broker = cast("Broker", SimpleNamespace(name="B", url="amqp://x", pids=[1], metrics_url=""))
     fake = tmp_path / "fake"
     fake.write_text(
         f"#!{sys.executable}\nimport sys\nprint({msgspec.json.encode(answer).decode()!r})\n"

@@ -110,7 +110,7 @@ def test_the_rows_of_sqs_have_its_own_peers(tmp_path: Path, monkeypatch) -> None
     assert isinstance(found["Weir"], SqsWeir)
     assert found["Weir"].url.startswith("http://127.0.0.1:")
     assert "`amqp.enabled=false`" in found["Weir"].settings()
-    assert compare.wanted(sqs_rows.ROWS[0]) == ("Weir", "fauxqs", "moto")
+    assert [kind.name for kind in sqs_rows.ROWS[0].sides] == ["Weir", "fauxqs", "moto"]
 
 
 def test_fauxqs_is_found_where_npm_puts_it(tmp_path: Path, monkeypatch) -> None:
@@ -144,6 +144,6 @@ def test_a_run_of_a_saturated_generator_does_not_count(
     fake.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(fake))
     session = Session(tmp_path, {}, rounds=1)
-    broker = cast("Broker", SimpleNamespace(name="B", url="http://x", pid=1, metrics_url=""))
+    broker = cast("Broker", SimpleNamespace(name="B", url="http://x", pids=[1], metrics_url=""))
     assert (session.load_sqs(broker) is not None) is counts
     assert bool(session.notes) is not counts

@@ -58,9 +58,9 @@ def test_consumers_that_share_a_queue_are_each_in_order() -> None:
 
 
 def test_a_refused_message_may_be_missing_or_not() -> None:
-    assert judge([seen([0, 1, 4])], 5, excused=[2, 3]) == Verdict(received=3)
+    assert judge([seen([0, 1, 4])], 5, excused=[2, 3]) == Verdict(received=3, excused=2)
     assert judge([seen([0, 1, 2, 3, 4])], 5, excused=[2, 3]) == Verdict(received=5)
-    assert judge([seen([0, 1])], 5, excused=[2, 3]) == Verdict(received=2, lost=1)
+    assert judge([seen([0, 1])], 5, excused=[2, 3]) == Verdict(received=2, lost=1, excused=2)
 
 
 def test_a_message_that_was_never_sent_is_misrouted() -> None:

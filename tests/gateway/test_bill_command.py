@@ -17,12 +17,14 @@ import pyarrow.parquet as pq
 import pytest
 
 import gateway.cli
+from gateway import node_metering
 from gateway.commands import bill
 from gateway.commands.output import ExitCode
 from metering.schema import parse_manifest
 from metering.schema.manifest import MANIFEST_NAME
 from spark import session
 from spark.bill import BILLING_ERRORS, Summary
+from spark.period import Period
 from tests.gateway.serving import serving
 from tests.spark.samples import record, write_archive
 
@@ -56,6 +58,10 @@ class Engine(SimpleNamespace):
     """Stands in for `spark.bill`."""
 
     BILLING_ERRORS = BILLING_ERRORS
+    Period = Period
+
+    def load_price_book(self, file: Path) -> None:
+        """Takes any."""
 
     def run(self, *arguments: Any) -> Summary:
         self.asked = arguments
@@ -155,6 +161,37 @@ def test_without_the_extra_it_says_what_to_install(
     code, out, err = weir_bill(capsys, *arguments)
     assert (code, out) == (ExitCode.FAILED, "")
     assert "weir-mq[spark]" in err
+
+
+def test_a_server_that_cannot_export_is_told_what_to_install_and_not_to_try_again(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(bill, "_engine", lambda: Engine(answer=summary()))
+    monkeypatch.setattr(node_metering, "can_export", lambda: False)
+    code, out, err = weir_bill(capsys, "--period", "2026-11", "--data", str(tmp_path))
+    assert (code, out) == (ExitCode.FAILED, "")
+    assert "weir-mq[spark]" in err
+    code, out, err = weir_bill(capsys, "--period", "2026", "--data", str(tmp_path))
+    assert (code, out) == (ExitCode.USAGE, ""), "the month is read first"
+
+
+def test_a_price_book_that_is_none_is_named_before_anything_is_exported(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (tmp_path / "text.yaml").write_text("[")
+    for name, reason in (
+        ("none.yaml", "cannot be read: No such file or directory"),
+        (".", "cannot be read: Is a directory"),
+        ("text.yaml", "is not YAML"),
+    ):
+        book = tmp_path / name
+        arguments = ("--period", "2026-11", "--data", str(tmp_path), "--price-book", str(book))
+        code, out, err = weir_bill(capsys, *arguments)
+        assert (code, out) == (ExitCode.FAILED, "")
+        assert f"{book} {reason}" in err
+        assert "--price-book" in err.splitlines()[-1]
+        assert "Errno" not in err
+        assert "exporting" not in err
 
 
 def test_without_the_jobs_it_says_what_to_install(

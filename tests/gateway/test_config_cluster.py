@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ssl
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from cryptography import x509
@@ -16,6 +16,7 @@ from auth.errors import AuthError
 from gateway.cluster_settings import (
     SECRET_VARIABLE,
     address_of,
+    gateway_address,
     host_label,
     open_security,
     parse_address,
@@ -24,10 +25,6 @@ from gateway.cluster_settings import (
     spell_address,
 )
 from gateway.config import ConfigError, Settings, load
-from gateway.node import Node, StartRefused
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 STORE = ("node.role=store", "node.cluster.number=3")
 GATEWAY = ("node.role=gateway", "node.cluster.peers=1@store-1:7400")
@@ -97,6 +94,19 @@ def test_a_store_is_reached_where_it_listens_unless_it_says_otherwise() -> None:
     assert "node.cluster.address: is needed" in problem
 
 
+def test_a_gateway_is_reached_where_it_listens_unless_it_says_otherwise() -> None:
+    bound = ("127.0.0.1", 40_123)
+    assert gateway_address(settings(*GATEWAY), bound) == "127.0.0.1:40123"
+    everywhere = (*GATEWAY, "node.mesh.host=0.0.0.0", "node.mesh.port=7500")
+    (problem,) = refused(*everywhere)
+    assert "others cannot reach this gateway at 0.0.0.0" in problem
+    told = settings(*everywhere, "node.cluster.address=[fd00::1]:7500")
+    assert gateway_address(told, bound) == "[fd00::1]:7500"
+    assert ("node", "mesh") in told.open_listeners()
+    (problem,) = refused("node.mesh.port=1")
+    assert "is for the roles store and gateway" in problem
+
+
 def test_a_store_has_a_number_and_a_gateway_peers() -> None:
     (problem,) = refused("node.role=store")
     assert problem.startswith("node.cluster.number: is needed")
@@ -110,6 +120,7 @@ def test_weir_serve_refuses_what_it_would_ignore() -> None:
     for setting in ("node.cluster.number=1", "node.store.port=7401", "node.cluster.name=x"):
         (problem,) = refused(setting)
         assert "is for the roles store and gateway" in problem
+        assert "run `weir store` and `weir gateway`" in problem
 
 
 def test_the_addresses_of_a_process_are_those_of_its_role() -> None:
@@ -117,7 +128,7 @@ def test_the_addresses_of_a_process_are_those_of_its_role() -> None:
     assert set(store) == {("node", "admin"), ("node", "store")}
     gateway = settings(*GATEWAY).open_listeners()
     assert ("node", "store") not in gateway
-    assert gateway.keys() == settings().open_listeners().keys()
+    assert gateway.keys() - settings().open_listeners().keys() == {("node", "mesh")}
 
 
 def test_a_store_is_labelled_with_its_machine_unless_told_otherwise() -> None:
@@ -197,12 +208,14 @@ def pair(folder: Path) -> tuple[Path, Path]:
     return chain, private
 
 
-@pytest.mark.parametrize("assignments", [STORE, GATEWAY])
-async def test_a_role_that_this_version_does_not_serve_is_refused_at_the_start(
-    assignments: tuple[str, ...], tmp_path: Path
-) -> None:
-    wanted = settings(*assignments, f"node.data={tmp_path / 'data'}")
-    with pytest.raises(ExceptionGroup) as caught:
-        await Node(wanted).run()
-    assert caught.group_contains(StartRefused, match="this version serves the role all only")
-    assert not (tmp_path / "data").exists()
+@pytest.mark.parametrize("role", ["store", "gateway"])
+def test_the_settings_files_for_several_machines_can_be_used(role: str) -> None:
+    file = Path(__file__).parents[2] / "deploy" / "systemd" / f"{role}.yaml"
+    assert load(file, [f"node.role={role}"], environ={}).settings.node.role == role
+
+
+def test_an_address_that_only_clients_on_the_move_are_told_is_for_gateways() -> None:
+    told = "amqp.listeners.tcp.advertised=mq.example.org:5672"
+    assert settings(*GATEWAY, told).protocols["amqp"].listeners["tcp"].advertised
+    (problem,) = refused(told)
+    assert "is told by gateways of a cluster" in problem

@@ -101,9 +101,10 @@ def test_name_prints_paths_that_set_accepts(weir: Callable[..., Ran]) -> None:
     assert weir("config", "check", "--set", "amqp.listeners.tcp.port=1").code == 0
 
 
-def test_check_says_ok_on_stderr_only(weir: Callable[..., Ran]) -> None:
-    ran = weir("config", "check", "--set", "amqp.port=1")
-    assert (ran.code, ran.out) == (0, "")
+def test_check_says_ok_on_stderr_and_what_would_be_served(weir: Callable[..., Ran]) -> None:
+    ran = weir("config", "check", "--set", "amqp.port=1", "-o", "json")
+    assert ran.code == 0
+    assert json.loads(ran.out) == {"changed": 1, "serves": ["amqp", "sqs", "mqtt", "rocketmq"]}
     assert ran.err == "ok: 1 settings changed; serving amqp, sqs, mqtt, rocketmq\n"
 
 

@@ -50,7 +50,8 @@ def test_an_unknown_key_comes_with_the_one_that_was_meant(path: str, meant: str)
 def test_an_unknown_key_near_nothing_comes_with_the_known_ones() -> None:
     (problem,) = refused("node.zzzzzz=1")
     assert (
-        "known here: admin, cluster, data, key_file, metering, role, store, tls, workers" in problem
+        "known here: admin, cluster, data, key_file, mesh, metering, role, store, tls, workers"
+        in problem
     )
 
 
@@ -169,9 +170,7 @@ def test_an_enabled_protocol_needs_a_listener() -> None:
         "node.store.enabled=false",
         "node.store.tls=true",
         "names.tree.sqs=true",
-        "tenants.default.known_as.amqp=other",
         "amqp.auth.methods=EXTERNAL",
-        "sqs.listeners.http.advertised=queue.example.com",
     ],
 )
 def test_what_is_not_served_yet_is_refused_and_never_ignored(assignment: str) -> None:

@@ -178,9 +178,9 @@ async def test_a_change_by_another_node_between_check_and_write_is_a_conflict(
 
     kernel.before = meanwhile
     with pytest.raises(AuthError) as raised:
-        await principals.alter_user("u", enabled=False)
+        await principals.alter_user("default", "u", enabled=False)
     assert raised.value.code is AuthCode.CONFLICT
-    assert (await principals.alter_user("u", enabled=False)).version == 3
+    assert (await principals.alter_user("default", "u", enabled=False)).version == 3
 
 
 async def test_the_first_administrator_comes_only_to_an_empty_store(open_identity) -> None:

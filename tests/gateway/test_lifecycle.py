@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
+import re
 import socket
 import threading
 import time
@@ -14,8 +16,10 @@ import pika
 import pika.exceptions
 import pytest
 
+from gateway.app import words_for
 from gateway.data_lock import DataDirectoryInUse, lock_data_directory
 from gateway.node import DRAIN_SECONDS
+from gateway.process import GATEWAY_FILE
 from tests.gateway.serving import Process, refused, serving
 
 if TYPE_CHECKING:
@@ -131,6 +135,14 @@ def test_a_client_that_does_not_answer_holds_nothing_up_for_long(tmp_path: Path)
             silent.channel()
 
 
+def test_what_it_says_at_start_can_be_copied(tmp_path: Path) -> None:
+    with serving(tmp_path) as node:
+        said = "".join(node.said)
+        assert f"weir topic create weir-bench --data {tmp_path};" in said, "finds this server"
+        port = node.listeners["amqp.tcp"]
+        assert f"weir bench amqp --url amqp://guest:guest@127.0.0.1:{port}/%2f" in said
+
+
 def test_sigint_ends_it_too(tmp_path: Path) -> None:
     with serving(tmp_path) as node:
         node.process.send_signal(2)
@@ -143,12 +155,16 @@ def test_a_taken_port_is_said_with_the_setting_that_changes_it(tmp_path: Path) -
         code, said = refused(tmp_path, f"amqp.port={port}")
         assert code == 1
         assert f"{port}" in said
-        assert "--set amqp.port=" in said
+        assert "--set amqp.listeners.tcp.port=PORT" in said
         assert "Traceback" not in said
+        code, said = refused(tmp_path, f"amqp.listeners.tls.port={port}")
+        assert code == 1
+        assert f"127.0.0.1:{port}, the listener tls." in said
+        assert "--set amqp.listeners.tls.port=PORT" in said
         code, said = refused(tmp_path, f"rocketmq.port={port}")
         assert code == 1
         assert "rocketmq cannot listen: Address already in use" in said
-        assert "--set rocketmq.port=" in said
+        assert "--set rocketmq.listeners.grpc.port=PORT" in said
         assert "Traceback" not in said
         assert "add_port" not in said, "gRPC's own words"
         code, said = refused(tmp_path, f"node.admin.port={port}")
@@ -156,6 +172,57 @@ def test_a_taken_port_is_said_with_the_setting_that_changes_it(tmp_path: Path) -
         assert f"the admin address 127.0.0.1:{port} cannot be bound" in said
         assert "--set node.admin.port=" in said
         assert "Traceback" not in said
+
+
+def test_an_address_of_another_machine_is_said_with_the_setting(tmp_path: Path) -> None:
+    code, said = refused(
+        tmp_path, "amqp.listeners.tcp.host=192.0.2.1", WEIR_ADMIN_PASSWORD="a long password"
+    )
+    assert code == 1
+    assert "192.0.2.1:0, the listener tcp. This machine has no such address" in said
+    assert "--set amqp.listeners.tcp.host=HOST" in said
+
+
+def test_a_start_that_needs_a_password_is_told_as_it_was_typed(tmp_path: Path) -> None:
+    code, said = refused(tmp_path, "amqp.listeners.tcp.host=0.0.0.0")
+    assert code == 1
+    assert f"&& weir serve --data {tmp_path} --set " in said
+    assert "amqp.listeners.tcp.host=0.0.0.0" in said.splitlines()[-2]
+
+
+def test_a_data_directory_that_cannot_be_is_refused_in_words(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    for data, reason in (("file", "is a file"), ("file/below", "Not a directory")):
+        code, said = refused(tmp_path / data)
+        assert code == 1
+        assert f"the data directory {tmp_path / data} cannot be made: " in said
+        assert reason in said
+        assert "Errno" not in said
+    (tmp_path / GATEWAY_FILE).write_text("gateway-1")
+    code, said = refused(tmp_path)
+    assert code == 1
+    assert "is the data directory of a gateway" in said
+
+
+def test_a_damaged_disk_is_told_with_what_is_left_to_do(tmp_path: Path) -> None:
+    with serving(tmp_path) as node:
+        assert node.terminate() == 0
+    for snapshot in (tmp_path / "snap").glob("*.snap"):
+        snapshot.unlink()
+    code, said = refused(tmp_path)
+    assert code == 1
+    assert re.search(r"the journal is damaged \(group 0: snap/0000-\w+\.snap is missing", said)
+    assert "hint: nothing was changed" in said
+    assert "Traceback" not in said
+
+
+def test_errors_of_the_system_are_told_in_words() -> None:
+    full = OSError(errno.ENOSPC, "No space left on device", "journal/1")
+    assert words_for(full, "d") == (
+        "No space left on device: journal/1. Make room on the disk of d, or name a directory on "
+        "another: --data DIR"
+    )
+    assert words_for(OSError("as it was said"), "d") == "as it was said"
 
 
 def test_a_second_process_on_one_data_directory_is_refused(tmp_path: Path) -> None:

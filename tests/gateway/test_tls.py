@@ -8,15 +8,14 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
-import boto3
 import grpc
 import paho.mqtt.client as mqtt
 import pika
 import pytest
-from botocore.config import Config
 from botocore.exceptions import SSLError
 
 from tests.gateway.serving import Process, refused, serving
+from tests.sqs_client import sqs_client
 
 
 @pytest.fixture(scope="module")
@@ -63,15 +62,7 @@ def test_mqtt_over_tls(node: Process) -> None:
 def test_sqs_over_tls(node: Process) -> None:
     """Signed and checked as over HTTP; the queue's URL leads back to the TLS port."""
     url = f"https://localhost:{node.listeners['sqs.tls']}"
-    sqs = boto3.client(
-        "sqs",
-        endpoint_url=url,
-        verify=str(node.data / "tls" / "loopback.crt"),
-        region_name="eu-central-1",
-        aws_access_key_id="weir",
-        aws_secret_access_key="weir-secret",
-        config=Config(retries={"total_max_attempts": 1}),
-    )
+    sqs = sqs_client(url, verify=str(node.data / "tls" / "loopback.crt"))
     queue = sqs.create_queue(QueueName="safe")["QueueUrl"]
     assert queue.startswith(url + "/")
     sqs.send_message(QueueUrl=queue, MessageBody="sealed " + "x" * 500_000)
@@ -82,14 +73,7 @@ def test_sqs_over_tls(node: Process) -> None:
 
 
 def test_an_sqs_client_that_does_not_know_the_certificate_refuses_it(node: Process) -> None:
-    sqs = boto3.client(
-        "sqs",
-        endpoint_url=f"https://localhost:{node.listeners['sqs.tls']}",
-        region_name="eu-central-1",
-        aws_access_key_id="weir",
-        aws_secret_access_key="weir-secret",
-        config=Config(retries={"total_max_attempts": 1}),
-    )
+    sqs = sqs_client(f"https://localhost:{node.listeners['sqs.tls']}")
     with pytest.raises(SSLError):
         sqs.list_queues()
     sqs.close()

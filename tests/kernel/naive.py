@@ -15,8 +15,10 @@ from kernel.model import GroupOptions, Overflow, TopicInfo, TopicOptions
 from tests.simulator.peer import Delivery, Peer, Taker
 from tests.simulator.world import World
 
-TRIM_LATE_MS = 1_100
-"""Retention is looked after each second."""
+LOOK_MS = 1_000
+"""How often retention is looked after."""
+
+TRIM_LATE_MS = LOOK_MS + 100
 
 
 class Where(Enum):
@@ -69,6 +71,11 @@ class Consumer:
     cancelled: bool = False
     rows: dict[int, Delivery] = field(default_factory=dict)
     """By offset: what it holds."""
+
+
+def pick(number: int, among: list[Consumer]) -> Consumer:
+    """One of the consumers that a rule is about."""
+    return among[number % len(among)]
 
 
 @dataclass
@@ -175,6 +182,15 @@ class NaiveTopic:
         for note in ready[: max(0, len(ready) - options.messages_max)]:
             self._die(note)
 
+    def pause(self, now_ms: int, until_ms: int) -> int:
+        """A time until which retention looks once at most, and no message expires before its end:
+        of a longer one nobody could tell which of the two took a message first.
+        """
+        deadlines = [note.deadline_ms for note in self.notes if note.deadline_ms is not None]
+        return min(
+            [until_ms, now_ms + LOOK_MS // 2, *(each for each in deadlines if each > now_ms)]
+        )
+
     def expire(self, now_ms: int) -> None:
         """Expired messages at the front of a level go at once, the others when they get there."""
         for level in range(self.options.priority_max + 1):
@@ -186,7 +202,7 @@ class NaiveTopic:
 
     def trim(self, trimmed: int, now_ms: int) -> None:
         """Retention has let go of everything below `trimmed`: no more than it may, and all that it
-        must.
+        must. Since it was asked last retention has looked once at most.
         """
         retention_ms = self.options.retention_ms
         if retention_ms is None:
@@ -197,6 +213,7 @@ class NaiveTopic:
             if note.where is Where.READY or note.where is Where.HELD:
                 self.expired += 1
                 note.where = Where.GONE if note.where is Where.READY else Where.LAPSED
+        self.expire(now_ms)  # what is at the front now
         for note in self.notes[trimmed:]:
             in_time = note.sent_ms + retention_ms + TRIM_LATE_MS >= now_ms
             assert in_time or note.where is Where.GONE, "it was kept too long"

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from kernel.client import Settlement
 from kernel.limits import SETTLE_DELAY_MS
-from tests.simulator.world import World, simulated
+from tests.simulator.world import WRITER, World, simulated
 
 
 @simulated()
@@ -43,3 +45,27 @@ async def test_acks_without_publishes_are_on_disk_after_the_settle_delay(world: 
     assert world.opened.store.commits - before == 1
     await world.crash()
     assert world.figures(topic, "default").ready == 0
+
+
+@simulated()
+async def test_much_that_comes_during_a_write_is_made_ready_for_the_next_little_is_gathered(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kernel.store.node.AHEAD_BYTES", 10_000)
+    peer = world.peer()
+    topic = await peer.topic("work")
+    store = world.opened.store
+    world.workers.hold(WRITER)
+    answers = [asyncio.ensure_future(peer.publish(topic, b"in flight"))]
+    await asyncio.sleep(0.01)
+    for body in (b"little", b"some more", bytes(10_000)):
+        assert not store.journal.pending_records
+        answers.append(asyncio.ensure_future(peer.publish(topic, body)))
+        await asyncio.sleep(0.01)
+    assert store.journal.pending_records == 1, "one entry of all that came during the write"
+    before = store.commits
+    world.workers.release(WRITER)
+    await asyncio.gather(*answers)
+    assert store.commits - before == 2
+    taker = peer.attach(topic, credit=10)
+    assert len(await taker.wait_for(4)) == 4

@@ -74,6 +74,28 @@ async def test_a_rejected_message_goes_to_the_target_with_its_history(
     assert (history[0]["router"], history[0]["key"]) == ("", "dead")
 
 
+@simulated()
+async def test_a_leader_sends_nothing_before_it_has_applied_what_others_have_sent(
+    world: World,
+) -> None:
+    peer = world.peer()
+    await peer.topic("dead")
+    topic = await peer.topic("work", TopicOptions(), TO_DEAD)
+    await peer.publish(topic, b"bad")
+    taker = peer.attach(topic, credit=1)
+    await taker.wait_for(1)
+    replica = world.opened.store.replica(topic.queues[0].group)
+    replica.serving = False
+    await taker.settle(Settlement.DEAD_LETTER, 0)
+    await asyncio.sleep(1)
+    assert replica.state.outbox
+
+    replica.serving = True
+    world.client.leads(replica)
+
+    assert [body for body, _ in await letters(world)] == [b"bad"]
+
+
 @BOTH
 @simulated()
 async def test_without_a_target_the_message_is_gone(world: World, options: TopicOptions) -> None:
@@ -406,3 +428,29 @@ async def test_a_letter_is_no_duplicate_of_another_that_had_the_same_id(world: W
         await taker.wait_for(1)
         await taker.settle(Settlement.DEAD_LETTER, 0)
     assert [body for body, _ in await letters(world)] == [b"a", b"b"]
+
+
+@simulated()
+async def test_answers_for_an_outbox_that_is_over_change_nothing(world: World) -> None:
+    """The group got another leader, or this one again, while letters were on their way."""
+    peer = world.peer()
+    source = await peer.topic("source", TopicOptions(), TO_DEAD)
+    await peer.topic("dead")
+    await peer.publish(source, *[b"%d" % each for each in range(20)])
+    taker = peer.attach(source, credit=20)
+    await taker.wait_for(20)
+    group = source.queues[0].group
+    sender, replica = world.client.dead_letters, world.opened.store.replica(group)
+    settled = asyncio.gather(*(taker.settle(Settlement.DEAD_LETTER, each) for each in range(20)))
+    while not replica.state.outbox:
+        await asyncio.sleep(0)
+    sender.forget(group)
+    await asyncio.sleep(1)
+    assert replica.state.outbox
+    sender.outbox_grew(replica)
+    await settled
+    await asyncio.sleep(1)
+    assert sorted(body for body, _ in await letters(world)) == sorted(
+        b"%d" % each for each in range(20)
+    )
+    assert not replica.state.outbox

@@ -189,7 +189,7 @@ async def test_the_producers_of_the_group_are_asked_in_turn_until_one_answers(
     await halves.end(topic, check.token, commit=True)
     await asyncio.sleep(60)
     assert len(two.checks) == 2
-    assert halves.figures.checks_sent == 3
+    assert world.client.half_keeper.figures.checks_sent == 3
 
 
 @simulated()
@@ -201,11 +201,11 @@ async def test_a_message_that_nobody_decides_on_is_rolled_back_after_the_last_qu
     topic = await peer.topic("orders", TopicOptions(half=options))
     token = await prepare(peer, topic, b"half")
     await asyncio.sleep(19)
-    assert world.client.halves.figures.checks_unheard == 2
+    assert world.client.half_keeper.figures.checks_unheard == 2
     await world.crash()  # the number of questions is not forgotten
     await asyncio.sleep(5)
-    assert world.client.halves.figures.checks_unheard == 0
-    assert world.client.halves.figures.discarded == 1
+    assert world.client.half_keeper.figures.checks_unheard == 0
+    assert world.client.half_keeper.figures.discarded == 1
     with Failing(Code.LEASE_LOST, "rolled back"):
         await world.client.halves.end(topic, token, commit=True)
 

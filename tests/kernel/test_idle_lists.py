@@ -235,7 +235,7 @@ async def test_what_was_only_commands_leaves_the_memory_of_the_log(world: World)
 async def test_a_subscription_that_nothing_came_for_is_in_use_all_the_same(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kernel.broker.state.INDEX_GROUP", GroupOptions(unused_ms=UNUSED_MS))
+    monkeypatch.setattr("kernel.broker.topic_state.INDEX_GROUP", GroupOptions(unused_ms=UNUSED_MS))
     monkeypatch.setattr("kernel.unused_groups.NOTE_MS", UNUSED_MS // 10)
     for name in ("present", "gone"):
         guest = await Guest.open(world, name)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections import Counter
+from functools import partial
 
 import hypothesis.strategies as st
 import pytest
@@ -25,7 +26,7 @@ from kernel.model import (
     TopicInfo,
     TopicOptions,
 )
-from tests.kernel.naive import Consumer, NaiveTopic, Note, Where, trimmed_to
+from tests.kernel.naive import Consumer, NaiveTopic, Note, Where, pick, trimmed_to
 from tests.simulator.peer import Draft, Taker
 from tests.simulator.world import World, figures_of
 
@@ -44,11 +45,6 @@ drafts = st.lists(
     min_size=1,
     max_size=6,
 )
-
-
-def pick(number: int, among: list[Consumer]) -> Consumer:
-    """One of the consumers that a rule is about."""
-    return among[number % len(among)]
 
 
 class Kernel(RuleBasedStateMachine):
@@ -266,10 +262,12 @@ class Kernel(RuleBasedStateMachine):
 
     @rule(ms=st.sampled_from((10, BRIEF_MS, 6_000)))
     def wait(self, ms: int) -> None:
-        async def act() -> None:
-            await asyncio.sleep(ms / 1000)
-
-        self._do(act)
+        calm_steps, clock = self.calm_steps, self.world.clock
+        until_ms = clock.wall_ms() + ms
+        while (now_ms := clock.wall_ms()) < until_ms:
+            pause_ms = min(each.pause(now_ms, until_ms) for each in self.models.values()) - now_ms
+            self._do(partial(asyncio.sleep, pause_ms / 1000))
+        self.calm_steps = calm_steps + 1
 
     @precondition(lambda self: self.calm_steps > 8)
     @rule(name=topics)
@@ -315,6 +313,8 @@ class Kernel(RuleBasedStateMachine):
             self._close(consumer)
         self.peer.close()
         await self.world.settle_down()
+        for model in self.models.values():
+            model.expire(self.world.clock.wall_ms())
 
     @precondition(lambda self: self.calm_steps > 8)
     @rule(crash=st.booleans())
@@ -473,7 +473,6 @@ class Kernel(RuleBasedStateMachine):
         now_ms = self.world.clock.wall_ms()
         peer = self.world.peer()
         for name, model in self.models.items():
-            model.expire(now_ms)
             expected = [note.body for note in model.ready() if not note.has_expired(now_ms)]
             model.drop_passed_over((), now_ms, has_takers=True)
             taker = peer.attach(self.infos[name], credit=10_000)

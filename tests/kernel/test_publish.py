@@ -10,7 +10,6 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
 
-from kernel.broker.dispatcher import Dispatcher
 from kernel.broker.features import LARGE, Feature, features_of
 from kernel.client import PublishBatch
 from kernel.destinations import Found
@@ -18,39 +17,19 @@ from kernel.errors import Code, KernelError
 from kernel.ids import VOLATILE_GROUP, RaftGroup, TopicId, queue_id
 from kernel.message import UNIT_BYTES, key_hash
 from kernel.model import GroupOptions, QueueRef, TopicInfo, TopicOptions
-from kernel.publish import Batch, Part
-from kernel.topic_room import Room
+from kernel.publish import Batch
+from kernel.publish_part import Part
 from tests.simulator.peer import ORIGIN, Draft
 
 numbers = itertools.count(1)
 
 
-class FullRoom(Room):
-    """Room for so many messages in limited topics."""
-
-    def __init__(self, places: int) -> None:
-        super().__init__(no_dispatcher, lambda topic, slot: None)
-        self.places = places
-
-    def take(self, topic: TopicInfo, size: int) -> bool:
-        if topic.options.messages_max is None:
-            return True
-        self.places -= 1
-        return self.places >= 0
-
-
-def no_dispatcher(topic: TopicInfo, group: str, number: int) -> Dispatcher:
-    """There is no store behind these batches."""
-    raise AssertionError(topic.name)
-
-
 class Host:
-    """`publish.BatchHost` with so many places left in limited topics."""
+    """`publish.BatchHost`."""
 
-    def __init__(self, places: int = 0) -> None:
+    def __init__(self) -> None:
         self.uid_high = 1
         self.next_uid = 1
-        self.room: Room = FullRoom(places)
 
 
 class Heard:
@@ -375,12 +354,14 @@ def test_the_first_failure_of_a_message_stays() -> None:
     assert batch.failures == {3: first}
 
 
-def test_a_full_topic_refuses_and_the_others_take_their_copy() -> None:
+def test_what_a_full_topic_has_refused_fails_and_the_others_keep_their_copy() -> None:
     full, free = topic(1, name="full", limit=1), topic(2, name="free")
-    batch = Batch(Host(places=1), Heard(), ORIGIN)
+    batch = Batch(Host(), Heard(), ORIGIN)
     add(batch, Found((full, free)), Draft(b"a"), Draft(b"b"))
+    one, two = batch.close()
+    batch.part_told(one, ([[(7, b"")]],))
+    batch.part_told(two, ([3],))
     assert batch.failures is not None
     assert {at: each.code for at, each in batch.failures.items()} == {1: Code.REJECTED}
-    by_group = {part.group: part.positions for part in batch.close()}
-    assert by_group == {1: [0], 2: [0, 1]}
-    assert full.id in batch.promised
+    assert batch.place(0) == (full.queues[0].id, 7)
+    assert batch.duplicates is None

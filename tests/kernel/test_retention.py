@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from array import array
 from collections.abc import Sequence
 
 import pytest
 
 from kernel.broker.commands import Trim
+from kernel.broker.features import Feature
 from kernel.broker.state import QueueState, TopicState
 from kernel.client import LeaseChange, LeaseVerb, PurgeTopic, ReceiveSpec, Settlement
 from kernel.errors import Code
@@ -425,9 +427,12 @@ class Looks:
             {DEFAULT_GROUP: GroupOptions()},
         )
         self.queue = QueueState(ident, topic)
+        self.queues = {ident: self.queue}
         self.asked: list[Trim] = []
-        self.trimmer = Trimmer(lambda: self.now_ms, lambda trim, _: self.asked.append(trim))
-        self.trimmer.watch(self.queue)
+        self.trimmer = Trimmer(
+            self.queues.get, lambda: self.now_ms, lambda trim, _: self.asked.append(trim)
+        )
+        self.trimmer.watch(ident, options)
 
     def next_looks(self, count: int) -> Sequence[int]:
         """After how many ms the queue is looked at next, so many times."""
@@ -449,10 +454,13 @@ def test_a_queue_is_looked_at_when_its_oldest_message_is_due() -> None:
     assert looks.asked == [Trim(looks.queue.id, Offset(3))]
 
 
-def test_an_idle_queue_with_a_long_retention_is_looked_at_once_a_minute() -> None:
+def test_a_queue_with_a_dead_letter_in_it_is_looked_at_once_a_minute() -> None:
     looks = Looks(TopicOptions(retention_ms=345_600_000))
-    assert looks.next_looks(3) == [LOOK_MS_MAX] * 3
-    assert len(looks.trimmer._heap) == 1
+    assert looks.next_looks(1) == [345_600_001]
+    looks.queue.index.append_with(5, 0, 1, looks.now_ms, {Feature.AGE: array("I", [7])})
+    looks.trimmer.watch(looks.queue.id, looks.queue.topic.options)
+    assert looks.next_looks(4)[1:] == [LOOK_MS_MAX] * 3
+    assert len(looks.trimmer._due_ms) == 1
 
 
 def test_a_queue_without_a_limit_or_that_is_gone_is_not_looked_at() -> None:
@@ -474,7 +482,8 @@ def test_one_turn_looks_at_so_many_queues_and_the_next_at_the_others(
     for number in range(1, 5):
         queue = QueueState(queue_id(TopicId(1), number), looks.queue.topic)
         queue.index.append(5, 0, 3, 1)
-        looks.trimmer.watch(queue)
+        looks.queues[queue.id] = queue
+        looks.trimmer.watch(queue.id, queue.topic.options)
     seen = []
     for _ in range(3):
         looks.trimmer.look()

@@ -126,6 +126,29 @@ async def test_a_full_topic_may_dead_letter_what_it_refuses(world: World, durabl
 
 
 @simulated()
+async def test_a_refusal_that_was_dead_lettered_is_in_the_log_and_keeps_nothing_there(
+    world: World,
+) -> None:
+    """So that whoever leads next refuses a repeat too, without another letter."""
+    peer = world.peer()
+    dead = await peer.topic("dead")
+    options = TopicOptions(messages_max=0, overflow=Overflow.REJECT_DEAD_LETTER)
+    topic = await peer.topic("work", options, TO_DEAD)
+    for number in range(3):
+        sent = await peer.publish(topic, b"%d" % number + KB, b"more")
+        assert [error.code for error in sent.failures.values()] == [Code.REJECTED] * 2
+    await world.settle_down()
+    await world.crash()
+    assert (ready(world, topic), ready(world, dead)) == (0, 6)
+    assert await world.client.span(topic, 0) == (0, 0)
+    taker = world.peer().attach(dead, credit=10)
+    await taker.wait_for(6)
+    await taker.ack()
+    await asyncio.sleep(1)
+    assert not world.opened.store.journal.statistics().live_entries
+
+
+@simulated()
 async def test_full_topics_that_dead_letter_to_each_other_do_not_send_a_message_for_ever(
     world: World,
 ) -> None:

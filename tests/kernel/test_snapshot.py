@@ -156,7 +156,7 @@ def test_a_page_is_copied_once_after_a_cut_and_not_before() -> None:
     page = progress.pages[0]
     progress.failed(7)
     assert progress.pages[0] is page
-    floor, marks, _used, _expired, ((number, held),) = progress.cut()
+    floor, marks, *_more, ((number, held),) = progress.cut()
     assert (number, held) == (0, page)
     progress.lease(9, 1, 100)
     copy = progress.pages[0]

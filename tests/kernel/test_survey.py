@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+from kernel.log import entry
 from kernel.model import DEFAULT_GROUP
 from tests.simulator.peer import Peer
 from tests.simulator.world import World, simulated
@@ -45,6 +46,34 @@ async def test_segments_that_were_sparse_before_a_start_are_rewritten_after_it(
     topic = world.client.topic("default", "work")
     assert topic is not None
     assert world.figures(topic, DEFAULT_GROUP).ready == ENTRIES
+    again = world.peer().attach(topic, credit=ENTRIES)
+    await again.wait_for(ENTRIES)
+    assert [each.body for each in again.got] == [BODY] * ENTRIES
+
+
+@simulated()
+async def test_an_entry_is_rewritten_by_its_own_body_whatever_else_has_its_index(
+    world: World,
+) -> None:
+    world.opened.housekeeper.sparse_bytes_min = 1 << 40
+    journal = world.opened.store.journal
+    peer = world.peer()
+    topic = await peer.topic("work")
+    group = topic.queues[0].group
+    taker = peer.attach(topic, credit=ENTRIES * BATCH)
+    job = journal.install(group)  # a snapshot of another store begins to come, and is given up
+    assert job is not None
+    for _ in range(ENTRIES):
+        await peer.publish(topic, *[BODY] * BATCH)
+        job.append(0, journal.last_index(group), entry.build(0, [], [], []))
+    await taker.wait_for(ENTRIES * BATCH)
+    await taker.ack(*(each for each in taker.got if each.offset % BATCH))
+    assert job.is_placed
+    journal.give_up_install(job)
+    world.opened.housekeeper.sparse_bytes_min = 0
+    await asyncio.sleep(15)
+    assert journal.statistics().rewrites > 5
+    await world.crash()
     again = world.peer().attach(topic, credit=ENTRIES)
     await again.wait_for(ENTRIES)
     assert [each.body for each in again.got] == [BODY] * ENTRIES

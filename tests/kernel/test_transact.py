@@ -10,11 +10,19 @@ import pytest
 
 from kernel.atomic import (
     TRANSACTION_MESSAGES_MAX,
+    TRANSACTION_PARTS_MAX,
     ChangeLeases,
     Settle,
     Transaction,
 )
-from kernel.client import LeaseChange, LeaseVerb, PublishBatch, ReceiveSpec, Settlement
+from kernel.client import (
+    DeleteTopic,
+    LeaseChange,
+    LeaseVerb,
+    PublishBatch,
+    ReceiveSpec,
+    Settlement,
+)
 from kernel.errors import Code, KernelError
 from kernel.model import (
     DEFAULT_GROUP,
@@ -25,6 +33,7 @@ from kernel.model import (
     TopicInfo,
     TopicOptions,
 )
+from kernel.pull import encode_token
 from tests.simulator.disk import SimulatedDisk
 from tests.simulator.peer import Draft, Peer, Taker
 from tests.simulator.world import WRITER, World, simulated
@@ -191,6 +200,11 @@ async def test_what_cannot_be_carried_out_whole_is_refused_whole(world: World) -
         Code.LIMIT_EXCEEDED,
         True,
     )
+    wide = [change(topic, LeaseVerb.ACK, encode_token(topic.queues[0].id, 0, 1))]
+    for each in wide * TRANSACTION_PARTS_MAX:
+        wide.append(ChangeLeases(topic, f"g{len(wide)}", each.changes))
+    error = await refused(world, Transaction(None, [], wide))
+    assert "transaction_parts_max is 10000" in error.message
     world.client.accepting = False
     wanted = Transaction(batch_of(peer, [topic], b"2"), [ack])
     assert (await refused(world, wanted)).code is Code.NO_SPACE
@@ -318,3 +332,58 @@ async def test_no_transaction_is_answered_while_the_disk_holds_its_sync(world: W
     error = await refused(world, Transaction(batch_of(peer, [topic], b"2")))
     assert error.code is Code.TIMEOUT
     world.workers.release(WRITER)
+
+
+# --- Several groups -------------------------------------------------------------------------
+
+
+async def apart(peer: Peer) -> list[TopicInfo]:
+    """Two topics whose queues live in two Raft groups."""
+    first = await peer.topic("first")
+    for number in range(100):
+        other = await peer.topic(f"other{number}")
+        if other.queues[0].group != first.queues[0].group:
+            return [first, other]
+    raise AssertionError("unreachable")
+
+
+@simulated()
+async def test_what_need_not_be_whole_may_have_queues_of_several_groups(world: World) -> None:
+    peer = world.peer()
+    source, target = await apart(peer)
+    taker = await holding(peer, source, b"1", b"2")
+    assert taker.consumer is not None
+    settle = Settle(taker.consumer, Settlement.ACK, [0, 1])
+    batch = batch_of(peer, [source, target], b"a")
+    assert (await refused(world, Transaction(batch, [settle]))).code is Code.NOT_SAME_GROUP
+    await world.client.transact(
+        Transaction(batch_of(peer, [source, target], b"a"), [settle], whole=False)
+    )
+    assert (figures(world, source), figures(world, target)) == ((1, 0), (1, 0))
+
+
+@simulated()
+async def test_nothing_is_settled_if_a_publish_of_the_first_step_is_refused(world: World) -> None:
+    peer = world.peer()
+    source, target = await apart(peer)
+    full = await peer.topic("full", options=TopicOptions(messages_max=1, overflow=Overflow.REJECT))
+    await peer.publish(full, b"0")
+    taker = await holding(peer, source, b"1")
+    assert taker.consumer is not None
+    settle = Settle(taker.consumer, Settlement.ACK, [0])
+    batch = batch_of(peer, [target, source, full], b"a")
+    error = await refused(world, Transaction(batch, [settle], whole=False))
+    assert error.code is Code.REJECTED
+    assert figures(world, source)[1] == 1  # still held
+
+
+@simulated()
+async def test_what_was_held_of_a_topic_that_is_gone_counts_as_settled(world: World) -> None:
+    peer = world.peer()
+    source, target = await together(peer, 2)
+    taker = await holding(peer, source, b"1")
+    await peer.client.administer(DeleteTopic(source.tenant, source.name))
+    assert taker.consumer is not None
+    settle = Settle(taker.consumer, Settlement.ACK, [0])
+    await world.client.transact(Transaction(batch_of(peer, [target], b"a"), [settle], whole=False))
+    assert figures(world, target) == (1, 0)

@@ -74,3 +74,18 @@ async def test_a_turn_ends_however_its_work_ends_and_its_key_is_forgotten(world:
     assert line.done == ["a", "b", "d"]
     assert line.most == 1
     assert len(line.turns) == 0
+
+
+@simulated()
+async def test_a_turn_that_comes_to_somebody_who_is_cancelled_goes_to_the_next(
+    world: World,
+) -> None:
+    line = Line()
+    async with line.turns.of("k"):
+        second, third = (asyncio.ensure_future(line.work("k", name)) for name in "bc")
+        await asyncio.sleep(0)
+    second.cancel()
+    await asyncio.gather(second, third, return_exceptions=True)
+
+    assert line.done == ["c"]
+    assert len(line.turns) == 0

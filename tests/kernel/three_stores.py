@@ -10,10 +10,11 @@ from pathlib import Path
 
 from kernel.ids import METADATA_GROUP, RaftGroup
 from kernel.log.journal import JournalOptions
-from kernel.remote.service import BYTES_MAX, CALLS_MAX
-from kernel.remote.serving import serve_gateways
+from kernel.remote.lane_service import BYTES_MAX, CALLS_MAX
+from kernel.remote.leaders import RemoteLeaders
+from kernel.remote.serving import join_fellows, serve_gateways
 from kernel.rpc.handshake import Hello
-from kernel.rpc.roles import GATEWAY
+from kernel.rpc.roles import GATEWAY, STORE
 from kernel.store.consensus import RaftTiming
 from kernel.store.disk import DirectoryDisk
 from kernel.store.opening import LocalStore, open_store
@@ -55,11 +56,14 @@ class Node:
         self.secret = SECRET
         self.calls_max = CALLS_MAX
         self.bytes_max = BYTES_MAX
+        self.settle_in_ms = 0
+        self.reaches_fellows = len(addresses) > 1
+        """Its own client reaches groups that other stores lead."""
         self.runs = False
 
-    def hello(self) -> Hello:
+    def hello(self, role: str = STORE) -> Hello:
         nonce = new_nonce(RANDOM.bits)
-        return Hello((1, 1), "test", self.number, str(self.number), "store", "", nonce)
+        return Hello((1, 1), "test", self.number, str(self.number), role, "", nonce)
 
     async def start(self) -> None:
         loop = asyncio.get_running_loop()
@@ -79,17 +83,29 @@ class Node:
             reserve_bytes=0,
         )
         self.service = serve_gateways(
-            self.opened, loop.call_soon, calls_max=self.calls_max, bytes_max=self.bytes_max
+            self.opened,
+            loop.call_soon,
+            calls_max=self.calls_max,
+            bytes_max=self.bytes_max,
+            settle_in_ms=self.settle_in_ms,
         )
         self.links.serve(GATEWAY, self.service, _of_this_cluster)
+        self.remote = RemoteLeaders(
+            partial(self.hello, GATEWAY), self.secret, self.addresses, CLOCK
+        )
+        if self.reaches_fellows:
+            self.fellows = join_fellows(self.opened, self.remote, CLOCK, RANDOM)
         source = self.opened.source
         assert source is not None
         await self.links.start(self.opened.store.consensus, source)
         await self.opened.start()
+        if self.reaches_fellows:
+            self.remote.start()
         self.runs = True
 
     async def stop(self) -> None:
         self.runs = False
+        await self.remote.stop()
         await self.links.stop()
         await self.opened.stop()
 
@@ -137,6 +153,7 @@ async def running(path: Path) -> AsyncIterator[list[Node]]:
     addresses = {number: ("127.0.0.1", port) for number, port in enumerate(ports, 1)}
     nodes = [Node(number, path / str(number), addresses) for number in addresses]
     for node in nodes:
+        node.reaches_fellows = False
         await node.start()
     try:
         yield nodes

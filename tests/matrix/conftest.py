@@ -1,12 +1,16 @@
-"""One node with every protocol, and a peer of each."""
+"""One node with every protocol, and a peer of each. WEIR_REMOTE=1 in the environment puts writers
+before one gateway without a store, and readers before another.
+"""
 
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Callable, Iterator
 
 import pytest
 
+from tests.gateway.cluster import gateways_of_one_store
 from tests.gateway.serving import Process, serving
 from tests.matrix.amqp_peer import AmqpPeer
 from tests.matrix.contract import Peer
@@ -32,30 +36,50 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 @pytest.fixture(scope="package")
-def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
-    with serving(tmp_path_factory.mktemp("matrix")) as process:
-        yield process
+def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Process, Process]]:
+    """Where writers and readers connect."""
+    folder = tmp_path_factory.mktemp("matrix")
+    if os.environ.get("WEIR_REMOTE"):
+        with gateways_of_one_store(folder) as (first, second):
+            yield first, second
+    else:
+        with serving(folder) as process:
+            yield process, process
+
+
+@pytest.fixture(scope="package")
+def node(nodes: tuple[Process, Process]) -> Process:
+    return nodes[0]
 
 
 @pytest.fixture(scope="package")
 def peers(
-    node: Process, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[dict[type[Peer], Peer]]:
+    nodes: tuple[Process, Process], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[dict[type[Peer], Peer], dict[type[Peer], Peer]]]:
+    """Writers and readers."""
     home = str(tmp_path_factory.mktemp("home"))
-    made: dict[type[Peer], Peer] = {kind: kind(node, home) for kind in PEERS}
-    yield made
-    for peer in made.values():
+    first, second = nodes
+    writers: dict[type[Peer], Peer] = {kind: kind(first, home) for kind in PEERS}
+    readers = writers
+    if second is not first:
+        readers = {kind: kind(second, home) for kind in PEERS}
+    yield writers, readers
+    for peer in {*writers.values(), *readers.values()}:
         peer.close()
 
 
 @pytest.fixture
-def writer(request: pytest.FixtureRequest, peers: dict[type[Peer], Peer]) -> Peer:
-    return peers[request.param]
+def writer(
+    request: pytest.FixtureRequest, peers: tuple[dict[type[Peer], Peer], dict[type[Peer], Peer]]
+) -> Peer:
+    return peers[0][request.param]
 
 
 @pytest.fixture
-def reader(request: pytest.FixtureRequest, peers: dict[type[Peer], Peer]) -> Peer:
-    return peers[request.param]
+def reader(
+    request: pytest.FixtureRequest, peers: tuple[dict[type[Peer], Peer], dict[type[Peer], Peer]]
+) -> Peer:
+    return peers[1][request.param]
 
 
 NUMBERS = itertools.count()

@@ -8,11 +8,9 @@ import time
 from decimal import Decimal
 from typing import Any, ClassVar
 
-import boto3
-from botocore.config import Config
-
 from tests.gateway.serving import Process
 from tests.matrix.contract import Can, Got, Neutral
+from tests.sqs_client import sqs_client
 
 RESERVED = ("content_type", "correlation_id", "reply_to", "message_id", "tag")
 
@@ -31,14 +29,7 @@ class SqsPeer:
     }
 
     def __init__(self, node: Process, home: str) -> None:
-        self._sqs = boto3.client(
-            "sqs",
-            endpoint_url=f"http://127.0.0.1:{node.listeners['sqs.http']}",
-            region_name="eu-central-1",
-            aws_access_key_id="weir",
-            aws_secret_access_key="weir-secret",
-            config=Config(retries={"total_max_attempts": 1}),
-        )
+        self._sqs = sqs_client(f"http://127.0.0.1:{node.listeners['sqs.http']}")
 
     def close(self) -> None:
         self._sqs.close()

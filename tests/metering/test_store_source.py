@@ -20,7 +20,7 @@ VOLATILE = TopicOptions(durable=False)
 
 
 def source_of(world: World, meter: Meter | None = None) -> StoreSource:
-    return StoreSource(world.opened.store, meter or Meter(START_US), NAMES)
+    return StoreSource(world.opened.store.replicas, meter or Meter(START_US), NAMES)
 
 
 def peer_of(world: World, origin: int = 7) -> Peer:

@@ -17,7 +17,7 @@ from tests.simulator.world import World, simulated
 
 
 async def opened(world: World, node: str = "n1") -> MeteringTopic:
-    topic = MeteringTopic(world.client, world.opened.store, world.clock, node)
+    topic = MeteringTopic(world.client, world.clock, node)
     await topic.open()
     return topic
 

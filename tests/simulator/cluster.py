@@ -18,11 +18,10 @@ from kernel.raft import wire
 from kernel.raft.configuration import Change, ConfigurationChange
 from kernel.raft.messages import Message
 from kernel.store.consensus import RaftTiming
-from kernel.store.member import Member
-from kernel.store.opening import LocalStore, open_store
-from tests.simulator.disk import SimulatedDisk
-from tests.simulator.loop import SimulatedClock, VirtualLoop
-from tests.simulator.world import SMALL, SeededRandom, SimulatedWorkers
+from kernel.store.opening import open_store
+from tests.simulator.computer import Computer, Wires
+from tests.simulator.loop import VirtualLoop
+from tests.simulator.world import SMALL, SeededRandom
 
 TIMING = RaftTiming(tick_ms=100, election_ticks=10)
 
@@ -59,6 +58,10 @@ class Network:
                 if not one_way:
                     self._cut.add((other, node))
 
+    def cut(self, ways: Iterable[tuple[int, int]]) -> None:
+        """Lose what goes these ways: (from, to)."""
+        self._cut.update(ways)
+
     def heal(self) -> None:
         self._cut.clear()
 
@@ -79,9 +82,7 @@ class Network:
             if lost or not self.nodes[to].runs or not self.answers:
                 raise KernelError(Code.UNKNOWN_OUTCOME, "the connection has broken")
             if way == (sender, to):
-                source = self.nodes[to].opened.source
-                assert source is not None
-                answer = await source.answer(question)
+                answer = await self.nodes[to].answer(question)
                 self.asked += 1
         return answer
 
@@ -94,52 +95,14 @@ class Network:
             node.opened.store.consensus.receive(RaftGroup(group), message)
 
 
-class Wires:
-    """`kernel.store.peers.Peers` of one run of a node."""
-
-    def __init__(self, network: Network, node: int) -> None:
-        self._network = network
-        self._node = node
-        self.alive = True
-
-    def send(self, group: int, message: Message) -> None:
-        if self.alive:
-            self._network.send(self._node, group, message)
-
-    def flush(self) -> None:
-        pass
-
-    async def ask(self, node: int, question: bytes) -> bytes:
-        if not self.alive:
-            await asyncio.get_running_loop().create_future()
-        return await self._network.ask(self._node, node, question)
-
-
-class Node:
+class Node(Computer):
     """A machine with one disk, and the store that runs on it."""
 
     def __init__(self, cluster: Cluster, number: int, *, joins: bool = False) -> None:
+        super().__init__(cluster.loop, cluster.network, number)
         self._cluster = cluster
         self._joins = joins
-        self.number = number
-        self.disk = SimulatedDisk()
-        self.clock = SimulatedClock(cluster.loop)
-        self.workers = SimulatedWorkers(cluster.loop)
-        self.wires = Wires(cluster.network, number)
         self.fatal: list[tuple[str, BaseException]] = []
-        self._opened: LocalStore | None = None
-
-    @property
-    def runs(self) -> bool:
-        return self._opened is not None
-
-    @property
-    def opened(self) -> LocalStore:
-        assert self._opened is not None, f"node {self.number} does not run"
-        return self._opened
-
-    def member(self, group: int) -> Member:
-        return self.opened.store.member(RaftGroup(group))
 
     async def start(self) -> None:
         cluster = self._cluster
@@ -161,28 +124,6 @@ class Node:
             slice_records=4_096,
         )
         await self._opened.start()
-
-    def crash(self, seed: int | None = None) -> None:
-        """Power loss: unsynced writes are gone (with a seed: torn)."""
-        after = self.disk.crashed_copy(seed)
-        self.disk.stop()
-        self.disk = after
-        self._end()
-
-    def kill(self) -> None:
-        """The process is gone, the page cache stays."""
-        after = self.disk.killed_copy()
-        self.disk.stop()
-        self.disk = after
-        self._end()
-
-    def _end(self) -> None:
-        self.wires.alive = False
-        self.workers.dead = True
-        self.workers = SimulatedWorkers(self._cluster.loop)
-        if self._opened is not None:
-            self._opened.store._ticker.stop()
-        self._opened = None
 
 
 class Cluster:

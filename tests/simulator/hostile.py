@@ -193,6 +193,9 @@ class HostileClient:
     def to_topic(self, topic: TopicInfo) -> Destinations:
         return self.definitions.to_topic(topic)
 
+    def routers(self, tenant: str) -> Sequence[str]:
+        return self.local.routers(tenant)
+
     def to_router(
         self, tenant: str, router: str, key: str, attributes: Mapping[str, object] | None = None
     ) -> Destinations:
@@ -308,6 +311,18 @@ class HostileClient:
         await self.late.pause()
         return [error_through_bytes(each) if each is not None else None for each in results]
 
+    async def span(self, topic: TopicInfo, number: int) -> tuple[int, int]:
+        return await self.local.span(topic, number)
+
+    async def offset_since(self, topic: TopicInfo, number: int, time_ms: int) -> Offset:
+        await self.late.pause()
+        try:
+            found = await self.local.offset_since(through_bytes(topic), number, time_ms)
+        except KernelError as error:
+            raise error_through_bytes(error) from None
+        await self.late.pause()
+        return Offset(found)
+
     async def peek(
         self, topic: TopicInfo, number: int, offset: Offset, messages: int
     ) -> Sequence[tuple[Offset, bytes]]:
@@ -333,7 +348,8 @@ class HostileClient:
         ]
         await self.late.pause()
         try:
-            await self.local.transact(Transaction(transaction.publishes, settlements, changes))
+            inner = replace(transaction, settlements=settlements, changes=changes)
+            await self.local.transact(inner)
         except KernelError as error:
             raise error_through_bytes(error) from None
         finally:

@@ -32,6 +32,7 @@ class _Watch:
                     check.slot,
                     check.prepared_ms,
                     check.checks,
+                    check.producers,
                 ]
             )
         )

@@ -84,6 +84,9 @@ class HostileTree:
         except KernelError as error:
             raise error_through_bytes(error) from None
 
+    async def watched(self) -> None:
+        await self._local.watched()
+
     def watch(self, tenant: str, pattern: str, sink: WatchSink, tag: object = None) -> Watch:
         watch = HostileWatch(self._late, sink, tag)
         try:

@@ -35,10 +35,17 @@ class _Jumping(selectors.DefaultSelector):
         self.now = 0.0
         self.interrupted: BaseException | None = None
         self.turns = 0
+        self.resting: list[asyncio.Future[None]] = []
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         if self.interrupted is not None:
             raise self.interrupted
+        if self.resting and timeout != 0:  # nothing is ready: no time passes, they go on
+            while self.resting:
+                future = self.resting.pop()
+                if not future.done():
+                    future.set_result(None)
+            return super().select(0)
         if timeout is None:
             raise Stuck("nothing is scheduled: this would wait for ever")
         self.turns = 0 if timeout else self.turns + 1
@@ -59,6 +66,12 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
     def time(self) -> float:
         return self._jumping.now
+
+    async def rested(self) -> None:
+        """Return once nothing is left to do before time passes (Trio: `wait_all_tasks_blocked`)."""
+        future = self.create_future()
+        self._jumping.resting.append(future)
+        await future
 
     def go_on(self) -> None:
         """Forget what stopped the loop: its tasks are to be cancelled."""

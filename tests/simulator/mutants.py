@@ -18,14 +18,19 @@ from typing import Any
 from kernel.broker import machine as broker
 from kernel.broker import snapshot
 from kernel.broker.snapshot_records import ClientRecord, decode
+from kernel.courier import Courier
 from kernel.log.journal import Journal
 from kernel.log.scan import Scan
 from kernel.log.writer import WriteBatch
 from kernel.raft import leader
+from kernel.raft.core import RaftCore
 from kernel.raft.log import RaftLog
 from kernel.raft.tracker import Tracker
-from kernel.store import recovering, transfer
+from kernel.store import damage, transfer
+from kernel.store.first_tries import FirstTries
+from kernel.store.healing import Healing
 from kernel.store.node import Store
+from kernel.store.replica import Replica
 from tests.simulator.swarm.run import Run
 
 Mutant = Callable[[], list[tuple[Any, str, Any]]]
@@ -122,7 +127,7 @@ def _without(*kinds: type) -> list[tuple[Any, str, Any]]:
     def load(records: Any) -> Any:
         return inner(each for each in records if not isinstance(decode(each), kinds))
 
-    return [(transfer, "load", load), (recovering, "load", load)]
+    return [(transfer, "load", load), (damage, "load", load)]
 
 
 def _results_forgotten_in_snapshot() -> list[tuple[Any, str, Any]]:
@@ -137,7 +142,7 @@ def _snapshot_without_membership() -> list[tuple[Any, str, Any]]:
         state.membership = None
         return state
 
-    return [(recovering, "load", load)]
+    return [(damage, "load", load)]
 
 
 def _repeat_is_stored() -> list[tuple[Any, str, Any]]:
@@ -160,7 +165,16 @@ def _commit_by_any_disk() -> list[tuple[Any, str, Any]]:
 
 
 def _cut_at_first_bad_record() -> list[tuple[Any, str, Any]]:
-    return [(Scan, "_damage", lambda _scan, _where, _resume: None)]
+    return [(Scan, "_damage", lambda *_what, **_how: None)]
+
+
+def _damaged_replica_goes_on() -> list[tuple[Any, str, Any]]:
+    inner = Healing.__init__
+
+    def begin(self: Any, node: int, _damaged: Any, *what: Any) -> None:
+        inner(self, node, (), *what)
+
+    return [(Healing, "__init__", begin)]
 
 
 def _commits_forgotten() -> list[tuple[Any, str, Any]]:
@@ -171,6 +185,43 @@ def _commits_forgotten() -> list[tuple[Any, str, Any]]:
     return [(Journal, "append_hard_state", append_hard_state)]
 
 
+def _handed_out_without_a_lease() -> list[tuple[Any, str, Any]]:
+    def may_hand_out(_replica: Any) -> bool:
+        return True
+
+    def holds_lease(_replica: Any, _holds: bool) -> None:
+        pass
+
+    return [(Replica, "may_hand_out", may_hand_out), (Replica, "holds_lease", holds_lease)]
+
+
+def _sent_again_newest_first() -> list[tuple[Any, str, Any]]:
+    again = Courier._again
+
+    def newest_first(courier: Any, group: Any, lane: Any) -> None:
+        lane.sent = dict(reversed(lane.sent.items()))
+        again(courier, group, lane)
+
+    return [(Courier, "_again", newest_first)]
+
+
+def _refused_is_stored_later() -> list[tuple[Any, str, Any]]:
+    def is_new(_tries: Any, _identity: Any) -> bool:
+        return True
+
+    return [(FirstTries, "is_new", is_new)]
+
+
+def _leads_before_its_vote_is_on_disk() -> list[tuple[Any, str, Any]]:
+    inner = RaftCore.become_candidate
+
+    def become_candidate(core: Any) -> None:
+        inner(core)
+        core.tracker.votes[core.node] = True
+
+    return [(RaftCore, "become_candidate", become_candidate)]
+
+
 MUTANTS: dict[str, Mutant] = {
     make.__name__.removeprefix("_"): make
     for make in (
@@ -178,11 +229,15 @@ MUTANTS: dict[str, Mutant] = {
         *(_vote_not_persisted, _retry_after_sync_error, _cut_at_first_bad_record),
         *(_ack_applied_twice, _lease_not_fenced, _results_forgotten_in_snapshot),
         *(_snapshot_without_membership, _repeat_is_stored, _commit_by_any_disk),
-        _commits_forgotten,
+        *(_commits_forgotten, _damaged_replica_goes_on, _handed_out_without_a_lease),
+        *(_sent_again_newest_first, _refused_is_stored_later, _leads_before_its_vote_is_on_disk),
     )
 }
 
-QUICK = ("answer_before_sync", "vote_not_persisted", "ack_applied_twice")
+QUICK = (
+    *("answer_before_sync", "vote_not_persisted", "ack_applied_twice"),
+    "sent_again_newest_first",
+)
 """Those that CI runs."""
 
 

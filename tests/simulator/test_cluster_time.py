@@ -137,6 +137,7 @@ async def test_a_clock_a_day_ahead_forgets_no_result_and_ends_no_lease(cluster: 
     assert await bodies_at(wrong) == [b"once"]
     assert log_time(wrong) - before < GAP_MS_MAX
     assert wrong.member(GROUP).replica.clock.gap_ms() > GAP_MS_MAX
+    assert wrong.opened.store.clock_gap_ms() > GAP_MS_MAX
     # The next leader goes on from there.
     await led_by(cluster, leader)
     assert log_time(leader) - before < GAP_MS_MAX

@@ -174,7 +174,7 @@ async def test_every_message_is_stored_once_and_in_order(
     for sent in batches:
         await sent.done
         assert not sent.failures
-    assert min(far.client.link.failures.values()) > 5
+    assert min(far.client.link.failures.values()) >= 5
     taker = world.peer().attach(topic, credit=1_000)
     await taker.wait_for(400)
     await asyncio.sleep(1)

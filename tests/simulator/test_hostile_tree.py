@@ -231,9 +231,9 @@ async def test_who_gives_up_opening_leaves_nothing_behind(world: World) -> None:
     )
     listener = Listener(far, "gone")
     opening = asyncio.ensure_future(far.client.tree.open(spec, guest))
-    while not world.client.tree._open.get((DEFAULT_TENANT, "other")):
+    while not world.client.tree._subscribing._open.get((DEFAULT_TENANT, "other")):
         await asyncio.sleep(0.001)
     opening.cancel()
     await asyncio.sleep(5)
-    assert not world.client.tree._open.get((DEFAULT_TENANT, "other"))
+    assert not world.client.tree._subscribing._open.get((DEFAULT_TENANT, "other"))
     assert listener.got == []

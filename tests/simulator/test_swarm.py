@@ -1,4 +1,7 @@
-"""A few seeds of the cluster simulator, and bugs put in on purpose (`make sim`, `make mutants`)."""
+"""Two seeds of the cluster simulator, and bugs put in on purpose (`make sim`, `make mutants`).
+
+`make test` runs 400 seeds beside the tests.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from tests.simulator.mutants import QUICK, hunt
 from tests.simulator.swarm.run import Run
 
 
-@pytest.mark.parametrize("seed", range(1, 10))
+@pytest.mark.parametrize("seed", [1, 2])
 def test_every_invariant_holds_in_a_seed(seed: int) -> None:
     outcome = Run(seed, 2_000).go()
     assert not outcome.broken

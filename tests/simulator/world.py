@@ -250,10 +250,14 @@ class World:
         return figures_of(self.client, topic, group)
 
     async def settle_down(self) -> None:
-        """Return once nothing is pending and no write is in flight."""
-        await self.opened.store.wait_idle()
-        for _ in range(10):
-            await asyncio.sleep(0)
+        """Return once nothing is pending, no write or read is in flight, and nothing has come of
+        them.
+        """
+        store, is_idle = self.opened.store, False
+        while not is_idle:
+            await store.wait_idle()
+            await self.loop.rested()
+            is_idle = store.is_idle
 
     # --- The run ----------------------------------------------------------------------------
 

@@ -182,14 +182,29 @@ def test_an_id_stands_once() -> None:
         parse_price_book(book(SKU + FLAT + SKU + FLAT))
 
 
-def test_a_file_that_cannot_be_read_is_a_price_book_error(tmp_path: Path) -> None:
-    with pytest.raises(PriceBookError, match="No such file"):
-        load_price_book(tmp_path / "none.yaml")
-    (tmp_path / "book.yaml").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(PriceBookError):
-        load_price_book(tmp_path / "book.yaml")
-    (tmp_path / "book.yaml").write_text(book(), encoding="utf-8")
-    assert load_price_book(tmp_path / "book.yaml").name == "test"
+def test_a_file_that_is_no_price_book_is_named_with_the_reason(tmp_path: Path) -> None:
+    file = tmp_path / "book.yaml"
+    for content, message in (
+        (None, f"{file} cannot be read: No such file or directory"),
+        (b"\xff\xfe\x00", f"{file} is not UTF-8 text (byte 0)"),
+        (b"%PDF-1.7 {", f"{file} is not YAML: "),
+        (b"a: [\nb: }", f"{file} is not YAML: "),
+        (b"a: \0", f"{file} is not YAML: "),
+        (b"", f"{file}: price book: expected a mapping"),
+        (book().replace("schema: 1", "schema: 2").encode(), f"{file}: price book: schema 2, known"),
+    ):
+        if content is not None:
+            file.write_bytes(content)
+        with pytest.raises(PriceBookError) as caught:
+            load_price_book(file)
+        assert str(caught.value).startswith(message)
+        assert "\n" not in str(caught.value)
+        assert "<unicode string>" not in str(caught.value)
+    with pytest.raises(PriceBookError) as caught:
+        load_price_book(tmp_path)
+    assert str(caught.value) == f"{tmp_path} cannot be read: Is a directory"
+    file.write_text(book(), encoding="utf-8")
+    assert load_price_book(file).name == "test"
 
 
 values = st.recursive(

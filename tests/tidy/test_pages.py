@@ -1,12 +1,14 @@
-"""Generated pages are what their generator would write now."""
+"""Generated pages are what their generator would write now; the others name what is there."""
 
 from __future__ import annotations
+
+import re
 
 import pytest
 
 from gateway.config_source import default_file
 from gateway.docs_config import PAGE, render
-from tests.tidy.source_tree import ROOT
+from tests.tidy.source_tree import PACKAGES, ROOT, project_files
 
 
 def test_the_settings_page_is_current() -> None:
@@ -17,3 +19,21 @@ def test_the_settings_page_is_current() -> None:
 def test_a_setting_without_a_comment_cannot_be_rendered() -> None:
     with pytest.raises(ValueError, match=r"protocols.yaml:3: node.data has no comment above it"):
         render("# About.\nnode:\n  data: x\n")
+
+
+def test_the_map_names_every_package() -> None:
+    words = set(re.findall(r"`([\w/]+)`", (ROOT / "ARCHITECTURE.md").read_text()))
+    packages = {file.parent for file in project_files() if file.name == "__init__.py"}
+    ours = {each.as_posix() for each in packages if each.parts[0] in PACKAGES}
+    # A package of a row's package is named without its path there.
+    missing = {each for each in ours if not {each, each.rpartition("/")[2]} & words}
+    assert missing <= {"adapters"}, "named by its parts"
+
+
+@pytest.mark.parametrize(
+    "page", [file.as_posix() for file in project_files() if file.suffix == ".md"]
+)
+def test_a_module_that_a_page_names_is_there(page: str) -> None:
+    there = {f"/{file.as_posix()}" for file in project_files()}
+    named = re.findall(r"`([\w./]+\.py)`", (ROOT / page).read_text())
+    assert [name for name in named if not any(each.endswith(f"/{name}") for each in there)] == []

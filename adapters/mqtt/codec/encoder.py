@@ -14,9 +14,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from struct import Struct, pack
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from msgspec.structs import replace
 
 from adapters.mqtt.codec.errors import LocalProtocolError
 from adapters.mqtt.codec.packet_types import (

@@ -7,8 +7,9 @@ object per message is the dearest thing a hot path can do. A 3.1.1 packet simply
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, TypeAlias
+
+import msgspec
 
 from adapters.mqtt.codec.packet_types import DUP_BIT, QOS_BITS, RETAIN_BIT, PacketType
 from adapters.mqtt.codec.properties import (
@@ -21,8 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-@dataclass(frozen=True, slots=True)
-class Will:
+class Will(msgspec.Struct, frozen=True):
     """What the server publishes for a client that is gone (MQTT5 3.1.2.5)."""
 
     topic: str
@@ -32,8 +32,7 @@ class Will:
     properties: Properties = NO_PROPERTIES
 
 
-@dataclass(frozen=True, slots=True)
-class Connect:
+class Connect(msgspec.Struct, frozen=True):
     """MQTT5 3.1. `level` is 3, 4 or 5; `clean_start` is Clean Session in 3.1 and 3.1.1."""
 
     type: ClassVar[PacketType] = PacketType.CONNECT
@@ -47,8 +46,7 @@ class Connect:
     properties: Properties = NO_PROPERTIES
 
 
-@dataclass(frozen=True, slots=True)
-class Connack:
+class Connack(msgspec.Struct, frozen=True):
     """MQTT5 3.2. In 3.1.1 `reason_code` is the return code, 0 to 5."""
 
     type: ClassVar[PacketType] = PacketType.CONNACK
@@ -57,8 +55,7 @@ class Connack:
     properties: Properties = NO_PROPERTIES
 
 
-@dataclass(frozen=True, slots=True)
-class Publish:
+class Publish(msgspec.Struct, frozen=True):
     """One PUBLISH (MQTT5 3.3). `packet_id` is 0 at QoS 0. An empty topic needs a topic alias."""
 
     type: ClassVar[PacketType] = PacketType.PUBLISH
@@ -71,8 +68,7 @@ class Publish:
     properties: Properties = NO_PROPERTIES
 
 
-@dataclass(slots=True)
-class PublishRun:
+class PublishRun(msgspec.Struct):
     """Consecutive PUBLISH packets of one chunk, a column per field, all of equal length.
 
     `flags` holds the first byte of each packet: DUP, QoS and RETAIN in its low nibble.
@@ -81,17 +77,17 @@ class PublishRun:
     """
 
     type: ClassVar[PacketType] = PacketType.PUBLISH
-    topics: list[str] = field(default_factory=list)
-    payloads: list[bytes] = field(default_factory=list)
-    flags: list[int] = field(default_factory=list)
-    packet_ids: list[int] = field(default_factory=list)
-    properties: list[bytes] = field(default_factory=list)
+    topics: list[str] = msgspec.field(default_factory=list)
+    payloads: list[bytes] = msgspec.field(default_factory=list)
+    flags: list[int] = msgspec.field(default_factory=list)
+    packet_ids: list[int] = msgspec.field(default_factory=list)
+    properties: list[bytes] = msgspec.field(default_factory=list)
     # Position -> message expiry interval in seconds.
-    expiries: dict[int, int] = field(default_factory=dict)
+    expiries: dict[int, int] = msgspec.field(default_factory=dict)
     # Position -> topic alias; the topic is "" if the packet gave only the alias.
-    aliases: dict[int, int] = field(default_factory=dict)
+    aliases: dict[int, int] = msgspec.field(default_factory=dict)
     # Position -> subscription identifiers; only servers send them.
-    subscription_identifiers: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    subscription_identifiers: dict[int, tuple[int, ...]] = msgspec.field(default_factory=dict)
     # True if a packet of the run has QoS 2.
     exactly_once: bool = False
     # Given by the session: what `publish_committed` wants back; 0 where nothing is answered.
@@ -124,8 +120,7 @@ class PublishRun:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Ack:
+class Ack(msgspec.Struct, frozen=True):
     """One PUBACK, PUBREC, PUBREL or PUBCOMP (MQTT5 3.4 to 3.7), to be encoded."""
 
     type: PacketType
@@ -134,19 +129,17 @@ class Ack:
     properties: Properties = NO_PROPERTIES
 
 
-@dataclass(slots=True)
-class AckRun:
+class AckRun(msgspec.Struct):
     """Consecutive acknowledgements of one type, as columns; see `Ack`."""
 
     type: PacketType
-    packet_ids: list[int] = field(default_factory=list)
-    reason_codes: list[int] = field(default_factory=list)
+    packet_ids: list[int] = msgspec.field(default_factory=list)
+    reason_codes: list[int] = msgspec.field(default_factory=list)
     # Position -> properties, of the few that have any.
-    properties: dict[int, Properties] = field(default_factory=dict)
+    properties: dict[int, Properties] = msgspec.field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class FilterOptions:
+class FilterOptions(msgspec.Struct, frozen=True):
     """One filter of a SUBSCRIBE with its options (MQTT5 3.8.3.1). In 3.1.1 only `qos` exists."""
 
     filter: str
@@ -156,8 +149,7 @@ class FilterOptions:
     retain_handling: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Subscribe:
+class Subscribe(msgspec.Struct, frozen=True):
     """MQTT5 3.8."""
 
     type: ClassVar[PacketType] = PacketType.SUBSCRIBE
@@ -166,8 +158,7 @@ class Subscribe:
     properties: Properties = NO_PROPERTIES
 
 
-@dataclass(frozen=True, slots=True)
-class Suback:
+class Suback(msgspec.Struct, frozen=True):
     """MQTT5 3.9: one code for each filter, in order."""
 
     type: ClassVar[PacketType] = PacketType.SUBACK
@@ -176,8 +167,7 @@ class Suback:
     properties: Properties = NO_PROPERTIES
 
 
-@dataclass(frozen=True, slots=True)
-class Unsubscribe:
+class Unsubscribe(msgspec.Struct, frozen=True):
     """MQTT5 3.10."""
 
     type: ClassVar[PacketType] = PacketType.UNSUBSCRIBE
@@ -186,8 +176,7 @@ class Unsubscribe:
     properties: Properties = NO_PROPERTIES
 
 
-@dataclass(frozen=True, slots=True)
-class Unsuback:
+class Unsuback(msgspec.Struct, frozen=True):
     """MQTT5 3.11. A 3.1.1 UNSUBACK has no codes."""
 
     type: ClassVar[PacketType] = PacketType.UNSUBACK
@@ -196,22 +185,19 @@ class Unsuback:
     properties: Properties = NO_PROPERTIES
 
 
-@dataclass(frozen=True, slots=True)
-class Pingreq:
+class Pingreq(msgspec.Struct, frozen=True):
     """MQTT5 3.12."""
 
     type: ClassVar[PacketType] = PacketType.PINGREQ
 
 
-@dataclass(frozen=True, slots=True)
-class Pingresp:
+class Pingresp(msgspec.Struct, frozen=True):
     """MQTT5 3.13."""
 
     type: ClassVar[PacketType] = PacketType.PINGRESP
 
 
-@dataclass(frozen=True, slots=True)
-class Disconnect:
+class Disconnect(msgspec.Struct, frozen=True):
     """MQTT5 3.14. In 3.1.1 only a client sends it, and always means code 0."""
 
     type: ClassVar[PacketType] = PacketType.DISCONNECT
@@ -219,8 +205,7 @@ class Disconnect:
     properties: Properties = NO_PROPERTIES
 
 
-@dataclass(frozen=True, slots=True)
-class Auth:
+class Auth(msgspec.Struct, frozen=True):
     """MQTT5 3.15; MQTT 5 only."""
 
     type: ClassVar[PacketType] = PacketType.AUTH

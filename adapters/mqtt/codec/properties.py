@@ -13,9 +13,11 @@ this hop (expiry interval, topic alias, subscription identifiers) is taken out a
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from functools import lru_cache
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import msgspec
 
 from adapters.mqtt.codec.errors import LocalProtocolError, MqttError, malformed, protocol_error
 from adapters.mqtt.codec.packet_types import PacketType
@@ -42,8 +44,7 @@ WILL: Final = 16
 """Stands for "the will inside CONNECT", which has a property block of its own (MQTT5 3.1.3.2)."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Properties:
+class Properties(msgspec.Struct, frozen=True, kw_only=True):
     """The properties of one packet; None or an empty tuple means absent.
 
     Flags are 0 or 1 as on the wire. Intervals are seconds. `maximum_packet_size` is bytes.
@@ -79,6 +80,14 @@ class Properties:
 
 
 NO_PROPERTIES: Final = Properties()
+
+REMEMBERED_MAX: Final = 256
+"""Blocks that are read, and such that are written, once for all: as many as there are kinds of
+clients, and some that say what no other does."""
+
+REMEMBERED_BYTES_MAX: Final = 64
+"""Of a block that is remembered: what clients say of themselves takes a dozen. Bounds both tables
+to a few hundred kilobytes."""
 
 
 # ---------------------------------------------------------------------------------------------
@@ -215,7 +224,15 @@ def read_properties(data: bytes, position: int, end: int, owner: int) -> tuple[P
         raise malformed("the properties are longer than their packet")
     if not length:
         return NO_PROPERTIES, stop
+    if length <= REMEMBERED_BYTES_MAX:
+        return _remembered(data[position:stop], owner), stop
     return _read_rows(data, position, stop, owner), stop
+
+
+@lru_cache(maxsize=REMEMBERED_MAX)
+def _remembered(block: bytes, owner: int) -> Properties:
+    """A short block; a fleet of clients connects and subscribes with the same ones."""
+    return _read_rows(block, 0, len(block), owner)
 
 
 def parse_publish_properties(block: bytes) -> Properties:
@@ -252,6 +269,18 @@ def encode_properties(properties: Properties, owner: int) -> bytes:
     """
     if properties is NO_PROPERTIES:
         return b"\0"
+    if owner == _T.CONNACK:
+        return _welcome(properties)
+    return _block(properties, owner)
+
+
+@lru_cache(maxsize=REMEMBERED_MAX)
+def _welcome(properties: Properties) -> bytes:
+    """What nearly every client of a server is told alike."""
+    return _block(properties, _T.CONNACK)
+
+
+def _block(properties: Properties, owner: int) -> bytes:
     block = _encode_rows(properties, owner)
     return encode_varint(len(block)) + block
 

@@ -66,25 +66,34 @@ async def running_broker(
     between it and its store (default: none, or WEIR_HOSTILE of the environment).
     """
     clock = SystemClock()
+    logins = Logins()
     async with (
         running_store(directory, clock) as store,
         kernel_of(store, clock, hostile) as client,
+        serving(client, logins, settings) as adapter,
     ):
-        logins = Logins()
-        adapter = AmqpAdapter(
-            client,
-            store.client.origins,
-            logins,
-            [ListenerAddress("tcp", "127.0.0.1", 0)],
-            clock=clock,
-            random=SystemRandom(),
-            settings=settings,
-        )
-        await adapter.start()
-        try:
-            yield Broker(adapter, store, logins, adapter.addresses()["tcp"][1], client)
-        finally:
-            await adapter.stop()
+        yield Broker(adapter, store, logins, adapter.addresses()["tcp"][1], client)
+
+
+@contextlib.asynccontextmanager
+async def serving(
+    client: Client, logins: Logins, settings: AmqpSettings | None = None
+) -> AsyncIterator[AmqpAdapter]:
+    """An adapter over a kernel client, on a free loopback port."""
+    adapter = AmqpAdapter(
+        client,
+        client.origins,
+        logins,
+        [ListenerAddress("tcp", "127.0.0.1", 0)],
+        clock=SystemClock(),
+        random=SystemRandom(),
+        settings=settings,
+    )
+    await adapter.start()
+    try:
+        yield adapter
+    finally:
+        await adapter.stop()
 
 
 def _new_loop() -> asyncio.AbstractEventLoop:

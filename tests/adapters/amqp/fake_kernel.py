@@ -12,6 +12,7 @@ import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from kernel.atomic import Transaction
 from kernel.client import (
     Administration,
     Consumer,
@@ -58,6 +59,11 @@ class FakeSession:
         self._client.end_session(self)
 
 
+class _Nobody:
+    def published(self, batch: object) -> None:
+        """Nothing."""
+
+
 class FakeBatch:
     uids = itertools.count(1)
 
@@ -66,6 +72,8 @@ class FakeBatch:
         self.tag: object = None
         self.size_bytes = 0
         self.failures: dict[int, KernelError] | None = None
+        self.unlisted: list[int] = []
+        self.unheard: dict[int, int] = {}
         self.messages: list[tuple[Found, bytes]] = []
 
     @property
@@ -164,8 +172,9 @@ class FakeClient:
         self.unloaded: set[str] = set()
         self.loads: list[tuple[tuple[str, ...], tuple[str, ...]]] = []
         self.refusal: KernelError | None = None
-        """What the next `administer` raises."""
+        """What the next `administer` or `transact` raises."""
         self.administered: list[Administration] = []
+        self.transacted: list[Transaction] = []
         self.holds_settlements = False
         self._settlements: list[tuple[SettleSink, object]] = []
         self._next_topic = 1
@@ -256,6 +265,19 @@ class FakeClient:
                 if queue is not None:
                     queue.pump()
         batch.sink.published(batch)
+
+    async def transact(self, transaction: Transaction) -> None:
+        self.transacted.append(transaction)
+        if self.refusal is not None:
+            refusal, self.refusal = self.refusal, None
+            raise refusal
+        batch = transaction.publishes
+        if isinstance(batch, FakeBatch):
+            batch.sink = _Nobody()
+            self.submitted.append(batch)
+            self.complete(batch)
+        for settle in transaction.settlements:
+            self.settle(settle.consumer, settle.how, settle.offsets, reason=settle.reason)
 
     # --- Consuming ----------------------------------------------------------------------------
 

@@ -169,3 +169,18 @@ async def test_consumer_priority_and_exclusive_consumers(broker: Broker) -> None
         again = await other.declare_queue("q", durable=True)
         with pytest.raises(aiormq.exceptions.ChannelAccessRefused):
             await again.consume(taker("exclusive"), exclusive=True)
+
+
+async def test_a_transaction_is_committed_or_rolled_back(broker: Broker) -> None:
+    async with await aio_pika.connect(broker.url()) as connection:
+        channel = await connection.channel(publisher_confirms=False)
+        queue = await channel.declare_queue("q", durable=True)
+        transaction = channel.transaction()
+        await transaction.select()
+        await channel.default_exchange.publish(aio_pika.Message(b"dropped"), "q")
+        await transaction.rollback()
+        async with channel.transaction():
+            await channel.default_exchange.publish(aio_pika.Message(b"kept"), "q")
+            assert await queue.get(fail=False) is None
+        message = await queue.get()
+        assert message.body == b"kept"

@@ -22,7 +22,6 @@ from tests.adapters.amqp.wire import Content, Wire, close_of
 
 FROM_CLIENTS = {
     *lifecycle.CHANNEL_STEPS,
-    *lifecycle.NOT_SERVED,
     spec.ChannelOpen.key,
     spec.ChannelCloseOk.key,
 }
@@ -128,14 +127,6 @@ def test_access_request_is_answered_with_ticket_1() -> None:
     wire = Wire().open()
     asked = spec.AccessRequest("/data", False, True, True, True, True)
     assert wire.ask(1, asked) == spec.AccessRequestOk(1)
-
-
-@pytest.mark.parametrize("method", [spec.TxSelect(), spec.TxCommit(), spec.TxRollback()])
-def test_transactions_are_refused_and_never_a_silent_success(method: object) -> None:
-    wire = Wire().open()
-    code, text = close_of(wire.ask(1, method))  # type: ignore[arg-type]
-    assert code == NOT_IMPLEMENTED
-    assert "publisher confirms" in text
 
 
 @pytest.mark.parametrize(

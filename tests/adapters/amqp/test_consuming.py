@@ -22,8 +22,10 @@ from adapters.amqp.methods import encode_method
 from kernel.client import DeleteTopic, PutTopic, Settlement
 from kernel.errors import Code, KernelError
 from kernel.model import DEFAULT_GROUP, Reason, TopicKind, TopicOptions
+from metering.counters import Meter, measure_slots
+from metering.window import RowKey
 from tests.adapters.amqp.consuming import consuming, deliveries, fill, queue
-from tests.adapters.amqp.fake_kernel import FakeClient
+from tests.adapters.amqp.fake_kernel import Columns, FakeClient
 from tests.adapters.amqp.wire import Content, Wire, close_of
 
 
@@ -36,6 +38,30 @@ def test_consume_ok_comes_first_then_what_waits_in_order() -> None:
         for tag in (1, 2, 3)
     ]
     assert rest[1::2] == [Content(b"\x10\x00\x02", bytes((n,))) for n in range(3)]
+
+
+@pytest.mark.parametrize("sizes", [[1], [9], [5, 5], [5, 6], [7] * 20, [5000, 1, 1, 9000, 9000]])
+def test_what_is_delivered_at_once_is_counted_and_kept_until_acked(sizes: list[int]) -> None:
+    wire = consuming()
+    wire.take()
+    wire.declare("source")
+    for size in sizes:
+        fill(wire, 1, "source", size)
+    slots = queue(wire, "source").slots
+    (consumer,) = queue(wire).consumers
+    channel = wire.connection.channels[1]
+    counter = Meter(0).counter(RowKey(topic="q"))
+    channel.links["t"].counter = counter
+    assert consumer.sink is not None
+    offsets = list(range(100, 100 + len(slots)))
+    ident = queue(wire).info.queues[0].id
+    for _ in range(2):  # the first one of a link is never like the one before
+        consumer.sink.deliver(consumer, Columns(ident, offsets, slots, None))
+    bytes_each, units = measure_slots(slots)
+    assert (counter.messages, counter.size_bytes) == (2 * len(slots), 2 * bytes_each)
+    assert counter.units_4k == 2 * units
+    held = {tag: (consumer, offset) for tag, offset in enumerate(offsets * 2, 1)}
+    assert channel.unacked == held
 
 
 def test_exchange_and_key_are_those_of_the_publish() -> None:
@@ -299,20 +325,6 @@ def test_what_a_consumer_cannot_have_is_refused(how: dict[str, object], code: in
     method = spec.BasicConsume(0, "q", "", **how)  # type: ignore[arg-type]
     assert close_of(wire.ask(1, method))[0] == code
     assert queue(wire).consumers == []
-
-
-def test_direct_reply_to_is_refused() -> None:
-    wire = Wire().open()
-    method = spec.BasicConsume(0, "amq.rabbitmq.reply-to", "", no_ack=True)
-    assert close_of(wire.ask(1, method))[0] == NOT_IMPLEMENTED
-    wire = Wire().open()
-    wire.declare("q")
-    wire.publish(1, "", "q", b"x", block=b"\x02\x00\x15amq.rabbitmq.reply-to")
-    code, text = close_of(wire.take_one())
-    assert (code, text) == (
-        PRECONDITION_FAILED,
-        "PRECONDITION_FAILED - fast reply consumer does not exist",
-    )
 
 
 def test_a_stream_gets_the_default_group_when_amqp_first_reads_it() -> None:

@@ -31,7 +31,6 @@ KNOWN: dict[str, str] = {
     "copies": "CC and BCC are refused with 540 (protocols.yaml)",
     "exchange_type": "a channel error with 406, as in RabbitMQ 4",
     "queue_mode": "x-queue-mode means nothing, as in RabbitMQ 4: any value is taken",
-    "transaction": "tx is refused with 540 (protocols.yaml)",
 }
 """Scenarios in which Weir means to differ, and how."""
 

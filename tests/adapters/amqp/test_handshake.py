@@ -32,10 +32,10 @@ def _started() -> Wire:
     return wire
 
 
-def _tuned(**how: object) -> Wire:
+def _tuned(login: bytes = b"\0guest\0guest", **how: object) -> Wire:
     wire = Wire(**how)  # type: ignore[arg-type]
     wire.feed(PROTOCOL_HEADER)
-    wire.send(0, spec.ConnectionStartOk(CAPABILITIES, "PLAIN", b"\0guest\0guest", "en_US"))
+    wire.send(0, spec.ConnectionStartOk(CAPABILITIES, "PLAIN", login, "en_US"))
     wire.take()
     return wire
 
@@ -60,6 +60,7 @@ def test_the_protocol_header_is_answered_with_start(header: bytes) -> None:
         "consumer_priorities",
         "authentication_failure_close",
         "per_consumer_qos",
+        "direct_reply_to",
     }
 
 
@@ -224,6 +225,19 @@ def test_a_user_of_another_tenant_opens_its_own_virtual_host() -> None:
     assert wire.connection.state is ConnectionState.OPEN
     wire.declare("q")
     assert list(wire.client.queues) == [("acme", "q")]
+
+
+def test_a_tenant_is_known_by_the_virtual_host_of_the_settings_alone() -> None:
+    settings = AmqpSettings(virtual_hosts={"default": "/", "acme": "acme-vhost"})
+    wire = Wire(settings=settings).open(login=b"\0acme:alice\0secret", virtual_host="acme-vhost")
+    wire.declare("q")
+    assert list(wire.client.queues) == [("acme", "q")]
+    wire.send(1, spec.QueueDeclare(0, "nowhere", passive=True))
+    assert "no queue 'nowhere' in vhost 'acme-vhost'" in close_of(wire.take_one())[1]
+    for virtual_host in ("acme", "/"):
+        wire = _tuned(settings=settings, login=b"\0acme:alice\0secret")
+        wire.send(0, spec.ConnectionTuneOk(0, 0, 0), spec.ConnectionOpen(virtual_host))
+        assert f"access to vhost '{virtual_host}' refused" in close_of(wire.take_one())[1]
 
 
 def test_what_is_out_of_turn_in_a_handshake_is_refused() -> None:

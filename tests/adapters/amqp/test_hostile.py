@@ -13,7 +13,7 @@ from pathlib import Path
 import aio_pika
 import pytest
 
-from tests.adapters.amqp import test_aio_pika, test_pika
+from tests.adapters.amqp import test_aio_pika, test_pika, test_pika_transactions
 from tests.adapters.amqp.broker import Broker, broker_in_thread, running_broker
 from tests.simulator.hostile import HostileClient
 
@@ -32,9 +32,6 @@ def threaded_broker(tmp_path: Path) -> Iterator[Broker]:
         yield running
 
 
-connect = test_pika.connect
-channel = test_pika.channel
-
 test_topics_headers_and_exchange_bindings = test_aio_pika.test_topics_headers_and_exchange_bindings
 test_a_robust_connection_comes_back = (
     test_aio_pika.test_a_robust_connection_comes_back_and_redeclares
@@ -50,6 +47,11 @@ test_an_auto_delete_queue = test_pika.test_an_auto_delete_queue_goes_with_its_la
 test_purge_and_conditional_deletion = test_pika.test_purge_and_conditional_deletion
 test_a_single_active_consumer = test_pika.test_a_single_active_consumer_and_its_successor
 test_a_delivery_limit = test_pika.test_a_delivery_limit_dead_letters
+other = test_pika_transactions.other
+test_a_transaction = test_pika_transactions.test_a_transaction_takes_effect_at_its_commit
+test_a_rollback = (
+    test_pika_transactions.test_what_is_rolled_back_was_never_published_and_can_be_acked_again
+)
 test_a_deleted_queue = test_pika.test_a_deleted_queue_cancels_its_consumers
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pika
 import pika.exceptions
@@ -13,28 +13,6 @@ from pika.adapters.blocking_connection import BlockingChannel, BlockingConnectio
 from tests.adapters.amqp.broker import Broker
 
 pytestmark = pytest.mark.interop
-
-
-@pytest.fixture
-def connect(threaded_broker: Broker) -> Iterator[Callable[[], BlockingConnection]]:
-    opened: list[BlockingConnection] = []
-
-    def one(url: str | None = None) -> BlockingConnection:
-        parameters = pika.URLParameters(url or threaded_broker.url())
-        parameters.socket_timeout = 5
-        connection = pika.BlockingConnection(parameters)
-        opened.append(connection)
-        return connection
-
-    yield one
-    for connection in opened:
-        if connection.is_open:
-            connection.close()
-
-
-@pytest.fixture
-def channel(connect: Callable[[], BlockingConnection]) -> BlockingChannel:
-    return connect().channel()
 
 
 def _drain(channel: BlockingChannel, queue: str, count: int, within_s: float = 10) -> list[bytes]:
@@ -425,12 +403,6 @@ def test_wrong_passwords_and_virtual_hosts_are_refused(
         connect(threaded_broker.url("guest:wrong"))
     with pytest.raises(pika.exceptions.ProbableAccessDeniedError, match="530"):
         connect(threaded_broker.url(virtual_host="elsewhere"))
-
-
-def test_transactions_are_refused(channel: BlockingChannel) -> None:
-    with pytest.raises(pika.exceptions.ConnectionClosedByBroker) as caught:
-        channel.tx_select()
-    assert caught.value.reply_code == 540
 
 
 def test_a_delayed_message_waits(channel: BlockingChannel) -> None:

@@ -62,7 +62,7 @@ def test_traits_of_a_block_as_a_client_writes_it() -> None:
 
 def test_an_empty_block_is_transient_and_of_priority_zero() -> None:
     traits = properties.inspect(b"\x00\x00")
-    assert traits == (False, 0, None, 0, None, None, Table())
+    assert traits == (False, 0, None, 0, None, None, False, Table())
 
 
 def test_headers_without_meaning_to_us_are_checked_but_not_decoded() -> None:

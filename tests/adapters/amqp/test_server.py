@@ -28,6 +28,7 @@ from adapters.base import Adapter, ListenerAddress
 from kernel.store.system import SystemClock, SystemRandom
 from tests.adapters.amqp.broker import Broker, running_broker
 from tests.adapters.amqp.wire import CAPABILITIES, Wire
+from tests.adapters.takers import HeardTakers
 
 
 def _is_adapter(adapter: AmqpAdapter) -> Adapter:
@@ -353,5 +354,34 @@ async def test_clients_are_moved_with_320_and_the_rest_stay(broker: Broker) -> N
     assert all("gate2:5672 has room" in each and "320" in each for each in closed)
     assert broker.adapter.statistics().connections == 1
     assert broker.adapter.move(2, {}) == 1
+    for each in connections:
+        await each.close()
+
+
+async def test_for_a_topic_those_are_moved_who_consume_it(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heard = HeardTakers(broker.client, monkeypatch)
+    connections = [await aio_pika.connect(broker.url()) for _ in range(4)]
+    closed: set[int] = set()
+
+    async def ignored(_message: object) -> None:
+        """Nothing is published."""
+
+    for number, each in enumerate(connections):
+        each.close_callbacks.add(lambda *_, number=number: closed.add(number))
+        channel = await each.channel()
+        queue = await channel.declare_queue("cold" if number == 0 else "hot", durable=True)
+        for _ in range(3 if number == 1 else 1):
+            await queue.consume(ignored)
+    # The second one has more consumers than are to go.
+    assert broker.adapter.move(2, {}, heard.of("hot")) == 2
+    async with asyncio.timeout(10):
+        while len(closed) < 2:
+            await asyncio.sleep(0.01)
+    assert closed == {2, 3}
+    assert broker.adapter.move(2, {}, heard.of("hot")) == 0
+    assert broker.adapter.move(2, {}, heard.of("nothing")) == 0
+    assert broker.adapter.move(3, {}, heard.of("hot")) == 1
     for each in connections:
         await each.close()

@@ -274,27 +274,40 @@ async def serving(
     async with (
         running_store(disk, clock, reserve_bytes=reserve_bytes) as store,
         kernel_of(store, clock) as kernel,
+        serving_over(kernel, settings, sign_in=sign_in, **extra) as broker,
     ):
-        logins = Logins()
-        adapter = MqttAdapter(
-            kernel,
-            sign_in or logins,
-            [
-                ListenerAddress("tcp", "127.0.0.1", 0),
-                ListenerAddress("websocket", "127.0.0.1", 0),
-            ],
-            clock=clock,
-            random=SystemRandom(),
-            settings=settings,
-            **extra,
-        )
-        await adapter.start()
-        addresses = adapter.addresses()
-        ports = (addresses["tcp"][1], addresses["websocket"][1])
-        broker = Broker(adapter, kernel, logins, *ports)
-        try:
-            yield broker
-        finally:
-            await adapter.stop()
-            for client in broker.clients:
-                client.writer.close()
+        yield broker
+
+
+@contextlib.asynccontextmanager
+async def serving_over(
+    kernel: Client,
+    settings: MqttSettings | None = None,
+    *,
+    sign_in: MqttSignIn | None = None,
+    **extra: Any,
+) -> AsyncIterator[Broker]:
+    """An adapter on free loopback ports, over a kernel client."""
+    logins = Logins()
+    adapter = MqttAdapter(
+        kernel,
+        sign_in or logins,
+        [
+            ListenerAddress("tcp", "127.0.0.1", 0),
+            ListenerAddress("websocket", "127.0.0.1", 0),
+        ],
+        clock=SystemClock(),
+        random=SystemRandom(),
+        settings=settings,
+        **extra,
+    )
+    await adapter.start()
+    addresses = adapter.addresses()
+    ports = (addresses["tcp"][1], addresses["websocket"][1])
+    broker = Broker(adapter, kernel, logins, *ports)
+    try:
+        yield broker
+    finally:
+        await adapter.stop()
+        for client in broker.clients:
+            client.writer.close()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from adapters.mqtt.codec.decoder import Decoder
 from adapters.mqtt.codec.encoder import encode
 from adapters.mqtt.codec.packets import AckRun, Auth, Connect, Publish, PublishRun
@@ -92,9 +94,7 @@ def publish(packet_id: int = 0, qos: int | None = None, *, level: int = 5, **fie
     """A PUBLISH from a client; QoS 1 if it has a packet identifier, unless told."""
     qos = (1 if packet_id else 0) if qos is None else qos
     packet = Publish("a/b", b"payload", qos=qos, packet_id=packet_id)
-    for name, value in fields.items():
-        object.__setattr__(packet, name, value)
-    return encode(packet, level)
+    return encode(replace(packet, **fields), level)
 
 
 def said(session: Session) -> list:

@@ -187,7 +187,7 @@ def test_a_servers_control_packet_that_breaks_a_rule_is_refused(level, text, cod
 def test_the_property_table_is_whole():
     """MQTT5 table 2-4: 27 properties, and a field for each."""
     assert len(PROPERTIES) == 27
-    assert {row.field for row in PROPERTIES} == set(Properties.__dataclass_fields__)
+    assert {row.field for row in PROPERTIES} == set(Properties.__struct_fields__)
     assert len({row.identifier for row in PROPERTIES}) == 27
     assert sum(WILL in row.owners for row in PROPERTIES) == 7
 

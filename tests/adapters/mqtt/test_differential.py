@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from dataclasses import fields, replace
 
 import mqtt5
 from amqtt.adapters import BufferReader
@@ -11,6 +10,7 @@ from amqtt.mqtt import packet_class
 from amqtt.mqtt.packet import MQTTFixedHeader
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from adapters.mqtt.codec.decoder import Decoder
 from adapters.mqtt.codec.encoder import encode
@@ -74,10 +74,9 @@ DEFAULTS = {
 
 def without_defaults(properties: Properties) -> Properties:
     kept = {
-        field.name: value
-        for field in fields(properties)
-        if (value := getattr(properties, field.name)) is not None
-        and DEFAULTS.get(field.name) != value
+        name: value
+        for name in Properties.__struct_fields__
+        if (value := getattr(properties, name)) is not None and DEFAULTS.get(name) != value
     }
     return Properties(**kept) if kept else NO_PROPERTIES
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from adapters.mqtt.codec.encoder import encode
 from adapters.mqtt.codec.errors import LocalProtocolError

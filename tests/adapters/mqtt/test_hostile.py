@@ -29,6 +29,7 @@ SEED = 7
 @pytest.fixture(autouse=True)
 def hostile(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also for the second of two gateways in a row."""
+    monkeypatch.delenv("WEIR_REMOTE", raising=False)
     monkeypatch.setenv("WEIR_HOSTILE", str(SEED))
 
 

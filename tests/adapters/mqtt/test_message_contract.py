@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from adapters.base import Origin
-from adapters.mqtt.codec.packets import Publish
+from adapters.mqtt.codec.packets import Disconnect, Publish
 from adapters.mqtt.codec.properties import Properties
 from adapters.mqtt.codec.reason_codes import ReasonCode
 from adapters.mqtt.requests import CONSUME_TOPIC
@@ -22,6 +22,7 @@ from kernel.client import PublishBatch, PutTopic
 from kernel.message import Ext, Flag, Message
 from kernel.model import GroupOptions, TopicOptions
 from tests.adapters.mqtt.broker import Broker, WireClient
+from tests.adapters.takers import HeardTakers
 
 OTHER = 77
 """An origin that the tests register."""
@@ -320,3 +321,26 @@ async def test_a_topic_with_several_queues_is_read_whole(broker: Broker) -> None
         await write(broker, "wide", body=b"%d" % number)
     got = [int((await client.take()).payload) for _ in range(20)]
     assert sorted(got) == list(range(20))
+
+
+async def test_for_a_topic_those_are_sent_elsewhere_who_consume_it(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await make_topic(broker, "hot")
+    await make_topic(broker, "cold")
+    heard = HeardTakers(broker.kernel, monkeypatch)
+    stays = await broker.connect("stays")
+    await stays.subscribe("$share/default/cold")
+    await stays.subscribe("hot")
+    goes = [await broker.connect(f"goes{number}") for number in range(2)]
+    for each in goes:
+        await each.subscribe("$share/default/hot")
+    assert broker.adapter.move(9, {"tcp": "gate2:1883"}, heard.of("hot")) == 2
+    for each in goes:
+        [goodbye] = await each.closed()
+        assert goodbye == Disconnect(
+            ReasonCode.USE_ANOTHER_SERVER,
+            Properties(reason_string="moved", server_reference="gate2:1883"),
+        )
+    await write(broker, "cold")
+    assert (await stays.take()).payload == b"body"

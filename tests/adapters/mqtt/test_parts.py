@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from adapters.mqtt import notes
 from adapters.mqtt.codec.packet_types import PacketType
@@ -250,7 +250,7 @@ async def test_a_connect_without_a_user_name_is_nobody() -> None:
     assert await sign_in.sign_in(login) == "rights"
     assert asked == [("alice", b"", "192.0.2.1:9", "device-1")]
     with pytest.raises(AuthError) as caught:
-        await sign_in.sign_in(dataclasses.replace(login, username=None))
+        await sign_in.sign_in(replace(login, username=None))
     assert caught.value.code is AuthCode.BAD_CREDENTIALS
 
 

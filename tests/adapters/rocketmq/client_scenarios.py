@@ -429,6 +429,55 @@ def idle(address: str) -> object:
     return listener.seen
 
 
+def moving(address: str) -> object:
+    """Sends, receives and is pushed to, all the time. After each line that it is told it says how
+    many messages it has sent; at the end of its input, how many have not come.
+    """
+    pushed, received, sent = Listener(wanted=0, failures=0), set[str](), list[str]()
+    push_consumer = PushConsumer(
+        configuration(address), "moving-push", pushed, {"moving": FilterExpression("*")}
+    )
+    push_consumer.startup()
+    reader = consumer(address, "moving", "moving-simple", await_duration=1)
+    sender = producer(address, "moving")
+    problems: list[str] = []
+    is_over = threading.Event()
+
+    def attempt(action: Callable[[], object]) -> None:
+        while not is_over.wait(0.05):
+            try:
+                action()
+            except Exception as error:  # noqa: BLE001 - told to the test
+                problems.append(f"{action.__name__}: {error}")
+
+    def send() -> None:
+        body = str(len(sent))
+        sender.send(made("moving", body.encode()))
+        sent.append(body)
+
+    def receive() -> None:
+        for message in reader.receive(32, 10):
+            received.add(message.body.decode())
+            reader.ack(message)
+
+    def missing() -> list[str]:
+        both = received.intersection(body for body, _ in pushed.seen)
+        return [each for each in sent if each not in both]
+
+    threads = [threading.Thread(target=attempt, args=(each,)) for each in (send, receive)]
+    for thread in threads:
+        thread.start()
+    for _ in sys.stdin:
+        print(len(sent), flush=True)  # noqa: T201 - the test reads it
+    deadline = time.monotonic() + 20
+    is_over.set()
+    for thread in threads:
+        thread.join()
+    while missing() and time.monotonic() < deadline:
+        receive()
+    return {"sent": len(sent), "missing": missing(), "problems": problems}
+
+
 def tls(address: str) -> object:
     """Over TLS, with the certificate that the environment names."""
     sender = producer(address, "simple", tls_enable=True)

@@ -11,9 +11,10 @@ import pytest
 
 from adapters.rocketmq import server
 from adapters.rocketmq.calls import outcome_of
+from adapters.rocketmq.clients import Clients
 from adapters.rocketmq.errors import Code
 from adapters.rocketmq.service import SERVICE
-from adapters.rocketmq.settings import MOVED_MS, RocketmqSettings
+from adapters.rocketmq.settings import MOVED_MS, MOVED_SILENT_MS, RocketmqSettings
 from auth.principal import SignInMode
 from tests.adapters.rocketmq.support import (
     Broker,
@@ -21,10 +22,12 @@ from tests.adapters.rocketmq.support import (
     broker_in_thread,
     definition_pb2,
     message,
+    receive_request,
     resource,
     service_pb2,
     signed,
 )
+from tests.adapters.takers import HeardTakers
 
 PRODUCER, PUSH = 1, 2
 
@@ -145,12 +148,86 @@ def test_a_client_that_is_moved_is_told_to_connect_anew_and_finds_the_other_in_i
 
     telemetry.show(definition_pb2.Settings(client_type=PRODUCER))
     assert place() == ("127.0.0.1", broker.port)
-    assert broker.do(lambda: broker.adapter.move(5, {"grpc": "gate2.example.org:8081"})) == 1
+    there = {"grpc": "gate2.example.org:8081"}
+    assert broker.do(lambda: broker.adapter.move(5, there)) == 1
     assert next(telemetry.answers).HasField("reconnect_endpoints_command")
     assert place() == ("gate2.example.org", 8081)
-    assert broker.do(lambda: broker.adapter.move(5, {"grpc": "gate2.example.org:8081"})) == 0
-    broker.clock.put_forward(MOVED_MS)
+    assert broker.do(lambda: broker.adapter.move(5, there)) == 0
+    # Who asks stays there, for as long as that gateway does.
+    broker.clock.put_forward(MOVED_MS - 1_000)
+    assert place() == ("gate2.example.org", 8081)
+    broker.clock.put_forward(MOVED_MS - 1_000)
+    assert place() == ("gate2.example.org", 8081)
+    there.clear()
     assert place() == ("127.0.0.1", broker.port)
+
+
+def test_who_was_moved_and_asks_no_more_is_forgotten() -> None:
+    clients = Clients(RocketmqSettings())
+    key, to = ("default", "c"), {"grpc": "gate2:8081"}
+    clients.send_elsewhere(key, to, 0)
+    assert clients.address_for(key, "grpc", 1_000) == "gate2:8081"
+    assert clients.address_for(key, "tls", 1_000) is None
+    clients.tick(MOVED_MS)
+    assert clients.is_sent_elsewhere(key)
+    clients.tick(MOVED_MS + 1_000)
+    assert not clients.is_sent_elsewhere(key)
+
+
+def test_no_more_who_were_moved_are_remembered_than_clients(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("adapters.rocketmq.clients.CLIENTS_MAX", 2)
+    clients = Clients(RocketmqSettings())
+    for name in "abc":
+        clients.send_elsewhere(("default", name), {"grpc": "gate2:8081"}, 0)
+    assert [clients.is_sent_elsewhere(("default", name)) for name in "abc"] == [False, True, True]
+
+
+def test_the_stream_of_a_client_that_has_gone_elsewhere_is_ended(
+    broker: Broker, wire: Wire, telemetry: Telemetry
+) -> None:
+    telemetry.show(definition_pb2.Settings(client_type=PRODUCER))
+    assert broker.do(lambda: broker.adapter.move(1, {"grpc": "gate2.example.org:8081"})) == 1
+    assert next(telemetry.answers).HasField("reconnect_endpoints_command")
+    broker.clock.put_forward(MOVED_SILENT_MS - 5_000)
+    assert heartbeat(wire).status.code == Code.OK
+    broker.clock.put_forward(MOVED_SILENT_MS - 5_000)
+    broker.do(lambda: broker.adapter._streams.tick(broker.clock.monotonic_ms()))
+    assert broker.adapter.statistics().gauges["streams"] == 1
+    broker.clock.put_forward(6_000)
+    assert list(telemetry.answers) == []
+    assert broker.adapter.statistics().gauges["streams"] == 0
+
+
+def test_for_a_topic_those_are_moved_who_receive_from_it(
+    broker: Broker, wire: Wire, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heard = HeardTakers(broker.kernel, monkeypatch)
+    for name in ("hot", "cold"):
+        broker.topic(name)
+    callers = {}
+    for name, topic in (("a", "cold"), ("b", "hot"), ("c", "hot")):
+        headers = signed(x_mq_client_id=name)
+        callers[name] = Telemetry(wire, headers)
+        callers[name].show(definition_pb2.Settings(client_type=PUSH))
+        request = receive_request(topic, "g")
+        list(wire.stream("ReceiveMessage", request.SerializeToString(), headers))
+    there = {"grpc": "gate2.example.org:8081"}
+
+    def move(amount: int) -> int:
+        return broker.do(lambda: broker.adapter.move(amount, there, heard.pulling("hot")))
+
+    assert [move(1), move(9), move(9)] == [1, 1, 0]
+    for name in ("b", "c"):
+        assert next(callers[name].answers).HasField("reconnect_endpoints_command")
+    request = service_pb2.QueryRouteRequest(topic=resource("cold"))
+    for name, host in (("a", "127.0.0.1"), ("b", "gate2.example.org")):
+        answer = wire.call("QueryRoute", request, signed(x_mq_client_id=name))
+        assert answer.message_queues[0].broker.endpoints.addresses[0].host == host
+    for each in callers.values():
+        each.end()
+        assert list(each.answers) == []
 
 
 def test_a_heartbeat_needs_nothing_from_before(wire: Wire) -> None:

@@ -11,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from adapters.rocketmq.errors import RocketmqError
-from adapters.rocketmq.plain_sends import HEADER, Splitter
+from adapters.rocketmq.plain_sends import HEADER, PlainSends, Splitter
 from adapters.rocketmq.settings import TAILS_KEPT_MAX, RocketmqSettings
 from adapters.rocketmq.stored import Drafts, Target
 from adapters.rocketmq.stubs import parse_send_message
@@ -56,14 +56,17 @@ class Batch:
             self.slots.append(head + body)
 
 
-def plain(data: bytes) -> list[bytes] | None:
-    """The slots that the short way makes of a request; None: it leaves it alone."""
-    found = Splitter().split(data)
-    if found is None:
-        return None
+def slots_of(found: PlainSends) -> list[bytes]:
+    """The slots that the short way makes of a request that it takes."""
     batch = Batch()
     found.add(batch, None, NOW_MS)  # type: ignore[arg-type]
     return batch.slots
+
+
+def plain(data: bytes) -> list[bytes] | None:
+    """The same of any request; None: it leaves it alone."""
+    found = Splitter().split(data)
+    return None if found is None else slots_of(found)
 
 
 def careful(data: bytes) -> list[bytes]:

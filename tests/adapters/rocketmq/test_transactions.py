@@ -213,7 +213,7 @@ def test_what_nobody_decides_on_is_rolled_back(broker: Broker, wire: Wire) -> No
     wire.receive("once", "g")
     ident = prepare(wire, "once")
     deadline = time.monotonic() + 10
-    while not broker.do(lambda: broker.store.client.halves.figures.discarded):
+    while not broker.do(lambda: broker.store.client.half_keeper.figures.discarded):
         assert time.monotonic() < deadline
         time.sleep(0.05)
     assert end(wire, "once", ident, COMMIT).code == Code.INVALID_TRANSACTION_ID

@@ -16,6 +16,7 @@ from adapters.sqs.shape_base import Shape
 from adapters.sqs.shapes import Call
 from tests.adapters.in_process import READER_KEY_ID, READER_SECRET
 from tests.adapters.sqs.service import Service, service_in_thread
+from tests.sqs_client import sqs_client
 
 REQUEST_ID = "7a62c49f-347e-4fc4-9331-6e8e7a96aa73"
 
@@ -90,17 +91,7 @@ def loopback() -> Iterator[Loopback]:
 
 @pytest.fixture
 def json_client(loopback: Loopback):
-    import boto3
-    from botocore.config import Config
-
-    client = boto3.client(
-        "sqs",
-        endpoint_url=loopback.url,
-        region_name="eu-central-1",
-        aws_access_key_id="weir",
-        aws_secret_access_key="weir-secret",
-        config=Config(retries={"total_max_attempts": 1}),
-    )
+    client = sqs_client(loopback.url)
     yield client
     client.close()
 

@@ -19,10 +19,8 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, TypeVar
-
-import boto3
-from botocore.config import Config
 
 from adapters.base import ListenerAddress
 from adapters.sqs.server import SqsAdapter
@@ -42,6 +40,7 @@ from tests.adapters.in_process import (
     running_store,
 )
 from tests.adapters.kernels import kernel_of
+from tests.sqs_client import sqs_client
 
 REGION = "eu-central-1"
 HTTP = (ListenerAddress("http", "127.0.0.1", 0),)
@@ -60,8 +59,8 @@ class Meter:
         told = self.told
 
         class Calls:
-            def answered(self, tenant: str, name: str, bytes_in: int, bytes_out: int, /) -> None:
-                self.ended(tenant, name, "ok", bytes_in, bytes_out)
+            def counter(self, tenant: str, name: str, /):
+                return SimpleNamespace(call=partial(self.ended, tenant, name, "ok"))
 
             def ended(self, tenant: str, name: str, outcome: str, *octets: int) -> None:
                 told.append((tenant, actions.get(name, "admin"), name, outcome, *octets))
@@ -88,14 +87,7 @@ class Service:
 
     def client(self, key_id: str = KEY_ID, secret: str = SECRET, **options: Any):
         """boto3's client of this service; it does not retry."""
-        return boto3.client(
-            "sqs",
-            endpoint_url=self.url,
-            region_name=options.pop("region", REGION),
-            aws_access_key_id=key_id,
-            aws_secret_access_key=secret,
-            config=Config(retries={"total_max_attempts": 1}, **options),
-        )
+        return sqs_client(self.url, key_id, secret, **{"region": REGION, **options})
 
     def run(self, work: Callable[[], Awaitable[ResultT]]) -> ResultT:
         """Await something in the loop of the service, from another thread."""

@@ -30,6 +30,7 @@ from auth.tls import open_loopback_certificate, server_context
 from tests.adapters.in_process import KEY_ID, SECRET
 from tests.adapters.sqs.query_model import write_data_path
 from tests.adapters.sqs.service import REGION, Service, running_service, service_in_thread
+from tests.sqs_client import sqs_client
 
 
 def code_of(caught) -> str:
@@ -403,14 +404,7 @@ def test_https(tmp_path) -> None:
     listeners = [ListenerAddress("https", "127.0.0.1", 0, server_context(files))]
     with service_in_thread(tmp_path / "data", listeners=listeners) as service:
         url = f"https://127.0.0.1:{service.port}"
-        client = boto3.client(
-            "sqs",
-            endpoint_url=url,
-            region_name=REGION,
-            aws_access_key_id=KEY_ID,
-            aws_secret_access_key=SECRET,
-            verify=str(files.certificate),
-        )
+        client = sqs_client(url, KEY_ID, SECRET, region=REGION, verify=str(files.certificate))
         queue = client.create_queue(QueueName="q")["QueueUrl"]
         assert queue == f"{url}/000000000000/q"
         client.send_message(QueueUrl=queue, MessageBody="x" * 1_000_000)

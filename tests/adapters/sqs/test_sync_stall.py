@@ -9,13 +9,12 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
 
-import boto3
 import pytest
-from botocore.config import Config
 
 from tests.adapters.in_process import KEY_ID, SECRET
 from tests.adapters.sqs.service import REGION
 from tests.gateway import serving
+from tests.sqs_client import sqs_client
 
 STALL_S = 2.0
 
@@ -23,14 +22,8 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks files up 
 
 
 def client_of(node: serving.Process) -> Any:
-    return boto3.client(
-        "sqs",
-        endpoint_url=f"http://127.0.0.1:{node.listeners['sqs.http']}",
-        region_name=REGION,
-        aws_access_key_id=KEY_ID,
-        aws_secret_access_key=SECRET,
-        config=Config(retries={"total_max_attempts": 1}, max_pool_connections=20),
-    )
+    url = f"http://127.0.0.1:{node.listeners['sqs.http']}"
+    return sqs_client(url, KEY_ID, SECRET, region=REGION, max_pool_connections=20)
 
 
 class Scene:
@@ -89,8 +82,8 @@ def test_no_ok_comes_before_its_sync(tmp_path: Path, monkeypatch: pytest.MonkeyP
     hold = tmp_path / "hold"
     plain = serving.command
 
-    def command(data: Path, *settings: str) -> list[str]:
-        interpreter, _, _, *rest = plain(data, *settings)
+    def command(data: Path, *settings: str, **how: Any) -> list[str]:
+        interpreter, _, _, *rest = plain(data, *settings, **how)
         return [interpreter, "-m", "tests.adapters.sqs.held_node", *rest]
 
     monkeypatch.setattr(serving, "command", command)

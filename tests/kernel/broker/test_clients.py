@@ -5,13 +5,15 @@ from __future__ import annotations
 import pytest
 
 from kernel.broker import commands
+from kernel.broker import tree_commands as tree
 from kernel.broker.machine import Machine
 from kernel.broker.snapshot import dump, load, state_hash
 from kernel.broker.state import GroupState
 from kernel.errors import Code, KernelError
-from kernel.ids import OUTBOX_CLIENT, LogIndex, RaftGroup
+from kernel.ids import OUTBOX_CLIENT, LogIndex, RaftGroup, TopicId
 from kernel.limits import RESULTS_KEPT_MS, RESULTS_KEPT_PER_CLIENT
 from kernel.log import entry as entries
+from kernel.model import Route, RouterInfo, RouterOptions, TopicInfo, TopicOptions
 from kernel.store.recovering import Silent
 from tests.simulator.world import World, simulated
 
@@ -56,6 +58,16 @@ class Group:
         results = self.machine.apply(LogIndex(self.state.applied + 1), 1, body)
         return [each[0] for each in results if isinstance(each, tuple)]
 
+    def carry_out(self, *changes: commands.Control) -> list[object]:
+        """Apply each in a batch of its own, of one client."""
+        encoded = [
+            entries.encode_batch(entries.Batch(7, 1, number, (commands.encode_control(change),)))
+            for number, change in enumerate(changes, 1)
+        ]
+        body = entries.build(1, encoded, (), ())
+        results = self.machine.apply(LogIndex(self.state.applied + 1), 1, body)
+        return [each[0] for each in results if isinstance(each, tuple)]
+
     def known(self) -> set[tuple[int, int]]:
         return {*self.state.clients, *self.state.outbox_clients}
 
@@ -64,6 +76,35 @@ def test_a_repeat_is_not_executed_and_hears_the_same() -> None:
     group = Group()
     assert group.apply(1, (7, 1, 1), (7, 1, 2)) == [1, 1]
     assert group.apply(2, (7, 1, 1), (8, 1, 1), (7, 1, 2)) == [1, 1, 1]
+
+
+def test_what_a_batch_came_to_is_the_same_behind_a_snapshot() -> None:
+    group = Group()
+    changes: list[commands.Control] = [
+        commands.PutRecord("a", b"x", 0),
+        commands.PutRecord("a", b"x", 0),
+        commands.PutRouter("t", "r", RouterOptions(), True),
+        commands.PutRouter("t", "r", RouterOptions(), True),
+        commands.PutRoute("t", "r", Route(topic="q")),
+        commands.DeleteRoute("t", "r", Route(topic="q")),
+        commands.PutTopic("t", "q", TopicOptions(), {}, True, TopicId(1 << 8), (0,)),
+        tree.Listed((1, -1)),
+    ]
+    first = group.carry_out(*changes)
+    assert isinstance(first[1], KernelError)
+    assert isinstance(first[3], KernelError)
+    before = state_hash(group.state)
+    group.use(load(list(dump(group.state))))
+    assert state_hash(group.state) == before
+    second = group.carry_out(*changes)
+    for old, new in zip(first, second, strict=True):
+        if isinstance(old, KernelError):
+            assert isinstance(new, KernelError)
+            assert (new.code, new.message) == (old.code, old.message)
+        elif isinstance(old, TopicInfo | RouterInfo):
+            assert new is None  # what it has made is there
+        else:
+            assert new == old
 
 
 def test_batches_may_come_in_any_order() -> None:

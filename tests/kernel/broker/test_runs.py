@@ -116,6 +116,8 @@ def test_stretches_cover_a_range(runs: list[list[Place]], start: int, end: int) 
         for at in range(count)
     ]
     assert found == [(each.index, each.slot) for each in places[start:end]]
+    each_alone = [entry for entry, count in index.entries(start, end) for _ in range(count)]
+    assert each_alone == [entry for entry, _ in found]
 
 
 @settings(max_examples=60, deadline=None)
@@ -186,6 +188,11 @@ def test_holes_leave_every_other_message_where_it_is(data: st.DataObject, featur
                 )
                 for feature in KINDS:
                     assert run.value(feature, offset) == dict(place.values).get(feature, 0)
+        live = [offset for offset in range(len(places)) if offset not in dead]
+        for time_ms in data.draw(st.lists(st.integers(-1, 5 * RUNS_PER_PAGE + 1), max_size=50)):
+            since = each.first_since(time_ms)
+            expected = [offset for offset in live if places[offset].time_ms >= time_ms]
+            assert [offset for offset in live if offset >= since] == expected
         found = {
             first + at
             for number in range(5 * RUNS_PER_PAGE + 2)
@@ -308,13 +315,38 @@ def test_plain_runs_are_found_without_an_object(runs: list[list[Place]]) -> None
         assert index.plain_from(offset) == expected
 
 
+@settings(max_examples=60, deadline=None)
+@given(batches(), st.data())
+def test_parts_are_the_stretches_of_plain_runs(
+    runs: list[list[Place]], data: st.DataObject
+) -> None:
+    index, _ = build(runs)
+    if index.head == index.tail:
+        return
+    start = data.draw(st.integers(index.head, index.tail - 1))
+    end = data.draw(st.integers(start + 1, index.tail))
+    parts = index.plain_parts(start, end)
+    if index.find(start).features:
+        assert parts is None
+        return
+    assert parts is not None
+    covered = start + sum(count for _, _, count in parts)
+    assert start < covered <= end
+    assert parts == list(index.stretches(start, covered))
+    young = index.young()
+    if young and start >= young[0][0]:
+        assert covered == end
+
+
 def test_a_queue_that_is_drained_as_it_is_filled_has_no_page() -> None:
     index = RunIndex()
     for number in range(10 * YOUNG_RUNS_MAX):
+        taken: dict[int, int] = {}
         index.append(number + 1, 3, 2, 0)
-        assert index.take_front(2 * number, 2 * number + 1) == number + 1
+        assert index.take_front(2 * number, 2 * number + 1, taken)
         assert index.find(2 * number + 1).slot == 4
-        assert index.take_front(2 * number + 1, 2 * number + 2) == number + 1
+        assert index.take_front(2 * number + 1, 2 * number + 2, taken)
+        assert taken == {number + 1: 2}
         assert (index.head, index.young(), index.pages()) == (index.tail, [], [])
 
 
@@ -330,19 +362,26 @@ def test_a_drained_queue_of_messages_with_features_keeps_one_short_page_at_most(
     assert index.tail == 10 * DEAD_RUNS_KEPT
 
 
-def test_the_front_is_taken_only_from_one_young_run() -> None:
+def test_the_front_is_taken_only_from_young_runs() -> None:
     index = RunIndex()
     for number in range(YOUNG_RUNS_MAX):
         index.append(number + 1, 0, 2, 0)
-    assert index.take_front(1, 3) == 0
-    assert index.take_front(0, 2) == 1
-    assert index.take_front(4, 6) == 0
-    assert index.head == 2
-    index.append(90, 0, 1, 0)
-    index.append(91, 0, 1, 0)
-    assert index.take_front(2, 4) == 0, "the front is in a page now"
+    taken: dict[int, int] = {}
+    assert not index.take_front(2, 4, taken), "the first run is still there"
+    assert not index.take_front(0, index.tail + 1, taken), "not all of it is there"
+    assert index.head == 0
+    assert taken == {}
+    assert index.take_front(0, 7, taken)
+    assert taken == {1: 2, 2: 2, 3: 2, 4: 1}
+    assert not index.take_front(0, 7, taken), "it is gone"
+    assert index.take_front(7, 8, taken)
+    assert taken[4] == 2
+    assert index.head == 8
+    for number in range(5):
+        index.append(90 + number, 0, 1, 0)
+    assert not index.take_front(8, 9, taken), "the front is in a page now"
     index.drop_below(index.tail - 1)
-    assert index.young() == [(index.tail - 1, 91, 0, 0)]
+    assert index.young() == [(index.tail - 1, 94, 0, 0)]
 
 
 @settings(max_examples=60, deadline=None)

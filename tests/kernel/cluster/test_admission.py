@@ -42,6 +42,16 @@ def test_what_does_not_fit_is_refused() -> None:
     assert code_of(Admit(4, facts("s4"), 4), known, {1, 2}) is Code.IN_USE
 
 
+def test_a_store_that_has_a_place_takes_nobody_elses() -> None:
+    known = members(1, 2, 3)
+    assert code_of(Admit(3, facts("s3"), 4, replaces=2), known, {1}) is Code.ALREADY_EXISTS
+    known[3] = NodeRecord(3, NodeState.JOINING, facts("s3"), replaces=2)
+    assert admitted(known, Admit(3, facts("s3"), 4, replaces=2), {1}, 4) is None, "asked again"
+    del known[2]
+    known[3] = NodeRecord(3, NodeState.MEMBER, facts("s3"))
+    assert admitted(known, Admit(3, facts("s3"), 4, replaces=2), {1}, 4) is None, "and it has it"
+
+
 def test_a_wiped_disk_leaves_with_its_old_identity_before_it_joins_anew() -> None:
     record = admitted(members(1, 2, 3), Admit(3, facts("new"), 4), {1, 2}, 4)
     assert record is not None

@@ -6,6 +6,7 @@ import asyncio
 from functools import partial
 from pathlib import Path
 
+from kernel.cluster.balance import Calm
 from kernel.cluster.desk import Desk
 from kernel.cluster.manager import Manager
 from kernel.cluster.messages import Admit
@@ -13,7 +14,7 @@ from kernel.cluster.office import Office
 from kernel.cluster.records import Facts, NodeState
 from kernel.cluster.roster import Home, Roster, read_home
 from kernel.remote.leaders import RemoteLeaders
-from kernel.remote.serving import serve_gateways
+from kernel.remote.serving import join_fellows, serve_gateways
 from kernel.rpc.handshake import Hello
 from kernel.rpc.roles import GATEWAY
 from kernel.store.disk import DirectoryDisk
@@ -49,15 +50,16 @@ class Store:
             timing=TIMING, reserve_bytes=0,
         )  # fmt: skip
         store = self.local.store
-        self.desk = Desk(store, self.local.client, self.links, self.roster, CLOCK, "0")
+        self.desk = Desk(self.local, self.links, self.roster, CLOCK, "0")
         service = serve_gateways(self.local, loop.call_soon)
         service.add(self.desk)
         self.links.serve(GATEWAY, service, self.roster.admit_gateway)
         assert self.local.source is not None
         own = (self.facts.host, self.facts.port)
         await self.links.start(store.consensus, self.local.source, own)
-        await self.local.start()
         self.remote = RemoteLeaders(partial(self.hello, GATEWAY), SECRET, addresses, CLOCK)
+        join_fellows(self.local, self.remote, CLOCK, RANDOM)
+        await self.local.start()
         self.remote.start()
         self.office = Office("test", self.remote, lambda: self.roster.records)
         self.manager = Manager(
@@ -74,30 +76,84 @@ class Store:
         await self.links.stop()
         await self.local.stop()
 
+    def leads(self) -> int:
+        """How many groups."""
+        return sum(self.local.store.serving(each) is not None for each in self.local.store.groups)
+
     def is_voter(self) -> bool:
         members = self.local.store.consensus.members.values()
         return all(self.number in each.core.tracker.members.voters for each in members)
 
+    def fill(self, *, full: bool) -> None:
+        """Have no room on the disk for new messages; or have some again."""
+        self.local.housekeeper._watch._mark_bytes = 1 << 62 if full else 0
 
-async def test_a_store_joins_leads_and_leaves(tmp_path: Path) -> None:
+
+async def grown(tmp_path: Path) -> list[Store]:
+    """Two stores of one cluster."""
     ports = free_ports(2)
     first = Store(1, tmp_path / "1", ports[0], {})
     second = Store(2, tmp_path / "2", ports[1], {1: ("127.0.0.1", ports[0])})
     await first.start()
     await second.start()
+    await until(lambda: 1 in first.roster.records)
+    await second.office.admit(Admit(2, second.facts, 1))
+    await until(second.is_voter)
+    await until(lambda: first.roster.records[2].state is NodeState.MEMBER)
+    return [first, second]
+
+
+class Always(Calm):
+    """It has been calm for long."""
+
+    def look(self, seen: object, now_ms: int) -> bool:
+        return True
+
+
+async def test_a_store_joins_leads_and_leaves(tmp_path: Path) -> None:
+    first, second = await grown(tmp_path)
     try:
-        await until(lambda: 1 in first.roster.records)
-        await second.office.admit(Admit(2, second.facts, 1))
-        await until(second.is_voter)
-        await until(lambda: first.roster.records[2].state is NodeState.MEMBER)
         assert sorted(first.roster.records) == [1, 2]
         status = await second.office.status()
         assert [each.answers for each in status.nodes] == [True, True]
         await until(lambda: len(second.remote.connected) == 2)
-        assert len(await second.office.rebalance()) == 1
+        # As the manager would by itself, a minute later.
+        first.manager.calm = Always()
+        await until(lambda: second.leads() == 1)
         await first.office.dismiss(2)
         await until(lambda: sorted(first.roster.records) == [1])
         await until(lambda: not first.links.connected)
+    finally:
+        await second.stop()
+        await first.stop()
+
+
+async def test_a_store_without_room_has_others_lead_that_have_some(tmp_path: Path) -> None:
+    first, second = await grown(tmp_path)
+    try:
+        await until(lambda: first.leads() == 2)
+        first.fill(full=True)
+        await until(lambda: second.leads() == 2)
+        second.fill(full=True)
+        await until(lambda: not second.local.client.accepting)
+        await second.manager.make_way()
+        assert second.leads() == 2, "nobody has room"
+        first.fill(full=False)
+        await until(lambda: first.leads() == 2)
+    finally:
+        await second.stop()
+        await first.stop()
+
+
+async def test_leaders_are_not_spread_to_a_store_without_room(tmp_path: Path) -> None:
+    first, second = await grown(tmp_path)
+    try:
+        second.fill(full=True)
+        await until(lambda: not second.local.client.accepting)
+        assert await first.office.rebalance() == []
+        second.fill(full=False)
+        await until(lambda: second.local.client.accepting)
+        assert len(await first.office.rebalance()) == 1
     finally:
         await second.stop()
         await first.stop()

@@ -165,7 +165,7 @@ class Store:
         segment = self.journal.rewrite_candidate(share)
         if segment is None:
             return False
-        job = self.journal.rewrite(segment, lambda group, index: self.states[group][index])
+        job = self.journal.rewrite(segment, lambda group, index, _body: self.states[group][index])
         while (part := job.read()) is not None:
             part.run()
             job.append(part)

@@ -16,9 +16,10 @@ from kernel.log.checkpoint import (
     encode_checkpoint,
 )
 from kernel.log.errors import FormatError, JournalError
+from kernel.log.journal import Journal
 from kernel.log.meta import CleanEnd, StoreMeta, ensure_meta, read_meta, write_meta
 from kernel.log.record import Close
-from tests.kernel.log.harness import META, History, Store, body_of, new_disk, run_workload
+from tests.kernel.log.harness import META, OPTIONS, History, Store, body_of, new_disk, run_workload
 from tests.simulator.disk import SimulatedDisk
 
 U64 = st.integers(0, 2**64 - 1)
@@ -129,6 +130,41 @@ def test_what_was_replaced_above_the_mark_does_not_come_back() -> None:
     again.append(0, body_of([b"new 3"]), term=2)
     again.commit()
     Store(again.disk.crashed_copy(), history).check()
+
+
+def test_what_is_being_replaced_is_needed_until_its_replacement_is_synced() -> None:
+    """Power may fail before that: then it is the log, and may have been acknowledged."""
+    disk = new_disk()
+    journal, _ = Journal.recover(disk, OPTIONS, None)
+    journal.finish_recovery()
+    old = body_of([b"old"])
+
+    def write() -> None:
+        batch = journal.begin()
+        assert batch is not None
+        batch.run()
+        journal.end(batch)
+
+    for index in range(1, 5):
+        journal.append(0, 1, index, old)
+        write()
+    before = journal.last_checkpoint.position
+    journal.append(0, 2, 2, body_of([b"new"]))
+    queued = journal.checkpoint({0: (1, "snap")})
+    batch = journal.begin()
+    assert batch is not None
+    on_its_way = journal.checkpoint({0: (1, "snap")})
+    assert queued.checkpoint.position == on_its_way.checkpoint.position == before
+    on_its_way.run()
+    after = disk.crashed_copy()
+    _, recovered = Journal.recover(after, OPTIONS, Checkpoint.read(after))
+    assert recovered.last[0] == (4, 1)
+    assert [(index, body) for _, index, _, body in recovered.entries] == [
+        (index, old) for index in range(2, 5)
+    ]
+    batch.run()
+    journal.end(batch)
+    assert journal.checkpoint({0: (1, "snap")}).checkpoint.position > before
 
 
 def test_a_checkpoint_never_goes_back() -> None:

@@ -74,6 +74,63 @@ def test_the_last_batch_is_no_exception() -> None:
         Store(disk, history)
 
 
+@pytest.mark.parametrize("proof", ["nothing", "a later batch", "a checkpoint"])
+def test_a_sector_of_zeros_in_the_last_batch_may_be_one_that_was_never_written(proof: str) -> None:
+    """The limit of what can be told: it ends with the next batch or checkpoint."""
+    history = History()
+    store = Store(new_disk(), history)
+    store.append(0, body_of([bytes(2_000)]))
+    store.commit()
+    if proof == "a later batch":
+        store.append(1, body_of([b"later"]))
+        store.commit()
+    elif proof == "a checkpoint":
+        store.checkpoint()
+    disk = store.disk.crashed_copy()
+    offset, length, _kind = records(disk)[0]
+    disk.flip(segment_name(1), offset + length // 2)
+    if proof == "nothing":
+        journal, recovered = Journal.recover(disk, OPTIONS, None)
+        assert not recovered.damaged
+        assert journal.last_index(0) == 0
+    else:
+        with pytest.raises(JournalDamaged):
+            Store(disk, history)
+
+
+def test_what_was_replaced_is_not_missed_although_its_beginning_is_gone() -> None:
+    """Its segment went with a checkpoint, and what followed it stands where recovery begins."""
+    disk = new_disk()
+    journal, _ = Journal.recover(disk, OPTIONS, None)
+    journal.finish_recovery()
+
+    def write(group: int, term: int, index: int, size: int = 10) -> int:
+        journal.append(group, term, index, body_of([bytes(size)]))
+        batch = journal.begin()
+        assert batch is not None
+        batch.run()
+        journal.end(batch)
+        return batch.parts[-1].segment.number
+
+    for index in range(1, 6):
+        assert write(0, 1, index) == 1
+    filled = 0
+    while write(1, 1, filled + 1, 3_000) == 1:
+        filled += 1
+    assert write(0, 1, 6) == write(0, 1, 7) == 2
+    assert write(0, 2, 3) == 2
+    job = journal.checkpoint({0: (3, "snap"), 1: (filled, "snap")})
+    assert job.checkpoint.position.segment == 2
+    job.run()
+    after = disk.crashed_copy()
+    after.remove(segment_name(1))
+
+    journal, recovered = Journal.recover(after, OPTIONS, Checkpoint.read(after))
+
+    assert not recovered.damaged
+    assert recovered.last[0] == (3, 2)
+
+
 def test_damage_names_the_groups_that_lost_something() -> None:
     store, history = written_store()
     disk = store.disk.crashed_copy()
@@ -105,6 +162,23 @@ def test_damage_without_its_closing_record_concerns_every_group() -> None:
     _journal, recovered = Journal.recover(disk, ACCEPT, None)
 
     assert set(recovered.damaged) == {0, 1, 2}
+
+
+def test_whole_batches_lost_at_the_start_are_damage_of_everybody() -> None:
+    """Nothing tells whose they were: a group may have had nothing since."""
+    history = History()
+    store = Store(new_disk(), history)
+    store.append(7, body_of([b"of a group that is quiet from then on"]))
+    store.commit()
+    run_workload(store, seed=4, commits=5, groups=2)
+    disk = store.disk.crashed_copy()
+    ends = [row for row in records(disk) if row[2] == RecordType.BATCH_END]
+    first_batch_end = ends[0][0] + ends[0][1]
+    disk.overwrite(segment_name(1), 4096, bytes(first_batch_end - 4096))
+
+    _journal, recovered = Journal.recover(disk, ACCEPT, None)
+
+    assert recovered.damaged
 
 
 def test_accepted_damage_is_remembered() -> None:
@@ -235,17 +309,25 @@ def test_a_damaged_location_file_is_ignored() -> None:
     Store(disk, history).check()
 
 
-def test_a_damaged_sealed_segment_without_location_file_is_damage() -> None:
+def test_below_the_checkpoint_only_what_is_unreadable_is_lost() -> None:
+    """A snapshot holds the state: who refers to the entry that is gone is told so."""
     history = History()
     store = Store(new_disk(), history)
-    run_workload(store, seed=4, commits=50)
+    first = store.append(0, body_of([b"m" * 2000]))
+    store.commit()
+    run_workload(store, seed=4, commits=20, groups=2)
+    store.checkpoint()
     disk = store.disk.killed_copy()
     oldest = store.journal.segments()[0].number
     assert oldest < store.journal.last_checkpoint.position.segment
     disk.remove(locations_name(oldest))
     disk.flip(segment_name(oldest), 4096 + 300)
-    with pytest.raises(JournalDamaged, match=f"segment {oldest} at"):
-        Store(disk, history)
+
+    journal, recovered = Journal.recover(disk, OPTIONS, Checkpoint.read(disk))
+
+    assert not recovered.damaged
+    assert not journal.has(0, first)
+    assert all(journal.has(*each) for each in store.journal._locations.held() if each != (0, first))
 
 
 def test_another_stores_segment_is_refused() -> None:

@@ -6,10 +6,12 @@ import copy
 
 import pytest
 
-from kernel.log import entry
+from kernel.log import entry, rewrite
 from kernel.log.errors import JournalError, RecordDamaged
-from kernel.log.files import segment_name
-from kernel.log.rewrite import RewriteJob
+from kernel.log.files import locations_name, segment_name
+from kernel.log.location_file import PlacesRead
+from kernel.log.read import SliceRead
+from kernel.log.rewrite import LiveSlots, RewriteJob
 from tests.kernel.log.harness import History, Store, body_of, new_disk
 from tests.simulator.disk import SimulatedDisk
 
@@ -29,10 +31,23 @@ def sparse_store(entries: int = 40) -> tuple[Store, History]:
     return store, history
 
 
-def begin(store: Store) -> RewriteJob:
+def begin(store: Store, live_slots: LiveSlots | None = None) -> RewriteJob:
+    """A rewrite that knows where the entries stand."""
     segment = store.journal.rewrite_candidate()
     assert segment is not None
-    return store.journal.rewrite(segment, lambda group, index: store.states[group][index])
+    states = store.states
+    job = store.journal.rewrite(segment, live_slots or (lambda group, at, _body: states[group][at]))
+    survey = job.read()
+    assert isinstance(survey, PlacesRead)
+    survey.run()
+    job.append(survey)
+    return job
+
+
+def next_part(job: RewriteJob) -> SliceRead | None:
+    part = job.read()
+    assert not isinstance(part, PlacesRead)
+    return part
 
 
 def test_sparse_segments_are_rewritten_and_go() -> None:
@@ -74,7 +89,7 @@ def test_a_rewritten_entry_keeps_its_slot_numbers() -> None:
 def test_settling_goes_on_during_a_rewrite() -> None:
     store, history = sparse_store()
     job = begin(store)
-    part = job.read()
+    part = next_part(job)
     assert part is not None
     part.run()
     job.append(part)
@@ -82,7 +97,7 @@ def test_settling_goes_on_during_a_rewrite() -> None:
     store.append(first.group, body_of([], [(first.index, s) for s in range(20)]))
     store.commit()
     assert first.index not in store.states[first.group]
-    while (part := job.read()) is not None:
+    while (part := next_part(job)) is not None:
         part.run()
         job.append(part)
     while not job.close():
@@ -100,7 +115,7 @@ def test_settling_goes_on_during_a_rewrite() -> None:
 def test_what_is_being_rewritten_is_read_at_its_old_place() -> None:
     store, history = sparse_store()
     job = begin(store)
-    part = job.read()
+    part = next_part(job)
     assert part is not None
     part.run()
     job.append(part)
@@ -115,10 +130,106 @@ def test_what_is_being_rewritten_is_read_at_its_old_place() -> None:
     store.journal.end(batch)
 
 
+def half_dead(store: Store, kept: set[int]) -> None:
+    """Entries of one segment, of which those of some numbers stay."""
+    for number in range(12):
+        store.append(0, body_of([b"%d" % number * 400]))
+        store.commit()
+    store.append(0, body_of([], [(at + 1, 0) for at in range(12) if at not in kept]))
+    store.commit()
+    for _ in range(30):  # until that segment is sealed, and has its location file
+        index = store.append(1, body_of([b"z" * 3000]))
+        store.commit()
+        store.append(1, body_of([], [(index, 0)]))
+        store.commit()
+        store.maintain()
+    store.checkpoint()
+
+
+@pytest.mark.parametrize(
+    ("gap", "kept", "read"), [(0, {4}, {4}), (0, {2, 3, 7}, {2, 3, 7}), (4_096, {2, 4}, {2, 3, 4})]
+)
+def test_only_what_is_live_is_read_and_what_lies_between(
+    monkeypatch: pytest.MonkeyPatch, gap: int, kept: set[int], read: set[int]
+) -> None:
+    monkeypatch.setattr(rewrite, "GAP_BYTES", gap)
+    history = History()
+    store = Store(new_disk(), history)
+    half_dead(store, kept)
+    job = begin(store)
+    found = set()
+    while (part := next_part(job)) is not None:
+        part.run()
+        found.update(each.index - 1 for each in part.entries if each.group == 0)
+        job.append(part)
+        store.commit()
+    assert found == read
+    while not job.close():
+        store.commit()
+    store.commit()
+    assert job.closed
+    store.check()
+    Store(store.disk.crashed_copy(), history).check()
+
+
+def test_dead_entries_are_passed_over_some_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rewrite, "LOOKS_MAX", 4)
+    monkeypatch.setattr(rewrite, "GAP_BYTES", 0)
+    store = Store(new_disk(), History())
+    half_dead(store, {11})
+    job = begin(store)
+    parts = []
+    while (part := next_part(job)) is not None:
+        part.run()
+        parts.append([each.index for each in part.entries if each.group == 0])
+        job.append(part)
+        store.commit()
+    assert parts[:3] == [[5], [9], [12]]
+
+
+def test_without_a_location_file_all_of_the_segment_is_read() -> None:
+    store, history = sparse_store()
+    segment = store.journal.rewrite_candidate()
+    assert segment is not None
+    store.disk.remove(locations_name(segment.number))
+    job = begin(store)
+    part = next_part(job)
+    assert part is not None
+    part.run()
+    states = store.states
+    assert any(each.index not in states[each.group] for each in part.entries)
+    job.append(part)
+    store.commit()
+    assert job.close()
+    store.commit()
+    assert job.closed
+    Store(store.disk.crashed_copy(), history).check()
+
+
+def test_a_segment_of_which_something_live_was_not_met_is_not_given_up() -> None:
+    store, history = sparse_store()
+    job = begin(store)
+    places = job._survey.places
+    assert places is not None
+    del places[
+        next(n for n, each in enumerate(places) if store.states[each.entry[0]].get(each.entry[1]))
+    ]
+    while (part := next_part(job)) is not None:
+        part.run()
+        job.append(part)
+    store.commit()
+    with pytest.raises(RecordDamaged, match="live entries"):
+        job.close()
+    store.journal.abandon_rewrite(job)
+    store.commit()
+    store.check()
+    Store(store.disk.crashed_copy(), history).check()
+
+
 def test_slices_are_bounded() -> None:
     store, _history = sparse_store()
     job = begin(store)
-    while (part := job.read()) is not None:
+    while (part := next_part(job)) is not None:
         part.run()
         assert job.append(part) <= 1024 * 1024
         store.commit()
@@ -128,7 +239,7 @@ def test_nothing_goes_before_the_closing_record_is_synced() -> None:
     store, _history = sparse_store()
     job = begin(store)
     source = job.source.number
-    while (part := job.read()) is not None:
+    while (part := next_part(job)) is not None:
         part.run()
         job.append(part)
     assert not job.close()
@@ -145,7 +256,7 @@ def test_what_is_rewritten_but_not_closed_stays() -> None:
     """The segment with the new records looks dead until the closing record counts."""
     store, history = sparse_store()
     job = begin(store)
-    while (part := job.read()) is not None:
+    while (part := next_part(job)) is not None:
         part.run()
         job.append(part)
     store.commit()
@@ -170,15 +281,13 @@ def test_one_rewrite_at_a_time() -> None:
     job = begin(store)
     assert store.journal.rewrite_candidate() is None
     with pytest.raises(JournalError, match="under way"):
-        store.journal.rewrite(job.source, lambda _group, _index: ())
+        store.journal.rewrite(job.source, lambda _group, _index, _body: ())
 
 
 def test_disagreement_about_what_is_live_stops_the_rewrite() -> None:
     store, _history = sparse_store()
-    segment = store.journal.rewrite_candidate()
-    assert segment is not None
-    job = store.journal.rewrite(segment, lambda _group, _index: ())
-    part = job.read()
+    job = begin(store, lambda _group, _index, _body: ())
+    part = next_part(job)
     assert part is not None
     part.run()
     with pytest.raises(JournalError, match="no live slot"):
@@ -189,7 +298,7 @@ def test_a_segment_that_does_not_read_is_left_alone() -> None:
     store, _history = sparse_store()
     job = begin(store)
     store.disk.flip(segment_name(job.source.number), 4096 + 1000)
-    part = job.read()
+    part = next_part(job)
     assert part is not None
     with pytest.raises(RecordDamaged):
         part.run()
@@ -202,7 +311,7 @@ def test_a_segment_that_does_not_read_is_left_alone() -> None:
 def test_an_abandoned_rewrite_leaves_nothing_behind() -> None:
     store, history = sparse_store()
     job = begin(store)
-    part = job.read()
+    part = next_part(job)
     assert part is not None
     part.run()
     job.append(part)

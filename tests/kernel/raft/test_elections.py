@@ -91,6 +91,22 @@ def test_a_candidate_counts_its_own_vote_once_it_is_on_disk() -> None:
     assert group[1].hard_state.vote == 1
 
 
+def test_nobody_leads_by_the_votes_of_others_before_its_own_is_on_disk() -> None:
+    """Else it leads that term once more after a crash, and its log has two entries of one place."""
+    group = Group(3, replace(OPTIONS, pre_vote=False))
+    group[1].syncing = False
+    group.core(1).campaign()
+    group.run()
+    assert (group[2].hard_state.vote, group[3].hard_state.vote) == (1, 1)
+    assert group.core(1).role == CANDIDATE
+    group[1].restart()
+    assert group.core(1).term == 0
+    group.core(1).campaign()
+    group.run()
+    group[1].sync()
+    assert (group.core(1).role, group.core(1).term) == (LEADER, 1)
+
+
 def test_a_vote_is_given_once_a_term_also_over_a_restart() -> None:
     group = Group(3, replace(OPTIONS, pre_vote=False))
     voter = group[3]

@@ -8,13 +8,26 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from kernel.ids import RaftGroup
 from kernel.remote.client import ClusterClient
 from kernel.remote.connecting import connect
 from kernel.remote.leaders import RemoteLeaders
+from kernel.remote.mesh.meeting import MeetingPoint
 from kernel.rpc.handshake import Hello
 from kernel.rpc.roles import GATEWAY
 from kernel.store.peer_links import new_nonce
-from tests.kernel.three_stores import CLOCK, RANDOM, SECRET, Node, free_ports
+from tests.kernel.three_stores import (
+    CLOCK,
+    RANDOM,
+    SECRET,
+    Node,
+    free_ports,
+    leader_of,
+    until,
+)
+
+Pair = tuple[list[Node], ClusterClient, ClusterClient]
+"""Stores, and two gateways that know each other."""
 
 
 def hello_of_gateway() -> Callable[[], Hello]:
@@ -42,6 +55,59 @@ async def running_stores(
 
 
 @asynccontextmanager
+async def meeting_gateway_of(nodes: list[Node]) -> AsyncIterator[ClusterClient]:
+    """A gateway's client that other gateways can reach."""
+    address = ""
+    process = str(RANDOM.bits(64))
+
+    def hello() -> Hello:
+        return Hello((1, 1), "test", 0, process, GATEWAY, address, new_nonce(RANDOM.bits))
+
+    meeting = MeetingPoint(hello, SECRET, CLOCK)
+    host, port = await meeting.listen("127.0.0.1", 0)
+    address = f"{host}:{port}"
+    leaders = RemoteLeaders(hello, SECRET, nodes[0].addresses, CLOCK)
+    client = await connect(leaders, CLOCK, RANDOM, meeting)
+    try:
+        yield client
+    finally:
+        await client.stop()
+
+
+@asynccontextmanager
+async def two_gateways_of(
+    nodes: list[Node],
+) -> AsyncIterator[tuple[ClusterClient, ClusterClient]]:
+    """Two of them, each of which knows what the other has."""
+    async with meeting_gateway_of(nodes) as one, meeting_gateway_of(nodes) as other:
+        await until(lambda: knows_all(one, other) and knows_all(other, one))
+        yield one, other
+
+
+def knows_all(one: ClusterClient, other: ClusterClient) -> bool:
+    """Whether one gateway hears another."""
+    process = other.mesh.process
+    return (0, process) in one.mesh.abroad.processes and bool(other.mesh.peers)
+
+
+async def lose(client: ClusterClient) -> None:
+    """The process of a gateway ends without a word."""
+    mesh, leaders = client.mesh, client.leaders
+    assert mesh.meeting is not None
+    wires = [
+        *mesh.meeting._acceptor._wires,
+        *(each._wire for each in (*mesh._dialers.values(), *leaders._dialers.values())),
+    ]
+    for dialer in (*mesh._dialers.values(), *leaders._dialers.values()):
+        if dialer._task is not None:
+            dialer._task.cancel()
+    for wire in wires:
+        if wire is not None:
+            wire.abort()
+    await mesh.meeting.stop()
+
+
+@asynccontextmanager
 async def gateway_of(nodes: list[Node]) -> AsyncIterator[ClusterClient]:
     """A gateway's client, connected to all of the stores that run."""
     leaders = RemoteLeaders(hello_of_gateway(), SECRET, nodes[0].addresses, CLOCK)
@@ -50,3 +116,19 @@ async def gateway_of(nodes: list[Node]) -> AsyncIterator[ClusterClient]:
         yield client
     finally:
         await client.stop()
+
+
+async def serving(nodes: list[Node], group: RaftGroup) -> Node:
+    """The store that serves a group, once there is one."""
+    await until(lambda: leader_of(nodes, group))
+    leader = leader_of(nodes, group)
+    assert leader is not None
+    return leader
+
+
+async def hand_over(nodes: list[Node], group: RaftGroup) -> None:
+    """Have another store lead a group, in order."""
+    leader = await serving(nodes, group)
+    to = next(node for node in nodes if node is not leader and node.runs)
+    leader.opened.store.consensus.transfer(group, to.number)
+    await until(lambda: to.serves(group))

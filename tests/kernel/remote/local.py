@@ -11,8 +11,7 @@ from kernel.message import Ext
 from kernel.model import DEFAULT_GROUP, DEFAULT_TENANT, Reason, TopicInfo
 from kernel.remote.client import ClusterClient
 from kernel.store.dead_letters import history_of
-from tests.kernel.remote.cluster import Node
-from tests.kernel.three_stores import CLOCK, until
+from tests.kernel.three_stores import CLOCK, Node, until
 from tests.simulator.peer import Peer, Taker
 
 

@@ -24,10 +24,10 @@ from kernel.model import (
 )
 from kernel.placement import home_group
 from kernel.proposer import Proposer
-from kernel.remote import feed_service, feed_wire
 from kernel.remote.client import ClusterClient
-from kernel.remote.feed_service import FeedService
-from kernel.remote.mirror import Hears
+from kernel.remote.definitions import feed_service, feed_wire
+from kernel.remote.definitions.feed_service import FeedService
+from kernel.remote.definitions.mirror import Hears
 from kernel.remote.wire import WireError
 from kernel.rpc.channel import Channel
 from tests.kernel.remote.cluster import gateway_of, running_stores

@@ -8,13 +8,13 @@ from typing import Any, cast
 
 from kernel.errors import Code, KernelError
 from kernel.ids import Offset, QueueId, RaftGroup
-from kernel.leader import Done, Leader
+from kernel.leader import Done, Holder, Leader
 from kernel.message import HEADER_BYTES
 from kernel.model import TopicStatistics
 from kernel.remote import calls, wire
+from kernel.remote.lane_service import GatewayService
 from kernel.remote.lanes import RemoteLeader
 from kernel.remote.leaders import Leaders
-from kernel.remote.service import GatewayService
 from kernel.rpc.channel import Answer, Channel, decode_error, encode_error
 from kernel.rpc.frame import MESSAGE_BYTES_MAX
 from kernel.rpc.handshake import Hello
@@ -42,6 +42,7 @@ class FakeRoads:
     turns: list[Callable[[], None]] = field(default_factory=list)
     failures: list[KernelError] = field(default_factory=list)
     call_ms: int = 1_000
+    produced: dict[int, int] = field(default_factory=dict)
 
     def channel_to(self, group: RaftGroup) -> Channel | None:
         return cast("Channel | None", self.channel)
@@ -59,6 +60,12 @@ class FakeRoads:
             each()
 
     async def figures(self, group: RaftGroup, queue: QueueId, name: str) -> TopicStatistics:
+        raise AssertionError("not asked")
+
+    async def span(self, group: RaftGroup, queue: QueueId) -> tuple[int, int]:
+        raise AssertionError("not asked")
+
+    async def offset_since(self, group: RaftGroup, queue: QueueId, time_ms: int) -> Offset:
         raise AssertionError("not asked")
 
     async def peek(
@@ -99,6 +106,39 @@ def test_one_failure_ends_everything_that_was_sent_and_the_next_lane_is_new() ->
     channel.sent[-1][1](STORED)
     assert heard[4:] == [([0],)]
     assert [head.lane for head, _ in channel.sent] == [1, 1, 1, 2]
+
+
+def test_what_a_former_leader_has_not_answered_goes_to_the_new_one() -> None:
+    former, present = FakeChannel(), FakeChannel()
+    roads = FakeRoads(former)
+    leader = RemoteLeader(GROUP, roads)
+    heard: list[object] = []
+    _publish(leader, heard.append)
+    leader.led_over(cast("Channel", former))
+    assert roads.failures == []
+    roads.channel = present
+    leader.led_over(cast("Channel", present))
+    assert heard == []
+    roads.turn()
+    assert _codes(heard) == [Code.UNKNOWN_OUTCOME]
+    _publish(leader, heard.append)
+    assert len(present.sent) == 1
+    former.sent[0][1](STORED)  # late: it has failed already
+    present.sent[0][1](STORED)
+    assert len(heard) == 2
+
+
+def test_a_lane_on_which_nothing_waits_follows_the_leader_without_a_failure() -> None:
+    former, present = FakeChannel(), FakeChannel()
+    roads = FakeRoads(former)
+    leader = RemoteLeader(GROUP, roads)
+    heard: list[object] = []
+    _publish(leader, heard.append)
+    former.sent[0][1](STORED)
+    roads.channel = present
+    leader.led_over(cast("Channel", present))
+    _publish(leader, heard.append)
+    assert (len(former.sent), len(present.sent), roads.failures) == (1, 1, [])
 
 
 def test_what_never_left_was_not_done() -> None:
@@ -156,6 +196,16 @@ class FakeStore:
         self.done.append((identity[2], rest[4]))
 
 
+class NoStreams:
+    """`lane_service.Holders` without any."""
+
+    def holder(self, channel: Channel, number: int) -> Holder | None:
+        return None
+
+    def settled(self, holders: Sequence[Holder]) -> None:
+        assert not holders
+
+
 @dataclass(eq=False)
 class Line:
     """What a service uses of a channel."""
@@ -178,7 +228,9 @@ class Guest:
     def __init__(self, **limits: int) -> None:
         self.store = FakeStore()
         self.turns: list[Callable[[], None]] = []
-        self.service = GatewayService(self.store, self.turns.append, **limits)
+        self.service = GatewayService(
+            self.store, NoStreams(), lambda _group, _identity: None, self.turns.append, **limits
+        )
         self.line = Line(hello(0, role="gateway"))
         self.channel = cast("Channel", self.line)
         self.service.opened(self.channel, self.line.peer)

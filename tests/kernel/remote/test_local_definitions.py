@@ -17,6 +17,7 @@ from kernel.client import (
     PutRoute,
     PutRouter,
     PutTopic,
+    ReceiveSpec,
 )
 from kernel.errors import Code, KernelError
 from kernel.ids import VOLATILE_GROUP, Offset, SessionId, home_of
@@ -32,8 +33,8 @@ from kernel.model import (
     TopicInfo,
     TopicOptions,
 )
-from kernel.remote import local_definitions
 from kernel.remote.client import ClusterClient
+from kernel.remote.mesh import local_definitions
 from tests.kernel.remote.cluster import gateway_of, running_stores
 from tests.kernel.remote.local import durable_topic, peer_of, reasons, reject_first, taker_at
 from tests.kernel.three_stores import Node, until
@@ -161,6 +162,18 @@ async def test_a_topic_goes_with_its_last_consumer_or_after_its_time_unused(
     await until(lambda: client.topic(DEFAULT_TENANT, "auto") is None)
     await until(lambda: client.topic(DEFAULT_TENANT, "short") is None)
     assert client.topic(DEFAULT_TENANT, "used") is not None
+
+
+async def test_receiving_counts_as_use(one: tuple[list[Node], ClusterClient]) -> None:
+    _, client = one
+    peer = peer_of(client)
+    expiring = TopicOptions(durable=False, unused_expiry_ms=800)
+    topic = await peer.topic("asked", expiring)
+    await peer.topic("left alone", expiring)
+    while client.topic(DEFAULT_TENANT, "left alone") is not None:
+        await client.receive(ReceiveSpec(topic, DEFAULT_GROUP, session=peer.session))
+        await asyncio.sleep(0.1)
+    assert client.topic(DEFAULT_TENANT, "asked") is not None
 
 
 async def test_routers_and_routes_of_volatile_things_lead_and_go(

@@ -9,11 +9,10 @@ from pathlib import Path
 import pytest
 
 from kernel.client import LeaseChange, LeaseVerb, PutTopic, Received, ReceiveSpec
-from kernel.errors import Code, KernelError
 from kernel.ids import Offset
 from kernel.model import DEFAULT_GROUP, DEFAULT_TENANT, GroupOptions, TopicInfo, TopicOptions
-from kernel.remote import pull_wire
 from kernel.remote.client import ClusterClient
+from kernel.remote.pulls import wire as pull_wire
 from tests.kernel.remote.cluster import gateway_of, running_stores
 from tests.kernel.remote.gateway import GROUP, Gateway, body_of, slot, started
 from tests.kernel.three_stores import Node, leader_of, until
@@ -71,8 +70,7 @@ async def test_what_is_pulled_is_leased_and_settled_by_token(tmp_path: Path) -> 
         assert (await client.receive(spec)).deliveries is None
         changes = [LeaseChange(each, LeaseVerb.ACK) for each in found.tokens]
         assert await client.settle_leases(topic, DEFAULT_GROUP, changes) == [None, None]
-        service = nodes[0].service._sections.of(pull_wire.PULL)
-        await until(lambda: not service.unheard)  # type: ignore[union-attr]
+        await until(lambda: not nodes[0].service.pulls.unheard)
 
 
 @pytest.mark.parametrize("number", [0, 1])
@@ -82,7 +80,7 @@ async def test_a_long_poll_waits_at_several_groups_at_once(tmp_path: Path, numbe
         assert len({ref.group for ref in topic.queues}) == 2
         spec = ReceiveSpec(topic, DEFAULT_GROUP, wait_ms=20_000)
         pull = asyncio.create_task(client.receive(spec))
-        await asyncio.sleep(0.1)
+        await until(lambda: nodes[0].service.pulls.waiting == 2)
         await published(client, topic, number, b"x")
         assert bodies_of(await asyncio.wait_for(pull, 5)) == [b"x"]
         assert client.pulls.waiting == 0
@@ -94,7 +92,8 @@ async def test_a_cancelled_poll_leaves_no_lease_behind(tmp_path: Path) -> None:
         spec = ReceiveSpec(topic, DEFAULT_GROUP, wait_ms=20_000)
         for pause in (0.0, 0.001, 0.003, 0.01, 0.03):
             pull = asyncio.create_task(client.receive(spec))
-            await asyncio.sleep(0.02)
+            # What an earlier one gave back comes at once.
+            await until(lambda pull=pull: pull.done() or nodes[0].service.pulls.waiting)  # type: ignore[misc]
             await published(client, topic, 0, b"x")
             await asyncio.sleep(pause)
             pull.cancel()
@@ -106,21 +105,40 @@ async def test_a_cancelled_poll_leaves_no_lease_behind(tmp_path: Path) -> None:
         assert len(await client.peek(topic, 0, Offset(0), 10)) == 5
 
 
+async def test_a_poll_given_up_while_its_connection_breaks_leaves_the_store_reachable(
+    tmp_path: Path,
+) -> None:
+    async with running_stores(tmp_path) as nodes, gateway_of(nodes) as client:
+        topic = await made(nodes, queues=2)  # so each group is tried by itself first
+        (channel,) = client.leaders.channels
+        pull = asyncio.create_task(client.receive(ReceiveSpec(topic, DEFAULT_GROUP)))
+        await asyncio.sleep(0)
+        assert client.pulls.waiting
+        pull.cancel()
+        channel.broken("cut")  # before the poll's task has run again
+        with pytest.raises(asyncio.CancelledError):
+            await pull
+        await until(lambda: client.leaders.channels not in ([], [channel]))
+        await published(client, topic, 0, b"x")
+        found = await client.receive(ReceiveSpec(topic, DEFAULT_GROUP, wait_ms=5_000))
+        assert bodies_of(found) == [b"x"]
+
+
 async def test_two_thousand_polls_wait_without_a_task_at_the_store_each(tmp_path: Path) -> None:
     async with running_stores(tmp_path) as nodes, gateway_of(nodes) as client:
         topic = await made(nodes)
         spec = ReceiveSpec(topic, DEFAULT_GROUP, wait_ms=20_000)
         before = len(asyncio.all_tasks())
         pulls = [asyncio.create_task(client.receive(spec)) for _ in range(2_000)]
-        service = nodes[0].service._sections.of(pull_wire.PULL)
-        await until(lambda: service.waiting == 2_000)  # type: ignore[union-attr]
+        service = nodes[0].service.pulls
+        await until(lambda: service.waiting == 2_000)
         assert len(asyncio.all_tasks()) <= before + 2_000
         await published(client, topic, 0, b"x")
         await until(lambda: sum(each.done() for each in pulls) == 1)
         for each in pulls:
             each.cancel()
         await asyncio.gather(*pulls, return_exceptions=True)
-        await until(lambda: service.waiting == 0)  # type: ignore[union-attr]
+        await until(lambda: service.waiting == 0)
 
 
 async def test_a_poll_outlives_its_connection(tmp_path: Path) -> None:
@@ -128,7 +146,7 @@ async def test_a_poll_outlives_its_connection(tmp_path: Path) -> None:
         topic = await made(nodes)
         spec = ReceiveSpec(topic, DEFAULT_GROUP, wait_ms=20_000)
         pull = asyncio.create_task(client.receive(spec))
-        await asyncio.sleep(0.05)
+        await until(lambda: nodes[0].service.pulls.waiting == 1)
         for each in list(nodes[0].links._acceptor._wires):
             each.abort()
         await until(lambda: client.pulls.figures.asked_again)
@@ -157,19 +175,46 @@ async def test_a_poll_follows_its_group_to_another_leader(tmp_path: Path) -> Non
             info = leader.opened.store.replica(GROUP).state.queues[queue].topic.info()
             spec = ReceiveSpec(info, DEFAULT_GROUP, wait_ms=20_000)
             pull = asyncio.create_task(client.receive(spec))
-            await asyncio.sleep(0.1)
+            await until(lambda: leader.service.pulls.waiting == 1)
             await leader.kill()
             await until(lambda: leader_of(nodes, GROUP))
             await gateway.stored(queue, [b"x"])
             assert bodies_of(await asyncio.wait_for(pull, 10)) == [b"x"]
 
 
-async def test_a_pull_for_a_session_is_refused_and_leases_nothing(tmp_path: Path) -> None:
-    async with running_stores(tmp_path) as nodes, gateway_of(nodes) as client:
-        topic = await made(nodes)
-        await published(client, topic, 0, b"x")
-        session = nodes[0].opened.client.open_session("a connection")
-        with pytest.raises(KernelError) as caught:
-            await client.receive(ReceiveSpec(topic, DEFAULT_GROUP, session=session))
-        assert caught.value.code is Code.UNAVAILABLE
-        assert not leased(nodes, topic)
+@pytest.mark.parametrize("disturbance", ["kill", "transfer"])
+async def test_what_a_leader_leased_before_it_died_unheard_is_ready_again_at_once(
+    tmp_path: Path, disturbance: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running_stores(tmp_path, 3, data_groups=1) as nodes, gateway_of(nodes) as client:
+        gateway = Gateway(nodes[0].addresses)
+        async with started(gateway, nodes):
+            (queue,) = await gateway.topic("work")
+            leader = leader_of(nodes, GROUP)
+            assert leader is not None
+            state = leader.opened.store.replica(GROUP).state
+            info = state.queues[queue].topic.info()
+            await gateway.stored(queue, [b"heard", b"unheard"])
+            heard = await client.receive(ReceiveSpec(info, DEFAULT_GROUP, lease_ms=600_000))
+            assert bodies_of(heard) == [b"heard"]
+            service = leader.service.pulls
+            monkeypatch.setattr(service, "_answer_all", lambda: None)
+            spec = ReceiveSpec(info, DEFAULT_GROUP, wait_ms=30_000, lease_ms=600_000)
+            pull = asyncio.create_task(client.receive(spec))
+            states = [node.opened.store.replica(GROUP).state for node in nodes]
+            await until(
+                lambda: all(each.queues[queue].groups[DEFAULT_GROUP].holder(1) for each in states)
+            )
+            if disturbance == "kill":
+                await leader.kill()
+            else:
+                to = next(node.number for node in nodes if node is not leader)
+                leader.opened.store.consensus.transfer(GROUP, to)
+            got = await asyncio.wait_for(pull, 10)
+            assert bodies_of(got) == [b"unheard"]
+            assert got.deliveries is not None
+            assert got.deliveries.attempts in (None, [1])
+            nothing = await client.receive(ReceiveSpec(info, DEFAULT_GROUP, wait_ms=200))
+            assert nothing.deliveries is None
+            changes = [LeaseChange(each.tokens[0], LeaseVerb.ACK) for each in (heard, got)]
+            assert await client.settle_leases(info, DEFAULT_GROUP, changes) == [None, None]

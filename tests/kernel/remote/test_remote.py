@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kernel.broker import commands
-from kernel.client import LeaseVerb
+from kernel.client import LeaseVerb, ReceiveSpec
 from kernel.errors import Code, KernelError
 from kernel.ids import Offset, QueueId
 from kernel.leader import Done, Leader, LeaseChanging
@@ -87,7 +86,7 @@ async def test_definitions_leases_purges_figures_and_peeks(tmp_path: Path) -> No
             figures = await leader.figures(queue, DEFAULT_GROUP)
             assert (figures.ready, figures.leased) == (3, 0)
 
-            token = await _lease(gateway, nodes, queue)
+            token = await _lease(nodes, queue)
             assert (await leader.figures(queue, DEFAULT_GROUP)).leased == 1
             good = [_change(0, token, LeaseVerb.EXTEND), _change(0, token + 1, LeaseVerb.ACK)]
             assert await _changed(gateway, queue, good) == [1, 0]
@@ -107,16 +106,12 @@ async def test_definitions_leases_purges_figures_and_peeks(tmp_path: Path) -> No
                 assert caught.value.code is Code.NOT_FOUND
 
 
-async def _lease(gateway: Gateway, nodes: list[Node], queue: QueueId) -> int:
+async def _lease(nodes: list[Node], queue: QueueId) -> int:
     """Lease the first message; the token, which is the index of the entry."""
-    body = commands.encode_lease(queue, DEFAULT_GROUP, 1 << 50, [(0, 1)], 3, 1)
-    identity = gateway.identity()
-    own = [(int(commands.Command.LEASE), commands.VERSION, body)]
-
-    def attempt(leader: Leader, heard: Done) -> None:
-        leader.submit(identity, own, [], [], heard, 1)
-
-    assert await gateway.proposer.outcome(GROUP, attempt) == [0]
+    serving = (await _serving(nodes)).opened
+    topic = serving.store.replica(GROUP).state.queues[queue].topic.info()
+    got = await serving.client.receive(ReceiveSpec(topic, DEFAULT_GROUP, lease_ms=1 << 40))
+    assert got.deliveries is not None
     state = (await _serving(nodes)).opened.store.replica(GROUP).state
     holder = state.queues[queue].groups[DEFAULT_GROUP].holder(0)
     assert holder is not None
@@ -172,7 +167,7 @@ async def test_an_unknown_method_is_refused_and_the_connection_goes_on(tmp_path:
             channel = gateway.remote.channel_to(GROUP)
             assert channel is not None
             heard: list[object] = []
-            channel.call(99, [b""], heard.append, 1_000)
+            channel.call(200, [b""], heard.append, 1_000)
             await until(lambda: heard)
             assert isinstance(heard[0], KernelError)
             assert heard[0].code is Code.INVALID_ARGUMENT
@@ -212,7 +207,8 @@ async def test_a_store_that_hangs_is_given_up_and_another_leads(tmp_path: Path) 
             assert [each.code for each in outcomes] == [Code.TIMEOUT]  # type: ignore[attr-defined]
             assert gateway.courier.failures >= 1
             assert await gateway.bodies(queue) == [b"x"]
-            assert leader_of([node for node in nodes if node is not leader], GROUP) is not None
+            others = [node for node in nodes if node is not leader]
+            await until(lambda: leader_of(others, GROUP) is not None)
 
 
 def _dialed(node: Node, to: Node) -> _Wire | None:

@@ -5,16 +5,18 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from contextlib import suppress
+from typing import Any, cast
 
 import pytest
 
+from kernel.atomic import TRANSACTION_PARTS_MAX, TRANSACTION_SETTLEMENTS_MAX
 from kernel.broker import commands, tree_commands
-from kernel.broker.commands import Command
-from kernel.client import LeaseVerb, Settlement
+from kernel.broker.features import COPY, CUT, LARGE
+from kernel.client import ConsumerSpec, LeaseVerb, Settlement
 from kernel.errors import Code, KernelError
 from kernel.ids import Offset, QueueId, RaftGroup, TopicId
-from kernel.leader import LeaseChanging
-from kernel.message import HEADER_BYTES
+from kernel.leader import LeaseChanging, Settling, Together
+from kernel.message import HEADER_BYTES, SLOT_BYTES_SMALL
 from kernel.model import (
     GroupOptions,
     QueueRef,
@@ -27,6 +29,13 @@ from kernel.model import (
     TopicStatistics,
 )
 from kernel.remote import calls, wire
+from kernel.remote.streams.parts import Part, Pool
+from kernel.remote.transactions.wire import (
+    decode_prepare,
+    decode_transact,
+    encode_prepare,
+    encode_transact,
+)
 
 AT = (RaftGroup(3), 9)
 WHO = (2**64 - 1, 2**32 - 1, 2**64 - 1)
@@ -52,24 +61,29 @@ def _publish() -> bytes:
     return b"".join(wire.encode_publish(AT, WHO, runs, lengths, buffers, 4, [("default", 1)]))
 
 
-def _submit() -> bytes:
-    own = [
-        (int(Command.ENQUEUE), 1, commands.encode_enqueue([(QUEUE, 0, 1, 0)])),
-        (
-            int(Command.ACK),
-            1,
-            commands.encode_ack("default", [commands.ACK_RANGE.pack(QUEUE, 1, 2)]),
-        ),
-        (int(Command.RETAIN), 1, tree_commands.encode_retain("default", [0])),
-        (int(Command.PREPARE), 1, commands.encode_prepare("makers", [(QUEUE, 0, 1, 0)])),
-        (
-            int(Command.SETTLE),
-            1,
-            commands.encode_settle(QUEUE, "g", Settlement.RELEASE, Reason.REJECTED, [(1, 2)]),
-        ),
-        commands.encode_control(commands.Guard(((QUEUE, "g", 1, 2, 1),))),
-    ]
-    return b"".join(wire.encode_submit(AT, WHO, own, [len(SLOT)], [SLOT], 4))
+def _transact() -> bytes:
+    change = LeaseChanging(Offset(7), 8, LeaseVerb.RELEASE, Reason.ATTEMPTS, 9)
+    nothing = cast("Any", None)
+    spec = ConsumerSpec(TOPIC, "g", None)
+    part, gone = (
+        Part(nothing, number, TOPIC.queues[0], spec, nothing, Pool(), (0, 0)) for number in (77, 78)
+    )
+    gone.is_gone = True
+    what = Together(
+        [[QUEUE, 0, 1, 0]],
+        [("default", 0)],
+        [("default", "a/b", 0, 1, 0)],
+        [
+            Settling(part, Settlement.ACK, Reason.REJECTED, [3, 5]),
+            Settling(gone, Settlement.RELEASE, Reason.REJECTED, [1]),
+        ],
+        [(QUEUE, "g", [change])],
+    )
+    return b"".join(encode_transact(AT, WHO, what, [len(SLOT)], [SLOT], 4))
+
+
+def _prepare() -> bytes:
+    return b"".join(encode_prepare(AT, WHO, "makers", QUEUE, [SLOT[:5], SLOT[5:]]))
 
 
 def _propose() -> bytes:
@@ -82,6 +96,10 @@ def _propose() -> bytes:
 def _change_leases() -> bytes:
     change = LeaseChanging(Offset(7), 8, LeaseVerb.RELEASE, Reason.ATTEMPTS, 9)
     return b"".join(wire.encode_change_leases(AT, WHO, QUEUE, "g", [change], 4))
+
+
+def _since() -> bytes:
+    return b"".join(wire.encode_question(calls.Since(3, QUEUE, calls.TIME_MS_MAX)))
 
 
 def _results() -> bytes:
@@ -109,12 +127,59 @@ def test_the_slots_of_a_publish_are_sent_as_the_buffers_they_are() -> None:
     assert len(parts) == 2
 
 
-def test_commands_arrive_with_their_slots() -> None:
-    head, own, slots = wire.decode_submit(_submit())
-    assert (head.group, head.lane, head.identity, head.lengths) == (*AT, WHO, [HEADER_BYTES])
-    assert [kind for kind, _, _ in own] == [1, 8, 7, 6, 2, 31]
-    assert commands.decode_prepare(own[3][2]) == ("makers", [(QUEUE, 0, 1, 0)])
+def test_a_transaction_arrives_with_the_streams_that_its_consumers_are() -> None:
+    head, changes, slots = decode_transact(_transact())
+    assert (head.group, head.lane, head.identity, head.origin) == (*AT, WHO, 4)
+    assert (head.runs, head.lengths) == ([(QUEUE, 0, 1, 0)], [HEADER_BYTES])
+    assert (head.retained, head.routed) == ([("default", 0)], [("default", "a/b", 0, 1, 0)])
+    ack, release = (Settlement.ACK, Settlement.RELEASE)
+    rejected = Reason.REJECTED
+    assert head.settlements == [(77, ack, rejected, [3, 5]), (0, release, rejected, [1])]
+    change = LeaseChanging(Offset(7), 8, LeaseVerb.RELEASE, Reason.ATTEMPTS, 9)
+    assert changes == [(QUEUE, "g", [change])]
     assert slots == SLOT
+
+
+def test_a_transaction_beyond_its_limits_or_with_nothing_in_a_part_is_refused() -> None:
+    change = LeaseChanging(Offset(7), 8, LeaseVerb.ACK, Reason.ATTEMPTS, 0)
+    for changes in (
+        [(QUEUE, "g", [])],
+        [(QUEUE, "g", [change] * (TRANSACTION_SETTLEMENTS_MAX + 1))],
+        [(QUEUE, "g", [change])] * (TRANSACTION_PARTS_MAX + 1),
+    ):
+        payload = b"".join(encode_transact(AT, WHO, Together((), (), (), (), changes), [], [], 4))
+        with pytest.raises(wire.WireError):
+            decode_transact(payload)
+
+
+def test_a_half_message_arrives_as_one_slot() -> None:
+    head, slot = decode_prepare(_prepare())
+    assert (head.group, head.lane, head.identity) == (*AT, WHO)
+    assert (head.queue, head.producers, slot) == (QUEUE, "makers", SLOT)
+
+
+@pytest.mark.parametrize("said", [0, LARGE], ids=["small", "large"])
+@pytest.mark.parametrize("size", [SLOT_BYTES_SMALL, SLOT_BYTES_SMALL + 1])
+def test_the_store_finds_out_by_itself_how_a_publish_is_billed(said: int, size: int) -> None:
+    runs = [[QUEUE, 0, 1, said | COPY], [QUEUE, 1, 1, said]]
+    routed = [("default", "a/b", 1, 1, said)]
+    parts = wire.encode_publish(
+        AT, WHO, runs, [HEADER_BYTES, size], [SLOT, bytes(size)], 1, (), routed
+    )
+    head, _ = wire.decode_publish(b"".join(parts))
+    found = LARGE if size > SLOT_BYTES_SMALL else 0
+    assert [bits for *_, bits in head.runs] == [COPY, found]
+    assert [bits for *_, bits in head.routed] == [found]
+
+
+def test_a_run_that_only_a_leader_may_have_cut_is_refused() -> None:
+    for runs, routed in (
+        ([[QUEUE, 0, 1, CUT]], []),
+        ([[QUEUE, 0, 1, 0]], [("default", "a", 0, 1, CUT)]),
+    ):
+        parts = wire.encode_publish(AT, WHO, runs, [len(SLOT)], [SLOT], 1, (), routed)
+        with pytest.raises(wire.WireError):
+            wire.decode_publish(b"".join(parts))
 
 
 def test_administration_lease_changes_and_purges_arrive() -> None:
@@ -138,8 +203,18 @@ def test_every_kind_of_result_arrives() -> None:
     assert results[5:] == (TOPIC, ROUTER, OPENED)
 
 
+def test_a_question_for_a_time_arrives_unless_no_clock_could_show_it() -> None:
+    question = calls.Since(3, QUEUE, calls.TIME_MS_MAX)
+    assert wire.decode_since(_since()) == question
+    for time_ms in (-1, calls.TIME_MS_MAX + 1):
+        (payload,) = wire.encode_question(calls.Since(3, QUEUE, time_ms))
+        with pytest.raises(wire.WireError):
+            wire.decode_since(payload)
+
+
 def test_answers_to_questions_arrive() -> None:
     assert wire.decode_page(_page()) == ([(1, b"one"), (4, b"four")], True)
+    assert wire.decode_offset(b"".join(wire.encode_offset(Offset(2**64 - 1)))) == 2**64 - 1
     figures = TopicStatistics(1, 2, 3, None, 4, 5)
     assert wire.decode_statistics(b"".join(wire.encode_figures(figures))) == figures
     standings = [calls.Standing(1, 5, 2), calls.Standing(2, 6, 0)]
@@ -170,24 +245,24 @@ def test_only_leaders_begin_terms() -> None:
     start = commands.LeaderStart("7", True)
     with pytest.raises(wire.WireError):
         wire.decode_propose(b"".join(wire.encode_propose(AT, WHO, start)))
-    own = [commands.encode_control(start)]
-    with pytest.raises(wire.WireError):
-        wire.decode_submit(b"".join(wire.encode_submit(AT, WHO, own, [], [], 1)))
 
 
 @pytest.mark.parametrize(
     ("sample", "decode"),
     [
         (_publish, wire.decode_publish),
-        (_submit, wire.decode_submit),
+        (_transact, decode_transact),
+        (_prepare, decode_prepare),
         (_propose, wire.decode_propose),
         (_change_leases, wire.decode_change_leases),
+        (_since, wire.decode_since),
         (_results, wire.decode_results),
         (_page, wire.decode_page),
         (_page, wire.decode_statistics),
         (_page, wire.decode_standings),
         (_page, wire.decode_figures),
         (_page, wire.decode_peek),
+        (_page, wire.decode_offset),
         (_page, wire.decode_purge),
     ],
 )

@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 
+import pytest
+
+from auth.tls import CertificateFiles, client_context, server_context
 from kernel.errors import KernelError
 from kernel.rpc.channel import Channel
 from kernel.rpc.frame import FRAGMENT_BYTES
-from kernel.rpc.link import Acceptor, Dialer
+from kernel.rpc.handshake import Admit
+from kernel.rpc.link import CLOSED_UNHEARD, CLOSED_UNHEARD_TLS, Acceptor, Dialer
 from kernel.store.system import SystemClock
+from tests.certificates import Authority
 from tests.kernel.rpc.pair import SECRET, Notes, anybody, hello
 
 CLOCK = SystemClock()
@@ -20,15 +27,20 @@ CLOCK = SystemClock()
 class Side:
     """Makes the channels of one process."""
 
-    def __init__(self, node: int, *, is_dialer: bool) -> None:
+    def __init__(
+        self, node: int, *, is_dialer: bool, secret: bytes = SECRET, admit: Admit = anybody
+    ) -> None:
         self.notes = Notes()
         self._node = node
         self._is_dialer = is_dialer
+        self._secret = secret
+        self._admit = admit
 
     def make(self, wake: Callable[[], None]) -> Channel:
         own = hello(self._node)
         now = CLOCK.monotonic_ms()
-        return Channel(own, SECRET, anybody, self.notes, wake, now, is_dialer=self._is_dialer)
+        about = own, self._secret, self._admit, self.notes
+        return Channel(*about, wake, now, is_dialer=self._is_dialer)
 
 
 async def until(condition: Callable[[], object]) -> None:
@@ -94,6 +106,92 @@ async def test_a_stranger_is_cut_off_and_members_go_on() -> None:
         assert answers == [b"ko"]
 
 
+class Leaping:
+    """A clock that can be put forward."""
+
+    def __init__(self) -> None:
+        self.ahead_ms = 0
+
+    def monotonic_ms(self) -> int:
+        return CLOCK.monotonic_ms() + self.ahead_ms
+
+    def wall_ms(self) -> int:
+        return CLOCK.wall_ms()
+
+
+@asynccontextmanager
+async def watched(
+    limit: int = 4, admit: Admit = anybody
+) -> AsyncIterator[tuple[tuple[str, int], list[tuple[str, str]], Leaping]]:
+    """A listener; the (host, reason) of each that it has turned away."""
+    told: list[tuple[str, str]] = []
+    there = Side(2, is_dialer=False, admit=admit)
+    clock = Leaping()
+
+    def turned_away(address: tuple[str, int], reason: str) -> None:
+        assert address[1] > 0
+        told.append((address[0], reason))
+
+    acceptor = Acceptor(there.make, clock, None, limit, turned_away)
+    address = await acceptor.start("127.0.0.1", 0)
+    try:
+        yield address, told, clock
+    finally:
+        await acceptor.stop()
+
+
+async def dialed(address: tuple[str, int], here: Side) -> None:
+    """Dial once, and end when that has failed."""
+    dialer = Dialer(*address, here.make, CLOCK, None)
+    dialer.start()
+    await until(lambda: here.notes.closed_for)
+    await dialer.stop()
+
+
+async def test_a_listener_tells_whom_it_has_turned_away_and_why() -> None:
+    async with watched(admit=lambda peer: f"no room for node {peer.node}") as (address, told, _):
+        await dialed(address, Side(1, is_dialer=True, secret=b"guessed"))
+        await dialed(address, Side(1, is_dialer=True))
+        await dialed(address, Side(1, is_dialer=True, admit=lambda _: "a stranger"))
+        reader, writer = await asyncio.open_connection(*address)
+        writer.write(b"GET / HTTP/1.1\r\n\r\n")
+        await reader.read()
+        writer.close()
+        await until(lambda: len(told) >= 4)
+    reasons = [reason for host, reason in told if host == "127.0.0.1"]
+    assert reasons[0] == "the cluster's secret is not the same here and there"
+    assert reasons[1] == "no room for node 1"
+    assert reasons[2].startswith("no room for node 1"), "the listener is asked first"
+    assert "frame" in reasons[3]
+
+
+async def test_who_says_nothing_in_time_or_comes_too_many_is_told_of() -> None:
+    async with watched(limit=1) as (address, told, clock):
+        (_, silent), (_, second) = [await asyncio.open_connection(*address) for _ in range(2)]
+        await until(lambda: told)
+        assert told == [("127.0.0.1", "too many connections")]
+        clock.ahead_ms = 10_000
+        await until(lambda: len(told) == 2)
+        assert told[1] == ("127.0.0.1", "no handshake within 5000 ms")
+        silent.close()
+        second.close()
+
+
+async def test_no_refusal_is_a_mere_look_nor_the_end_of_what_was_open_nor_a_shutdown() -> None:
+    async with watched() as (address, told, _):
+        for _ in range(3):  # as the health checks of load balancers do
+            socket.create_connection(address).close()
+        here = Side(1, is_dialer=True)
+        dialer = Dialer(*address, here.make, CLOCK, None)
+        dialer.start()
+        await until(lambda: dialer.channel)
+        await dialer.stop()
+        _, half = await asyncio.open_connection(*address)
+        await asyncio.sleep(0.05)
+    assert told == []
+    half.close()
+
+
 async def test_connections_beyond_the_limit_are_closed() -> None:
     async with connected() as (dialer, _here, _acceptor, there):
         others = [socket.create_connection(dialer.address) for _ in range(5)]
@@ -101,3 +199,48 @@ async def test_connections_beyond_the_limit_are_closed() -> None:
         for each in others:
             each.close()
         assert dialer.channel is not None
+
+
+@pytest.fixture
+def contexts(tmp_path: Path) -> tuple[ssl.SSLContext, ssl.SSLContext]:
+    """Of a listener that wants certificates, and of a dialer that has one."""
+    authority = Authority(tmp_path / "tls")
+    files = CertificateFiles(*authority.issue())
+    listens = server_context(files, client_authority=authority.file)
+    return listens, client_context(files, authority.file)
+
+
+async def test_who_fails_in_the_tls_handshake_does_not_count_as_a_connection(
+    contexts: tuple[ssl.SSLContext, ssl.SSLContext],
+) -> None:
+    there, here = Side(2, is_dialer=False), Side(1, is_dialer=True)
+    acceptor = Acceptor(there.make, CLOCK, contexts[0], 1)
+    host, port = await acceptor.start("127.0.0.1", 0)
+    for _ in range(3):
+        reader, writer = await asyncio.open_connection(host, port)
+        writer.write(b"GET / HTTP/1.1\r\n\r\n")
+        await reader.read()
+        writer.close()
+    dialer = Dialer(host, port, here.make, CLOCK, contexts[1])
+    dialer.start()
+    await until(lambda: dialer.channel)
+    await dialer.stop()
+    await acceptor.stop()
+
+
+@pytest.mark.parametrize("has_tls", [False, True])
+async def test_a_dialer_that_is_cut_off_without_a_word_says_what_may_be_wrong(
+    contexts: tuple[ssl.SSLContext, ssl.SSLContext], has_tls: bool
+) -> None:
+    stranger = ssl.create_default_context(cafile=None)
+    stranger.check_hostname, stranger.verify_mode = False, ssl.CERT_NONE
+    there, here = Side(2, is_dialer=False), Side(1, is_dialer=True)
+    acceptor = Acceptor(there.make, CLOCK, contexts[0], 4)
+    dialer = Dialer(
+        *await acceptor.start("127.0.0.1", 0), here.make, CLOCK, stranger if has_tls else None
+    )
+    dialer.start()
+    await until(lambda: dialer.last_error)
+    assert dialer.last_error == (CLOSED_UNHEARD_TLS if has_tls else CLOSED_UNHEARD)
+    await dialer.stop()
+    await acceptor.stop()

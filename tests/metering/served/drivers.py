@@ -12,10 +12,10 @@ from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
-import boto3
 import paho.mqtt.client as paho
 import pika
-from botocore.config import Config
+
+from tests.sqs_client import sqs_client
 
 if TYPE_CHECKING:
     from tests.gateway.serving import Process
@@ -109,14 +109,7 @@ class SqsDriver:
     name = "sqs"
 
     def drive(self, node: Process, tally: Tally) -> None:
-        sqs = boto3.client(
-            "sqs",
-            endpoint_url=f"http://127.0.0.1:{node.listeners['sqs.http']}",
-            region_name="eu-central-1",
-            aws_access_key_id="weir",
-            aws_secret_access_key="weir-secret",
-            config=Config(retries={"max_attempts": 0}),
-        )
+        sqs = sqs_client(f"http://127.0.0.1:{node.listeners['sqs.http']}")
         try:
             self._standard(sqs, tally)
             self._fifo(sqs, tally)

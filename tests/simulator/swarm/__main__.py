@@ -13,7 +13,7 @@ from .run import Outcome, Run, run_seed
 WANTED = (
     *("leader change with an uncommitted tail", "conflict truncation", "snapshot install"),
     *("joint change", "torn tail", "corrupt synced record", "rewrite", "lease expiry"),
-    "batch retry with unknown outcome",
+    *("batch retry with unknown outcome", "session re-claim", "replica healed"),
 )
 """Each has to happen WANTED_MIN times over all seeds: else the seeds say nothing."""
 
@@ -44,13 +44,13 @@ def main() -> int:
                 failed += 1
                 _tell(outcome, asked.events)
     took = time.monotonic() - begun
-    print(f"{asked.seeds} seeds, {events} events in {took:.0f} s ({events / took:.0f}/s)")
     rare = [each for each in WANTED if counters[each] < WANTED_MIN and not asked.any_counts]
     for name, count in sorted(counters.items()):
         print(f"  {count:8} {name}")
     for name in rare:
         print(f"too rare: {name} happened {counters[name]} times, not {WANTED_MIN}")
-    print(f"{asked.seeds - failed} passed, {failed} failed")
+    done = f"{asked.seeds - failed} passed, {failed} failed"
+    print(f"{done} of {asked.seeds} seeds, {events} events ({events / took:.0f}/s) in {took:.0f}s")
     return 1 if failed or rare else 0
 
 

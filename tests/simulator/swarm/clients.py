@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from kernel import message as messages
 from kernel.broker import commands
+from kernel.broker.claims import claim
 from kernel.broker.consumers import DispatchedConsumer, Handed
 from kernel.broker.features import features_of
 from kernel.client import ConsumerSpec, LeaseVerb, Settlement
@@ -19,7 +20,7 @@ from kernel.store.member import Member
 from tests.simulator.peer import Draft
 
 from .link import SimulatedLink
-from .queue_rules import UNKNOWN, Sent
+from .queue_rules import FAILED, UNKNOWN, Sent
 
 if TYPE_CHECKING:
     from .machines import Machine
@@ -29,6 +30,15 @@ DEDUPLICATION_MS = 30 * 24 * 3_600_000
 """Longer than all clock jumps of a run together."""
 LEASE_MS = 2_000
 DELAY_S_MAX = 0.02
+KEPT_S_MAX = 4.0
+
+REFUSED = frozenset({Code.NO_SPACE, Code.BUSY})
+"""A message is stored nowhere of which a producer hears this."""
+
+PENDING_MAX = 30
+"""Publishes of one producer that wait for an answer: while no group has a leader more of them tell
+nothing, and peace would be spent on them.
+"""
 
 
 def _topic(group: int, number: int) -> TopicId:
@@ -101,6 +111,8 @@ class Producer:
 
     def publish(self) -> None:
         """One message, of some kind, to some queue."""
+        if self.pending >= PENDING_MAX:
+            return
         chance = self._chance
         self._run.events += 1
         queue = chance.choice(PUBLISHED)
@@ -134,15 +146,20 @@ class Producer:
             tries += 1
             if tries > 1 and self._run.unknown_outcome:
                 self._run.count("batch retry with unknown outcome")
+
+            def told(result: object) -> None:
+                if isinstance(result, tuple) and isinstance(result[0], KernelError):
+                    rules.refused(sent, result[0].code)
+                done(result)
+
             identity = (self.number, 1, number)
-            leader.publish(identity, [[queue, 0, 1, features]], [size], [*parts], size, done, 0)
+            leader.publish(identity, [[queue, 0, 1, features]], [size], [*parts], size, told, 0)
 
         def heard(result: object) -> None:
             assert isinstance(result, tuple)
             error = result[0]
             if isinstance(error, KernelError):
-                definite = error.code is Code.NO_SPACE and tries == 1
-                sent.outcome = "failed" if definite else UNKNOWN
+                sent.outcome = FAILED if error.code in REFUSED else UNKNOWN
             elif isinstance(error, list):
                 rules.published(sent, error[0])
 
@@ -191,6 +208,8 @@ class Subscriber:
         self._courier = Courier(self.link, run.clock, run.loop)
         self._sequence = 0
         self._at: Attachment | None = None
+        self._kept: dict[int, bytes] = {}
+        """What its client has not settled yet, pushed by whatever leader: offset to uid."""
 
     # --- Attaching --------------------------------------------------------------------------
 
@@ -219,12 +238,18 @@ class Subscriber:
             pull=self.timed,
         )
         at = self._at = Attachment(self._run, self, machine, member)
-        at.consumer = member.replica.dispatcher(self.queue, DEFAULT_GROUP).attach(spec, at)
+        dispatcher = member.replica.dispatcher(self.queue, DEFAULT_GROUP)
+        at.consumer = dispatcher.attach(spec, at)
+        if member.replica.awaits_claims and self._kept:
+            claim(dispatcher, at.consumer, self._kept)
+            self._run.queues.claimed(member, int(self.queue), at.consumer)
+        self._kept = {each: uid for each, uid in self._kept.items() if each in at.consumer.held}
         return at
 
     def disconnect(self) -> None:
         """End: what it holds returns."""
         at, self._at = self._at, None
+        self._kept.clear()
         if at is None or at.consumer is None or not at.lives:
             return
         self._run.events += 1
@@ -275,9 +300,28 @@ class Subscriber:
         if fate < 0.1:
             dispatcher.settle(consumer, Settlement.RELEASE, [offset], Reason.REJECTED, urgent=False)
             return
+        if fate < 0.1 + self._run.levels.patience:
+            self._kept[offset] = uid
+            wait_s = self._chance.uniform(0.2, KEPT_S_MAX)
+            self._run.loop.call_later(wait_s, self._settle_kept, offset)
+            return
         answered = fate >= 0.5
         dispatcher.settle(consumer, Settlement.ACK, [offset], Reason.REJECTED, urgent=answered)
         if answered:
+            self._answer_ack(at, offset, uid)
+
+    def _settle_kept(self, offset: int) -> None:
+        """What was kept is done with: at whoever leads by now, if it could be claimed there."""
+        at = self._at
+        if offset not in self._kept:
+            return
+        if at is None or not at.lives or at.consumer is None:
+            self._run.loop.call_later(KEPT_S_MAX / 10, self._settle_kept, offset)
+            return
+        uid = self._kept.pop(offset)
+        if offset in at.consumer.held:
+            settle = at.consumer.dispatcher.settle
+            settle(at.consumer, Settlement.ACK, [offset], Reason.REJECTED, urgent=True)
             self._answer_ack(at, offset, uid)
 
     def _answer_ack(self, at: Attachment, offset: int, uid: bytes) -> None:

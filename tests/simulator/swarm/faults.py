@@ -9,6 +9,8 @@ from itertools import product
 from typing import TYPE_CHECKING
 
 from kernel.errors import KernelError
+from kernel.log.checkpoint import Position
+from kernel.log.segment import HEADER_PAGE_BYTES
 from kernel.raft.configuration import (
     ADD_LEARNER,
     ADD_VOTER,
@@ -17,6 +19,9 @@ from kernel.raft.configuration import (
     ConfigurationChange,
 )
 from kernel.raft.messages import LEADER
+from kernel.raft.progress import REPLICATE
+from kernel.store.healing import LEVEL_ENTRIES
+from tests.simulator.disk import SimulatedDisk
 from tests.simulator.world import WRITER
 
 from .machines import Machine
@@ -25,6 +30,16 @@ if TYPE_CHECKING:
     from .run import Run
 
 DAY_MS = 24 * 3_600_000
+
+VOTERS_MIN = 3
+"""Of a group in a cluster with a bad disk: without that one there is a majority."""
+
+
+def is_level(machine: Machine, group: int, learner: int) -> bool:
+    """Whether a leader's learner has all but a few entries."""
+    core = machine.member(group).core
+    progress = core.tracker.progress[learner]
+    return progress.state == REPLICATE and progress.match + LEVEL_ENTRIES >= core.log.last_index
 
 
 class Faults:
@@ -91,6 +106,7 @@ class Faults:
     def _noise(self) -> None:
         network = self._run.network
         network.loss, network.repeat = self._chance.uniform(0, 0.3), self._chance.uniform(0, 0.3)
+        network.reorder = self._chance.random()
         network.delay_s_max = self._chance.uniform(0.01, 0.5)
         self._later(network.heal)
 
@@ -104,7 +120,7 @@ class Faults:
     def _power(self) -> None:
         machine = self._some()
         if machine is not None:
-            machine.power_off(self._chance.getrandbits(30))
+            machine.crash(self._chance.getrandbits(30))
 
     def _power_in_write(self) -> None:
         machine = self._some()
@@ -117,7 +133,7 @@ class Faults:
             after = self._chance.randint(0, 3)
             machine.disk.fail("fdatasync", OSError(errno.EIO, "I/O error"), after=after)
             if self._chance.random() < 0.5:
-                self._later(lambda: machine.power_off(1) if machine.runs else None, 1)
+                self._later(lambda: machine.crash(1) if machine.runs else None, 1)
 
     def _no_space(self) -> None:
         machine = self._some()
@@ -150,22 +166,33 @@ class Faults:
         machine.clock.wall_offset_ms = self._chance.choice((-DAY_MS, 0, DAY_MS))
 
     def _flip(self) -> None:
-        """A bit of what is synced changes, while the machine is off. One disk a run."""
+        """A bit of what is synced changes, while the machine is off: always on the same one."""
         run = self._run
-        machine = self._some()
-        if machine is None or run.flipped or not run.may_lose(machine):
+        machine = run.machines[run.flipped] if run.flipped else self._some()
+        if machine is None or not machine.runs or not machine.shows_others:
             return
+        if not run.flipped and not run.may_lose():
+            return
+        run.flipped = machine.number
         machine.kill()
-        names = [f"journal/{each}" for each in machine.disk.names("journal")]
-        segments = [each for each in names if each.endswith(".seg")]
-        if len(segments) < 2:
+        disk = machine.disk
+        # Not in the last batch: a record with a sector of zeros may be taken for torn there, and
+        # nobody can tell.
+        ends = {
+            f"journal/{each}": _end_before(disk, each, machine.proven)
+            for each in disk.names("journal")
+            if each.endswith(".seg")
+        }
+        segments = [each for each, end in ends.items() if end > HEADER_PAGE_BYTES]
+        snapshots = [f"snap/{each}" for each in disk.names("snap") if each.endswith(".snap")]
+        choice = [each for each in (segments, segments, snapshots or segments) if each]
+        if not choice:
             return
-        # Not the last ones: their end may be taken for torn, and nobody can tell.
-        name = self._chance.choice(segments[: max(1, len(segments) - 2)])
-        used = len(machine.disk.content(name).rstrip(b"\0"))
-        if used > 5_000:
-            run.flipped = True
-            machine.disk.flip(name, self._chance.randrange(4_096, used - 600))
+        name = self._chance.choice(self._chance.choice(choice))
+        if name in ends:
+            disk.flip(name, self._chance.randrange(HEADER_PAGE_BYTES, ends[name]))
+        elif used := len(disk.content(name).rstrip(b"\0")):
+            disk.flip(name, self._chance.randrange(used))
 
     # --- Groups -----------------------------------------------------------------------------
 
@@ -191,8 +218,12 @@ class Faults:
         if not leaders:
             return
         machine, group = self._chance.choice(leaders)
-        members = machine.member(group).core.tracker.members
-        change = self._change(members.voters, members.learners)
+        tracker = machine.member(group).core.tracker
+        # As `cluster.steps` does it: who has nothing yet must not be counted on.
+        level = [each for each in tracker.members.learners if is_level(machine, group, each)]
+        if tracker.members.learners and not level:
+            return
+        change = self._change(tracker.members.voters, tuple(level))
         if change is None:
             return
         try:
@@ -210,8 +241,9 @@ class Faults:
         outside = [
             each.number
             for each in self._run.machines.values()
-            if each.number not in voters and each.number not in learners and not each.gone
+            if each.number not in voters and each.number not in learners
         ]
+        voters_min = VOTERS_MIN if self._run.flipped else 2
         if learners:
             new = chance.choice(learners)
             changes = [Change(ADD_VOTER, new)]
@@ -220,6 +252,15 @@ class Faults:
             return ConfigurationChange(tuple(changes))
         if outside:
             return ConfigurationChange((Change(ADD_LEARNER, chance.choice(outside)),))
-        if len(voters) > 2:
+        if len(voters) > voters_min:
             return ConfigurationChange((Change(REMOVE, chance.choice(voters)),))
         return None
+
+
+def _end_before(disk: SimulatedDisk, segment: str, proven: Position) -> int:
+    """How far what is proven to be on disk reaches in a segment; 0 if none of it is."""
+    number = int(segment[:-4])
+    if number > proven.segment:
+        return 0
+    used = len(disk.content(f"journal/{segment}").rstrip(b"\0"))
+    return min(used, proven.offset) if number == proven.segment else used

@@ -19,6 +19,8 @@ class Levels:
     nodes: int
     loss: float
     repeat: float
+    reorder: float
+    """Share of messages that others overtake, or that overtake them."""
     delay_s_max: float
     write_s: float
     """How long a write takes at most."""
@@ -43,6 +45,7 @@ def levels_of(seed: int) -> Levels:
         nodes=5 if chance.random() < 0.3 else 3,
         loss=chance.choice((0, 0, 0.01, 0.05)),
         repeat=chance.choice((0, 0, 0.02, 0.1)),
+        reorder=chance.choice((0, 0, 0.05, 1)),
         delay_s_max=chance.choice((0.005, 0.02, 0.1)),
         write_s=chance.choice((0.002, 0.01, 0.05)),
         pause_s=chance.choice((0.01, 0.03)),

@@ -70,12 +70,15 @@ class SimulatedLink:
         if machine is None or not machine.runs or machine.process != road.process:
             self._break(group, road, Code.NOT_LEADER)
             return
+        leader = machine.opened.store.serving(group)
+        if leader is None:
+            self._break(group, road, Code.NOT_LEADER)
+            return
         fate = self._chance.random()
         if fate < BREAKS:
             self._break(group, road, Code.UNKNOWN_OUTCOME)
             return
         parcel.given = True
-        leader = machine.opened.store.leader(group)
         parcel.attempt(leader, lambda result: self._executed(group, road, parcel, result))
         if fate < 2 * BREAKS:
             self._break(group, road, Code.UNKNOWN_OUTCOME)

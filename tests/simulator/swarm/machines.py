@@ -7,25 +7,29 @@ import random
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from kernel.broker.state import GroupState
 from kernel.errors import Code, KernelError
 from kernel.ids import RaftGroup
-from kernel.log.errors import JournalDamaged
+from kernel.log.checkpoint import Position
+from kernel.log.errors import JournalError
 from kernel.log.journal import JournalOptions
 from kernel.raft import wire
 from kernel.raft.messages import HEARTBEAT, HEARTBEAT_ANSWER, Message
 from kernel.store.consensus import RaftTiming
-from kernel.store.member import Member
+from kernel.store.damage import Others
 from kernel.store.opening import LocalStore, open_store
-from tests.simulator.disk import Crash, SimulatedDisk
-from tests.simulator.loop import SimulatedClock
-from tests.simulator.world import WRITER, SeededRandom, SimulatedWorkers
+from kernel.store.quiet import BEATS
+from tests.simulator.computer import Computer, Wires
+from tests.simulator.disk import Crash
+from tests.simulator.world import WRITER, SeededRandom
 
 if TYPE_CHECKING:
-    from .raft_rules import Synced
+    from .raft_rules import Record, Synced
     from .run import Run
 
 TIMING = RaftTiming(tick_ms=200, election_ticks=5)
 DATA_GROUPS = 3
+CLAIM_S = 1.0
 OPTIONS = JournalOptions(
     segment_bytes=16 * 1024, reserve_bytes=16 * 1024, cache_bytes=32 * 1024, cold_bytes=32 * 1024
 )
@@ -39,9 +43,9 @@ class Network:
         self._run = run
         self._chance = random.Random(run.seed + 1)
         self._cut: set[tuple[int, int]] = set()
-        self.loss = run.levels.loss
-        self.repeat = run.levels.repeat
-        self.delay_s_max = run.levels.delay_s_max
+        self._last: dict[tuple[int, int], float] = {}
+        """By way: when the last message that keeps its place arrives."""
+        self.heal()
 
     def cut(self, ways: Iterable[tuple[int, int]]) -> None:
         """Nothing goes these ways any more."""
@@ -51,22 +55,28 @@ class Network:
         """Everything does."""
         self._cut.clear()
         levels = self._run.levels
-        self.loss, self.repeat = levels.loss, levels.repeat
+        self.loss, self.repeat, self.reorder = levels.loss, levels.repeat, levels.reorder
         self.delay_s_max = levels.delay_s_max
 
-    def send(self, sender: Machine, group: int, message: Message) -> None:
+    def be_pleasant(self) -> None:
+        """Nothing is lost, repeated or overtaken any more."""
+        self.loss = self.repeat = self.reorder = 0.0
+
+    def send(self, sender: int, group: int, message: Message) -> None:
         """A message leaves a machine."""
-        self._run.raft.sent(sender, group, message)
+        self._run.raft.sent(self._run.machines[sender], group, message)
         chance = self._chance
-        if (sender.number, message.to) in self._cut or chance.random() < self.loss:
+        if (sender, message.to) in self._cut or chance.random() < self.loss:
             return
         payload = b"".join(wire.encode(group, message))
         silent = message.kind in _SILENT
+        way = (sender, message.to)
+        loop = self._run.loop
         for _ in range(2 if chance.random() < self.repeat else 1):
-            delay = chance.uniform(0.0005, self.delay_s_max)
-            self._run.loop.call_later(
-                delay, self._deliver, sender.number, message.to, payload, silent
-            )
+            due = loop.time() + chance.uniform(0.0005, self.delay_s_max)
+            if chance.random() >= self.reorder:
+                due = self._last[way] = max(due, self._last.get(way, 0.0) + 1e-6)
+            loop.call_at(due, self._deliver, *way, payload, silent)
 
     def _deliver(self, sender: int, to: int, payload: bytes, silent: bool) -> None:
         machine = self._run.machines[to]
@@ -76,7 +86,7 @@ class Network:
             self._run.events += 1
         for group, message in wire.decode(payload):
             machine.opened.store.consensus.receive(RaftGroup(group), message)
-            if machine.runs:
+            if machine.runs and group != BEATS:
                 self._run.raft.stepped(machine, group)
 
     async def ask(self, sender: int, to: int, question: bytes) -> bytes:
@@ -89,70 +99,33 @@ class Network:
             if lost or not machine.runs:
                 raise KernelError(Code.UNKNOWN_OUTCOME, "the connection has broken")
             if way == (sender, to):
-                source = machine.opened.source
-                assert source is not None
                 self._run.events += 1
-                answer = await source.answer(question)
+                answer = await machine.answer(question)
         return answer
 
 
-class Wires:
-    """`kernel.store.peers.Peers` of one process."""
-
-    def __init__(self, network: Network, machine: Machine) -> None:
-        self._network = network
-        self._machine = machine
-        self.alive = True
-
-    def send(self, group: int, message: Message) -> None:
-        if self.alive:
-            self._network.send(self._machine, group, message)
-
-    def flush(self) -> None:
-        pass
-
-    async def ask(self, node: int, question: bytes) -> bytes:
-        if not self.alive:
-            await asyncio.get_running_loop().create_future()
-        return await self._network.ask(self._machine.number, node, question)
-
-
-class Machine:
-    """One disk, one clock, and the process of a store, if it runs."""
+class Machine(Computer):
+    """A machine of a run."""
 
     def __init__(self, run: Run, number: int, members: tuple[int, ...] | None) -> None:
+        super().__init__(run.loop, run.network, number)
         self._run = run
         self._members = members
-        self.number = number
-        self.disk = SimulatedDisk()
-        self.clock = SimulatedClock(run.loop)
-        self.workers = SimulatedWorkers(run.loop)
-        self.wires = Wires(run.network, self)
         self.process = 0
         """Counts the processes that have run here."""
-        self.gone = False
-        """Its disk was damaged: it never comes back."""
+        self.hurt: set[int] = set()
+        """Groups that were found damaged here, and were not healed when it last started."""
         self.synced: dict[int, Synced] = {}
-        self.pending: list[tuple[int, int, int, int]] = []
-        self._opened: LocalStore | None = None
-
-    @property
-    def runs(self) -> bool:
-        return self._opened is not None
-
-    @property
-    def opened(self) -> LocalStore:
-        assert self._opened is not None, f"node {self.number} does not run"
-        return self._opened
-
-    def member(self, group: int) -> Member:
-        """Its part in a group."""
-        return self.opened.store.member(RaftGroup(group))
+        self.pending: list[Record] = []
+        self.proven = Position(0, 0)
+        """Where the last batch that is on its disk begins. What stands before it was synced, and
+        its disk tells; the batch itself was not for certain (`kernel.log.scan`).
+        """
 
     async def start(self) -> None:
         """Start a process. OSError if the disk is full."""
         run = self._run
-        self.wires = Wires(run.network, self)
+        self.wires = Wires(run.network, self.number)
         self.process += 1
         self.pending = []
         random_s = SeededRandom(run.seed * 10_000 + self.number * 100 + self.process)
@@ -169,31 +142,72 @@ class Machine:
             slice_records=64,
         )
         self._opened = opened
+        self._diagnose(opened)
+        opened.store.awaits_claims = True
+        opened.store.consensus.leaders_changed = lambda: self._await_claims(opened)
         self.workers.delay_s[WRITER] = run.levels.write_s
+        # What was not proven was copied, and the checkpoint says so.
+        self.proven = opened.store.journal._writer.synced_end()
         run.raft.recovered(self)
         process = self.process
         await opened.start()
         assert process == self.process
 
     async def try_start(self) -> bool:
-        """Start, unless the disk has no room, or is damaged."""
-        if self.runs or self.gone:
-            return self.runs
+        """Start, unless the disk has no room."""
+        if self.runs:
+            return True
         try:
             await self.start()
-        except JournalDamaged:
-            self.gone = True
-            self._run.damaged(self)
         except OSError:
             self.end()
             self.disk = self.disk.killed_copy()
             return False
         return self.runs
 
+    def _await_claims(self, opened: LocalStore) -> None:
+        """Those who hold something of the last leader may claim it for a while."""
+        for replica in opened.store.replicas():
+            if replica.awaits_claims:
+                self._run.loop.call_later(CLAIM_S, replica.claims_over)
+
+    def _diagnose(self, opened: LocalStore) -> None:
+        damaged = set(map(int, opened.store.consensus.healing.patients))
+        if damaged - self.hurt:
+            self._run.count("corrupt synced record")
+            self._run.note(f"node {self.number} has lost groups {sorted(damaged - self.hurt)}")
+        self.hurt = damaged
+
+    @property
+    def heals(self) -> dict[int, bool]:
+        """Groups that it has lost, and whether nothing is heard of it there."""
+        healing = self.opened.store.consensus.healing
+        return {int(group): group in healing.silent for group in healing.patients}
+
+    @property
+    def shows_others(self) -> bool:
+        """By its snapshots others can heal every group, and another one still reads if one of them
+        is lost: else it would refuse to start.
+        """
+        shown = 0
+        for group in self.opened.store.groups:
+            snapshot = self.member(group).log.snapshot()
+            if snapshot is not None:
+                state = GroupState(group)
+                state.membership = snapshot.membership
+                if not Others(self.number, None, {group: state}).have(group):
+                    return False
+                shown += 1
+            elif self._members is None and group not in self.heals:
+                return False
+        return shown > 1 or self._members is not None
+
     def _fatal(self, sentence: str, error: BaseException) -> None:
         """The process ends here and now: nothing of it is heard any more."""
         if isinstance(error, OSError):
             self._run.count("process ended by a failed sync")
+        elif isinstance(error, JournalError) and self._run.flipped == self.number:
+            self._run.count("process ended by an unreadable record")
         elif not isinstance(error, Crash):
             self._run.crashed(f"node {self.number}: {sentence}: {error!r}")
         self.workers.dead = True
@@ -204,14 +218,10 @@ class Machine:
         if self.process == process and self.runs:
             self.kill()
 
-    def power_off(self, seed: int) -> None:
-        """What was not synced is gone, or there in parts."""
-        before = self.disk
-        self.disk = before.crashed_copy(seed)
+    def crash(self, seed: int | None = None) -> None:
+        super().crash(seed)
         if self.disk.torn:
             self._run.count("torn tail")
-        before.stop()
-        self.end()
 
     def power_off_in_write(self, boundaries: int, seed: int) -> None:
         """The same, after so many boundaries of its disk."""
@@ -231,33 +241,11 @@ class Machine:
 
     def _off(self, process: int, seed: int) -> None:
         if self.process == process and self.runs:
-            self.power_off(seed)
-
-    def kill(self) -> None:
-        """The process is gone, the page cache stays."""
-        before = self.disk
-        self.disk = before.killed_copy()
-        before.stop()
-        self.end()
+            self.crash(seed)
 
     def end(self) -> None:
-        """Nothing of the process runs any more."""
-        self.wires.alive = False
-        self.workers.dead = True
-        self.workers = SimulatedWorkers(self._run.loop)
-        opened, self._opened = self._opened, None
+        opened = self._opened
+        super().end()
         if opened is not None:
-            # Timers of the dead process may still fire, and queue what no disk will ever see.
             self._run.journals.pop(opened.store.journal, None)
-            opened.store._ticker.stop()
-            opened.store.consensus.wall_clocks.stop()
-            ticker = opened.housekeeper._ticker
-            if ticker is not None:
-                ticker.cancel()
-            second = opened.client._second_timer
-            if second is not None:
-                second.cancel()
-            if opened.receiver is not None:
-                for task in opened.receiver._tasks.values():
-                    task.cancel()
             self._run.ended(self)

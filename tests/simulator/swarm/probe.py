@@ -10,9 +10,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from kernel.ids import RaftGroup
+from kernel.log.checkpoint import Position
 from kernel.log.journal import Journal
 from kernel.log.rewrite import RewriteJob
 from kernel.log.writer import WriteBatch
+from kernel.raft import leader
+from kernel.raft.core import RaftCore
 from kernel.raft.messages import Entry
 from kernel.store import consensus, housekeeper
 from kernel.store.consensus import Consensus
@@ -37,9 +41,11 @@ def observed(run: Run) -> Iterator[None]:
     wrap(Journal, "append_hard_state", lambda inner: _append_hard_state(run, inner))
     wrap(Journal, "begin", lambda inner: _begin(run, inner))
     wrap(WriteBatch, "run", lambda inner: _run(run, inner))
+    wrap(leader, "maybe_commit", lambda inner: _commit(run, inner))
     wrap(Member, "apply", lambda inner: _apply(run, inner))
     wrap(Member, "lead", lambda inner: _lead(run, inner))
     wrap(Consensus, "install", lambda inner: _install(run, inner))
+    wrap(Consensus, "healed", lambda inner: _healed(run, inner))
     wrap(RewriteJob, "close", lambda inner: _close(run, inner))
     wrap(consensus, "RECENT_BYTES_MAX", lambda _: run.levels.recent_bytes * 4)
     wrap(housekeeper, "CHECKPOINT_SECONDS", lambda _: run.levels.checkpoint_s)
@@ -56,7 +62,7 @@ def _append(run: Run, inner: Any) -> Any:
         machine = run.machine_of(journal)
         if machine is not None:
             run.raft.appended(machine, journal, (group, term, index), body)
-            machine.pending.append((group, index, term, 0))
+            machine.pending.append((group, index, term, 0, 0))
         inner(journal, group, term, index, body)
 
     return append
@@ -66,7 +72,7 @@ def _append_hard_state(run: Run, inner: Any) -> Any:
     def append_hard_state(journal: Journal, group: int, term: int, vote: int, commit: int) -> None:
         machine = run.machine_of(journal)
         if machine is not None:
-            machine.pending.append((group, 0, term, vote))
+            machine.pending.append((group, 0, term, vote, commit))
         inner(journal, group, term, vote, commit)
 
     return append_hard_state
@@ -89,18 +95,30 @@ def _run(run: Run, inner: Any) -> Any:
         inner(batch)
         machine, records = run.batches.pop(batch, (None, []))
         if machine is not None:
+            first = batch.parts[0].segment
+            machine.proven = Position(first.number, first.synced_end)
             run.raft.synced(machine, records)
 
     return write
 
 
+def _commit(run: Run, inner: Any) -> Any:
+    def maybe_commit(core: RaftCore) -> bool:
+        before = core.log.committed
+        has_more: bool = inner(core)
+        if has_more:
+            run.raft.committed(core, before)
+        return has_more
+
+    return maybe_commit
+
+
 def _apply(run: Run, inner: Any) -> Any:
     def apply(member: Member, entry: Entry) -> None:
-        # A leader that applies a change of members may at once commit more, by the new ones.
-        before = (member.core.log.committed, member.core.tracker.members)
+        before = member.core.tracker.members
         run.raft.applying(member, entry)
         inner(member, entry)
-        run.raft.applied(member, entry, *before)
+        run.raft.applied(member, entry, before)
 
     return apply
 
@@ -122,6 +140,14 @@ def _install(run: Run, inner: Any) -> Any:
         inner(members, received)
 
     return install
+
+
+def _healed(run: Run, inner: Any) -> Any:
+    def healed(members: Consensus, group: RaftGroup) -> None:
+        run.count("replica healed")
+        inner(members, group)
+
+    return healed
 
 
 def _close(run: Run, inner: Any) -> Any:

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kernel import message as messages
-from kernel.broker.consumers import Handed
+from kernel.broker.consumers import DispatchedConsumer, Handed
+from kernel.errors import Code
 from kernel.message import Flag
 from kernel.store.member import Member
 
@@ -32,6 +33,8 @@ class Sent:
     outcome: str = PENDING
     offset: int = -1
     received: int = 0
+    refused: bool = False
+    """A leader had no room for one of its tries, whether or not its producer has heard of that."""
 
 
 @dataclass(slots=True)
@@ -61,9 +64,9 @@ class QueueRules:
         self._placed: dict[tuple[int, bytes], int] = {}
         self._keys: dict[tuple[int, bytes], list[int]] = {}
         self._deduplicated: dict[bytes, bytes] = {}
+        self._claimed: dict[Place, tuple[Member, int, DispatchedConsumer]] = {}
+        """By whom, and from which leader in which term."""
         self.delivered = 0
-        self.stale = 0
-        """Deliveries of a leader that another one has followed, and who does not know it yet."""
 
     def _broken(self, invariant: str, what: str) -> None:
         self._run.broken(invariant, what)
@@ -85,6 +88,13 @@ class QueueRules:
             return
         sent.outcome = ACKED
         self._place(sent, result)
+
+    def refused(self, sent: Sent, code: Code) -> None:
+        """A leader refuses a message: as one that came too late only if it was refused before."""
+        if code is Code.NO_SPACE:
+            sent.refused = True
+        elif code is Code.BUSY and not sent.refused:
+            self._broken("refused_for_a_reason", f"{sent.uid.hex()} was never refused before")
 
     def _place(self, sent: Sent, offset: int) -> None:
         sent.offset = offset
@@ -134,8 +144,10 @@ class QueueRules:
                 if not handed.lease:
                     self.expired_never_delivered(member, queue, offset, message)
             if not current:
-                self.stale += 1
+                what = f"queue {queue:x} offset {offset} of term {member.core.term}"
+                self._broken("deposed_hands_nothing_out", what)
                 continue
+            self.claimed_is_kept(member, queue, offset)
             if known.acked_by >= 0:
                 what = f"queue {queue:x} offset {offset} after its ack was answered"
                 self._broken("acked_stays_acked", what)
@@ -144,6 +156,26 @@ class QueueRules:
                 self.one_lease_holder(member, known, group, (queue, offset), handed.lease)
             if sent.key and sent.queue == queue:
                 self.first_in_first_out(member, group, sent, offset, handed)
+
+    def claimed(self, member: Member, queue: int, consumer: DispatchedConsumer) -> None:
+        """A consumer has claimed from a new leader what the last one had handed to it."""
+        if consumer.held:
+            self._run.count("session re-claim")
+        for offset in consumer.held:
+            self._claimed[queue, offset] = (member, member.core.term, consumer)
+            known = self.known[queue, offset]
+            if known.acked_by >= 0:
+                what = f"queue {queue:x} offset {offset} is claimed after its ack was answered"
+                self._broken("acked_stays_acked", what)
+
+    def claimed_is_kept(self, member: Member, queue: int, offset: int) -> None:
+        """What a consumer has claimed, and holds, is handed to nobody else by that leader."""
+        claimed = self._claimed.get((queue, offset))
+        if claimed is None or claimed[:2] != (member, member.core.term):
+            return
+        if not claimed[2].ended and offset in claimed[2].held:
+            what = f"queue {queue:x} offset {offset} is held by who has claimed it"
+            self._broken("claimed_is_kept", what)
 
     def attempts_rise(self, known: Known, queue: int, offset: int, attempt: int, term: int) -> None:
         """A repeat is marked: its attempt is higher, unless it came back as never delivered."""
@@ -236,13 +268,14 @@ class QueueRules:
 
     def total_queue(self) -> None:
         """Every message whose publishing was answered was delivered, unless it has expired or was
-        a repeat by its deduplication id.
+        a repeat by its deduplication id. Or its letter was: all its leases may have died with the
+        leaders that gave them.
         """
+        delivered = {known.uid for known in self.known.values() if known.attempt}
         for sent in self.sent.values():
             if sent.outcome != ACKED or sent.ttl_ms or sent.offset < 0:
                 continue
-            known = self.known.get((sent.queue, sent.offset))
-            if known is None or (not known.attempt and not sent.received):
+            if sent.uid not in delivered and not sent.received:
                 what = f"{sent.uid.hex()} was stored at {sent.queue:x}/{sent.offset} and is lost"
                 self._broken("total_queue", what)
 

@@ -21,6 +21,8 @@ from kernel.raft.messages import (
 from kernel.store.member import Member
 
 if TYPE_CHECKING:
+    from kernel.raft.core import RaftCore
+
     from .machines import Machine
     from .run import Run
 
@@ -30,26 +32,50 @@ LOG_TIME_AHEAD_MS = 61_000
 _LEADS = frozenset({APPEND, HEARTBEAT, SNAPSHOT})
 
 
+Record = tuple[int, int, int, int, int]
+"""(group, index, term, vote, commit) of an entry, or of a hard state, which has no index."""
+
+
 class Synced:
     """What of one group is on a disk for certain: by what was synced, whatever the product says."""
 
     def __init__(self) -> None:
         self.terms: dict[int, int] = {}
+        self.lost: dict[int, int] = {}
+        """Entries that were there, and were lost since with a bad disk. They have counted."""
+        self.queued: dict[tuple[int, int], None] = {}
+        """Entries, by index and term, on their way to it: they may be there, and what they replace
+        is void then."""
         self.last = 0
+        self.most = 0
+        """The last entry that ever was there."""
         self.snapshot = 0
         self.term = 0
         self.vote = 0
+        self.commit = 0
 
     def put(self, index: int, term: int) -> None:
-        """An entry; those behind it are void."""
+        """An entry; those behind it are void, and those queued before it are there too."""
+        while self.queued and (index, term) in self.queued:
+            del self.queued[next(iter(self.queued))]
         for old in range(index + 1, self.last + 1):
             self.terms.pop(old, None)
         self.terms[index] = term
         self.last = index
+        self.most = max(self.most, index)
 
     def holds(self, index: int, term: int) -> bool:
         """Whether the entry is there, itself or in a snapshot."""
-        return index <= self.snapshot or self.terms.get(index) == term
+        return (
+            index <= self.snapshot or self.terms.get(index) == term or self.lost.get(index) == term
+        )
+
+    def lose(self) -> None:
+        """All of it is void."""
+        self.lost = {**self.lost, **self.terms}
+        self.terms = {}
+        self.queued = {}
+        self.last = self.snapshot = 0
 
 
 class RaftRules:
@@ -65,8 +91,8 @@ class RaftRules:
         """(group, index) to term and hash."""
         self._top: dict[int, int] = {}
         """Highest committed index of each group."""
-        self._before: dict[tuple[int, int], tuple[int, Membership]] = {}
-        """By node and group: the commit when a change was applied, and the members before it."""
+        self._counted: dict[tuple[int, int], Membership] = {}
+        """(group, index) to the members that the leader counted when it committed the entry."""
         self._configurations: dict[tuple[int, int], Membership] = {}
         self._seen: dict[tuple[int, int, int], tuple[int, int]] = {}
         """(node, process, group) to term and commit."""
@@ -101,6 +127,9 @@ class RaftRules:
         if known != node:
             what = f"group {group} term {term}: both {known} and {node} lead"
             self._broken("one_leader_a_term", what)
+        if self.model(node, group).term < term:
+            what = f"group {group}: {node} leads term {term}, which is not on its disk"
+            self._broken("leads_after_sync", what)
 
     def one_vote_a_term(self, node: int, group: int, message: Message) -> None:
         """A vote is given once a term, also over restarts, and stands on disk before it leaves."""
@@ -116,7 +145,10 @@ class RaftRules:
     def append_answered_after_sync(self, sender: Machine, group: int, message: Message) -> None:
         synced = self.model(sender.number, group)
         core = sender.member(group).core
-        if message.index > max(synced.last, synced.snapshot):
+        # An answer of an earlier term says what it had then: one write may bring an entry, its
+        # answer to that term's leader, and what has replaced it since.
+        last = synced.last if message.term == core.term else synced.most
+        if message.index > max(last, synced.snapshot):
             what = f"group {group}: {sender.number} answers {message.index}, has {synced.last}"
             self._broken("append_answered_after_sync", what)
         elif message.term == core.term and message.index > synced.snapshot:
@@ -143,6 +175,9 @@ class RaftRules:
         """An entry is queued for a journal."""
         group, term, index = place
         node = machine.number
+        queued = self.model(node, group).queued
+        queued.pop((index, term), None)  # the latest of its kind is the one that is synced last
+        queued[index, term] = None
         if index <= journal.last_index(group):
             self._run.count("conflict truncation")
             member = machine.member(group)
@@ -162,14 +197,14 @@ class RaftRules:
             if before and not known[1]:
                 self._bodies[place] = row
 
-    def synced(self, machine: Machine, records: list[tuple[int, int, int, int]]) -> None:
+    def synced(self, machine: Machine, records: list[Record]) -> None:
         """A write and its sync have gone well."""
-        for group, index, term, vote in records:
+        for group, index, term, vote, commit in records:
             synced = self.model(machine.number, group)
             if index:
                 synced.put(index, term)
             else:
-                synced.term, synced.vote = term, vote
+                synced.term, synced.vote, synced.commit = term, vote, commit
 
     def installed(self, node: int, group: int, snapshot: Snapshot) -> None:
         """A snapshot has taken the place of state and log."""
@@ -192,6 +227,14 @@ class RaftRules:
             group = int(number)
             synced = self.model(node, group)
             hard = journal.hard_state(group)
+            if machine.heals.get(group):
+                # It may have forgotten its vote too: `one_vote_a_term` has not.
+                synced.lose()
+                synced.term, synced.vote, synced.commit = hard.term, hard.vote, hard.commit
+                continue
+            if hard.commit < synced.commit:
+                what = f"group {group}: {node} has forgotten that {synced.commit} is committed"
+                self._broken("commit_survives", what)
             if (hard.term, hard.vote if synced.vote and hard.term == synced.term else 0) < (
                 synced.term,
                 0,
@@ -203,7 +246,8 @@ class RaftRules:
             for index in sorted(synced.terms):
                 term = journal.term(group, index)
                 if term and term != synced.terms[index]:
-                    overwritten = term > synced.terms[index]
+                    # Also by an entry of an earlier term, if a later one's leader has it.
+                    overwritten = (index, term) in synced.queued
                     if not overwritten:
                         self._broken(
                             "synced_survives", f"group {group}: {node} has another entry {index}"
@@ -216,7 +260,8 @@ class RaftRules:
 
     def _refresh(self, journal: Journal, group: int, synced: Synced) -> None:
         hard = journal.hard_state(group)
-        synced.term, synced.vote = hard.term, hard.vote
+        synced.queued = {}
+        synced.term, synced.vote, synced.commit = hard.term, hard.vote, hard.commit
         snapshot = journal.snapshot_of(group)[0]
         last = max(journal.last_index(group), snapshot)
         for index in range(snapshot + 1, last + 1):
@@ -228,6 +273,19 @@ class RaftRules:
         synced.last = last
 
     # --- Commits ----------------------------------------------------------------------------
+
+    def committed(self, core: RaftCore, after: int) -> None:
+        """`commits_of_its_own_term`: a leader has committed what stands behind an index. It counts
+        by the members that it knows, and may be the last to apply a change of them: its own disk
+        can be the slowest.
+        """
+        groups = self._run.machines[core.node].opened.store.consensus.members
+        (group,) = [int(each) for each, member in groups.items() if member.core is core]
+        if core.log.term(core.log.committed) != core.term:
+            what = f"group {group}: {core.node} commits {core.log.committed} of an earlier term"
+            self._broken("commits_of_its_own_term", what)
+        for index in range(after + 1, core.log.committed + 1):
+            self._counted[group, index] = core.tracker.members
 
     def applying(self, member: Member, entry: Entry) -> None:
         """`state_machine_safety`, `committed_is_on_a_majority`: an entry is about to be applied."""
@@ -241,16 +299,14 @@ class RaftRules:
             return
         if index > self._top.get(group, 0):
             self._top[group] = index
-        # What was committed before a change was applied counted by the members before it.
-        until, earlier = self._before.get((member.core.node, group), (0, Membership()))
-        members = earlier if index <= until else member.core.tracker.members
+        members = self._counted[group, index]
         for half in (members.voters, members.voters_outgoing):
             holding = [node for node in half if self.model(node, group).holds(index, entry.term)]
             if half and len(holding) * 2 <= len(half):
                 what = f"group {group} entry {index}: on the disks of {holding} of {half}"
                 self._broken("committed_is_on_a_majority_of_disks", what)
 
-    def applied(self, member: Member, entry: Entry, committed: int, before: Membership) -> None:
+    def applied(self, member: Member, entry: Entry, before: Membership) -> None:
         """`majorities_intersect`: a change of membership never leaves two disjoint majorities.
         `log_time_is_true`: no wrong clock moves log time.
         """
@@ -260,7 +316,6 @@ class RaftRules:
                 self._broken("log_time_is_true", what)
             return
         group = int(member.group)
-        self._before[member.core.node, group] = (committed, before)
         after = member.core.tracker.members
         known = self._configurations.setdefault((group, entry.index), after)
         if known is not after:

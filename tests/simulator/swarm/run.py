@@ -10,20 +10,19 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 
 from kernel.broker.snapshot import dump
-from kernel.errors import KernelError
 from kernel.ids import RaftGroup
 from kernel.log.journal import Journal
 from kernel.log.writer import WriteBatch
-from kernel.raft.configuration import ADD_LEARNER, ADD_VOTER, REMOVE, Change, ConfigurationChange
+from kernel.raft.configuration import ADD_LEARNER, ADD_VOTER, Change, ConfigurationChange
 from tests.simulator.loop import SimulatedClock, VirtualLoop
 
 from .clients import QUEUES, TOPICS, Producer, Subscriber, group_of
-from .faults import Faults
+from .faults import VOTERS_MIN, Faults
 from .levels import Levels, levels_of
 from .machines import DATA_GROUPS, Machine, Network
 from .probe import observed
 from .queue_rules import QueueRules
-from .raft_rules import RaftRules
+from .raft_rules import RaftRules, Record
 
 PEACE_S_MAX = 90
 """Virtual time in which everything is level and drained once nothing goes wrong any more."""
@@ -65,7 +64,7 @@ class Run:
         self.raft = RaftRules(self)
         self.queues = QueueRules(self)
         self.journals: dict[Journal, Machine] = {}
-        self.batches: dict[WriteBatch, tuple[Machine, list[tuple[int, int, int, int]]]] = {}
+        self.batches: dict[WriteBatch, tuple[Machine, list[Record]]] = {}
         self.network = Network(self)
         first = tuple(range(1, self.levels.nodes + 1))
         self.machines = {
@@ -74,7 +73,8 @@ class Run:
         }
         self.draining = False
         self.unknown_outcome = False
-        self.flipped = False
+        self.flipped = 0
+        """The node whose disk is a bad one: the faults that Raft bears are those of a minority."""
         self._chance = random.Random(seed + 3)
         self._hashed_at = 0
         self._hashes: dict[tuple[int, int], tuple[int, bytes]] = {}
@@ -117,27 +117,20 @@ class Run:
         self.loop.create_task(self._started(machine))
 
     async def _started(self, machine: Machine) -> None:
-        if not await machine.try_start() and not machine.gone and not self.draining:
+        if not await machine.try_start() and not self.draining:
             self.loop.call_later(self._chance.uniform(0.5, 2), self._restart, machine)
 
-    def damaged(self, machine: Machine) -> None:
-        """A disk lost synced data, and the store refuses to start: another machine replaces it."""
-        self.count("corrupt synced record")
-        number = max(self.machines) + 1
-        self.machines[number] = Machine(self, number, ())
-        self._restart(self.machines[number])
-
-    def may_lose(self, machine: Machine) -> bool:
-        """Whether the disk of a machine may be lost for ever: a majority of every group is left."""
-        voted = set()
+    def may_lose(self) -> bool:
+        """Whether any one disk may be lost: a majority of every group is left."""
         for each in self.machines.values():
-            if each.runs:
-                for group in each.opened.store.groups:
-                    members = each.member(group).core.tracker.members
-                    if members.voters_outgoing or len(members.voters) < 3:
-                        return False
-                    voted.update(members.voters)
-        return machine.number in voted
+            for group in each.opened.store.groups if each.runs else ():
+                core = each.member(group).core
+                members = core.tracker.members
+                if core.log.configurations or members.voters_outgoing or group in each.heals:
+                    return False
+                if members.has(each.number) and len(members.voters) < VOTERS_MIN:
+                    return False
+        return True
 
     def term_of(self, group: int) -> int:
         """The highest term in which anybody leads a group."""
@@ -227,7 +220,7 @@ class Run:
         The last machine stays apart.
         """
         trouble = self.network
-        trouble.loss = trouble.repeat = 0.0
+        trouble.be_pleasant()
         await asyncio.sleep(self.levels.checkpoint_s + 2)
         first = self.machines[1]
         voters = tuple(range(1, self.levels.nodes + 1))
@@ -263,20 +256,16 @@ class Run:
     async def _peace(self) -> None:
         """Faults end: `converges`, then what must be true of everything."""
         self.note("peace")
-        self.network.loss = self.network.repeat = 0.0
-        self.levels = levels_of(self.seed)
         end = self.loop.time() + PEACE_S_MAX
-        self.network.heal()
         while self.loop.time() < end and not self._over:
-            self.network.loss = self.network.repeat = 0.0
             self.network.heal()
+            self.network.be_pleasant()
             for machine in list(self.machines.values()):
                 machine.disk.capacity = 1 << 40
                 machine.disk.on_boundary = None
                 machine.disk._failures.clear()
                 machine.workers.delay_s.clear()
                 await machine.try_start()
-            self._mend()
             self.draining = self.loop.time() > end - PEACE_S_MAX + 3
             for subscriber in self._subscribers:
                 subscriber.look_around()
@@ -291,40 +280,6 @@ class Run:
         self.same_state_at_the_same_index()
         self.queues.total_queue()
         self.queues.publish_order()
-
-    def _mend(self) -> None:
-        """Whoever lost its disk is replaced by the new machine in every group."""
-        gone = [each.number for each in self.machines.values() if each.gone]
-        if not gone:
-            return
-        for machine in self.machines.values():
-            if not machine.runs:
-                continue
-            for group in machine.opened.store.groups:
-                member = machine.member(group)
-                members = member.core.tracker.members
-                if not member.serves or members.voters_outgoing:
-                    continue
-                change = self._replacing(gone[0], members.voters, members.learners)
-                if change is not None:
-                    try:
-                        machine.opened.store.consensus.change_members(group, change)
-                    except KernelError:
-                        continue
-
-    def _replacing(
-        self, gone: int, voters: tuple[int, ...], learners: tuple[int, ...]
-    ) -> ConfigurationChange | None:
-        new = max(self.machines)
-        if gone in learners:
-            return ConfigurationChange((Change(REMOVE, gone),))
-        if gone not in voters:
-            return None
-        if new in voters:
-            return ConfigurationChange((Change(REMOVE, gone),))
-        if new not in learners:
-            return ConfigurationChange((Change(ADD_LEARNER, new),))
-        return ConfigurationChange((Change(ADD_VOTER, new), Change(REMOVE, gone)))
 
     def _groups(self) -> list[RaftGroup]:
         return [RaftGroup(number) for number in range(DATA_GROUPS + 1)]
@@ -350,8 +305,8 @@ class Run:
                 return f"group {group} is in a joint configuration"
             for number in (*members.voters, *members.learners):
                 machine = self.machines[number]
-                if machine.gone and number in members.voters:
-                    return f"group {group}: {number} is not replaced"
+                if machine.runs and group in machine.heals:
+                    return f"group {group}: node {number} is not healed"
                 if machine.runs and machine.member(group).state.applied != member.state.applied:
                     return f"group {group}: node {number} is not level"
             if member.state.outbox:

@@ -172,15 +172,3 @@ def queue_mode(t: Trial) -> None:
     """A value that x-queue-mode never had."""
     arguments: Arguments = {"x-queue-mode": "fast"}
     t.attempt("declare", lambda: t.channel().queue_declare(t.name("q"), arguments=arguments))
-
-
-def transaction(t: Trial) -> None:
-    """What was published in one is there after the commit, not before."""
-    channel = t.channel()
-    queue = t.queue(channel)
-    t.attempt("select", channel.tx_select)
-    if channel.is_open:
-        channel.basic_publish("", queue, b"x")
-        t.note(t.take(t.channel(), queue, wait=False))
-        t.attempt("commit", channel.tx_commit)
-        t.note(t.take(t.channel(), queue))

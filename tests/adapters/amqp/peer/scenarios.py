@@ -2,14 +2,14 @@
 
 They cover what clients of RabbitMQ rely on: passive, exclusive, auto-delete and server-named
 queues; equivalence; mandatory and confirms; get, ack, nack, reject, recover and qos; TTL, dead
-letters, limits; and with which reply code a misuse is answered.
+letters, limits; transactions; direct replies; and with which reply code a misuse is answered.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from . import definitions, letters, traffic
+from . import definitions, letters, replies, traffic, transactions
 from .trial import Trial
 
 SCENARIOS: dict[str, Callable[[Trial], None]] = {
@@ -52,6 +52,13 @@ SCENARIOS: dict[str, Callable[[Trial], None]] = {
         letters.copies,
         letters.exchange_type,
         letters.queue_mode,
-        letters.transaction,
+        transactions.transaction,
+        transactions.settled_in_a_transaction,
+        transactions.acked_twice_in_a_transaction,
+        transactions.returned_at_the_commit,
+        transactions.modes_of_a_channel,
+        transactions.refused_in_a_transaction,
+        replies.direct_reply,
+        replies.direct_reply_misuse,
     )
 }

@@ -1,0 +1,102 @@
+"""Which tenant a request of the admin API is about: `?tenant=NAME`, and `default` without it.
+
+    GET /tenants
+
+A tenant exists if the settings of this process name it, or if a user belongs to it. So a slip of
+the pen makes no tenant: the first user of one that the settings do not name is refused. What a
+tenant has stays reachable after its row in the settings is gone, as long as it has a user.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+from starlette.routing import Route
+
+from auth.principal import DEFAULT_TENANT, name_fault
+from gateway.admin.requests import answer
+from gateway.tenants import ACCOUNT, NAMESPACE, VIRTUAL_HOST, known_as
+from kernel.errors import Code, KernelError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+    from auth.store import AuthStore
+    from gateway.config_schema import Tenant
+
+NAMED_MAX = 5
+"""Tenants named in the answer to an unknown one; `weir tenant ls` lists all."""
+
+
+class TenantShown(Struct, frozen=True, kw_only=True):
+    """A tenant and what each protocol calls it."""
+
+    name: str
+    virtual_host: str
+    account: str
+    namespace: str
+    users: int
+    is_configured: bool
+    """The settings name it."""
+
+
+class TenantList(Struct, frozen=True):
+    tenants: list[TenantShown]
+
+
+class KnownTenants:
+    """The tenants there are."""
+
+    def __init__(self, configured: Mapping[str, Tenant], store: AuthStore) -> None:
+        self._configured = configured
+        self._store = store
+
+    def routes(self) -> list[Route]:
+        """Path, method and handler of each."""
+        return [Route("/tenants", self.list_tenants, methods=["GET"])]
+
+    def of(self, request: Request) -> str:
+        """The tenant of a request. Raises KernelError INVALID_ARGUMENT, NOT_FOUND."""
+        name = request.query_params.get("tenant", DEFAULT_TENANT)
+        if name in self._configured or name in (users := self._store.users_by_tenant()):
+            return name
+        fault = name_fault("tenant", name)
+        if fault is not None:
+            raise KernelError(Code.INVALID_ARGUMENT, fault)
+        known = sorted({*self._configured, *users})
+        shown = ", ".join(known[:NAMED_MAX]) + (", ..." if len(known) > NAMED_MAX else "")
+        raise KernelError(
+            Code.NOT_FOUND,
+            f"there is no tenant {name}: the settings name it below `tenants`; known: {shown}",
+        )
+
+    async def list_tenants(self, _request: Request) -> Response:
+        """All tenants by name; they are few, so that one page has them."""
+        users = self._store.users_by_tenant()
+        return answer(
+            TenantList([self._shown(name, users) for name in sorted({*self._configured, *users})])
+        )
+
+    def _shown(self, name: str, users: Mapping[str, int]) -> TenantShown:
+        tenant = self._configured.get(name)
+
+        def in_protocol(protocol: str) -> str:
+            return name if tenant is None else known_as(name, tenant, protocol)
+
+        return TenantShown(
+            name=name,
+            virtual_host=in_protocol(VIRTUAL_HOST),
+            account=in_protocol(ACCOUNT),
+            namespace=in_protocol(NAMESPACE),
+            users=users.get(name, 0),
+            is_configured=tenant is not None,
+        )
+
+
+def of_tenant(tenant: str) -> str:
+    """The end of "there is no X" where X is looked for in another tenant than `default`."""
+    return "" if tenant == DEFAULT_TENANT else f" in tenant {tenant}"

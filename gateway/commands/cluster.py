@@ -1,0 +1,195 @@
+"""`weir cluster`: begin one, and say which stores belong to it and which of them lead."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from gateway.commands.api import Api, DataOption, Facts, UrlOption, connect, path_of
+from gateway.commands.options import Assignments, ConfigFile, DataDirectory, load_settings
+from gateway.commands.output import CommandError, ExitCode, Format, FormatOption, Table, put, say
+from gateway.commands.store import AS_STORE
+from gateway.commands.values import text
+from kernel.store.system import SystemClock
+
+app = typer.Typer(help="The stores of a cluster.", no_args_is_help=True)
+
+WAIT_SECONDS = 600
+"""For a store to take over all data, or to leave: what is longer goes on without the command."""
+
+LOOK_SECONDS = 0.3
+
+WaitOption = Annotated[
+    int, typer.Option("--wait", metavar="SECONDS", help="How long to wait until it is done.", min=0)
+]
+NumberArgument = Annotated[int, typer.Argument(metavar="NUMBER", help="Number of the store.")]
+
+
+@app.command("init")
+def begin(
+    config: ConfigFile = None,
+    data: DataDirectory = None,
+    assignments: Assignments = None,
+    output: FormatOption = Format.TABLE,
+) -> None:
+    """Make an empty data directory that of the first store of a new cluster; then `weir store`."""
+    settings = load_settings(config, data, [AS_STORE, *(assignments or ())]).settings
+    from gateway.data_lock import DataDirectoryInUse
+    from gateway.process import StartRefused
+    from gateway.store_node import found_cluster
+    from kernel.errors import KernelError
+    from kernel.log.errors import JournalError
+
+    try:
+        found_cluster(Path(settings.node.data), settings)
+    except (StartRefused, DataDirectoryInUse, KernelError, JournalError, OSError) as error:
+        raise CommandError(str(error)) from error
+    cluster = settings.node.cluster
+    say(f"store {cluster.number} is the first of cluster {cluster.name!r}: start it, `weir store`")
+    rows = [(text(cluster.number), cluster.name)]
+    put(
+        {"store": cluster.number, "cluster": cluster.name},
+        Table(("store", "cluster"), rows),
+        output,
+    )
+
+
+@app.command("status")
+def status(
+    groups: Annotated[
+        bool, typer.Option("--groups", help="Show the Raft groups instead of the stores.")
+    ] = False,
+    url: UrlOption = None,
+    data: DataOption = None,
+    output: FormatOption = Format.TABLE,
+) -> None:
+    """Show every store: whether it answers, how many groups it leads, how far it is behind."""
+    found = connect(url, data).get("/cluster")
+    put(found, _groups(found) if groups else _stores(found), output)
+    if not found["nodes"]:
+        say("the cluster has not let this store in: run `weir cluster join`")
+
+
+def _stores(found: Facts) -> Table:
+    columns = ("number", "state", "address", "host", "answers", "leads", "lag", "error")
+    rows = [tuple(text(each[name]) for name in columns) for each in found["nodes"]]
+    return Table(columns, rows)
+
+
+def _groups(found: Facts) -> Table:
+    rows = [
+        (
+            text(each["group"]),
+            text(each["leader"] or None),
+            text(each["commit"]),
+            ", ".join(
+                f"{replica['node']}{'' if replica['voter'] else ' (learns)'}"
+                for replica in each["replicas"]
+            ),
+        )
+        for each in found["groups"]
+    ]
+    return Table(("group", "leader", "commit", "members"), rows)
+
+
+@app.command("join")
+def join(
+    same_host: Annotated[
+        bool,
+        typer.Option("--same-host", help="Let in a store whose host has another store already."),
+    ] = False,
+    replaces: Annotated[
+        int, typer.Option("--replaces", metavar="NUMBER", help="Store whose place it takes.", min=0)
+    ] = 0,
+    wait: WaitOption = WAIT_SECONDS,
+    url: UrlOption = None,
+    data: DataOption = None,
+    output: FormatOption = Format.TABLE,
+) -> None:
+    """Have the store asked, which runs, let into the cluster of its node.cluster.peers."""
+    api = connect(url, data)
+    asked = api.call(
+        "POST", "/cluster/join", {"replaces": replaces, "same_host": same_host}, good=(202,)
+    )
+    number = int(asked["store"])
+    _await(api, number, "member", wait)
+    say(f"store {number} belongs to the cluster")
+    _put_state(number, "member", output)
+
+
+@app.command("remove")
+def remove(
+    number: NumberArgument,
+    wait: WaitOption = WAIT_SECONDS,
+    url: UrlOption = None,
+    data: DataOption = None,
+    output: FormatOption = Format.TABLE,
+) -> None:
+    """Have a store leave the cluster; ask another one of its stores."""
+    api = connect(url, data)
+    api.call("DELETE", path_of("cluster", "stores", str(number)), good=(202,))
+    _await(api, number, None, wait)
+    say(f"store {number} has left the cluster")
+    _put_state(number, "gone", output)
+
+
+def _put_state(number: int, state: str, output: Format) -> None:
+    rows = [(text(number), state)]
+    put({"store": number, "state": state}, Table(("store", "state"), rows), output)
+
+
+def _await(api: Api, number: int, state: str | None, seconds: int) -> None:
+    """Look until a store is in a state, None: until it is gone. Raises CommandError."""
+    clock = SystemClock()
+    ends_ms = clock.monotonic_ms() + seconds * 1_000
+    pause = threading.Event()
+    told = ""
+    while True:
+        found = {each["number"]: each for each in api.get("/cluster")["nodes"]}
+        store = found.get(number)
+        if (store["state"] if store is not None else None) == state:
+            return
+        reason = store["error"] if store is not None else ""
+        if reason and reason != told:
+            say(f"store {number}: {reason}")
+            told = reason
+        if clock.monotonic_ms() >= ends_ms:
+            raise CommandError(
+                f"store {number} is not done within {seconds} s",
+                ExitCode.FAILED,
+                "it goes on by itself: see `weir cluster status`",
+            )
+        pause.wait(LOOK_SECONDS)
+
+
+@app.command("transfer")
+def transfer(
+    group: Annotated[int, typer.Argument(metavar="GROUP", help="Number of the Raft group.")],
+    to: Annotated[
+        int, typer.Option("--to", metavar="NUMBER", help="Store that is to lead; 0: any.", min=0)
+    ] = 0,
+    url: UrlOption = None,
+    data: DataOption = None,
+    output: FormatOption = Format.TABLE,
+) -> None:
+    """Have another store lead a group."""
+    path = path_of("cluster", "groups", str(group), "transfer")
+    moved = connect(url, data).post(path, {"to": to})
+    rows = [(text(moved["group"]), text(moved["leader"]))]
+    put(moved, Table(("group", "leader"), rows), output)
+
+
+@app.command("rebalance")
+def rebalance(
+    url: UrlOption = None,
+    data: DataOption = None,
+    output: FormatOption = Format.TABLE,
+) -> None:
+    """Spread the leaders of the groups evenly over the stores."""
+    found = connect(url, data).post("/cluster/rebalance", {})
+    columns = ("group", "was", "leader")
+    rows = [tuple(text(each[name]) for name in columns) for each in found["moved"]]
+    put(found, Table(columns, rows), output)

@@ -1,0 +1,109 @@
+"""`weir node`: the gateways of a cluster, whom they serve, and moving one's clients to others."""
+
+from __future__ import annotations
+
+import threading
+from typing import Annotated
+
+import typer
+
+from gateway.commands.api import Api, DataOption, Facts, UrlOption, connect, path_of
+from gateway.commands.output import CommandError, ExitCode, Format, FormatOption, Table, put, say
+from gateway.commands.values import text
+from kernel.store.system import SystemClock
+
+app = typer.Typer(help="The gateways of a cluster.", no_args_is_help=True)
+
+WAIT_SECONDS = 120
+"""For clients to go: most are told within seconds, and some answer slowly."""
+
+LOOK_SECONDS = 0.5
+
+NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="As `weir node ls` shows it.")]
+
+
+@app.command("ls")
+def show(
+    tasks: Annotated[
+        bool, typer.Option("--tasks", help="Show which topics they serve to whom instead.")
+    ] = False,
+    url: UrlOption = None,
+    data: DataOption = None,
+    output: FormatOption = Format.TABLE,
+) -> None:
+    """Show every gateway: its clients, its traffic, whether it is being drained."""
+    found = connect(url, data).get("/cluster/gateways")
+    put(found, _tasks(found) if tasks else _gateways(found), output)
+
+
+def _gateways(found: Facts) -> Table:
+    columns = ("name", "stage", "load", "host", "clients", "bytes/s", "moved", "version")
+    rows = [
+        (
+            text(each["name"]),
+            text(each["stage"]),
+            text(each["load"]),
+            text(each["label"]),
+            ", ".join(f"{kind} {count}" for kind, count in sorted(each["clients"].items())),
+            text(each["traffic"]),
+            text(each["moved"]),
+            text(each["version"]),
+        )
+        for each in found["gateways"]
+    ]
+    return Table(columns, rows)
+
+
+def _tasks(found: Facts) -> Table:
+    names = ("role", "topic", "group", "kind", "amount")
+    rows = [
+        (*(text(task[name] or None) for name in names[:4]), text(task["amount"]), each["name"])
+        for each in found["gateways"]
+        for task in each["tasks"]
+    ]
+    rows = [(topic, role, group, kind, amount, at) for role, topic, group, kind, amount, at in rows]
+    return Table(("topic", "role", "group", "protocol", "amount", "gateway"), sorted(rows))
+
+
+@app.command("drain")
+def drain(
+    name: NameArgument,
+    undo: Annotated[
+        bool, typer.Option("--undo", help="Let it have clients again, after it was drained.")
+    ] = False,
+    wait: Annotated[
+        int, typer.Option("--wait", metavar="SECONDS", help="How long to wait for it.", min=0)
+    ] = WAIT_SECONDS,
+    url: UrlOption = None,
+    data: DataOption = None,
+    output: FormatOption = Format.TABLE,
+) -> None:
+    """Have a gateway's clients go to the others, each in its protocol's own way."""
+    api = connect(url, data)
+    api.post(path_of("cluster", "gateways", name, "drain"), {"undo": undo})
+    if undo:
+        say(f"{name} serves clients again")
+    else:
+        _await_empty(api, name, wait)
+    stage = "serving" if undo else "drained"
+    put({"name": name, "stage": stage}, Table(("name", "stage"), [(name, stage)]), output)
+
+
+def _await_empty(api: Api, name: str, seconds: int) -> None:
+    clock = SystemClock()
+    ends_ms = clock.monotonic_ms() + seconds * 1_000
+    pause = threading.Event()
+    while True:
+        known = {each["name"]: each for each in api.get("/cluster/gateways")["gateways"]}
+        if name not in known or known[name]["stage"] == "drained":
+            say(f"{name} has no clients: it can be stopped")
+            return
+        if clock.monotonic_ms() >= ends_ms:
+            clients = known[name]["clients"]
+            left = ", ".join(f"{kind} {count}" for kind, count in sorted(clients.items()) if count)
+            raise CommandError(
+                f"{name} still has clients after {seconds} s: {left or 'it has not told yet'}",
+                ExitCode.FAILED,
+                "they go on being asked: see `weir node ls`",
+            )
+        pause.wait(LOOK_SECONDS)

@@ -1,0 +1,29 @@
+"""`weir tenant`: the tenants there are. They are made in the settings, not here."""
+
+from __future__ import annotations
+
+import typer
+
+from gateway.commands.api import DataOption, UrlOption, connect
+from gateway.commands.output import Format, FormatOption, Table, put
+from gateway.commands.values import text
+
+app = typer.Typer(help="Tenants: the settings name them, below `tenants`.", no_args_is_help=True)
+
+
+@app.callback()
+def tenant() -> None:
+    """Make `ls` a word of its own: an application of one command would be that command."""
+
+
+@app.command("ls")
+def list_tenants(
+    url: UrlOption = None,
+    data: DataOption = None,
+    output: FormatOption = Format.TABLE,
+) -> None:
+    """List tenants, and what each protocol calls them."""
+    found = connect(url, data).get("/tenants")
+    columns = ("name", "virtual_host", "account", "namespace", "users", "is_configured")
+    shown = [tuple(text(row[column]) for column in columns) for row in found["tenants"]]
+    put(found, Table(columns, shown), output)

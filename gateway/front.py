@@ -1,0 +1,193 @@
+"""What clients meet: who may sign in, the adapters, the admin side. Over any kernel client, so that
+a process with a store and one without are served by the same code.
+
+    identify -> serve -> admin_app                     (start)
+    drain: adapters say goodbye, then stop -> close    (stop)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import structlog
+
+from auth.development import Listener as Reachable
+from auth.development import development_principals, startup_check
+from auth.sealed import open_key_ring
+from auth.tls import CertificateFiles, open_loopback_certificate
+from gateway.admin.app import AdminParts, build_app
+from gateway.admin.principals import Principals
+from gateway.builders import BUILDERS, Services
+from gateway.identity import Identity
+from gateway.process import StartRefused
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp
+
+    from adapters.base import Adapter
+    from auth.tokens import AdminToken
+    from gateway.admin.health import HealthRoutes
+    from gateway.config_schema import Listener, Protocol, Settings
+    from gateway.node_metering import NodeMetering
+    from kernel.client import Client
+    from kernel.cluster.office import Office
+    from kernel.ports import Clock, Random
+
+DRAIN_SECONDS = 20
+"""For clients to hear goodbye and close: longer than any close handshake, shorter than the 30 s
+that service managers wait before they kill."""
+
+_log = structlog.get_logger("weir.node")
+
+
+class Front:
+    """Of one process."""
+
+    def __init__(
+        self, settings: Settings, data: Path, client: Client, clock: Clock, random: Random
+    ) -> None:
+        """`data`: where the keys and the certificate are, unless the settings say otherwise."""
+        self._settings = settings
+        self._data = data
+        self._client = client
+        self._clock = clock
+        self._random = random
+        self._reachable = [
+            Reachable(".".join(path), each.host, each.port)
+            for path, each in settings.open_listeners().items()
+        ]
+        self._keys = open_key_ring(Path(settings.node.key_file or data / "secrets.key"))
+        self._identity = Identity(self._keys.unseal, development_principals(self._reachable), clock)
+        self._principals = Principals(client, self._identity.store, self._keys, clock, random)
+        self.adapters: list[Adapter] = []
+
+    async def identify(self, command: str) -> None:
+        """Learn who may sign in; make the first administrator, if the environment names one.
+
+        `command`: as typed, for the answer to whoever must make one first. Raises StartRefused.
+        """
+        self._identity.follow(self._client)
+        users = self._identity.store.user_count()
+        refusal = startup_check(self._reachable, users, os.environ, command)
+        if refusal is not None:
+            raise StartRefused(refusal)
+        administrator = await self._principals.first_administrator(os.environ)
+        if administrator is not None:
+            _log.info("first administrator created", user=administrator.name)
+
+    async def serve(self, metering: NodeMetering | None) -> None:
+        """Make every adapter, and listen. Raises StartRefused, OSError."""
+        services = Services(
+            client=self._client,
+            identity=self._identity,
+            clock=self._clock,
+            random=self._random,
+            tls=self._tls,
+            tenants=self._settings.tenants,
+            metering=metering,
+        )
+        for name, protocol in self._settings.protocols.items():
+            if protocol.open_listeners():
+                self.adapters.append(BUILDERS[name](protocol, services))
+        for adapter in self.adapters:
+            await _bind(adapter, self._settings.protocols[adapter.name])
+
+    def admin_app(
+        self,
+        token: AdminToken,
+        health: HealthRoutes,
+        metering: NodeMetering | None,
+        office: Office | None = None,
+    ) -> ASGIApp:
+        """The application of the admin side; `office`: of the cluster, if it belongs to one."""
+        parts = AdminParts(
+            client=self._client,
+            principals=self._principals,
+            identity=self._identity,
+            token=token,
+            health=health,
+            clock=self._clock,
+            tenants=self._settings.tenants,
+            metering=metering,
+            office=office,
+        )
+        return build_app(self._settings.node.admin, parts)
+
+    @property
+    def addresses(self) -> dict[str, str]:
+        """Where it listens, by protocol and listener."""
+        return {
+            f"{adapter.name}.{name}": f"{host}:{port}"
+            for adapter in self.adapters
+            for name, (host, port) in adapter.addresses().items()
+        }
+
+    def _tls(self) -> CertificateFiles:
+        """The certificate of the TLS listeners; on loopback the node makes one for itself."""
+        tls = self._settings.node.tls
+        if tls.certificate is not None and tls.private_key is not None:
+            return CertificateFiles(Path(tls.certificate), Path(tls.private_key))
+        now = datetime.fromtimestamp(self._clock.wall_ms() / 1000, UTC)
+        return open_loopback_certificate(self._data / "tls", now)
+
+    # --- Stop -------------------------------------------------------------------------------
+
+    async def drain(self) -> None:
+        """Tell every client to go, wait until they have, bounded in time; then stop listening."""
+        await asyncio.gather(*map(_drain, self.adapters))
+
+    async def close(self) -> None:
+        """Check no more logins."""
+        await self._identity.close()
+
+
+async def _drain(adapter: Adapter) -> None:
+    try:
+        async with asyncio.timeout(DRAIN_SECONDS):
+            await adapter.drain()
+    except TimeoutError:
+        _log.warning("drain cut off", adapter=adapter.name, after_seconds=DRAIN_SECONDS)
+    await adapter.stop()
+    _log.info("drained", adapter=adapter.name)
+
+
+UNBINDABLE = {
+    errno.EADDRINUSE: "Stop the other program, or choose another port: --set {setting}.port=PORT",
+    errno.EADDRNOTAVAIL: "This machine has no such address; choose one: --set {setting}.host=HOST",
+    errno.EACCES: "That port needs a right which this user lacks: --set {setting}.port=PORT",
+}
+"""Why an address cannot be listened at, and what is to be done."""
+
+
+async def _bind(adapter: Adapter, protocol: Protocol) -> None:
+    """Start an adapter; an address that cannot be had is told with the setting that changes it."""
+    try:
+        await adapter.start()
+    except OSError as error:
+        # None is bound now; which one could not be is asked of the system once more.
+        for name, listener in protocol.open_listeners().items():
+            found = await _obstacle(listener)
+            if found is not None and found.errno in UNBINDABLE:
+                setting = f"{adapter.name}.listeners.{name}"
+                raise StartRefused(
+                    f"{adapter.name} cannot listen: {os.strerror(found.errno)}: "
+                    f"{listener.host}:{listener.port}, the listener {name}. "
+                    f"{UNBINDABLE[found.errno].format(setting=setting)}"
+                ) from error
+        raise
+
+
+async def _obstacle(listener: Listener) -> OSError | None:
+    """Why a listener cannot be bound, if it cannot."""
+    loop = asyncio.get_running_loop()
+    try:
+        server = await loop.create_server(asyncio.Protocol, listener.host, listener.port)
+    except OSError as error:
+        return error
+    server.close()
+    return None

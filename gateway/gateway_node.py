@@ -1,0 +1,298 @@
+"""One gateway of a cluster as a process: it serves clients, and holds nothing that must last.
+
+    data directory, its lock -> admin side (not ready) -> a store answers, leaders are known
+        -> identity -> adapters -> ready                                                  (start)
+    not ready -> adapters say goodbye -> adapters stop -> admin -> metering: last flush
+        -> connections to the stores                                                      (stop)
+
+Until the stores can be reached nothing but the admin side listens: it says which store does not
+answer and why, and so does the log; they are tried for as long as the process runs. Its directory
+holds its name, its admin token, a certificate and the archive of the metering: losing it loses no
+message.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import structlog
+
+from auth.files import read_or_create_private
+from auth.tokens import open_admin_token
+from gateway.admin.address import write_address
+from gateway.admin.app import build_waiting_app
+from gateway.admin.gateway_figures import GatewayFigures, stores_check
+from gateway.admin.health import Check, HealthRoutes, metering_check, serving_check
+from gateway.admin.metrics import NodeCollector
+from gateway.admin.server import AdminServer, Exchange
+from gateway.attendance import Attendance
+from gateway.cluster_settings import gateway_address, open_security, peers_of
+from gateway.front import DRAIN_SECONDS, Front
+from gateway.garbage import Garbage
+from gateway.greeting import greeting
+from gateway.node_metering import NodeMetering
+from gateway.process import (
+    GATEWAY_FILE,
+    StartRefused,
+    command_typed,
+    run_until_told,
+    take_data_directory,
+)
+from gateway.turned_away import TurnedAway
+from kernel.cluster import records
+from kernel.cluster.office import Office
+from kernel.log.meta import read_meta
+from kernel.remote.connecting import connect
+from kernel.remote.leaders import RemoteLeaders
+from kernel.remote.mesh.meeting import MeetingPoint
+from kernel.rpc.handshake import VERSIONS, Hello
+from kernel.rpc.roles import GATEWAY
+from kernel.store.disk import DirectoryDisk
+from kernel.store.peer_links import new_nonce
+from kernel.store.system import SystemClock, SystemRandom
+
+if TYPE_CHECKING:
+    from auth.tokens import AdminToken
+    from gateway.config_schema import Settings
+    from gateway.data_lock import DataLock
+    from kernel.remote.client import ClusterClient
+
+SAY_AGAIN_SECONDS = 10.0
+"""How often the log says that no store can be reached: often enough for whoever watches a start,
+seldom enough for a night without stores."""
+
+SAY_FIRST_SECONDS = 3.0
+"""Longer than an election: a cluster that is well has been found by then."""
+
+NAME_BITS = 48
+"""Of chance: no two of a thousand gateways ever have the same name."""
+
+_log = structlog.get_logger("weir.gateway")
+
+
+class GatewayNode:
+    """`weir gateway`."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._data = Path(settings.node.data)
+        self._clock = SystemClock()
+        self._random = SystemRandom()
+        self._ready = False
+        self._name = ""
+        self._process = ""
+        self._attendance: Attendance | None = None
+        self._attending: asyncio.Task[None] | None = None
+        self._lock: DataLock | None = None
+        self._remote: RemoteLeaders | None = None
+        self._meeting: MeetingPoint | None = None
+        self._address = ""
+        """Where other gateways reach this one."""
+        self._client: ClusterClient | None = None
+        self._serving: asyncio.Task[None] | None = None
+        self._front: Front | None = None
+        self._admin: AdminServer | None = None
+        self._metering: NodeMetering | None = None
+        self._garbage: Garbage | None = None
+
+    async def run(self) -> None:
+        """Start, serve until SIGTERM or SIGINT, stop. Raises as `process.run_until_told`:
+        StartRefused, OSError, AuthError (the cluster's secret, the key file).
+        """
+        await run_until_told(self._start, self._stop, DRAIN_SECONDS)
+
+    # --- Start ------------------------------------------------------------------------------
+
+    async def _start(self, tasks: asyncio.TaskGroup) -> None:
+        cluster = self._settings.node.cluster
+        security = open_security(cluster)
+        self._lock = take_data_directory(self._data)
+        if read_meta(DirectoryDisk(self._data)) is not None:
+            raise StartRefused(
+                f"{self._data} is the data directory of a store: give the gateway another one"
+            )
+        # One that starts anew is another process to the stores, which end what the old one held.
+        self._process = f"{self._random.bits(64):016x}"
+        self._name = gateway_name(self._data, self._random)
+        hello = partial(self._hello, self._process)
+        self._meeting = MeetingPoint(
+            *(hello, security.secret, self._clock),
+            server_tls=security.server_tls,
+            client_tls=security.client_tls,
+            turned_away=TurnedAway(_log, self._clock),
+        )
+        mesh = self._settings.node.mesh
+        bound = await self._meeting.listen(mesh.host, mesh.port)
+        self._address = gateway_address(self._settings, bound)
+        remote = RemoteLeaders(
+            hello, security.secret, peers_of(cluster), self._clock, tls=security.client_tls
+        )
+        self._remote = remote
+        token = open_admin_token(self._data)
+        exchange = Exchange(build_waiting_app(self._settings.node.admin, token, self._health()))
+        if self._settings.node.admin.enabled:
+            self._admin = AdminServer(self._settings.node.admin, exchange)
+            await self._admin.start(tasks)
+            write_address(self._data, self._admin.url)
+        self._serving = tasks.create_task(self._serve(tasks, token, exchange))
+
+    def _hello(self, process: str) -> Hello:
+        cluster = self._settings.node.cluster.name
+        nonce = new_nonce(self._random.bits)
+        return Hello(VERSIONS, cluster, 0, process, GATEWAY, self._address, nonce)
+
+    def _health(self) -> HealthRoutes:
+        assert self._remote is not None
+        return HealthRoutes(self._checks, NodeCollector(GatewayFigures(self._remote, None), ()))
+
+    def _checks(self) -> list[Check]:
+        assert self._remote is not None
+        accepting = self._client is None or self._client.accepting
+        draining = self._attendance is not None and self._attendance.draining
+        full = "a store that leads has too little free disk: new messages are refused"
+        return [
+            stores_check(self._remote),
+            serving_check(ready=self._ready),
+            Check("clients", not draining, "the clients of this gateway move to others" * draining),
+            Check("disk", accepting, "" if accepting else full),
+            metering_check(self._metering),
+        ]
+
+    async def _serve(self, tasks: asyncio.TaskGroup, token: AdminToken, exchange: Exchange) -> None:
+        """Find the cluster; then serve clients."""
+        client = await self._connect()
+        self._client = client
+        self._follow_register(client)
+        front = Front(self._settings, self._data, client, self._clock, self._random)
+        self._front = front
+        await front.identify(command_typed())
+        office = self._office(client)
+        self._meter(client, office, tasks)
+        await front.serve(self._metering)
+        self._attendance = Attendance(
+            *(self._name, self._process, self._settings, client, front.adapters),
+            *(office, self._clock),
+        )
+        self._attending = tasks.create_task(self._attendance.run())
+        figures = GatewayFigures(client.leaders, client)
+        health = HealthRoutes(self._checks, NodeCollector(figures, front.adapters, self._metering))
+        exchange.app = front.admin_app(token, health, self._metering, office)
+        self._garbage = Garbage(asyncio.get_running_loop())
+        self._garbage.start()
+        self._ready = True
+        self._greet(front, client)
+
+    async def _connect(self) -> ClusterClient:
+        assert self._remote is not None
+        loop = asyncio.get_running_loop()
+        saying = loop.call_later(SAY_FIRST_SECONDS, self._say_waiting)
+        self._saying = saying
+        try:
+            return await connect(self._remote, self._clock, self._random, self._meeting)
+        finally:
+            self._saying.cancel()
+
+    def _say_waiting(self) -> None:
+        """Say why nothing is served yet, and again later."""
+        assert self._remote is not None
+        loop = asyncio.get_running_loop()
+        self._saying = loop.call_later(SAY_AGAIN_SECONDS, self._say_waiting)
+        check = stores_check(self._remote)
+        reason = check.reason or "the stores have not told yet what is defined"
+        _log.warning("waiting for the cluster", reason=reason)
+
+    def _office(self, client: ClusterClient) -> Office:
+        def register() -> dict[int, records.NodeRecord]:
+            known = records.read(client.records(records.PREFIX))
+            return {number: each for number, (_, each) in known.items()}
+
+        return Office(self._settings.node.cluster.name, client.leaders, register)
+
+    def _follow_register(self, client: ClusterClient) -> None:
+        """Dial the stores that belong to the cluster, wherever they are now."""
+
+        def follow(key: str, _value: bytes | None) -> None:
+            if key.startswith(records.PREFIX):
+                update()
+
+        def update() -> None:
+            known = records.read(client.records(records.PREFIX))
+            client.leaders.update(
+                {number: (each.facts.host, each.facts.port) for number, (_, each) in known.items()}
+            )
+
+        client.watch_records(follow)
+        update()
+
+    def _meter(self, client: ClusterClient, office: Office, tasks: asyncio.TaskGroup) -> None:
+        """Count what no log holds: the stores count what theirs do."""
+        settings = self._settings.node.metering
+        if not settings.enabled:
+            return
+        metering = NodeMetering(
+            client,
+            lambda: (client.volatile.replica,),
+            self._name,
+            self._data,
+            self._clock,
+            settings,
+            office.flush,
+        )
+        self._metering = metering
+        metering.start(tasks)
+
+    def _greet(self, front: Front, client: ClusterClient) -> None:
+        cluster = self._settings.node.cluster.name
+        stores = ", ".join(map(str, client.leaders.connected))
+        notes = [f"gateway {self._name} of cluster {cluster!r}, stores {stores}"]
+        address = self._admin.url if self._admin is not None else None
+        sys.stderr.write(greeting(self._settings, front.adapters, notes, address))
+        sys.stderr.flush()
+        _log.info(
+            "serving", name=self._name, stores=client.leaders.connected, listeners=front.addresses
+        )
+
+    # --- Stop -------------------------------------------------------------------------------
+
+    async def _stop(self) -> None:
+        self._ready = False
+        if self._garbage is not None:
+            self._garbage.stop()
+        if self._serving is not None:
+            self._serving.cancel()
+            await asyncio.wait((self._serving,))
+        if self._attending is not None:
+            self._attending.cancel()
+            await asyncio.wait((self._attending,))
+        if self._front is not None:
+            await self._front.drain()
+        if self._admin is not None:
+            await self._admin.stop()
+        if self._metering is not None:
+            await self._metering.stop()
+        if self._front is not None:
+            await self._front.close()
+        if self._client is not None:
+            await self._client.stop()
+        elif self._remote is not None:
+            await self._remote.stop()
+            if self._meeting is not None:
+                await self._meeting.stop()
+        if self._lock is not None:
+            _log.info("stopped", data=str(self._data))
+            self._lock.release()
+
+
+def gateway_name(data: Path, random: SystemRandom) -> str:
+    """What a gateway is called, and by whom the flushes of its metering are: the same after a
+    restart. Raises AuthError UNSAFE_FILE, OSError.
+    """
+
+    def make() -> bytes:
+        return f"gateway-{random.bits(NAME_BITS):012x}\n".encode()
+
+    return read_or_create_private(data / GATEWAY_FILE, make).decode("ascii", "replace").strip()

@@ -1,0 +1,98 @@
+"""What every serving process does: take its data directory, run until told to stop, end."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shlex
+import signal
+import sys
+from typing import TYPE_CHECKING
+
+import structlog
+
+import gateway
+from gateway.data_lock import DataLock, lock_data_directory
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+    from pathlib import Path
+
+EXIT_STORAGE = 74
+"""Exit code after a failed sync (sysexits' EX_IOERR): nothing more was written or answered."""
+
+_log = structlog.get_logger("weir.node")
+
+
+GATEWAY_FILE = "gateway.id"
+"""In a gateway's data directory: its name."""
+
+
+class StartRefused(Exception):
+    """The process must not start; the text says why and what to do."""
+
+
+def take_data_directory(path: Path) -> DataLock:
+    """Make the directory if it is missing, and have it for this process alone. Raises
+    StartRefused, DataDirectoryInUse, OSError.
+    """
+    make_data_directory(path)
+    lock = lock_data_directory(path)
+    _log.info("starting", version=gateway.__version__, data=str(path))
+    return lock
+
+
+def make_data_directory(path: Path) -> None:
+    """Make the directory if it is missing. Raises StartRefused."""
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        reason = f"{path} is a file" if isinstance(error, FileExistsError) else error.strerror
+        raise StartRefused(
+            f"the data directory {path} cannot be made: {reason}. Name another one: --data DIR"
+        ) from error
+
+
+def check_no_gateway(path: Path) -> None:
+    """Raise StartRefused for a gateway's data directory: a store in it would keep it from being
+    one.
+    """
+    if (path / GATEWAY_FILE).exists():
+        raise StartRefused(
+            f"{path} is the data directory of a gateway: name another one with --data DIR"
+        )
+
+
+async def run_until_told(
+    start: Callable[[asyncio.TaskGroup], Awaitable[None]],
+    stop: Callable[[], Awaitable[None]],
+    drain_seconds: float,
+) -> None:
+    """Start, serve until SIGTERM or SIGINT, stop; `stop` also follows a start that has failed.
+    Raises an ExceptionGroup of what these and the tasks of the group raise.
+    """
+    stopping = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopping.set)
+    async with asyncio.TaskGroup() as tasks:
+        try:
+            await start(tasks)
+            await stopping.wait()
+            _log.info("draining", within_seconds=drain_seconds)
+        finally:
+            await stop()
+
+
+def command_typed() -> str:
+    """How this process was started, for advice to start it again."""
+    return shlex.join(["weir", *sys.argv[1:]])
+
+
+def fatal(text: str, error: BaseException) -> None:
+    """End the process at once: after a failed sync nobody can say what the disk holds, so nothing
+    more may be written or answered (raft-store.md 3.5).
+    """
+    sys.stderr.write(f"weir: {text}: {error!r}. Ending; start again once the disk is well.\n")
+    sys.stderr.flush()
+    os._exit(EXIT_STORAGE)

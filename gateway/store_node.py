@@ -1,0 +1,397 @@
+"""One store of a cluster as a process: it holds the data and speaks to the other stores.
+
+    data directory, its lock, whose it is -> store -> listener, peers -> manager -> admin   (start)
+    not ready -> metering: last flush -> leaderships to others -> admin -> manager -> peers
+        -> store: checkpoint                                                                  (stop)
+
+Clients are not served here. Until the cluster has let it in, the store waits (`weir cluster join`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import sys
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import structlog
+from msgspec.structs import replace
+
+import gateway
+from auth.tokens import open_admin_token
+from gateway.admin.address import write_address
+from gateway.admin.app import StoreParts, build_store_app
+from gateway.admin.cluster import Admission
+from gateway.admin.cluster_metrics import StoreCollector
+from gateway.admin.health import Check, HealthRoutes, metering_check, serving_check
+from gateway.admin.server import AdminServer
+from gateway.admin.store_figures import disk_check
+from gateway.cluster_settings import (
+    address_of,
+    host_label,
+    open_security,
+    peers_of,
+    spell_address,
+)
+from gateway.data_lock import lock_data_directory
+from gateway.garbage import Garbage
+from gateway.node_metering import NodeMetering, node_of
+from gateway.origins import register_origins
+from gateway.process import (
+    StartRefused,
+    check_no_gateway,
+    fatal,
+    make_data_directory,
+    run_until_told,
+    take_data_directory,
+)
+from gateway.turned_away import TurnedAway
+from kernel.cluster.desk import Desk
+from kernel.cluster.manager import Manager
+from kernel.cluster.office import Office
+from kernel.cluster.records import Facts, NodeState
+from kernel.cluster.roster import Home, Roster, read_home, write_home
+from kernel.log.meta import ensure_meta, read_meta
+from kernel.remote.leaders import RemoteLeaders
+from kernel.remote.serving import join_fellows, serve_gateways
+from kernel.rpc.handshake import VERSIONS, Hello
+from kernel.rpc.roles import GATEWAY, STORE
+from kernel.store.consensus import RaftTiming
+from kernel.store.disk import DirectoryDisk
+from kernel.store.opening import LocalStore, open_store
+from kernel.store.peer_links import PeerLinks, new_nonce
+from kernel.store.system import SystemClock, SystemRandom
+from kernel.store.worker import Worker
+
+if TYPE_CHECKING:
+    from gateway.cluster_settings import Security
+    from gateway.config_schema import Settings
+    from gateway.data_lock import DataLock
+    from kernel.remote.serving import StoreService
+    from kernel.store.replica import Replica
+
+TICKS_PER_ELECTION = 10
+
+HAND_OVER_SECONDS = 10
+"""For others to lead what this store led: a transfer takes a few round trips, and a third of the
+30 s that service managers wait is left for the last checkpoint."""
+
+HAND_OVER_LOOK_SECONDS = 0.05
+
+_log = structlog.get_logger("weir.store")
+
+
+class StoreNode:
+    """`weir store`."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._data = Path(settings.node.data)
+        self._clock = SystemClock()
+        self._random = SystemRandom()
+        self._ready = False
+        self._lock: DataLock | None = None
+        self._links: PeerLinks | None = None
+        self._local: LocalStore | None = None
+        self._remote: RemoteLeaders | None = None
+        self._desk: Desk | None = None
+        self._manager: Manager | None = None
+        self._managing: asyncio.Task[None] | None = None
+        self._admin: AdminServer | None = None
+        self._metering: NodeMetering | None = None
+        self._garbage: Garbage | None = None
+
+    async def run(self) -> None:
+        """Start, serve until SIGTERM or SIGINT, stop. Raises as `process.run_until_told`:
+        StartRefused, OSError, AuthError (the secret), KernelError (a file that is not ours), and
+        what recovery raises for a data directory that cannot be opened.
+        """
+        await run_until_told(self._start, self._stop, HAND_OVER_SECONDS)
+
+    # --- Start ------------------------------------------------------------------------------
+
+    async def _start(self, tasks: asyncio.TaskGroup) -> None:
+        security = open_security(self._settings.node.cluster)
+        self._lock = take_data_directory(self._data)
+        disk = DirectoryDisk(self._data)
+        home = claim(disk, self._settings)
+        cluster, number = self._settings.node.cluster, home.number
+        facts = Facts(
+            ensure_meta(disk, self._random).store.hex(),
+            *address_of(self._settings),
+            host_label(cluster),
+        )
+        own = facts.host, facts.port
+        roster = Roster(home, facts.store, {**peers_of(cluster), number: own})
+        local, links = await self._open(disk, home, roster, security)
+        register_origins(local.client.origins)
+        bounds = cluster.gateway_traffic_max, cluster.hot_topic_messages
+        desk = Desk(local, links, roster, self._clock, gateway.__version__, *bounds)
+        self._desk = desk
+        service = serve_gateways(local, asyncio.get_running_loop().call_soon)
+        service.add(desk)
+        links.serve(GATEWAY, service, roster.admit_gateway)
+        await self._listen(links, local)
+        remote = RemoteLeaders(
+            partial(self._hello, roster, GATEWAY),
+            security.secret,
+            {**roster.addresses(), number: own},
+            self._clock,
+            tls=security.client_tls,
+        )
+        self._remote = remote
+        join_fellows(local, remote, self._clock, self._random)
+        await local.start()
+        remote.start()
+        manager = Manager(local.store, local.client, links, remote, roster, desk, facts, disk)
+        self._manager = manager
+        self._managing = tasks.create_task(manager.run())
+        self._meter(local, desk, tasks)
+        if self._settings.node.admin.enabled:
+            parts = StoreParts(
+                token=open_admin_token(self._data),
+                health=self._health(local, links, roster, service),
+                office=Office(home.cluster, remote, lambda: roster.records),
+                admission=Admission(number, facts, len(local.store.data_groups)),
+            )
+            await self._administer(parts, tasks)
+        self._garbage = Garbage(asyncio.get_running_loop())
+        self._garbage.start()
+        self._ready = True
+        self._greet(local, roster, own)
+
+    def _hello(self, roster: Roster, role: str) -> Hello:
+        nonce = new_nonce(self._random.bits)
+        return Hello(VERSIONS, roster.cluster, roster.number, roster.store, role, "", nonce)
+
+    async def _open(
+        self, disk: DirectoryDisk, home: Home, roster: Roster, security: Security
+    ) -> tuple[LocalStore, PeerLinks]:
+        loop = asyncio.get_running_loop()
+        cluster = self._settings.node.cluster
+        links = PeerLinks(
+            partial(self._hello, roster, STORE),
+            security.secret,
+            roster.addresses(),
+            self._clock,
+            server_tls=security.server_tls,
+            client_tls=security.client_tls,
+            admit=roster.admit,
+            turned_away=TurnedAway(_log, self._clock),
+        )
+        tick_ms = cluster.election_timeout_ms // TICKS_PER_ELECTION
+        local = open_store(
+            disk,
+            self._clock,
+            self._random,
+            partial(Worker, loop),
+            fatal,
+            data_groups=cluster.data_groups,
+            node=home.number,
+            members=None if home.founder else (),
+            peers=links,
+            timing=RaftTiming(tick_ms, TICKS_PER_ELECTION),
+        )
+        self._local = local
+        return local, links
+
+    async def _listen(self, links: PeerLinks, local: LocalStore) -> None:
+        """Listen, and dial the others."""
+        assert local.source is not None
+        listener = self._settings.node.store
+        self._links = links
+        try:
+            await links.start(local.store.consensus, local.source, (listener.host, listener.port))
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                raise
+            raise StartRefused(
+                f"the store cannot listen at {listener.host}:{listener.port}: {error.strerror}. "
+                "Stop the other program, or choose another port: --set node.store.port=PORT"
+            ) from error
+
+    def _meter(self, local: LocalStore, desk: Desk, tasks: asyncio.TaskGroup) -> None:
+        """Count what the groups hold that this store leads; the archive is the gateways' business.
+        The first flush may have to wait until the cluster has let this store in.
+        """
+        settings = replace(self._settings.node.metering, export_interval_s=0)
+        if not settings.enabled:
+            return
+        store = local.store
+
+        def led() -> list[Replica]:
+            return [store.replica(each) for each in store.groups if store.serving(each)]
+
+        self._metering = NodeMetering(
+            *(local.client, led, node_of(self._data), self._data, self._clock, settings)
+        )
+        self._metering.start(tasks)
+        desk.flush = self._metering.flush
+
+    def _health(
+        self, local: LocalStore, links: PeerLinks, roster: Roster, service: StoreService
+    ) -> HealthRoutes:
+        assert self._remote is not None
+        remote = self._remote
+
+        def checks() -> list[Check]:
+            space = local.housekeeper.disk_space
+            return [
+                serving_check(ready=self._ready),
+                disk_check(space, accepting=local.client.accepting),
+                place(local, links, remote, roster),
+                metering_check(self._metering),
+            ]
+
+        return HealthRoutes(checks, StoreCollector(local, links, service, self._metering))
+
+    async def _administer(self, parts: StoreParts, tasks: asyncio.TaskGroup) -> None:
+        """Serve the admin API, and write down where, for `weir --data DIR`."""
+        listener = self._settings.node.admin
+        self._admin = AdminServer(listener, build_store_app(listener, parts))
+        await self._admin.start(tasks)
+        write_address(self._data, self._admin.url)
+
+    def _greet(self, local: LocalStore, roster: Roster, own: tuple[str, int]) -> None:
+        admin = self._admin.url if self._admin is not None else ""
+        address = spell_address(own)
+        name = f"store {roster.number} of cluster {roster.cluster!r}"
+        lines = [
+            f"Weir {gateway.__version__}, {name}, data in {self._data}",
+            f"  stores    {address}",
+        ]
+        if admin:
+            lines.append(f"  admin     {admin}  /livez /readyz /metrics /api/v1/cluster")
+        if not roster.records and not roster.home().founder:
+            lines.append(f"  not let in yet: weir cluster join --data {self._data}")
+        sys.stderr.write("\n".join(lines) + "\n")
+        sys.stderr.flush()
+        _log.info(
+            "serving",
+            store=roster.number,
+            replayed=local.replayed,
+            clean=local.clean,
+            listeners={"store": address},
+        )
+
+    # --- Stop -------------------------------------------------------------------------------
+
+    async def _stop(self) -> None:
+        was_ready, self._ready = self._ready, False
+        if self._metering is not None:
+            await self._metering.stop()
+        if was_ready:
+            await self._hand_over()
+        if self._garbage is not None:
+            self._garbage.stop()
+        if self._admin is not None:
+            await self._admin.stop()
+        if self._managing is not None:
+            self._managing.cancel()
+            await asyncio.wait((self._managing,))
+        if self._desk is not None:
+            await self._desk.stop()
+        if self._remote is not None:
+            await self._remote.stop()
+        if self._links is not None:
+            await self._links.stop()
+        if self._local is not None:
+            await self._local.stop()
+            _log.info("stopped", data=str(self._data))
+        if self._lock is not None:
+            self._lock.release()
+
+    async def _hand_over(self) -> None:
+        """Have others lead what they can."""
+        assert self._desk is not None
+        assert self._manager is not None
+        self._desk.draining = True
+        try:
+            async with asyncio.timeout(HAND_OVER_SECONDS):
+                while not self._manager.lead_nothing():  # noqa: ASYNC110 - Raft is looked at
+                    await asyncio.sleep(HAND_OVER_LOOK_SECONDS)
+        except TimeoutError:
+            _log.warning("leaderships kept", after_seconds=HAND_OVER_SECONDS)
+
+
+def claim(disk: DirectoryDisk, settings: Settings) -> Home:
+    """Whose the data directory is: an empty one becomes that of the store of the settings, which
+    waits to be let in. Raises StartRefused.
+    """
+    cluster = settings.node.cluster
+    home = read_home(disk)
+    if home is None:
+        check_empty(disk, settings.node.data)
+        if not cluster.peers:
+            raise StartRefused(
+                f"store {cluster.number} is new and knows no other: name one that runs in "
+                "node.cluster.peers (NUMBER@HOST:PORT), or begin a cluster with "
+                "`weir cluster init`"
+            )
+        home = Home(cluster.name, cluster.number)
+        write_home(disk, home)
+    for name, given, found in (
+        ("number", cluster.number, home.number),
+        ("name", cluster.name, home.cluster),
+    ):
+        if given != found:
+            raise StartRefused(
+                f"{settings.node.data} is the data directory of store {home.number} of cluster "
+                f"{home.cluster!r}, and node.cluster.{name} is {given}"
+            )
+    return home
+
+
+def found_cluster(data: Path, settings: Settings) -> None:
+    """Make an empty data directory that of the first store of a new cluster, durably. Raises
+    StartRefused, DataDirectoryInUse, KernelError, OSError.
+    """
+    make_data_directory(data)
+    lock = lock_data_directory(data)
+    try:
+        disk = DirectoryDisk(data)
+        home = read_home(disk)
+        if home is not None:
+            raise StartRefused(
+                f"{data} is that of store {home.number} of cluster {home.cluster!r} already"
+            )
+        check_empty(disk, str(data))
+        cluster = settings.node.cluster
+        write_home(disk, Home(cluster.name, cluster.number, founder=True))
+    finally:
+        lock.release()
+
+
+def check_empty(disk: DirectoryDisk, data: str) -> None:
+    """Raise StartRefused for the directory of a gateway, or of a store that is in no cluster."""
+    check_no_gateway(Path(data))
+    if read_meta(disk) is not None:
+        raise StartRefused(
+            f"{data} is the data directory of `weir serve`, which belongs to no cluster: begin "
+            "with an empty one"
+        )
+
+
+def place(local: LocalStore, links: PeerLinks, remote: RemoteLeaders, roster: Roster) -> Check:
+    """Whether the store is where it belongs in its cluster, and why it is not."""
+    errors = {**{node: remote.last_error(node) for node in remote.nodes}, **links.errors()}
+    told = [f"store {node}: {error}" for node, error in sorted(errors.items()) if error]
+    reasons = "; ".join([links.refused] * bool(links.refused) or told)
+    why = f" ({reasons})" if reasons else ""
+    if roster.own is None:
+        reason = f"the cluster has not let this store in: run `weir cluster join`{why}"
+        return Check("cluster", ok=False, reason=reason)
+    if roster.own.state is NodeState.LEAVING:
+        # The register comes here no more once it has left, so that this is the last that it knows.
+        reason = "the cluster has this store leave, or it has left: then it can be stopped"
+        return Check("cluster", ok=False, reason=reason)
+    leaderless = [group for group in local.store.groups if not local.store.standing(group)[1]]
+    if not leaderless:
+        return Check("cluster", ok=True, reason="")
+    names = ", ".join(map(str, leaderless))
+    reason = f"no leader is known of group {names}{why}"
+    if any(remote.table.of(group) for group in leaderless):
+        reason += "; others lead without this store: if it was removed or replaced, stop it"
+    return Check("cluster", ok=False, reason=reason)

@@ -1,0 +1,172 @@
+"""What every kernel client does alike, wherever leaders are: it has sessions, sends what has an
+identity to whoever leads, and asks leaders for figures.
+
+`LocalClient` finds leaders in the store of its own process, `ClusterClient` in others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+
+from .atomic import Transaction
+from .client import (
+    Consumer,
+    LeaseChange,
+    PublishBatch,
+    PublishSink,
+    Session,
+    Settlement,
+    SettleSink,
+)
+from .courier import Attempt
+from .errors import KernelError
+from .ids import UUID_VARIANT, UUID_VERSION_BITS, Offset, RaftGroup
+from .leader import Done, Holder, Identity, Leader
+from .lease_changes import LeaseChanges
+from .lookups import Lookups
+from .model import Reason, TopicInfo, TopicStatistics
+from .ports import Clock, Random
+from .proposer import Proposer
+from .publish import Batch
+from .publisher import Publisher
+from .remote.mesh.abroad import Abroad
+from .session import LocalSession
+from .sessions import Sessions
+from .statistics import summed
+from .stepwise import Steps
+from .store.volatile import VolatileLog
+from .topology import Topology
+from .transactor import Transactor
+
+
+class BaseClient(Lookups, ABC):
+    """The common half of `client.Client`."""
+
+    abroad: Abroad
+    """What lives in the memory of other processes."""
+
+    def __init__(
+        self, topology: Topology, volatile_log: VolatileLog, clock: Clock, random: Random
+    ) -> None:
+        super().__init__(topology)
+        self._clock = clock
+        self._loop = asyncio.get_running_loop()
+        self.identity = random.bits(63) | 1
+        """Number of this process, by which leaders know it."""
+        self.sessions = Sessions(random.bits(31), self._session_ended)
+        self.outbox_client = random.bits(63) | 1
+        self.uid_high = random.bits(48) << 16 | UUID_VERSION_BITS | random.bits(12)
+        self.next_uid = UUID_VARIANT
+        self._sequence = 0
+        self.publisher = Publisher(self, volatile_log, clock, self._loop)
+        self.proposer = Proposer(self.next_identity, self.send_to)
+        self.leases = LeaseChanges(self.proposer)
+        self._transactor = Transactor(
+            *(self.proposer, self.publisher.refusal, Steps(self.submit, self.settle)),
+            *(self.topic, self._has_settled),
+        )
+
+    @property
+    @abstractmethod
+    def accepting(self) -> bool:
+        """Whether there is room for new messages."""
+
+    # --- Sessions ---------------------------------------------------------------------------
+
+    def open_session(self, name: str, origin: int = 0) -> Session:
+        """A new session."""
+        return self.sessions.open(name, origin)
+
+    @abstractmethod
+    def _session_ended(self, session: LocalSession) -> None:
+        """Return its leases, delete what it owns."""
+
+    # --- Ways to leaders --------------------------------------------------------------------
+
+    def next_identity(self) -> Identity:
+        """(client, epoch, sequence) of the next batch of this process."""
+        self._sequence += 1
+        return self.identity, 1, self._sequence
+
+    @abstractmethod
+    def send_to(self, group: RaftGroup, attempt: Attempt, done: Done) -> None:
+        """Have a command with an identity carried out in a group, once (hot)."""
+
+    @abstractmethod
+    def leader_here(self, group: RaftGroup) -> Leader | None:
+        """The leader of a group that cannot move away from this process."""
+
+    @abstractmethod
+    def leader_of(self, group: RaftGroup) -> Leader:
+        """The leader of a group, wherever it is."""
+
+    # --- Publishing -------------------------------------------------------------------------
+
+    def batch(self, session: Session, sink: PublishSink) -> PublishBatch:
+        """An empty batch."""
+        return Batch(self, sink, session.origin)
+
+    def submit(self, batch: PublishBatch) -> None:
+        """Hand a batch over (hot)."""
+        self.publisher.submit(batch)
+
+    def publish_letter(self, topics: tuple[TopicInfo, ...], letter: bytes) -> None:
+        """Store a dead letter that no state holds, without an answer."""
+        self.publisher.publish_letter(topics, letter)
+
+    async def transact(self, transaction: Transaction) -> None:
+        """Carry out publishes and settlements of one Raft group together, or none of them."""
+        await self._transactor.transact(transaction)
+
+    @abstractmethod
+    def _has_settled(self, holder: Holder) -> None:
+        """A consumer of this process holds less, since a transaction settled it."""
+
+    # --- Settling ---------------------------------------------------------------------------
+
+    @abstractmethod
+    def settle(
+        self,
+        consumer: Consumer,
+        how: Settlement,
+        offsets: Sequence[int],
+        *,
+        reason: Reason = Reason.REJECTED,
+        sink: SettleSink | None = None,
+        tag: object = None,
+    ) -> None:
+        """Settle leases (hot)."""
+
+    # --- Leases by token --------------------------------------------------------------------
+
+    async def settle_leases(
+        self, topic: TopicInfo, group: str, changes: Sequence[LeaseChange], origin: int = 0
+    ) -> Sequence[KernelError | None]:
+        """Change leases by token."""
+        return await self.leases.settle(topic, group, changes, origin)
+
+    # --- Looking ----------------------------------------------------------------------------
+
+    async def peek(
+        self, topic: TopicInfo, number: int, offset: Offset, messages: int
+    ) -> Sequence[tuple[Offset, bytes]]:
+        """Messages from an offset on, without leasing them."""
+        ref = topic.queues[number]
+        return await self.leader_of(ref.group).peek(ref.id, offset, messages)
+
+    async def span(self, topic: TopicInfo, number: int) -> tuple[int, int]:
+        """Offsets that a queue has."""
+        ref = topic.queues[number]
+        return await self.leader_of(ref.group).span(ref.id)
+
+    async def offset_since(self, topic: TopicInfo, number: int, time_ms: int) -> Offset:
+        """First offset of a queue that was stored at or after a time."""
+        ref = topic.queues[number]
+        return await self.leader_of(ref.group).offset_since(ref.id, time_ms)
+
+    async def statistics(self, topic: TopicInfo, group: str) -> TopicStatistics:
+        """Figures of a topic and group."""
+        each = [self.leader_of(ref.group).figures(ref.id, group) for ref in topic.queues]
+        return summed(await asyncio.gather(*each))

@@ -1,0 +1,1 @@
+"""What stores ask of each other: commands of groups that another one leads, and questions."""

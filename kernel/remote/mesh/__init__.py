@@ -1,0 +1,1 @@
+"""What lives in the memory of one gateway, and how it is used from every other process."""

@@ -1,0 +1,257 @@
+"""What lives in the memory of one gateway, usable from all others (ADR 12).
+
+    here:  LocalDefinitions, TreeRoutes -> Announcer -> stores and other gateways
+    there: their announcements          -> Abroad    -> look-ups here
+    publish to what lives there         -> Abroad    -> Link ~~> Inboxes there
+
+Gateways learn of each other from the stores (MEET): each tells at which address it can be reached,
+and dials all the others. One that no store hears any more is gone, unless it still speaks to this
+one.
+
+Durability: none of it is on any disk.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from ...changes import Administration
+from ...errors import Code, KernelError
+from ...ids import RaftGroup
+from ...placement import home_group
+from ...ports import Clock, Random
+from ...rpc.channel import Channel, Reply
+from ...rpc.frame import RpcError
+from ...rpc.handshake import Hello
+from ...rpc.link import Dialer
+from .. import calls
+from ..leaders import RemoteLeaders
+from ..wire import WireError, decode
+from . import wire
+from .abroad import GONE_MS, Abroad
+from .announcing import Announcer
+from .borrowing import Borrowing
+from .guest import Key
+from .inbox import Inboxes, Process
+from .lending import Lending
+from .meeting import MeetingPoint, address_of
+from .names import Names
+
+GATEWAY_NODE = 0
+"""Number of the node in the hello of every gateway."""
+
+
+class Mesh:
+    """`sections.Section` of the connections to stores, and `local_definitions.Heard`."""
+
+    methods = calls.MESH
+
+    def __init__(
+        self,
+        process: Process,
+        leaders: RemoteLeaders,
+        clock: Clock,
+        random: Random,
+        meeting: MeetingPoint | None,
+    ) -> None:
+        """`meeting`: None: other gateways hear of this one only what stores hear."""
+        self._process = process
+        self._loop = asyncio.get_running_loop()
+        self.meeting = meeting
+        letters = process.local.dead_letters
+        self.abroad = Abroad(process.topology, clock, random, letters.topic_appeared)
+        self.announcer = Announcer(process.volatile.replica.state, process.topology)
+        self.announcer.conflict = self._conflict
+        self.inboxes = Inboxes(process, clock, GONE_MS)
+        self.borrowing = self.abroad.borrowing = Borrowing()
+        self.lending = Lending(process)
+        self.names = Names(
+            *(leaders, process.groups, clock),
+            *(self._home, self._is_known, process.tree.lost_name),
+        )
+        self._met: dict[Channel, dict[str, str]] = {}
+        """Gateways that each store hears, with their addresses."""
+        self._dialers: dict[str, Dialer] = {}
+        self._closing: set[asyncio.Task[None]] = set()
+        self._peers = _Peers(self)
+        self._stopped = False
+        process.local.heard = self
+        process.local.reserve = self.names.reserve
+        process.tree.join_mesh(self, self.names)
+        leaders.add(self)
+        if meeting is not None:
+            meeting.serve(self.abroad)
+
+    async def stop(self) -> None:
+        """Tell nothing more, and be asked for nothing more."""
+        self._stopped = True
+        for dialer in self._dialers.values():
+            await dialer.stop()
+        await asyncio.gather(*self._closing)
+        if self.meeting is not None:
+            await self.meeting.stop()
+        await self.lending.stop()
+        await self.inboxes.stop()
+        await self.names.stop()
+        self.abroad.stop()
+
+    def each_second(self) -> None:
+        """Give up who is gone."""
+        self.abroad.each_second()
+        self.inboxes.each_second()
+        self._meet()
+
+    @property
+    def process(self) -> str:
+        """Id of this process, as others know it."""
+        return self.meeting.own if self.meeting is not None else ""
+
+    @property
+    def peers(self) -> list[str]:
+        """Gateways that this one has told what it has."""
+        return [process for process, each in self._dialers.items() if each.channel is not None]
+
+    # --- sections.Section, and what gateways that were dialled say --------------------------
+
+    def opened(self, channel: Channel, peer: Hello) -> None:
+        """A store can be reached."""
+        self.announcer.opened(channel)
+
+    def closed(self, channel: Channel) -> None:
+        """A store or gateway cannot be reached any more."""
+        self.announcer.closed(channel)
+        self.inboxes.closed(channel)
+        self.lending.closed(channel)
+        self._met.pop(channel, None)
+
+    def told(self, channel: Channel, method: int, payload: bytes) -> None:
+        """FRAME, or MEET."""
+        if method == wire.FRAME:
+            self.inboxes.frame(channel, payload)
+        elif method == wire.MEET:
+            try:
+                self._met[channel] = decode(wire.meetings, payload)
+            except WireError as error:
+                raise RpcError(str(error)) from None
+            self._meet()
+        else:
+            raise RpcError(f"method {method} is not told to gateways")
+
+    def called(self, channel: Channel, method: int, payload: bytes, reply: Reply) -> None:
+        """What is asked of what lives here; TAKEN, of stores."""
+        if method == wire.TAKEN:
+            try:
+                self.names.taken(payload, reply)
+            except WireError as error:
+                raise RpcError(str(error)) from None
+        else:
+            self.inboxes.question(method, payload, reply)
+
+    # --- Other gateways ---------------------------------------------------------------------
+
+    def _meet(self) -> None:
+        """Dial the gateways that stores hear, and give up those that none does."""
+        if not self._met or self._stopped:
+            return
+        addresses = {key: each for some in self._met.values() for key, each in some.items()}
+        for number, process in self.abroad.processes:
+            if number == GATEWAY_NODE and process not in addresses:
+                self.abroad.is_gone((number, process))
+        for process, dialer in list(self._dialers.items()):
+            if process not in addresses and dialer.channel is None:
+                del self._dialers[process]
+                task = self._loop.create_task(dialer.stop())
+                self._closing.add(task)
+                task.add_done_callback(self._closing.discard)
+        meeting = self.meeting
+        if meeting is None:
+            return
+        for process, text in addresses.items():
+            address = address_of(text)
+            if address is None or process == meeting.own or process in self._dialers:
+                continue
+            dialer = self._dialers[process] = meeting.dialer(process, address, self._peers)
+            dialer.start()
+
+    # --- Names ------------------------------------------------------------------------------
+
+    def _home(self, tenant: str, name: str) -> RaftGroup:
+        return home_group(self._process.groups, tenant, name)
+
+    def _is_known(self, kind: str, tenant: str, name: str) -> bool:
+        topology = self._process.topology
+        if kind == "topic":
+            return (tenant, name) in topology.topics
+        return topology.router_options(tenant, name) is not None
+
+    def _conflict(self, kind: str, tenant: str, name: str) -> None:
+        """A leader says that another has a name: nobody has been told here that it is made, or
+        whoever was loses it.
+        """
+        self.names.conflict(kind, tenant, name)
+        self._process.local.give_up(kind, tenant, name)
+
+    # --- local_definitions.Heard ------------------------------------------------------------
+
+    def changed(self, *keys: Key) -> None:
+        """Things that live here have come, changed or gone."""
+        self.announcer.changed(*keys)
+        for key in keys:
+            if len(key) == 3 and key[0] != "watch" and not self._is_known(*key):
+                self.abroad.show_others(*key)
+
+    def route_count_changed(self, by: int) -> None:
+        """So many more routes live here."""
+        self.announcer.route_count_changed(by)
+
+    def check_room(self) -> None:
+        """Raises KernelError LIMIT_EXCEEDED if one more cannot be told of."""
+        self.announcer.check_room()
+
+    async def taken(self) -> None:
+        """Return once the others have taken what has changed until now."""
+        await self.announcer.taken()
+
+    # --- Changes ----------------------------------------------------------------------------
+
+    async def administer(self, change: Administration) -> object:
+        """Make a change of something that lives in the memory of a gateway: there."""
+        group = self.abroad.lives_in(change)
+        if group is not None:
+            return await self.abroad.administer(group, change)
+        try:
+            return await self._process.local.administer(change)
+        except KernelError as error:
+            group = self.abroad.lives_in(change)
+            if error.code is not Code.ALREADY_EXISTS or group is None:
+                raise
+        return await self.abroad.administer(group, change)  # another was quicker
+
+
+class _Peers:
+    """`rpc.channel.Handler` of the gateways that were dialled."""
+
+    def __init__(self, mesh: Mesh) -> None:
+        self._mesh = mesh
+
+    def opened(self, channel: Channel, peer: Hello) -> None:
+        """One can be reached."""
+        self._mesh.opened(channel, peer)
+
+    def closed(self, channel: Channel, reason: str) -> None:
+        """It cannot any more."""
+        self._mesh.closed(channel)
+
+    def told(self, channel: Channel, method: int, payload: bytes) -> None:
+        """It sends messages."""
+        if method == wire.FRAME:
+            self._mesh.inboxes.frame(channel, payload)
+        else:
+            self._mesh.lending.told(channel, method, payload)
+
+    def called(self, channel: Channel, method: int, payload: bytes, reply: Reply) -> None:
+        """It asks something."""
+        if method in self._mesh.lending.methods:
+            self._mesh.lending.called(channel, method, payload, reply)
+        else:
+            self._mesh.inboxes.question(method, payload, reply)

@@ -1,0 +1,98 @@
+"""The store's side of the mesh: gateways tell what lives in their memory, take names for it, and
+learn of each other.
+
+What they tell is of use here too: wills and dead letters of a store reach volatile topics and live
+routes of gateways (`abroad.Abroad`).
+"""
+
+from __future__ import annotations
+
+from ...errors import KernelError
+from ...local_client import LocalClient
+from ...rpc.channel import Channel, Reply
+from ...rpc.frame import RpcError
+from ...rpc.handshake import Hello
+from ...store.node import Store
+from .. import calls
+from ..wire import WireError, decode
+from . import wire
+from .name_desk import NameDesk
+
+_KINDS = frozenset({"topic", "router"})
+
+
+class MeshService:
+    """`sections.Section`."""
+
+    methods = calls.MESH
+
+    def __init__(self, store: Store, client: LocalClient) -> None:
+        self._abroad = client.abroad
+        self.names = NameDesk(store, client.abroad, client.administrator)
+        client.administrator.is_reserved = self.names.is_reserved
+        self._guests: dict[Channel, Hello] = {}
+        self._told: set[Channel] = set()
+        """Those of them that want to know of each other."""
+
+    # --- sections.Section -------------------------------------------------------------------
+
+    def opened(self, channel: Channel, peer: Hello) -> None:
+        """A gateway has come."""
+        self._guests[channel] = peer
+        self.names.opened(channel)
+        self._abroad.opened(channel, peer)
+
+    def closed(self, channel: Channel) -> None:
+        """It has gone: the others hear that at once."""
+        peer = self._guests.pop(channel)
+        self._told.discard(channel)
+        self.names.closed(channel)
+        self._abroad.closed(channel)
+        if peer.address:
+            self._meet()
+
+    def told(self, channel: Channel, method: int, payload: bytes) -> None:
+        """RELEASE, LEFT, and what `Abroad` is told."""
+        try:
+            if method == wire.RELEASE:
+                self.names.release(channel, decode(wire.names, payload))
+            elif method == wire.LEFT:
+                self.names.left(channel, decode(wire.clients, payload))
+            else:
+                self._abroad.told(channel, method, payload)
+        except WireError as error:
+            raise RpcError(str(error)) from None
+
+    def called(self, channel: Channel, method: int, payload: bytes, reply: Reply) -> None:
+        """RESERVE, NAME, and what `Abroad` is told."""
+        try:
+            if method == wire.RESERVE:
+                self._reserve(channel, decode(wire.names, payload), reply)
+            elif method == wire.NAME:
+                self.names.name(channel, decode(wire.several, payload), reply)
+            else:
+                self._abroad.called(channel, method, payload, reply)
+                self._tell(channel)
+        except WireError as error:
+            raise RpcError(str(error)) from None
+        except KernelError as error:
+            reply(error)
+
+    def _reserve(self, channel: Channel, asked: wire.Named, reply: Reply) -> None:
+        if asked.kind not in _KINDS:
+            raise RpcError(f"no kind of name: {asked.kind[:80]!r}")
+        self.names.reserve(channel, asked)
+        reply([])
+
+    # --- Gateways that know of each other ---------------------------------------------------
+
+    def _tell(self, channel: Channel) -> None:
+        if channel not in self._told:
+            self._told.add(channel)
+            self._meet()
+
+    def _meet(self) -> None:
+        known = {peer.store: peer.address for peer in self._guests.values() if peer.address}
+        meeting = wire.encode(known)
+        for channel in self._told:
+            channel.cast(wire.MEET, meeting, control=True)

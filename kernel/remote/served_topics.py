@@ -1,0 +1,153 @@
+"""Which topics the clients of this gateway produce to and consume from: counted where it passes by,
+told to the leader of group 0 (`cluster.gateways`) about once a second.
+
+Produced messages are counted by queue as batches leave for a leader; consumers are the push streams
+that are there, and whoever has pulled lately. Each is known by its taker, the connection that it
+came by, so that clients can be chosen by what they consume: the session, or for pulls without one
+`ReceiveSpec.taker`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from heapq import nlargest
+from typing import NamedTuple
+
+from ..client import ReceiveSpec
+from ..ids import QueueId, TopicId, topic_of
+from ..model import TopicInfo
+from .definitions.mirror import Hears
+from .streams.parts import Part, Pool
+
+COUNTED_MAX = 65_536
+"""Takers that pull, each counted for every group it pulls from; what comes beyond is not told."""
+
+KEPT_REPORTS = 40
+"""Who has not pulled between so many reports is gone: the longest poll waits 30 s."""
+
+PARTS_MAX = 20_000
+"""With more push streams these are not told: looking at each takes 10 ms."""
+
+
+class Produced(NamedTuple):
+    """Messages for one topic since the last report."""
+
+    tenant: str
+    topic: str
+    messages: int
+
+
+class Consumers(NamedTuple):
+    """Those of one group that came from one origin."""
+
+    tenant: str
+    topic: str
+    group: str
+    origin: int
+
+
+_Key = tuple[str, str, str, int]
+"""The same; a plain tuple is made in a quarter of the time."""
+
+
+class Consumed(NamedTuple):
+    """How many of them there are."""
+
+    of: Consumers
+    consumers: int
+
+
+class Tasks(Hears):
+    """See the module's head."""
+
+    def __init__(self, parts: Callable[[], Iterable[Part]], count: dict[int, int]) -> None:
+        """`parts()`: the push streams that are there now; `count`: messages by queue, which whoever
+        sends them adds to.
+        """
+        self._parts = parts
+        self._sent = count
+        self._names: dict[TopicId, tuple[str, str]] = {}
+        self._pulled: dict[_Key, dict[Hashable, int]] = {}
+        """By taker, after how many reports it has pulled last."""
+        self._reports = 0
+        self._counted = 0
+
+    def topic_changed(self, topic: TopicInfo, *, removed: bool) -> None:
+        """See `Hears`."""
+        if removed:
+            self._names.pop(topic.id, None)
+        elif not topic.options.hidden:
+            self._names[topic.id] = (topic.tenant, topic.name)
+
+    def pulled(self, spec: ReceiveSpec) -> None:
+        """Somebody pulls (hot)."""
+        session, topic = spec.session, spec.topic
+        taker, origin = spec.taker, spec.origin
+        if session is not None:
+            taker, origin = session.id, session.origin
+        of = (topic.tenant, topic.name, spec.group, origin)
+        takers = self._pulled.get(of)
+        if takers is None or taker not in takers:
+            if self._counted >= COUNTED_MAX:
+                return
+            self._counted += 1
+            takers = self._pulled.setdefault(of, {})
+        takers[taker] = self._reports
+
+    def produced(self, most: int) -> list[Produced]:
+        """The topics with the most messages since the last time."""
+        by_topic: dict[tuple[str, str], int] = {}
+        for queue, messages in self._sent.items():
+            name = self._names.get(topic_of(QueueId(queue)))
+            if name is not None:
+                by_topic[name] = by_topic.get(name, 0) + messages
+        self._sent.clear()
+        best = nlargest(most, by_topic.items(), key=lambda each: (each[1], each[0]))
+        return [Produced(*name, messages) for name, messages in best]
+
+    def consumed(self, most: int) -> list[Consumed]:
+        """The groups with the most consumers."""
+        self._reports += 1
+        self._forget_silent()
+        found = {Consumers(*key): len(takers) for key, takers in self._pulled.items()}
+        pushed: dict[_Key, set[Pool]] = {}
+        for number, part in enumerate(self._parts()):
+            if number == PARTS_MAX:
+                pushed.clear()
+                break
+            key = _key_of(part)
+            if key is not None:
+                # A consumer of a topic with several queues has a stream for each.
+                pushed.setdefault(key, set()).add(part.pool)
+        for key, pools in pushed.items():
+            of = Consumers(*key)
+            found[of] = found.get(of, 0) + len(pools)
+        best = nlargest(most, found.items(), key=lambda each: (each[1], each[0]))
+        return [Consumed(*each) for each in best]
+
+    def takers(self, of: Consumers) -> Mapping[Hashable, int]:
+        """How many of these consumers each taker has."""
+        found: dict[Hashable, int] = dict.fromkeys(self._pulled.get(of, ()), 1)
+        pools: set[Pool] = set()
+        for part in self._parts():
+            if part.pool not in pools and _key_of(part) == of:
+                pools.add(part.pool)
+                found[part.session] = found.get(part.session, 0) + 1
+        return found
+
+    def _forget_silent(self) -> None:
+        since = self._reports - KEPT_REPORTS
+        for of, takers in list(self._pulled.items()):
+            for taker in [taker for taker, report in takers.items() if report < since]:
+                del takers[taker]
+                self._counted -= 1
+            if not takers:
+                del self._pulled[of]
+
+
+def _key_of(part: Part) -> _Key | None:
+    """Whose consumer a stream is a part of; None: of nobody's, any more or at all."""
+    spec = part.spec
+    if spec.pull or part.ended:
+        return None
+    return spec.topic.tenant, spec.topic.name, spec.group, part.origin

@@ -1,0 +1,297 @@
+"""A push consumer of a gateway without a store: its parts, one for each queue, and their credit.
+
+A part has a stream at the leader of its queue. Credit is the consumer's, in common to its parts
+(`Pool`). Each store that leads any of these queues has a share of it, in common to the streams
+there: however many queues there are, what is left is divided among a few stores. Each has one
+message of it at least, so that all of them may hand over more than was asked for; that goes back
+uncounted (`streams`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Sequence
+from typing import Protocol
+
+from ...client import ConsumerSink, ConsumerSpec, Settlement, SettleSink
+from ...errors import Code, KernelError
+from ...filters import setting_of
+from ...ids import SessionId
+from ...model import QueueRef, Reason
+from ...rpc.channel import Channel
+from . import wire as stream_wire
+
+
+class Entry:
+    """A settlement that is not known to be applied."""
+
+    __slots__ = ("fence", "how", "is_repeat", "number", "offsets", "reason", "sink", "tag")
+
+    def __init__(
+        self,
+        how: Settlement,
+        offsets: list[int],
+        reason: Reason,
+        sink: SettleSink | None,
+        tag: object,
+    ) -> None:
+        self.how = how
+        self.offsets = offsets
+        self.reason = reason
+        self.sink = sink
+        self.tag = tag
+        self.number = 0
+        self.is_repeat = False
+        self.fence: Share | None = None
+        """Of a RETURN of surplus: what comes by this share before the answer is surplus too."""
+
+    @property
+    def is_answered(self) -> bool:
+        """Whether somebody waits for its end."""
+        return self.sink is not None or self.fence is not None
+
+
+class Host(Protocol):
+    """What a part asks of the gateway (`streams.Streams`)."""
+
+    def credit_changed(self, pool: Pool) -> None:
+        """What a pool has left is another number."""
+
+    def cancelled(self, part: Part) -> None:
+        """A part takes no more."""
+
+
+class Question(Protocol):
+    """A pull that a part stands for, until it is answered (`pulls`)."""
+
+    number: int
+    messages: int
+
+    def wait_ms(self) -> int:
+        """How long it may still wait for the first message."""
+
+    def lost(self) -> bool:
+        """The stream it was asked by is gone. Whether it is to be asked again by the next one."""
+
+    def took(self, ready: int, error: KernelError | None) -> None:
+        """It is over: what came has been delivered."""
+
+
+class Share:
+    """What one store has of a pool. A store that is lost and comes back has another one."""
+
+    __slots__ = ("fences", "granted", "number", "parts", "pool")
+
+    def __init__(self, pool: Pool, number: int) -> None:
+        self.pool = pool
+        self.number = number
+        self.granted = 0
+        """Credit that the store has, and what of it is on its way here."""
+        self.fences = 0
+        """RETURNs of surplus without an answer: while there are any, the store has no credit."""
+        self.parts = 0
+        """Streams that live on it."""
+
+
+class Pool:
+    """Credit of one consumer."""
+
+    __slots__ = ("is_told", "left", "shares")
+
+    def __init__(self, *, is_told: bool = True) -> None:
+        """`is_told`: stores are told what is left of it; for pulls they are not."""
+        self.is_told = is_told
+        self.left = 0
+        self.shares: dict[Channel, Share] = {}
+
+    def changes(self) -> list[tuple[Channel, Share, int]]:
+        """How much more credit each store should have; less than 0: less. One of several is told
+        once it has less than half of its part or more than twice of it, so that what one hands over
+        does not change what the others have at once.
+        """
+        found: list[tuple[Channel, Share, int]] = []
+        shares, left = self.shares, self.left
+        if not self.is_told:
+            return found
+        if len(shares) > 1:
+            left = max(left // len(shares), 1) if left > 0 else 0
+        for channel, share in shares.items():
+            granted = share.granted
+            if share.fences:
+                more = min(-granted, 0)
+            elif len(shares) == 1 or 2 * granted < left or granted > 2 * left:
+                more = left - granted
+            else:
+                continue
+            if more:
+                found.append((channel, share, more))
+        return found
+
+
+class Part:
+    """`client.Consumer` on one queue."""
+
+    __slots__ = (
+        "backlog",
+        "channel",
+        "claimant",
+        "ended",
+        "held",
+        "host",
+        "is_attached",
+        "is_gone",
+        "number",
+        "origin",
+        "pool",
+        "question",
+        "ref",
+        "session",
+        "sink",
+        "spec",
+        "tag",
+        "unconfirmed",
+        "waiters",
+        "was_used",
+    )
+
+    def __init__(
+        self,
+        host: Host,
+        number: int,
+        ref: QueueRef,
+        spec: ConsumerSpec,
+        sink: ConsumerSink,
+        pool: Pool,
+        claimant: tuple[int, int],
+    ) -> None:
+        self.host = host
+        self.number = number
+        self.ref = ref
+        self.spec = spec
+        self.sink = sink
+        self.pool = pool
+        self.claimant = claimant
+        """(subscriber, its epoch): a later epoch of it ends this stream; (0, 0): nothing does."""
+        self.tag = spec.tag
+        self.session: SessionId | None = spec.session.id if spec.session is not None else None
+        self.origin = spec.session.origin if spec.session is not None else spec.origin
+        self.held: set[int] = set()
+        """Delivered and not settled."""
+        self.backlog: list[Entry] = []
+        """Settlements that are to be sent."""
+        self.unconfirmed: deque[Entry] = deque()
+        """Those that have been, in this order."""
+        self.channel: Channel | None = None
+        """To the leader by which it is attached, or is about to be."""
+        self.is_attached = False
+        self.is_gone = False
+        """Forgotten: what it held is lost."""
+        self.ended = False
+        self.waiters: list[asyncio.Future[None]] | None = []
+        """Those who wait until it is attached for the first time; None: it has been."""
+        self.question: Question | None = None
+        self.was_used = True
+        """Whether anything has come since somebody looked last."""
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is known of it here that its leader would have to hear of again."""
+        return not (self.held or self.backlog or self.unconfirmed)
+
+    @property
+    def claims(self) -> list[int]:
+        """What is leased to it, as far as is known here."""
+        claimed = set(self.held)
+        for entries in (self.unconfirmed, self.backlog):
+            for entry in entries:
+                if entry.how is not Settlement.RETURN:
+                    claimed.update(entry.offsets)
+        return sorted(claimed)
+
+    def grant(self, messages: int) -> None:
+        """Add credit (see `client.Consumer`)."""
+        self.pool.left += messages
+        self.host.credit_changed(self.pool)
+
+    def cancel(self) -> None:
+        """Stop deliveries; what it holds stays held."""
+        if not self.ended:
+            self.ended = True
+            self.host.cancelled(self)
+
+
+class SpreadParts:
+    """`client.Consumer` on a topic of several queues. The sink hears of each part by itself."""
+
+    __slots__ = ("parts", "tag")
+
+    def __init__(self, parts: Sequence[Part]) -> None:
+        self.parts = parts
+        self.tag = parts[0].tag
+
+    def grant(self, messages: int) -> None:
+        """Add credit, which the queues have in common."""
+        self.parts[0].grant(messages)
+
+    def cancel(self) -> None:
+        """Stop deliveries; what it holds stays held."""
+        for part in self.parts:
+            part.cancel()
+
+
+class PartGroup:
+    """One Raft group."""
+
+    __slots__ = ("asked", "channel", "number", "parts", "term", "unconfirmed")
+
+    def __init__(self) -> None:
+        self.term = 0
+        self.channel: Channel | None = None
+        """To the store that serves it."""
+        self.number = 0
+        """Of the last settlement, or block of them."""
+        self.parts: dict[Part, None] = {}
+        self.unconfirmed: dict[Part, None] = {}
+        """Parts with settlements that are not known to be applied."""
+        self.asked: dict[int, tuple[Part, Entry]] = {}
+        """Settlements that are answered, by number."""
+
+
+def head_of(part: Part, share: Share) -> stream_wire.Attach:
+    """A part as its leader is told of it."""
+    spec = part.spec
+    return stream_wire.Attach(
+        part.number,
+        share.number,
+        part.ref.group,
+        part.ref.id,
+        spec.group,
+        *part.claimant,
+        part.origin,
+        spec.priority,
+        spec.exclusive,
+        spec.auto_ack,
+        spec.pull,
+        part.ended,
+        setting_of(spec.filter),
+        part.claims,
+    )
+
+
+def settle_of(part: Part, entry: Entry) -> stream_wire.Settle:
+    """A settlement as its leader is told of it."""
+    return stream_wire.Settle(
+        entry.number,
+        part.number,
+        entry.how,
+        entry.reason,
+        entry.offsets,
+        entry.is_answered,
+        entry.is_repeat,
+    )
+
+
+def no_lease(offset: int) -> KernelError:
+    """What a settlement of something else has failed with."""
+    return KernelError(Code.LEASE_LOST, f"no lease on offset {offset}")

@@ -1,0 +1,1 @@
+"""Transactions and half messages of gateways, carried out by the leader of one group."""

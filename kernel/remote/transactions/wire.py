@@ -1,0 +1,107 @@
+"""Transactions and half messages on their way to a leader, as bytes (`wire`, `calls`).
+
+TRANSACT  done once, in its lane   msgpack of `calls.Transact` | slots
+PREPARE   done once, in its lane   msgpack of `calls.Prepare` | slot
+
+A consumer of the gateway goes by the number of its stream (`streams.wire`); 0: it is gone, so that
+what it held is lost, unless the transaction has been carried out before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from ...atomic import TRANSACTION_MESSAGES_MAX, TRANSACTION_PARTS_MAX, TRANSACTION_SETTLEMENTS_MAX
+from ...ids import Offset, QueueId, RaftGroup
+from ...leader import Identity, LeaseChanging, Together
+from ...limits import GROUP_NAME_BYTES_MAX
+from ...message import HEADER_BYTES
+from ..calls import Prepare, Transact
+from ..streams.parts import Part
+from ..wire import WireError, checked_messages, message_of, split
+
+_transact = msgspec.msgpack.Decoder(Transact)
+_prepare = msgspec.msgpack.Decoder(Prepare)
+
+Changes = list[tuple[QueueId, str, Sequence[LeaseChanging]]]
+
+
+def encode_transact(
+    at: tuple[RaftGroup, int],
+    identity: Identity,
+    what: Together,
+    lengths: Sequence[int],
+    buffers: Sequence[bytes],
+    origin: int,
+) -> list[bytes]:
+    """A TRANSACT; `at`: group and lane. Its consumers are `Part`s."""
+    settlements: list[object] = []
+    for each in what.settlements:
+        part = each.consumer
+        assert isinstance(part, Part)
+        number = 0 if part.is_gone else part.number
+        settlements.append((number, each.how, each.reason, each.offsets))
+    changes = [
+        (
+            queue,
+            group,
+            [(each.offset, each.lease, each.verb, each.reason, each.delay_ms) for each in some],
+        )
+        for queue, group, some in what.changes
+    ]
+    messages = (what.runs, lengths, origin, what.retained, what.routed)
+    return message_of((*at, identity, *messages, settlements, changes), *buffers)
+
+
+def decode_transact(payload: bytes) -> tuple[Transact, Changes, bytes]:
+    """A TRANSACT, its changes of leases, and its slots. Raises WireError."""
+    head, reader = split(payload, _transact)
+    slots = reader.take(sum(head.lengths))
+    reader.end()
+    checked_messages(head.runs, head.lengths, head.retained, head.routed)
+    if not all(offsets for *_, offsets in head.settlements):
+        raise WireError("a settlement of nothing")
+    _check_limits(head)
+    changes: Changes = []
+    for queue, group, some in head.changes:
+        if not some or any(delay_ms >= 1 << 62 for *_, delay_ms in some):
+            raise WireError("no changes of leases, or a delay beyond all times")
+        packed = [LeaseChanging(Offset(offset), *others) for offset, *others in some]  # type: ignore[arg-type]
+        changes.append((QueueId(queue), group, packed))
+    return head, changes, slots
+
+
+def _check_limits(head: Transact) -> None:
+    """What `kernel.transactor` keeps: more would not fit into one entry."""
+    settled = sum(len(offsets) for *_, offsets in head.settlements)
+    settled += sum(len(some) for *_, some in head.changes)
+    if (
+        len(head.lengths) > TRANSACTION_MESSAGES_MAX
+        or settled > TRANSACTION_SETTLEMENTS_MAX
+        or len(head.settlements) + len(head.changes) > TRANSACTION_PARTS_MAX
+    ):
+        raise WireError("a transaction beyond its limits")
+
+
+def encode_prepare(
+    at: tuple[RaftGroup, int],
+    identity: Identity,
+    producers: str,
+    queue: QueueId,
+    parts: Sequence[bytes],
+) -> list[bytes]:
+    """A PREPARE."""
+    return message_of(Prepare(*at, identity, queue, producers), *parts)
+
+
+def decode_prepare(payload: bytes) -> tuple[Prepare, bytes]:
+    """A PREPARE and its slot. Raises WireError."""
+    head, reader = split(payload, _prepare)
+    slot = reader.rest()
+    if len(slot) < HEADER_BYTES:
+        raise WireError("a slot without a whole header")
+    if not 1 <= len(head.producers.encode()) <= GROUP_NAME_BYTES_MAX:
+        raise WireError("no name of a producer group")
+    return head, slot

@@ -1,0 +1,252 @@
+"""The store's side of the topic tree: what gateways ask of the groups that are led here
+(`wire`), and who they are.
+
+A list with nothing in it costs a gateway no stream: the gateway says that it waits, and is told
+when a message comes (`store.idle_lists`). What waits here ends with the connection, or when this
+store leads the group no more; then the gateway says it again, to whoever leads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from ...broker.tree_snapshot import index_queue
+from ...errors import Code, KernelError
+from ...ids import QueueId, RaftGroup
+from ...local_tree import LocalTree
+from ...rpc.channel import Channel, Reply
+from ...rpc.frame import RpcError
+from ...rpc.handshake import Hello
+from ...store.node import Store
+from ...store.replica import Replica
+from ...store.retained_reading import read, retained_in
+from ...tree_table import check_pattern
+from ...unused_groups import note_use
+from .. import calls
+from ..streams.gateways import Unconcerned
+from ..wire import WireError, decode
+from . import wire
+
+QUESTIONS_MAX = 64
+"""RETAINED of one connection that are being answered; one more is refused with BUSY."""
+
+QUESTION_SECONDS = 10.0
+
+WAITING_MAX = 2_000_000
+"""Lists that one connection waits for, some 200 bytes each; one more is refused with BUSY: as many
+as 500,000 sessions with a filter of their own bring."""
+
+
+class _Waiting:
+    """A gateway that waits for one list. `store.idle_lists.Waiting`."""
+
+    __slots__ = ("_guest", "group", "key", "queue")
+
+    def __init__(self, guest: _Guest, group: RaftGroup, key: wire.Key, queue: QueueId) -> None:
+        self._guest = guest
+        self.group = group
+        self.key = key
+        self.queue = queue
+
+    def filled(self) -> None:
+        """A message has come."""
+        del self._guest.waiting[self.group, self.key]
+        filled = wire.Filled(self.group, self.key, self.queue)
+        self._guest.channel.cast(wire.FILLED, wire.encode(filled), control=True)
+
+
+class _Guest:
+    """One connection."""
+
+    __slots__ = ("channel", "owner", "tasks", "waiting")
+
+    def __init__(self, channel: Channel) -> None:
+        self.channel = channel
+        self.owner = 0
+        self.waiting: dict[tuple[RaftGroup, wire.Key], _Waiting] = {}
+        self.tasks: set[asyncio.Task[None]] = set()
+
+
+class TreeService(Unconcerned):
+    """`sections.Section`, and `store.listener.Listener`."""
+
+    methods = calls.TREE
+
+    def __init__(self, store: Store, tree: LocalTree) -> None:
+        self._store = store
+        self._owners = tree.owners
+        self._guests: dict[Channel, _Guest] = {}
+        self._by_owner: dict[int, _Guest] = {}
+        self._answers: dict[int, Callable[[_Guest, bytes, Reply], None]] = {
+            wire.CLAIM: self._claim,
+            wire.RETAINED: self._retained,
+            wire.WAIT: self._wait,
+        }
+        tree.lost = self._lost
+
+    # --- sections.Section -------------------------------------------------------------------
+
+    def opened(self, channel: Channel, peer: Hello) -> None:
+        """A gateway has come: it says at once who it is."""
+        self._guests[channel] = _Guest(channel)
+
+    def closed(self, channel: Channel) -> None:
+        """It is gone, perhaps to come back."""
+        guest = self._guests.pop(channel)
+        for waiting in guest.waiting.values():
+            self._store.replica(waiting.group).idle_lists.remove(waiting.queue, waiting)
+        for task in list(guest.tasks):
+            task.cancel()
+        if guest.owner:
+            if self._by_owner.get(guest.owner) is guest:
+                del self._by_owner[guest.owner]
+            self._owners.went(guest.owner)
+
+    def told(self, channel: Channel, method: int, payload: bytes) -> None:
+        """OWNER or FORGET."""
+        guest = self._guests[channel]
+        try:
+            if method == wire.FORGET:
+                self._forget(guest, decode(wire.waits, payload))
+            elif method == wire.OWNER and not guest.owner:
+                guest.owner = decode(wire.owners, payload)
+                self._by_owner[guest.owner] = guest
+                self._owners.came(guest.owner)
+            else:
+                raise RpcError(f"method {method} is not told to stores now")
+        except WireError as error:
+            raise RpcError(str(error)) from None
+
+    def called(self, channel: Channel, method: int, payload: bytes, reply: Reply) -> None:
+        """CLAIM, RETAINED or WAIT."""
+        answer = self._answers.get(method)
+        if answer is None:
+            raise RpcError(f"method {method} is not called")
+        try:
+            answer(self._guests[channel], payload, reply)
+        except WireError as error:
+            raise RpcError(str(error)) from None
+        except KernelError as error:
+            reply(error)
+
+    def _replica(self, group: int) -> Replica:
+        """A group that is led here. Raises KernelError NOT_LEADER."""
+        store, known = self._store, RaftGroup(group)
+        if store.serving(known) is None:
+            leads = store.standing(known)[1] if known in store.groups else 0
+            message = f"this node does not serve group {group}"
+            raise KernelError(Code.NOT_LEADER, message, leads)
+        return store.replica(known)
+
+    # --- store.listener.Listener ------------------------------------------------------------
+
+    def leads(self, replica: Replica) -> None:
+        """A group is served here: gateways ask by themselves."""
+
+    def follows(self, replica: Replica) -> None:
+        """A group is not served here any more: its next leader is told anew who waits."""
+        for guest in self._guests.values():
+            for place in [each for each in guest.waiting if each[0] == replica.group]:
+                del guest.waiting[place]
+
+    # --- Subscribers ------------------------------------------------------------------------
+
+    def _claim(self, guest: _Guest, payload: bytes, reply: Reply) -> None:
+        claim = decode(wire.claims, payload)
+        subscribers = self._replica(claim.group).state.subscribers
+        lost = []
+        for number, epoch in claim.held:
+            known = subscribers.get(number)
+            claimed = (epoch, claim.owner, True)
+            if known is None or (known.epoch, known.owner, known.connected) != claimed:
+                lost.append(number)
+        reply(wire.encode(lost))
+
+    def _lost(self, owner: int, number: int, epoch: int) -> None:
+        """A subscriber has another connection."""
+        guest = self._by_owner.get(owner)
+        if guest is not None:
+            lost = wire.Lost(number, epoch)
+            guest.channel.cast(wire.LOST, wire.encode(lost), control=True)
+
+    # --- Lists that are waited for ----------------------------------------------------------
+
+    def _wait(self, guest: _Guest, payload: bytes, reply: Reply) -> None:
+        wait = decode(wire.waits, payload)
+        replica = self._replica(wait.group)
+        if len(guest.waiting) + len(wait.keys) > WAITING_MAX:
+            raise KernelError(Code.BUSY, f"a gateway waits for {WAITING_MAX} lists")
+        filled: list[tuple[int, int]] = []
+        for place, key in enumerate(wait.keys):
+            ident = replica.state.indexes.get(key[:2])
+            if ident is None:
+                continue  # nothing is kept here
+            queue = index_queue(ident)
+            try:
+                waits = replica.has_nothing_for(queue, key[2])
+            except KernelError:
+                continue  # nor for this reader
+            if not waits:
+                filled.append((place, queue))
+                continue
+            self._remove(guest, replica, key)
+            waiting = _Waiting(guest, replica.group, key, queue)
+            guest.waiting[replica.group, key] = waiting
+            replica.idle_lists.add(queue, waiting)
+            note_use(replica, queue, key[2])
+        reply(wire.encode(filled))
+
+    def _forget(self, guest: _Guest, forget: wire.Wait) -> None:
+        group = RaftGroup(forget.group)
+        if group in self._store.groups:
+            replica = self._store.replica(group)
+            for key in forget.keys:
+                self._remove(guest, replica, key)
+
+    @staticmethod
+    def _remove(guest: _Guest, replica: Replica, key: wire.Key) -> None:
+        known = guest.waiting.pop((replica.group, key), None)
+        if known is not None:
+            replica.idle_lists.remove(known.queue, known)
+
+    # --- Retained messages ------------------------------------------------------------------
+
+    def _retained(self, guest: _Guest, payload: bytes, reply: Reply) -> None:
+        question = decode(wire.questions, payload)
+        replica = self._replica(question.group)
+        check_pattern(question.pattern)
+        if len(guest.tasks) >= QUESTIONS_MAX:
+            raise KernelError(Code.BUSY, f"{QUESTIONS_MAX} questions of this gateway wait")
+        work = self._answer(replica, question, reply)
+        task = asyncio.get_running_loop().create_task(work)
+        guest.tasks.add(task)
+        task.add_done_callback(guest.tasks.discard)
+
+    async def _answer(self, replica: Replica, question: wire.Retained, reply: Reply) -> None:
+        try:
+            async with asyncio.timeout(QUESTION_SECONDS):
+                reply(wire.encode(await self._page(replica, question)))
+        except KernelError as error:
+            reply(error)
+        except TimeoutError:
+            reply(KernelError(Code.TIMEOUT, "the question could not be answered in time"))
+
+    async def _page(self, replica: Replica, question: wire.Retained) -> wire.RetainedPage:
+        tenant = question.tenant
+        found = retained_in(replica, tenant, question.pattern, question.messages_max)
+        behind = sorted((each for each in found if each[0] > question.after), key=_name_of)
+        page: list[tuple[str, int, bytes]] = []
+        size = 0
+        for name, kept in behind:
+            if size >= wire.PAGE_BYTES or len(page) >= wire.PAGE_MESSAGES:
+                return wire.RetainedPage(page, page[-1][0])
+            slot = await read(self._store, replica, tenant, name, kept)
+            if slot:
+                page.append((name, max(0, replica.log_time_ms() - kept.time_ms), slot))
+                size += len(slot)
+        return wire.RetainedPage(page, "")
+
+
+def _name_of(each: tuple[str, object]) -> str:
+    return each[0]

@@ -1,0 +1,231 @@
+"""The topic tree of a gateway without a store: its half of `wire`, and the client's half of
+everything else (`subscribing`).
+
+Whoever leads the group of a name looks up its reference lists when something is published to it
+(ADR 10), so nothing of them is known here. An open subscriber is this process's until a leader
+tells that it is lost: at once, or when the gateway asks after a change of leader or connection.
+
+Durability: the awaitables of a durable subscriber return from a leader's apply of an entry that a
+majority of the group's voters has fdatasynced; what ends with its connection lives in memory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Protocol, cast
+
+from ...client import ConsumerSink, Destinations, Session
+from ...held_subscriber import HeldSubscriber
+from ...ids import QueueId, RaftGroup
+from ...proposer import Proposer
+from ...rpc.channel import Channel, Reply
+from ...rpc.frame import RpcError
+from ...rpc.handshake import Hello
+from ...session import LocalSession
+from ...store.retained_reading import too_many
+from ...subscribing import Claims, Subscribing
+from ...topology import Topology
+from ...tree import (
+    Subscriber,
+    SubscriberConsumer,
+    SubscriberSink,
+    SubscriberSpec,
+    Watch,
+    WatchSink,
+)
+from ...tree_table import check_pattern
+from .. import calls
+from ..claiming import Claiming
+from ..leaders import RemoteLeaders
+from ..streams.streams import Streams
+from ..wire import WireError, decode
+from . import wire
+from .consumer import FarSubscriberConsumer, IdleStreams
+from .list_waits import ListWaits
+
+
+class Process(Protocol):
+    """What is asked of the client."""
+
+    topology: Topology
+    streams: Streams
+    groups: list[RaftGroup]
+
+    @property
+    def accepting(self) -> bool:
+        """False while a store that leads a group has no room for new messages."""
+
+    @property
+    def owner(self) -> int:
+        """Number of this process."""
+
+
+class Others(Protocol):
+    """How other processes hear of live routes (`mesh`)."""
+
+    def check_room(self) -> None:
+        """Raises KernelError LIMIT_EXCEEDED if one more cannot be told of."""
+
+    async def taken(self) -> None:
+        """Return once every process that can be reached knows what has changed until now."""
+
+
+class ClusterTree:
+    """`tree.Tree`, and `sections.Section`."""
+
+    methods = calls.TREE
+
+    def __init__(self, process: Process, leaders: RemoteLeaders, proposer: Proposer) -> None:
+        self._process = process
+        self._leaders = leaders
+        self._loop = asyncio.get_running_loop()
+        self._routes = process.topology.tree
+        self._routes.leaders_match = True
+        self._waits = ListWaits(leaders)
+        self._idle = IdleStreams()
+        self._subscribing = Subscribing(
+            process, process.groups, self._routes, proposer, self._consumer
+        )
+        self._mesh: Others | None = None
+        self._claiming = Claiming(self._claim_all)
+        leaders.watch(self._leader_changed)
+
+    async def stop(self) -> None:
+        """Ask and begin nothing more."""
+        await self._claiming.stop()
+        self._idle.stop()
+        await self._waits.stop()
+        await self._subscribing.stop()
+
+    # --- sections.Section -------------------------------------------------------------------
+
+    def opened(self, channel: Channel, peer: Hello) -> None:
+        """A store can be reached: it learns whose the subscribers are that are opened by it."""
+        channel.cast(wire.OWNER, wire.encode(self._process.owner), control=True)
+
+    def closed(self, channel: Channel) -> None:
+        """It cannot be reached any more; what it leads is asked for when it, or another, can."""
+
+    def told(self, channel: Channel, method: int, payload: bytes) -> None:
+        """LOST or FILLED."""
+        try:
+            if method == wire.LOST:
+                lost = decode(wire.losses, payload)
+                self._subscribing.lost(lost.number, lost.epoch)
+            elif method == wire.FILLED:
+                filled = decode(wire.fillings, payload)
+                group, queue = RaftGroup(filled.group), QueueId(filled.queue)
+                self._waits.filled(group, filled.key, queue)
+            else:
+                raise RpcError(f"method {method} is not told to gateways")
+        except WireError as error:
+            raise RpcError(str(error)) from None
+
+    def called(self, channel: Channel, method: int, payload: bytes, reply: Reply) -> None:
+        """Nothing of the tree is asked of gateways."""
+        raise RpcError(f"method {method} is not called")
+
+    # --- Changes of leaders -----------------------------------------------------------------
+
+    def _leader_changed(self, group: RaftGroup) -> None:
+        if self._leaders.channel_to(group) is None:
+            return
+        self._waits.leader_changed(group)
+        if self._subscribing.opened_in(group):
+            self._claiming.begin(group)
+
+    async def _claim_all(self, group: RaftGroup) -> None:
+        """Find out which subscribers are still this process's."""
+        held = self._subscribing.opened_in(group)
+        for start in range(0, len(held), wire.CLAIM_MAX):
+            some = held[start : start + wire.CLAIM_MAX]
+            parts = wire.encode(wire.Claim(group, self._process.owner, some))
+            lost = set(await self._leaders.ask(group, wire.CLAIM, parts, _numbers))
+            for number, epoch in some:
+                if number in lost:
+                    self._subscribing.lost(number, epoch)
+
+    # --- Publishing -------------------------------------------------------------------------
+
+    def to(self, tenant: str, name: str, *, retain: bool = False) -> Destinations:
+        """Destinations of a publish to a name: at least the leader of its group."""
+        return self._routes.to(tenant, name, retain=retain)
+
+    def watch(self, tenant: str, pattern: str, sink: WatchSink, tag: object = None) -> Watch:
+        """A live route."""
+        if self._mesh is not None and (tenant, pattern) not in self._routes.watched:
+            self._mesh.check_room()
+        return self._routes.watch(tenant, pattern, sink, tag)
+
+    async def watched(self) -> None:
+        """Return once other processes know of the live routes made until now."""
+        if self._mesh is not None:
+            await self._mesh.taken()
+
+    # --- Retained messages ------------------------------------------------------------------
+
+    async def retained(
+        self, tenant: str, pattern: str, messages_max: int
+    ) -> Sequence[tuple[int, bytes]]:
+        """(age ms, slot) of the retained messages under a pattern. Also raises KernelError
+        UNAVAILABLE: a group has no leader.
+        """
+        check_pattern(pattern)
+        groups = self._routes.groups_of(tenant, pattern)
+        each = [self._retained_in(group, tenant, pattern, messages_max) for group in groups]
+        found = [message for some in await asyncio.gather(*each) for message in some]
+        if len(found) > messages_max:
+            raise too_many(pattern, messages_max)
+        found.sort(key=lambda message: message[0])
+        return [(age_ms, slot) for _, age_ms, slot in found]
+
+    async def _retained_in(
+        self, group: RaftGroup, tenant: str, pattern: str, messages_max: int
+    ) -> list[tuple[str, int, bytes]]:
+        found: list[tuple[str, int, bytes]] = []
+        after = ""
+        while True:
+            question = wire.Retained(group, tenant, pattern, after, messages_max)
+            page = await self._leaders.ask(group, wire.RETAINED, wire.encode(question), _page)
+            found += page.found
+            if page.after <= after or len(found) > messages_max:
+                return found
+            after = page.after
+
+    # --- Subscribers ------------------------------------------------------------------------
+
+    async def open(self, spec: SubscriberSpec, sink: SubscriberSink) -> Subscriber:
+        """Open a subscriber."""
+        return await self._subscribing.open(spec, sink)
+
+    def join_mesh(self, mesh: Others, claims: Claims) -> None:
+        """Have other processes told of live routes, and of each name that is opened here."""
+        self._mesh = mesh
+        self._subscribing.claims = claims
+
+    def lost_name(self, tenant: str, name: str) -> None:
+        """Another process has opened a name: what this one's memory has of it ends."""
+        self._subscribing.lost_name(tenant, name)
+
+    def _consumer(
+        self, subscriber: HeldSubscriber, session: Session, sink: ConsumerSink
+    ) -> SubscriberConsumer:
+        return FarSubscriberConsumer(
+            subscriber,
+            cast("LocalSession", session),
+            sink,
+            self._waits,
+            self._process.streams,
+            self._idle,
+            self._routes.groups_of,
+            self._loop.call_later,
+        )
+
+
+def _numbers(payload: bytes) -> list[int]:
+    return decode(wire.numbers, payload)
+
+
+def _page(payload: bytes) -> wire.RetainedPage:
+    return decode(wire.pages, payload)

@@ -1,0 +1,36 @@
+"""Commands that would change nothing, which a leader answers without the log.
+
+Clients do not know the states of groups, so they ask for what may be so already: that a subscriber
+without anything on disk be ended, that a list be joined anew. What such a command comes to is known
+from the state that has been applied; commands that are on their way into the log have not been
+answered yet, and count as later ones.
+"""
+
+from __future__ import annotations
+
+from ..broker import commands
+from ..broker import tree_commands as tree
+from ..broker.state import GroupState
+from ..broker.tree_snapshot import index_queue
+
+
+def needless(state: GroupState, change: commands.Control) -> object:
+    """What a command comes to, if it changes nothing; None if it may."""
+    if isinstance(change, tree.OpenSubscriber):
+        return _unknown(state, change.tenant, change.name) if change.only_known else None
+    if isinstance(change, tree.EndSubscriber):
+        return _unknown(state, change.tenant, change.name)
+    if isinstance(change, tree.JoinIndex):
+        ident = state.indexes.get((change.tenant, change.pattern))
+        groups = state.queues[index_queue(ident)].groups if ident is not None else {}
+        progress = groups.get(change.group)
+        if progress is None:
+            return None
+        member = change.member
+        joined = progress.joined if member is None else progress.members.get(member, -1)
+        return True if joined >= change.epoch else None
+    return None
+
+
+def _unknown(state: GroupState, tenant: str, name: str) -> object:
+    return None if (tenant, name) in state.subscriber_names else False

@@ -1,0 +1,414 @@
+"""What connections of this process do with subscribers of the topic tree: the client's half.
+
+It knows no Raft group's state: every command decides for itself where it is applied, and what it
+came to is the answer. A subscriber's record is in the group of its name, what is kept for it in
+the groups of the names it wants (ADR 9).
+
+    open          home                         epoch + 1: what an older connection says is refused
+    subscribe     groups of the pattern, home  so that what home knows of is kept everywhere
+    unsubscribe   home, groups of the pattern
+    note, close   home
+
+Durability: the awaitables of a durable subscriber return from the apply of entries that a majority
+has fdatasynced; one that ends with its connection lives in memory only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from typing import Protocol
+
+from .broker import tree_commands as tree
+from .client import ConsumerSink, Session
+from .errors import Code, KernelError
+from .held_subscriber import Changes, HeldSubscriber, group_of
+from .ids import RaftGroup
+from .limits import MARK_AHEAD, NAME_BYTES_MAX, WILL_BYTES_MAX
+from .placement import home_group
+from .proposer import Proposer, first_of
+from .tree import Subscriber, SubscriberConsumer, SubscriberSink, SubscriberSpec, Subscription
+from .tree_routes import TreeRoutes
+from .tree_table import check_name, check_pattern
+from .turns import Turns
+
+_SUBSCRIBER = "subscriber\0"
+"""Before a subscriber's name when its home is looked for: apart from topics of that name."""
+
+OPEN_TRIES = 3
+"""A group that a snapshot has brought to a new leader knows that it has opened a subscriber, but
+not as what: then it is opened once more."""
+
+LOST_KEPT_MAX = 4_096
+"""Connections lost to others that may not have been told yet that they had been opened."""
+
+Consuming = Callable[[HeldSubscriber, Session, ConsumerSink], SubscriberConsumer]
+
+
+class Owner(Protocol):
+    """The process, as subscribers see it."""
+
+    @property
+    def accepting(self) -> bool:
+        """Whether there is room for something new."""
+
+    @property
+    def owner(self) -> int:
+        """Its number, by which leaders know whose connections a subscriber's are; 0: it is the
+        process of all the leaders.
+        """
+
+
+class Claims(Protocol):
+    """What tells other processes that a client has connected here."""
+
+    async def open(self, tenant: str, name: str, *, holds: bool) -> None:
+        """Return once its connection elsewhere has been told, if it has one that lives in memory.
+        `holds`: this one does. Raises KernelError SESSION_FENCED, UNAVAILABLE.
+        """
+
+    def holds(self, tenant: str, name: str) -> bool:
+        """Whether one that was held still is: no other connection has been opened since."""
+
+    def close(self, tenant: str, name: str) -> None:
+        """One that was held is over, or need not be held."""
+
+
+class Subscribing:
+    """Subscribers that connections of this process have. `held_subscriber.SubscriberHost`."""
+
+    def __init__(
+        self,
+        process: Owner,
+        groups: Sequence[RaftGroup],
+        routes: TreeRoutes,
+        proposer: Proposer,
+        consumer: Consuming,
+    ) -> None:
+        """`consumer(subscriber, session, sink)` makes a `SubscriberConsumer`."""
+        self._process = process
+        self._groups = groups
+        self._routes = routes
+        self._proposer = proposer
+        self._consumer = consumer
+        self.claims: Claims | None = None
+        """How other processes hear of a name that was opened; None: there are none."""
+        self._loop = asyncio.get_running_loop()
+        self._turns = Turns()
+        self._open: dict[tuple[str, str], HeldSubscriber] = {}
+        """The subscriber of each name that a connection has."""
+        self._numbers: dict[int, HeldSubscriber] = {}
+        """The durable ones of these."""
+        self._lost: dict[int, int] = {}
+        """Highest epoch that is known to be lost, by number, of some that were not open here."""
+        self._next = 1
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    # --- Life -------------------------------------------------------------------------------
+
+    async def stop(self) -> None:
+        """Return when what was begun is done."""
+        if self._tasks:
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _in_background(self, work: Coroutine[object, object, None]) -> None:
+        async def run() -> None:
+            try:
+                await work
+            except KernelError:
+                return  # its leader sweeps what is left
+
+        task = self._loop.create_task(run())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    # --- Takeover ---------------------------------------------------------------------------
+
+    def opened_in(self, group: RaftGroup) -> list[tuple[int, int]]:
+        """(number, epoch) of the durable ones of a group."""
+        return [(each.number, each.epoch) for each in self._numbers.values() if each.home == group]
+
+    def lost(self, number: int, epoch: int) -> None:
+        """The connection that has opened a durable one with this epoch has it no more."""
+        known = self._numbers.get(number)
+        if known is None:
+            if len(self._lost) >= LOST_KEPT_MAX:
+                del self._lost[next(iter(self._lost))]
+            self._lost[number] = max(epoch, self._lost.get(number, 0))
+        elif known.epoch <= epoch:
+            self._take_over(known)
+
+    def lost_name(self, tenant: str, name: str) -> None:
+        """Somebody elsewhere has opened a name: what lives in the memory of this process ends."""
+        known = self._open.get((tenant, name))
+        if known is not None and not known.durable:
+            self._take_over(known)
+            self._in_background(self._leave_shares(known))
+
+    def _take_over(self, known: HeldSubscriber) -> None:
+        self._forget(known)
+        known.fenced = True
+        known.sink.taken_over(known)
+
+    def _forget(self, known: HeldSubscriber) -> None:
+        key = (known.tenant, known.name)
+        if self._open.get(key) is known:
+            del self._open[key]
+        if self._numbers.get(known.number) is known:
+            del self._numbers[known.number]
+
+    # --- Open and close -----------------------------------------------------------------------
+
+    def home_of(self, tenant: str, name: str) -> RaftGroup:
+        """Raft group that has the record of a subscriber."""
+        return home_of_client(self._groups, tenant, name)
+
+    async def open(self, spec: SubscriberSpec, sink: SubscriberSink) -> Subscriber:
+        """Open a subscriber."""
+        if not spec.name or len(spec.name.encode()) > NAME_BYTES_MAX:
+            raise KernelError(
+                Code.INVALID_ARGUMENT, f"a subscriber's name has 1 to {NAME_BYTES_MAX} bytes"
+            )
+        if spec.will is not None:
+            check_name(spec.will.name)
+            if len(spec.will.slot) > WILL_BYTES_MAX:
+                raise KernelError(
+                    Code.TOO_LARGE, f"a will has at most {WILL_BYTES_MAX} bytes with its properties"
+                )
+        key = (spec.tenant, spec.name)
+        self._next += 1
+        subscriber = HeldSubscriber(self, spec, sink, (self._process.owner, self._next))
+        async with self._turns.of(key):
+            await self._claim(subscriber, spec)
+            known = self._open.get(key)
+            if known is not None:
+                self._take_over(known)
+                if not known.durable:
+                    self._in_background(self._leave_shares(known))
+            if subscriber.durable:
+                if self._lost.pop(subscriber.number, 0) >= subscriber.epoch:
+                    raise _fenced()
+                self._numbers[subscriber.number] = subscriber
+            self._open[key] = subscriber
+            return subscriber
+
+    async def _claim(self, subscriber: HeldSubscriber, spec: SubscriberSpec) -> None:
+        """Have the name, here and in the log."""
+        claims, key = self.claims, (spec.tenant, spec.name)
+        holds = spec.expiry_ms == 0 and spec.will is None
+        if claims is not None:
+            await claims.open(*key, holds=holds)
+        try:
+            await self._carry_on(subscriber, spec)
+        except BaseException:
+            if claims is not None:
+                claims.close(*key)
+            raise
+        if claims is not None and subscriber.durable:
+            claims.close(*key)  # its record says whose it is
+        elif claims is not None and not claims.holds(*key):
+            raise _fenced()
+
+    async def _carry_on(self, subscriber: HeldSubscriber, spec: SubscriberSpec) -> None:
+        """Open it in the log, unless nothing of it must be there. On a disk that is nearly full
+        nothing new comes into being, but what waits for a known one can be consumed.
+        """
+        process = self._process
+        home = self.home_of(spec.tenant, spec.name)
+        keeps = spec.expiry_ms != 0 or spec.will is not None
+        if spec.clean and not keeps:
+            await self._proposer.propose(home, tree.EndSubscriber(spec.tenant, spec.name))
+            return
+        makes = keeps and process.accepting
+        change = tree.OpenSubscriber(
+            spec.tenant,
+            spec.name,
+            spec.clean,
+            spec.expiry_ms,
+            tree.WillRecord.of(spec.will),
+            not makes,
+            process.owner,
+        )
+        for _ in range(OPEN_TRIES):
+            opened = await self._proposer.propose(home, change)
+            if isinstance(opened, tree.Opened):
+                subscriber.opened(home, opened)
+                return
+            if opened is False:
+                break
+        else:
+            raise KernelError(Code.UNAVAILABLE, "what the subscriber is could not be found out")
+        if keeps:
+            raise KernelError(Code.NO_SPACE, "free disk is below the mark for new messages")
+
+    async def close(
+        self, subscriber: HeldSubscriber, will: bool, expiry_ms: int | None, notes: Changes
+    ) -> None:
+        """The connection is over; on disk when it returns, if it is durable."""
+        if subscriber.closed or subscriber.fenced:
+            return
+        subscriber.closed = True
+        self._forget(subscriber)
+        if not subscriber.durable:
+            if self.claims is not None:
+                self.claims.close(subscriber.tenant, subscriber.name)
+            await self._leave_shares(subscriber)
+            return
+        await self._proposer.propose(
+            subscriber.home,
+            tree.CloseSubscriber(
+                subscriber.number,
+                subscriber.epoch,
+                will,
+                expiry_ms != -1,
+                None if expiry_ms == -1 else expiry_ms,
+                tuple(notes),
+            ),
+        )
+
+    async def _leave_shares(self, subscriber: HeldSubscriber) -> None:
+        """A subscriber that lived in memory is over."""
+        shares, subscriber.subscriptions = subscriber.subscriptions, {}
+        for subscription in shares:
+            await self._leave(subscriber, subscription)
+
+    def consumer(
+        self, subscriber: HeldSubscriber, session: Session, sink: ConsumerSink
+    ) -> SubscriberConsumer:
+        """A consumer without subscriptions and without credit."""
+        return self._consumer(subscriber, session, sink)
+
+    # --- Subscriptions ------------------------------------------------------------------------
+
+    async def subscribe(
+        self, subscriber: HeldSubscriber, subscription: Subscription, options: bytes
+    ) -> bool:
+        """Subscribe; on disk, in all groups concerned, when it returns."""
+        check_pattern(subscription.pattern)
+        _check_share(subscription.share)
+        if not subscriber.durable and not subscription.share:
+            raise KernelError(Code.INVALID_ARGUMENT, "the subscriber ends with its connection")
+        async with self._turns.of(subscriber.number or subscriber):
+            _check_open(subscriber)
+            is_new = subscription not in subscriber.subscriptions
+            joins = self._join(subscriber, subscription) if is_new else []
+            errors = []
+            if joins and self._process.owner:
+                # What home knows of must be kept everywhere, though this process may end at any
+                # time. The process of all leaders mends that when it starts, and need not wait.
+                errors = await _errors_of(joins)
+                joins = []
+            if subscriber.durable and not errors:
+                joins.append(self._put(subscriber, subscription, options))
+            errors += await _errors_of(joins)
+            if errors:
+                if is_new:
+                    await self._leave(subscriber, subscription)
+                raise errors[0]
+            subscriber.subscriptions[subscription] = options
+            return is_new
+
+    def _join(
+        self, subscriber: HeldSubscriber, subscription: Subscription
+    ) -> list[asyncio.Future[object]]:
+        tenant, pattern, share = subscriber.tenant, subscription.pattern, subscription.share
+        group = group_of(subscriber.number, share)
+        member = subscriber.member if share else None
+        change = tree.JoinIndex(tenant, pattern, group, MARK_AHEAD, member, subscriber.epoch)
+        groups = self._routes.groups_of(tenant, pattern)
+        return [self._proposer.begin(each, change) for each in groups]
+
+    def _put(
+        self, subscriber: HeldSubscriber, subscription: Subscription, options: bytes
+    ) -> asyncio.Future[object]:
+        number, epoch = subscriber.number, subscriber.epoch
+        share, pattern = subscription.share, subscription.pattern
+        change = tree.PutSubscription(number, epoch, share, pattern, options)
+        return self._proposer.begin(subscriber.home, change)
+
+    async def unsubscribe(self, subscriber: HeldSubscriber, subscription: Subscription) -> bool:
+        """End a subscription; on disk when it returns."""
+        async with self._turns.of(subscriber.number or subscriber):
+            _check_open(subscriber)
+            if subscription not in subscriber.subscriptions:
+                return False
+            if subscriber.durable:
+                await self._proposer.propose(
+                    subscriber.home,
+                    tree.DeleteSubscription(
+                        subscriber.number,
+                        subscriber.epoch,
+                        subscription.share,
+                        subscription.pattern,
+                    ),
+                )
+            del subscriber.subscriptions[subscription]
+            await self._leave(subscriber, subscription)
+            return True
+
+    async def _leave(self, subscriber: HeldSubscriber, subscription: Subscription) -> None:
+        change = leaving(
+            *(subscriber.tenant, subscription, subscriber.number),
+            *(subscriber.member, subscriber.epoch),
+        )
+        groups = self._routes.groups_of(subscriber.tenant, subscription.pattern)
+        errors = await _errors_of([self._proposer.begin(each, change) for each in groups])
+        if errors:
+            raise errors[0]
+
+    def note(
+        self,
+        subscriber: HeldSubscriber,
+        changes: Changes,
+        done: Callable[[KernelError | None], None] | None,
+    ) -> None:
+        """Set or remove notes."""
+        if subscriber.fenced or not subscriber.durable:
+            if done is not None:
+                error = None if not subscriber.fenced else _fenced()
+                self._loop.call_soon(done, error)
+            return
+
+        def noted(results: object) -> None:
+            result = first_of(results)
+            if done is not None:
+                done(result if isinstance(result, KernelError) else None)
+
+        change = tree.NoteSubscriber(subscriber.number, subscriber.epoch, tuple(changes))
+        identity = self._proposer.next_identity()
+        self._proposer.send(
+            subscriber.home, lambda leader, heard: leader.propose(change, identity, heard), noted
+        )
+
+
+def home_of_client(groups: Sequence[RaftGroup], tenant: str, name: str) -> RaftGroup:
+    """Raft group that has the record of a subscriber of this name."""
+    return home_group(groups, tenant, _SUBSCRIBER + name)
+
+
+def leaving(
+    tenant: str, subscription: Subscription, number: int, member: tuple[int, int], epoch: int
+) -> tree.LeaveIndex:
+    """What ends a subscription in a group of its pattern."""
+    share = subscription.share
+    group = group_of(number, share)
+    return tree.LeaveIndex(tenant, subscription.pattern, group, member if share else None, epoch)
+
+
+async def _errors_of(waiting: Iterable[asyncio.Future[object]]) -> list[KernelError]:
+    results = [await each for each in waiting]
+    return [each for each in results if isinstance(each, KernelError)]
+
+
+def _check_share(share: str) -> None:
+    if len(share.encode()) > NAME_BYTES_MAX - len("share/"):
+        raise KernelError(Code.INVALID_ARGUMENT, "the name of a share is too long")
+
+
+def _fenced() -> KernelError:
+    return KernelError(Code.SESSION_FENCED, "the subscriber has another connection")
+
+
+def _check_open(subscriber: HeldSubscriber) -> None:
+    if subscriber.fenced or subscriber.closed:
+        raise _fenced()

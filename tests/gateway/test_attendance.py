@@ -1,0 +1,200 @@
+"""What a gateway tells the manager, and what it does with the answer; without sockets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from adapters.base import AdapterStatistics, Origin
+from gateway.attendance import ABSENT_REPORTS, Attendance
+from gateway.config import load
+from gateway.config_schema import Settings
+from kernel.cluster.messages import Attend, Consuming, Move, Orders, Role, Task
+from kernel.errors import Code, KernelError
+from kernel.remote.served_topics import Consumed, Consumers, Produced
+
+if TYPE_CHECKING:
+    from adapters.moving import Takers
+
+CONSUMERS = Consumers("acme", "t", "g", Origin.AMQP)
+ROLE = ("node.role=gateway", "node.cluster.peers=1@127.0.0.1:7400", "node.cluster.host=here")
+
+
+def settings(*changes: str) -> Settings:
+    return load(None, [*ROLE, *changes], environ={}).settings
+
+
+class FakeAdapter:
+    name = "amqp"
+
+    def __init__(self, host: str = "127.0.0.1", gauges: Mapping[str, int] | None = None) -> None:
+        self._at = {"tcp": (host, 5672)}
+        self._gauges = gauges or {}
+        self.moved: list[tuple[int, Mapping[str, str], Takers | None]] = []
+
+    def addresses(self) -> Mapping[str, tuple[str, int]]:
+        return self._at
+
+    def statistics(self) -> AdapterStatistics:
+        return AdapterStatistics(7, gauges=self._gauges)
+
+    def move(self, amount: int, to: Mapping[str, str], takers: Takers | None = None) -> int:
+        self.moved.append((amount, to, takers))
+        return amount - 1
+
+
+class FakeOffice:
+    def __init__(self) -> None:
+        self.heard: list[Attend] = []
+        self.answer: Orders | KernelError = Orders(False, [], [])
+
+    async def attend(self, told: Attend) -> Orders:
+        self.heard.append(told)
+        if isinstance(self.answer, KernelError):
+            raise self.answer
+        return self.answer
+
+
+class FakeClock:
+    now_ms = 0
+
+    def monotonic_ms(self) -> int:
+        return self.now_ms
+
+
+class World:
+    def __init__(self, adapter: FakeAdapter, *changes: str) -> None:
+        self.office, self.clock = FakeOffice(), FakeClock()
+        tasks = SimpleNamespace(
+            produced=lambda _most: [Produced("acme", "t", 3)],
+            consumed=lambda _most: [
+                Consumed(CONSUMERS, 2),
+                Consumed(CONSUMERS._replace(topic="u", origin=99), 1),
+            ],
+            takers={CONSUMERS: {7: 2}}.__getitem__,
+        )
+        self.leaders = SimpleNamespace(bytes_moved=0)
+        client: Any = SimpleNamespace(leaders=self.leaders, tasks=tasks)
+        office: Any = self.office
+        clock: Any = self.clock
+        fakes: Any = [adapter]
+        self.attendance = Attendance("gw", "p1", settings(*changes), client, fakes, office, clock)
+
+
+async def test_a_gateway_tells_its_clients_their_topics_and_where_it_is() -> None:
+    world = World(FakeAdapter())
+    await world.attendance.attend()
+    (told,) = world.office.heard
+    assert (told.name, told.process, told.label) == ("gw", "p1", "here")
+    assert told.clients == {"amqp": 7}
+    assert told.listeners == {"amqp.tcp": "127.0.0.1:5672"}
+    assert told.tasks == [
+        Task(Role.PRODUCE, "acme", "t", "", "", 3),
+        Task(Role.CONSUME, "acme", "t", "g", "amqp", 2),
+        Task(Role.CONSUME, "acme", "u", "g", "", 1),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("host", "changes", "place"),
+    [
+        ("0.0.0.0", (), "here:5672"),
+        ("::1", (), "[::1]:5672"),
+        (
+            "127.0.0.1",
+            ("amqp.listeners.tcp.advertised=mq.example.org:5672",),
+            "mq.example.org:5672",
+        ),
+    ],
+)
+async def test_others_are_told_an_address_that_clients_can_reach(
+    host: str, changes: tuple[str, ...], place: str
+) -> None:
+    world = World(FakeAdapter(host), *changes)
+    assert world.attendance.report().listeners == {"amqp.tcp": place}
+
+
+async def test_what_is_ordered_is_done_by_the_adapter_it_concerns() -> None:
+    adapter = FakeAdapter()
+    world = World(adapter)
+    there = {"amqp.tcp": "other:5672", "mqtt.tcp": "other:1883"}
+    moves = [Move("amqp", 4, "p2", there), Move("unknown", 1, "p2", there)]
+    world.office.answer = Orders(True, moves, ["p2"])
+    await world.attendance.attend()
+    assert adapter.moved == [(4, {"tcp": "other:5672"}, None)]
+    assert (world.attendance.moved, world.attendance.draining) == (3, True)
+    world.office.answer = Orders(False, [], ["p2"])
+    await world.attendance.attend()
+    assert not world.attendance.draining
+    assert world.office.heard[1].moved == 3
+
+
+async def test_a_move_for_a_topic_is_of_those_who_consume_it() -> None:
+    adapter = FakeAdapter()
+    world = World(adapter)
+    hot = Consuming("acme", "t", "g")
+    world.office.answer = Orders(
+        False, [Move("amqp", 4, "p2", {"amqp.tcp": "other:5672"}, hot)], ["p2"]
+    )
+    await world.attendance.attend()
+    assert adapter.moved == [(4, {"tcp": "other:5672"}, {7: 2})]
+
+
+async def test_who_was_sent_to_a_gateway_that_is_gone_may_come_back() -> None:
+    adapter = FakeAdapter()
+    world = World(adapter)
+    moves = [Move("amqp", 1, name, {"amqp.tcp": f"{name}:5672"}) for name in ("p2", "p3")]
+    world.office.answer = Orders(True, moves, ["p2", "p3"])
+    await world.attendance.attend()
+    (_, second, _), (_, third, _) = adapter.moved
+    world.office.answer = Orders(True, [], ["p3"])
+    for _ in range(ABSENT_REPORTS - 1):
+        await world.attendance.attend()
+    assert (second, third) == ({"tcp": "p2:5672"}, {"tcp": "p3:5672"})
+    await world.attendance.attend()
+    assert (second, third) == ({}, {"tcp": "p3:5672"})
+
+
+async def test_who_was_sent_away_may_come_back_once_the_gateway_is_not_drained_any_more() -> None:
+    adapter = FakeAdapter()
+    world = World(adapter)
+    order = Move("amqp", 1, "p2", {"amqp.tcp": "p2:5672"})
+    world.office.answer = Orders(True, [order], ["p2"])
+    await world.attendance.attend()
+    world.office.answer = Orders(False, [], ["p2"])
+    await world.attendance.attend()
+    assert [to for _, to, _ in adapter.moved] == [{}]
+
+
+async def test_a_manager_that_does_not_answer_changes_nothing() -> None:
+    world = World(FakeAdapter())
+    world.office.answer = Orders(True, [], [])
+    await world.attendance.attend()
+    world.office.answer = KernelError(Code.UNAVAILABLE, "no leader of group 0")
+    await world.attendance.attend()
+    assert world.attendance.draining
+    assert world.attendance.problem == "no leader of group 0"
+    world.office.answer = Orders(True, [], [])
+    await world.attendance.attend()
+    assert world.attendance.problem == ""
+
+
+async def test_traffic_is_that_of_the_last_seconds() -> None:
+    world = World(FakeAdapter())
+    told = []
+    for moved in (1_000_000, 2_000_000, 2_000_000, 500):
+        world.clock.now_ms += 1_000
+        world.leaders.bytes_moved = moved
+        told.append(world.attendance.report().traffic)
+    assert told[0] == 300_000
+    assert told[1] > told[0] > 0
+    # A connection that has closed takes its count along, which is not less than nothing.
+    assert told[1] > told[2] > told[3] > 0
+
+
+async def test_clients_that_are_asked_by_streams_are_counted_by_them() -> None:
+    world = World(FakeAdapter(gauges={"streams": 2}))
+    assert world.attendance.report().clients == {"amqp": 2}

@@ -1,0 +1,224 @@
+"""Which clients of which gateway are to move: the manager's table, without sockets or clocks."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import pytest
+
+from kernel.cluster.gateways import (
+    GATEWAYS_MAX,
+    HOLD_MS,
+    LOADS,
+    MOVES_MAX,
+    REST_MS,
+    SILENT_MS,
+    STAGES,
+    Gateways,
+    Load,
+)
+from kernel.cluster.messages import Attend, Consuming, Move, Orders, Role, Task
+from kernel.errors import Code, KernelError
+
+LIMIT = 1_000
+HOT_MESSAGES = 2_000
+
+
+def told(
+    name: str,
+    clients: dict[str, int] | None = None,
+    traffic: int = 0,
+    tasks: Collection[Task] = (),
+    process: str = "p",
+) -> Attend:
+    there = {"x": 10} if clients is None else clients
+    return Attend(
+        name, process, "host", "1", {"x.tcp": f"{name}:1"}, there, traffic, 0, list(tasks)
+    )
+
+
+class Told:
+    """Gateways that attend every second."""
+
+    def __init__(self, limit: int = LIMIT) -> None:
+        self.table = Gateways(limit, HOT_MESSAGES)
+        self.now_ms = 0
+        self.drained: set[str] = set()
+
+    def second(self, *all_told: Attend) -> dict[str, list[Move]]:
+        self.now_ms += 1_000
+        return {each.name: orders.moves for each, orders in self.orders(*all_told)}
+
+    def orders(self, *all_told: Attend) -> list[tuple[Attend, Orders]]:
+        return [(each, self.table.attend(each, self.drained, self.now_ms)) for each in all_told]
+
+    def stages(self) -> dict[str, str]:
+        return {each.name: each.stage for each in self.table.status(self.drained, self.now_ms)}
+
+
+def moved(moves: list[Move]) -> list[tuple[str, int, str]]:
+    return [(each.kind, each.clients, each.listeners["x.tcp"]) for each in moves]
+
+
+def test_the_tables_name_every_case() -> None:
+    assert STAGES.keys() == {(a, b) for a in (False, True) for b in (False, True)}
+    assert LOADS.keys() == {(load, over) for load in Load for over in (False, True)}
+
+
+def test_a_gateway_that_is_drained_spreads_its_clients_over_the_others() -> None:
+    found = Told()
+    both = {"x": 5, "y": 1}
+    found.second(told("a", both), told("b"), told("c"))
+    assert set(found.stages().values()) == {"serving"}
+    found.drained = {"a"}
+    assert found.stages()["a"] == "draining"
+    heard = found.second(told("a", both), told("b"), told("c"))
+    assert moved(heard["a"]) == [("x", 3, "b:1"), ("x", 2, "c:1"), ("y", 1, "b:1")]
+    assert (heard["b"], heard["c"]) == ([], [])
+    assert found.second(told("a", {"x": 0}))["a"] == []
+    assert found.stages()["a"] == "drained"
+
+
+def test_a_gateway_is_drained_once_it_tells_so_after_it_has_heard_of_it() -> None:
+    found = Told()
+    found.second(told("a", {}), told("b"))
+    found.drained = {"a"}
+    assert found.stages()["a"] == "draining"
+    found.second(told("a", {}))
+    assert found.stages()["a"] == "draining"
+    found.second(told("a", {}))
+    assert found.stages()["a"] == "drained"
+    found.now_ms += SILENT_MS // 2
+    found.second(told("a", {}, process="restarted"))
+    assert found.stages()["a"] == "draining"
+
+
+def test_nobody_moves_to_a_gateway_that_is_silent_or_drained_itself() -> None:
+    found = Told()
+    found.second(told("a"), told("b"))
+    found.drained = {"a", "b"}
+    assert found.second(told("a"), told("b")) == {"a": [], "b": []}
+    found.drained = {"a"}
+    found.now_ms += SILENT_MS
+    assert found.second(told("a"))["a"] == []
+    assert found.stages() == {"a": "draining"}
+
+
+def test_a_gateway_hears_which_others_take_clients() -> None:
+    found = Told()
+    found.orders(told("a", process="p1"), told("b", process="p2"), told("c", process="p3"))
+    found.drained = {"b"}
+    ((_, heard),) = found.orders(told("a", process="p1"))
+    assert (heard.draining, heard.others) == (False, ["p3"])
+    ((_, heard),) = found.orders(told("b", process="p2"))
+    assert (heard.draining, heard.others) == (True, ["p1", "p3"])
+    assert {each.process for each in heard.moves} == {"p1", "p3"}
+
+
+def test_so_many_clients_and_no_more_are_told_in_a_second() -> None:
+    found = Told()
+    found.drained = {"a"}
+    heard = found.second(told("b"), told("a", {"x": MOVES_MAX - 1, "y": 500}))
+    assert [each.clients for each in heard["a"]] == [MOVES_MAX - 1, 1]
+
+
+def test_what_cannot_be_drained_is_refused() -> None:
+    found = Told()
+    found.second(told("a"))
+    for name, code in (("a", Code.NOT_ALLOWED), ("nobody", Code.NOT_FOUND)):
+        with pytest.raises(KernelError) as refused:
+            found.table.check_drain(name, set(), found.now_ms)
+        assert refused.value.code is code
+    found.second(told("a"), told("b"))
+    found.table.check_drain("a", set(), found.now_ms)
+
+
+def test_traffic_above_the_bound_moves_some_clients_once_it_lasts() -> None:
+    found = Told()
+    seconds = 0
+    heard: list[Move] = []
+    while not heard:
+        seconds += 1
+        heard = found.second(
+            told("b", traffic=200), told("c", traffic=100), told("a", {"x": 9}, 2_000)
+        )["a"]
+        assert seconds < 60
+    assert seconds * 1_000 >= HOLD_MS
+    # As many as it takes for both to have the same: (2000 - 100) / 2 of 2000.
+    assert moved(heard) == [("x", 4, "c:1")]
+    for _ in range(REST_MS // 1_000 - 1):
+        assert found.second(told("b"), told("c"), told("a", {"x": 9}, 2_000))["a"] == []
+
+
+@pytest.mark.parametrize(
+    ("own", "other", "clients"),
+    [(LIMIT, 0, 9), (2_000, 1_000, 9), (2_000, 0, 1)],
+    ids=["not above", "the other has half as much", "one client would take it along"],
+)
+def test_traffic_that_moving_would_not_help_moves_nobody(
+    own: int, other: int, clients: int
+) -> None:
+    found = Told()
+    for _ in range(30):
+        heard = found.second(told("b", traffic=other), told("a", {"x": clients}, own))
+        assert heard["a"] == []
+
+
+def test_a_burst_moves_nobody() -> None:
+    found = Told()
+    for second in range(60):
+        traffic = 5_000 if second % 4 else 0
+        assert found.second(told("b"), told("a", traffic=traffic))["a"] == []
+
+
+def test_consumers_of_a_hot_topic_are_spread() -> None:
+    found = Told(0)
+    hot = Task(Role.PRODUCE, "acme", "t", "", "", 2 * HOT_MESSAGES)
+    consumers = Task(Role.CONSUME, "acme", "t", "g", "x", 8)
+    heard: list[Move] = []
+    for _ in range(10):
+        # Who produces, and where, does not matter.
+        heard = found.second(told("b", tasks=[hot]), told("a", tasks=[consumers]))["a"]
+        if heard:
+            break
+    assert moved(heard) == [("x", 4, "b:1")]
+    assert heard[0].consuming == Consuming("acme", "t", "g")
+
+
+def test_consumers_of_a_topic_that_is_not_hot_stay() -> None:
+    found = Told(0)
+    cool = [
+        Task(Role.PRODUCE, "acme", "t", "", "", HOT_MESSAGES // 2),
+        # Another tenant's topic of the same name is another one.
+        Task(Role.PRODUCE, "other", "t", "", "", 2 * HOT_MESSAGES),
+    ]
+    consumers = Task(Role.CONSUME, "acme", "t", "g", "x", 8)
+    for _ in range(30):
+        assert found.second(told("b", tasks=cool), told("a", tasks=[consumers]))["a"] == []
+
+
+def test_consumers_of_a_hot_topic_that_are_spread_already_stay() -> None:
+    found = Told(0)
+    hot = Task(Role.PRODUCE, "acme", "t", "", "", 2 * HOT_MESSAGES)
+    many, few = (Task(Role.CONSUME, "acme", "t", "g", "x", amount) for amount in (4, 3))
+    for _ in range(30):
+        heard = found.second(told("b", tasks=[hot, few]), told("a", tasks=[many]))
+        assert heard == {"a": [], "b": []}
+
+
+def test_two_processes_of_one_name_are_not_taken_for_one() -> None:
+    found = Told()
+    found.second(told("a"))
+    with pytest.raises(KernelError) as refused:
+        found.second(told("a", process="another"))
+    assert refused.value.code is Code.ALREADY_EXISTS
+    found.now_ms += SILENT_MS // 2
+    found.second(told("a", process="another"))
+
+
+def test_more_gateways_than_there_can_be_are_refused() -> None:
+    found = Told()
+    found.second(*(told(f"g{number}") for number in range(GATEWAYS_MAX)))
+    with pytest.raises(KernelError) as refused:
+        found.table.attend(told("one more"), (), found.now_ms)
+    assert refused.value.code is Code.LIMIT_EXCEEDED

@@ -1,0 +1,339 @@
+"""What lives in the memory of one gateway, used from another: volatile topics and their routes."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from gateway.admin.gateway_figures import GatewayFigures
+from kernel.client import DeleteTopic, PurgeTopic, PutRoute, PutRouter, PutTopic, Settlement
+from kernel.errors import Code, KernelError
+from kernel.ids import is_abroad
+from kernel.model import (
+    DEFAULT_GROUP,
+    DEFAULT_TENANT,
+    DeadLetter,
+    GroupOptions,
+    Overflow,
+    Route,
+    RouterOptions,
+    TopicInfo,
+    TopicOptions,
+)
+from kernel.remote.client import ClusterClient
+from kernel.remote.mesh import announcing, inbox
+from kernel.remote.mesh import link as mesh_link
+from tests.kernel.remote.cluster import (
+    Pair,
+    lose,
+    meeting_gateway_of,
+)
+from tests.kernel.remote.local import peer_of, taker_at
+from tests.kernel.three_stores import until
+
+VOLATILE = TopicOptions(durable=False)
+
+
+def seen(client: ClusterClient, name: str) -> TopicInfo:
+    found = client.topic(DEFAULT_TENANT, name)
+    assert found is not None
+    return found
+
+
+async def test_a_volatile_topic_is_published_to_from_another_gateway(pair: Pair) -> None:
+    _, one, other = pair
+    mine = await peer_of(one).topic("replies", VOLATILE)
+    taker = taker_at(one, mine)
+    theirs = seen(other, "replies")  # at once: whoever was answered may tell everybody
+    assert is_abroad(theirs.queues[0].group)
+    sent = await peer_of(other).publish(theirs, b"1", b"2", b"3")
+    assert not sent.failures
+    got = await taker.wait_for(3)
+    assert [each.body for each in got] == [b"1", b"2", b"3"]
+    await one.administer(DeleteTopic(DEFAULT_TENANT, "replies"))
+    assert other.topic(DEFAULT_TENANT, "replies") is None
+
+
+async def test_a_request_over_two_gateways_is_answered(pair: Pair) -> None:
+    """The requester is at one gateway, the server at the other; the queue of requests is durable,
+    that of replies lives in the requester's gateway.
+    """
+    _, one, other = pair
+    requester, server = peer_of(one, "requester"), peer_of(other, "server")
+    requests = await server.topic("requests")
+    replies = await requester.topic("replies", VOLATILE)
+    answers = taker_at(one, replies)
+    taker = server.attach(seen(other, "requests"), credit=100)
+    await requester.publish(seen(one, "requests"), *(b"%d" % each for each in range(20)))
+    assert requests == seen(one, "requests")
+    for request in await taker.wait_for(20):
+        sent = await server.publish(seen(other, "replies"), b"answer to " + request.body)
+        assert not sent.failures
+    await taker.ack()
+    got = await answers.wait_for(20)
+    assert [each.body for each in got] == [b"answer to %d" % each for each in range(20)]
+
+
+async def test_a_durable_router_leads_to_volatile_topics_of_both_gateways(pair: Pair) -> None:
+    nodes, one, other = pair
+    await one.administer(PutRouter(DEFAULT_TENANT, "r", RouterOptions()))
+    takers = []
+    for client, name in ((one, "v1"), (other, "v2")):
+        topic = await peer_of(client).topic(name, VOLATILE)
+        await client.administer(PutRoute(DEFAULT_TENANT, "r", Route(topic=name, key="k")))
+        takers.append(taker_at(client, topic))
+    kept = await peer_of(one).topic("d")
+    await until(lambda: all(each.opened.client.topic(DEFAULT_TENANT, "d") for each in nodes))
+    await one.administer(PutRoute(DEFAULT_TENANT, "r", Route(topic="d", key="k")))
+    for client in (one, other):
+        to = client.to_router(DEFAULT_TENANT, "r", "k")
+        assert to.count == 3
+        sent = await peer_of(client).publish(to, b"from " + str(client is one).encode())
+        assert not sent.failures
+    for taker in takers:
+        got = await taker.wait_for(2)
+        assert {each.body for each in got} == {b"from True", b"from False"}
+    assert (await one.statistics(seen(one, "d"), DEFAULT_GROUP)).ready == 2
+    assert kept.options.durable
+
+
+async def test_a_volatile_router_is_used_and_bound_from_another_gateway(two: Pair) -> None:
+    _, one, other = two
+    await one.administer(PutRouter(DEFAULT_TENANT, "r", RouterOptions(durable=False)))
+    assert other.router(DEFAULT_TENANT, "r") is not None
+    mine = await peer_of(one).topic("v1", VOLATILE)
+    theirs = await peer_of(other).topic("v2", VOLATILE)
+    for client, name in ((other, "v1"), (other, "v2")):
+        await client.administer(PutRoute(DEFAULT_TENANT, "r", Route(topic=name, key="k")))
+    takers = [taker_at(one, mine), taker_at(other, theirs)]
+    for client in (one, other):
+        to = client.to_router(DEFAULT_TENANT, "r", "k")
+        assert to.count == 2
+        assert not (await peer_of(client).publish(to, b"x")).failures
+    for taker in takers:
+        await taker.wait_for(2)
+    await one.administer(DeleteTopic(DEFAULT_TENANT, "v1"))
+    await until(lambda: other.to_router(DEFAULT_TENANT, "r", "k").count == 1)
+    await lose(one)
+    await until(lambda: other.router(DEFAULT_TENANT, "r") is None)
+    await until(lambda: not other.local._replica.state.routers)
+
+
+async def test_what_lived_in_a_gateway_that_is_killed_is_gone(pair: Pair) -> None:
+    _, one, other = pair
+    await one.administer(PutRouter(DEFAULT_TENANT, "r", RouterOptions()))
+    await peer_of(one).topic("v", VOLATILE)
+    await one.administer(PutRoute(DEFAULT_TENANT, "r", Route(topic="v", key="k")))
+    assert other.to_router(DEFAULT_TENANT, "r", "k").count == 1
+    stale = seen(other, "v")
+    await lose(one)
+    await until(lambda: other.topic(DEFAULT_TENANT, "v") is None)
+    assert other.to_router(DEFAULT_TENANT, "r", "k").count == 0
+    assert other.mesh.abroad.figures.gone == 1
+    sent = await peer_of(other).publish(stale, b"late")
+    assert sent.failures[0].code is Code.UNAVAILABLE
+    again = await peer_of(other).topic("v", VOLATILE)  # the name is free
+    assert again.id != stale.id
+
+
+def silence(client: ClusterClient) -> None:
+    """Break the connections that a gateway has opened to others, for good."""
+    for dialer in client.mesh._dialers.values():
+        assert dialer._task is not None
+        dialer._task.cancel()
+        assert dialer._wire is not None
+        dialer._wire.abort()
+
+
+async def test_messages_under_way_to_a_gateway_that_is_killed_are_refused(two: Pair) -> None:
+    _, one, other = two
+    await peer_of(one).topic("v", VOLATILE)
+    silence(one)
+    sent = peer_of(other).submit(seen(other, "v"), b"x")
+    await until(lambda: other.mesh.abroad.waiting_bytes)
+    assert not sent.done.done()
+    await lose(one)
+    await sent.done
+    assert sent.failures[0].code is Code.UNAVAILABLE
+    assert other.mesh.abroad.waiting_bytes == 0
+
+
+async def test_what_waits_for_another_gateway_is_bounded(
+    two: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, one, other = two
+    topic = await peer_of(one).topic("v", VOLATILE)
+    monkeypatch.setattr(mesh_link, "LINK_BYTES_MAX", 1_000)
+    peer = peer_of(other)
+    sents = [peer.submit(seen(other, "v"), bytes(400)) for _ in range(4)]
+    for sent in sents:
+        await sent.done
+    assert [bool(each.failures) for each in sents] == [False, False, True, True]
+    assert sents[2].failures[0].code is Code.BUSY
+    assert (await one.statistics(topic, DEFAULT_GROUP)).ready == 2
+    assert other.mesh.abroad.figures.refused == 2
+
+
+async def test_a_gateway_that_cannot_be_reached_for_long_is_given_up(two: Pair) -> None:
+    _, one, other = two
+    await peer_of(one).topic("v", VOLATILE)
+    other.mesh.abroad._gone_ms = 100
+    silence(one)  # the stores still hear it
+    await until(lambda: other.topic(DEFAULT_TENANT, "v") is None)
+
+
+def cut(client: ClusterClient) -> None:
+    """Break what others have dialled, and what this one has."""
+    assert client.mesh.meeting is not None
+    wires = [*client.mesh.meeting._acceptor._wires]
+    wires += [each._wire for each in client.mesh._dialers.values() if each._wire is not None]
+    for wire in wires:
+        wire.abort()
+
+
+async def test_a_connection_that_breaks_loses_and_repeats_nothing(two: Pair) -> None:
+    _, one, other = two
+    topic = await peer_of(one).topic("v", VOLATILE)
+    taker = taker_at(one, topic, credit=10_000)
+    peer = peer_of(other)
+    sents = []
+    for number in range(300):
+        sents.append(peer.submit(seen(other, "v"), b"%d" % number))
+        if number % 60 == 30:
+            cut(one)
+        if number % 7 == 0:
+            await asyncio.sleep(0.002)
+    for sent in sents:
+        await sent.done
+        assert not sent.failures
+    got = await taker.wait_for(300)
+    assert [each.body for each in got] == [b"%d" % each for each in range(300)]
+    assert other.mesh.abroad.waiting_bytes == 0
+
+
+async def test_everything_is_told_again_to_a_gateway_that_comes_later(two: Pair) -> None:
+    nodes, one, other = two
+    await one.administer(PutRouter(DEFAULT_TENANT, "r", RouterOptions()))
+    for number in range(40):
+        await peer_of(one).topic(f"v{number}", VOLATILE)
+        route = Route(topic=f"v{number}", key="k")
+        await one.administer(PutRoute(DEFAULT_TENANT, "r", route))
+    async with meeting_gateway_of(nodes) as third:
+        await until(lambda: third.to_router(DEFAULT_TENANT, "r", "k").count == 40)
+    cut(one)
+    for number in range(20):
+        await one.administer(DeleteTopic(DEFAULT_TENANT, f"v{number}"))
+    await until(lambda: other.to_router(DEFAULT_TENANT, "r", "k").count == 20)
+
+
+async def test_changes_of_a_volatile_topic_are_made_where_it_lives(two: Pair) -> None:
+    _, one, other = two
+    await peer_of(one).topic("v", VOLATILE)
+    peer = peer_of(other)
+    again = await peer.topic("v", VOLATILE)
+    assert again is seen(other, "v")
+    await peer.publish(again, b"1", b"2")
+    assert (await other.statistics(again, DEFAULT_GROUP)).ready == 2
+    assert await other.administer(PurgeTopic(DEFAULT_TENANT, "v", DEFAULT_GROUP)) == 2
+    for change, code in (
+        (
+            PutTopic(
+                DEFAULT_TENANT, "v", VOLATILE, {DEFAULT_GROUP: GroupOptions()}, must_be_new=True
+            ),
+            Code.ALREADY_EXISTS,
+        ),
+        (PutTopic(DEFAULT_TENANT, "v", TopicOptions(), {}), Code.ALREADY_EXISTS),
+        (PutRoute(DEFAULT_TENANT, "none", Route(topic="v")), Code.NOT_FOUND),
+    ):
+        with pytest.raises(KernelError) as caught:
+            await other.administer(change)
+        assert caught.value.code is code
+    await other.administer(DeleteTopic(DEFAULT_TENANT, "v"))
+    assert one.topic(DEFAULT_TENANT, "v") is None
+    await until(lambda: other.topic(DEFAULT_TENANT, "v") is None)
+
+
+async def test_a_full_volatile_topic_refuses_what_comes_from_another_gateway(two: Pair) -> None:
+    _, one, other = two
+    options = TopicOptions(durable=False, messages_max=3, overflow=Overflow.REJECT)
+    topic = await peer_of(one).topic("v", options)
+    peer = peer_of(other)
+    sents = [await peer.publish(seen(other, "v"), b"%d" % each) for each in range(5)]
+    assert [bool(each.failures) for each in sents] == [False, False, False, True, True]
+    assert sents[3].failures[0].code is Code.REJECTED
+    assert (await one.statistics(topic, DEFAULT_GROUP)).ready == 3
+
+
+async def test_a_store_sends_dead_letters_to_a_volatile_topic(two: Pair) -> None:
+    nodes, one, _ = two
+    letters = await peer_of(one).topic("letters", VOLATILE)
+    taker = taker_at(one, letters)
+    group = GroupOptions(dead_letter=DeadLetter(router=None, key="letters"))
+    store = peer_of(nodes[0].opened.client)  # type: ignore[arg-type]
+    work = await store.topic("work", group=group)
+    await until(lambda: one.topic(DEFAULT_TENANT, "work"))
+    await peer_of(one).publish(work, b"bad")
+    rejecting = store.attach(work, credit=1)
+    (got,) = await rejecting.wait_for(1)
+    await rejecting.settle(Settlement.DEAD_LETTER, got)
+    assert (await taker.wait_for(1))[0].body == b"bad"
+
+
+async def test_gateways_need_no_store_to_reach_what_they_know(two: Pair) -> None:
+    nodes, one, other = two
+    topic = await peer_of(one).topic("v", VOLATILE)
+    taker = taker_at(one, topic)
+    await nodes[0].stop()
+    await until(lambda: not one.leaders.connected and not other.leaders.connected)
+    assert not (await peer_of(other).publish(seen(other, "v"), b"1")).failures
+    await nodes[0].start()
+    await until(lambda: one.leaders.connected and other.leaders.connected)
+    assert not (await peer_of(other).publish(seen(other, "v"), b"2")).failures
+    assert [each.body for each in await taker.wait_for(2)] == [b"1", b"2"]
+    await until(lambda: nodes[0].opened.client.topic(DEFAULT_TENANT, "v"))
+    assert (one.mesh.abroad.figures.gone, other.mesh.abroad.figures.gone) == (0, 0)
+    await peer_of(other).topic("w", VOLATILE)
+    assert is_abroad(seen(one, "w").queues[0].group)
+
+
+async def test_a_process_that_does_not_take_what_it_is_told_is_not_waited_for_long(
+    two: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, one, other = two
+    monkeypatch.setattr(announcing, "TAKEN_SECONDS", 0.1)
+    other.mesh.abroad.called = lambda *_: None  # type: ignore[method-assign]
+    await peer_of(one).topic("v", VOLATILE)
+    assert one.mesh.announcer.figures.late >= 1
+    assert other.topic(DEFAULT_TENANT, "v") is None
+    del other.mesh.abroad.called  # it goes on, and is told everything by another connection
+    silence_once(one)
+    await until(lambda: other.topic(DEFAULT_TENANT, "v"))
+
+
+def silence_once(client: ClusterClient) -> None:
+    """Break the connections that a gateway has opened to others."""
+    for dialer in client.mesh._dialers.values():
+        assert dialer._wire is not None
+        dialer._wire.abort()
+
+
+async def test_more_changes_from_elsewhere_than_are_made_at_once_are_refused_and_counted(
+    two: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, one, other = two
+    await peer_of(one).topic("v", VOLATILE)
+    seen(other, "v")
+    monkeypatch.setattr(inbox, "CHANGES_MAX", 0)
+    purge = PurgeTopic(DEFAULT_TENANT, "v", DEFAULT_GROUP)
+    waiting = asyncio.ensure_future(other.administer(purge))
+    figures = GatewayFigures(one.leaders, one)
+
+    def refused() -> float:
+        samples = {each.name: each.value for row in figures.collect() for each in row.samples}
+        return samples["weir_gateway_changes_refused_total"]
+
+    await until(refused)
+    monkeypatch.undo()
+    assert await asyncio.gather(waiting, return_exceptions=True)
+    assert await other.administer(purge) == 0
