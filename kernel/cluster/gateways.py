@@ -46,6 +46,14 @@ MOVES_MAX = 1_000
 """Clients of one gateway that are told to move in one second: a gateway takes in that many logins
 without its other clients noticing much."""
 
+SMOOTHED = 0.3
+"""Weight of the last report in the messages a second of a topic: a topic is hot all the same when
+its producers, or the disk they wait for, stop for a second.
+"""
+
+RATE_MIN = 0.1
+"""Messages a second below which a topic is forgotten."""
+
 GATEWAYS_MAX = 1_024
 """More than a cluster can use; one more is not heard."""
 
@@ -92,7 +100,7 @@ class _Gateway:
     load: Load = Load.CALM
     since_ms: int = 0
     produced: dict[tuple[str, str], float] = field(default_factory=dict)
-    """Messages a second by tenant and topic."""
+    """Messages a second by tenant and topic, smoothed."""
     is_to_drain: bool = False
     """What it heard when it told this."""
     turns_away: bool = False
@@ -101,6 +109,15 @@ class _Gateway:
     @property
     def clients(self) -> int:
         return sum(self.told.clients.values())
+
+    def take_rates(self, told: Attend, seconds: float) -> None:
+        """What was published since the report before."""
+        rates = {topic: rate * (1 - SMOOTHED) for topic, rate in self.produced.items()}
+        for each in told.tasks:
+            if each.role is Role.PRODUCE:
+                topic = each.tenant, each.topic
+                rates[topic] = rates.get(topic, 0.0) + each.amount / seconds * SMOOTHED
+        self.produced = {topic: rate for topic, rate in rates.items() if rate >= RATE_MIN}
 
     def stage(self, is_to_drain: bool) -> Stage:
         return STAGES[is_to_drain, bool(self.clients) or not self.turns_away]
@@ -142,12 +159,7 @@ class Gateways:
             message = f"another gateway of the name {told.name!r} attends too"
             raise KernelError(Code.ALREADY_EXISTS, message)
         else:
-            seconds = max(now_ms - known.heard_ms, 100) / 1_000
-            known.produced = {
-                (each.tenant, each.topic): each.amount / seconds
-                for each in told.tasks
-                if each.role is Role.PRODUCE
-            }
+            known.take_rates(told, max(now_ms - known.heard_ms, 100) / 1_000)
         knew = known.is_to_drain and known.told.process == told.process
         known.told, known.heard_ms = told, now_ms
         known.turns_away, known.is_to_drain = knew, told.name in drained

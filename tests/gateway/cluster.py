@@ -7,6 +7,8 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from gateway.config import load
 from gateway.store_node import found_cluster
 from tests.gateway.serving import Process, launched
@@ -29,10 +31,15 @@ Running = tuple["Cluster", list[Process]]
 """And its gateways."""
 
 
-def until(condition: Callable[[], object], what: str, seconds: float = SECONDS) -> None:
+def until(
+    condition: Callable[[], object], what: str | Callable[[], str], seconds: float = SECONDS
+) -> None:
+    """`what` is told if it does not happen; asked for then, it can tell what is there instead."""
     ends, pause = time.monotonic() + seconds, threading.Event()
     while not condition():
-        assert time.monotonic() < ends, f"not within {seconds} s: {what}"
+        if time.monotonic() > ends:
+            told = what if isinstance(what, str) else what()
+            pytest.fail(f"not within {seconds} s: {told}")
         pause.wait(0.05)
 
 
@@ -117,7 +124,7 @@ class Cluster:
         """Have a store that runs let in, and wait until it votes everywhere."""
         asked = self.stores[number].api("POST", "/cluster/join", {"same_host": True})
         assert asked.status == 202, asked.body
-        until(lambda: self._is_member(number), f"store {number} joins: {self.status()}")
+        until(lambda: self._is_member(number), lambda: f"store {number} joins: {self.status()}")
 
     def _is_member(self, number: int) -> bool:
         nodes = {each["number"]: each["state"] for each in self.status()["nodes"]}

@@ -185,6 +185,29 @@ def test_consumers_of_a_hot_topic_are_spread() -> None:
     assert heard[0].consuming == Consuming("acme", "t", "g")
 
 
+def test_a_hot_topic_stays_hot_when_its_producers_stop_for_a_second() -> None:
+    found = Told(0)
+    hot = Task(Role.PRODUCE, "acme", "t", "", "", 2 * HOT_MESSAGES)
+    consumers = Task(Role.CONSUME, "acme", "t", "g", "x", 8)
+    heard: list[Move] = []
+    for second in range(20):
+        tasks = [hot] if second % 4 else []
+        heard = found.second(told("b", tasks=tasks), told("a", tasks=[consumers]))["a"]
+        if heard:
+            break
+    assert moved(heard) == [("x", 4, "b:1")]
+
+
+def test_a_topic_whose_producers_have_stopped_is_hot_no_more() -> None:
+    found = Told(0)
+    hot = Task(Role.PRODUCE, "acme", "t", "", "", 2 * HOT_MESSAGES)
+    consumers = Task(Role.CONSUME, "acme", "t", "g", "x", 8)
+    for second in range(40):
+        tasks = [hot] if second < HOLD_MS // 1_000 - 1 else []
+        heard = found.second(told("b", tasks=tasks), told("a", tasks=[consumers]))["a"]
+        assert heard == []
+
+
 def test_consumers_of_a_topic_that_is_not_hot_stay() -> None:
     found = Told(0)
     cool = [
