@@ -1,6 +1,7 @@
 """Looking at messages without touching them, and sending one, over HTTP.
 
-    GET  /topics/TOPIC/messages?queue=&offset=&since_ms=&limit=     POST /topics/TOPIC/messages
+    GET  /topics/TOPIC/messages?queue=&from_queue=&offset=&since_ms=&limit=
+    POST /topics/TOPIC/messages
 
 Both take ?tenant=NAME (`tenants`).
 
@@ -89,7 +90,7 @@ class MessageShown(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class MessagePage(Struct, frozen=True):
-    """`next`: queue and offset at which the next page begins; null at the end."""
+    """`next`: `from_queue` (or `queue`) and `offset` of the next page; null at the end."""
 
     messages: list[MessageShown]
     next: tuple[int, int] | None
@@ -157,17 +158,19 @@ class MessageRoutes:
         ]
 
     async def peek(self, request: Request) -> Response:
-        """Messages from a queue and an offset on; without a queue, through all of them."""
+        """Messages from an offset on, of one queue, or of all from one queue on."""
         topic = await find_topic(self._client, self._tenants.of(request), request)
         last = len(topic.queues) - 1
-        first = number(request, "queue", 0, most=last)
+        one = "queue" in request.query_params
+        first = number(request, "queue" if one else "from_queue", 0, most=last)
         offset = number(request, "offset", 0)
         since_ms = number(request, "since_ms", 0)
         limit = number(request, "limit", PEEK_DEFAULT, least=1, most=PEEK_MAX)
-        through = first if "queue" in request.query_params else last
         found: list[MessageShown] = []
         size = 0
-        async for queue, at, slot in self._walk(topic, first, through, offset, since_ms):
+        async for queue, at, slot in self._walk(
+            topic, first, first if one else last, offset, since_ms
+        ):
             if len(found) == limit or size >= PEEK_BYTES_MAX:
                 return answer(MessagePage(found, (queue, at)))
             found.append(self._shown(queue, at, slot))

@@ -27,6 +27,10 @@ BODY_CHARACTERS = 60
 
 BODY_BYTES_MAX = 16 * 1024 * 1024
 
+MESSAGES_DEFAULT = 10
+MESSAGES_MAX = 1_000
+"""Of a page; the admin API's own bound."""
+
 TopicName = Annotated[str, typer.Argument(metavar="TOPIC", help="Name of the topic.")]
 
 
@@ -36,11 +40,18 @@ def peek(
     queue: Annotated[
         int | None, typer.Option("--queue", help="Only this queue; else all of them.", min=0)
     ] = None,
-    offset: Annotated[int, typer.Option("--offset", help="Begin at this offset.", min=0)] = 0,
+    from_queue: Annotated[
+        int, typer.Option("--from-queue", help="Begin with this queue.", min=0)
+    ] = 0,
+    offset: Annotated[
+        int, typer.Option("--offset", help="Begin at this offset of the first queue.", min=0)
+    ] = 0,
     since: Annotated[
         str | None, typer.Option("--since", help="Only those stored within so long (10m, 2h).")
     ] = None,
-    limit: Annotated[int, typer.Option("--limit", "-n", help="Most messages.", min=1)] = 10,
+    limit: Annotated[
+        int, typer.Option("--limit", "-n", help="Most messages.", min=1)
+    ] = MESSAGES_DEFAULT,
     url: UrlOption = None,
     data: DataOption = None,
     tenant: TenantOption = None,
@@ -50,7 +61,12 @@ def peek(
     path = path_of("topics", topic) + "/messages"
     since_ms = None if since is None else SystemClock().wall_ms() - milliseconds(since)
     page = connect(url, data, tenant).get(
-        path, queue=queue, offset=offset, since_ms=since_ms, limit=min(limit, 1000)
+        path,
+        queue=queue,
+        from_queue=from_queue,
+        offset=offset,
+        since_ms=since_ms,
+        limit=min(limit, MESSAGES_MAX),
     )
     rows = [
         (
@@ -66,8 +82,10 @@ def peek(
     put(page, Table(("uid", "queue", "offset", "writer", "bytes", "body"), rows), output)
     if page["next"] is not None:
         at, begin = page["next"]
-        whose = tenant_option(tenant)
-        say(f"there is more: weir message peek {topic} --queue {at} --offset {begin}{whose}")
+        again = f"--{'from-' * (queue is None)}queue {at} --offset {begin}"
+        again += "" if since is None else f" --since {since}"
+        again += "" if limit == MESSAGES_DEFAULT else f" --limit {limit}"
+        say(f"there is more: weir message peek {topic} {again}{tenant_option(tenant)}")
 
 
 @app.command()

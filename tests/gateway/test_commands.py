@@ -154,11 +154,26 @@ def test_messages_are_sent_looked_at_and_purged(weir: Callable[..., Ran]) -> Non
     assert "hello\\n" in weir("message", "peek", "c-messages").out
     weir("message", "send", "c-messages", "two")
     page = weir("message", "peek", "c-messages", "-n", "1")
-    assert "weir message peek c-messages --queue 0 --offset 1" in page.err
+    assert "weir message peek c-messages --from-queue 0 --offset 1 --limit 1\n" in page.err
     assert len(weir("message", "peek", "c-messages", "--since", "1h", "-o", "name").out) == 2 * 37
     assert weir("message", "peek", "c-messages", "--since", "0s", "-o", "name").out == ""
     purged = weir("queue", "purge", "c-messages", "--yes", "-o", "json").json
     assert purged == {"name": "c-messages", "messages": 2}
+
+
+def test_looking_goes_on_as_the_hint_says(weir: Callable[..., Ran]) -> None:
+    weir("topic", "create", "c-pages", "--queues", "4")
+    sent = {
+        weir("message", "send", "c-pages", "m", "--key", str(key), "-o", "name").out
+        for key in range(6)
+    }
+    line, seen = "weir message peek c-pages --since 1h --limit 2", []
+    while line:
+        page = weir(*line.split()[1:], "-o", "name")
+        seen += page.out.splitlines(keepends=True)
+        line = page.err.partition("there is more: ")[2].strip()
+    assert len(seen) == 6
+    assert set(seen) == sent
 
 
 def test_a_body_may_come_on_standard_input(node: Process, weir: Callable[..., Ran]) -> None:
