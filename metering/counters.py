@@ -117,7 +117,8 @@ class Counter:
         self.requests += 1
         self.bytes_in += bytes_in
         self.bytes_out += bytes_out
-        if bytes_in > UNIT_64K or bytes_out > UNIT_64K:
+        if bytes_in + bytes_out > UNIT_64K:
+            # Rarely: so one comparison does for both.
             self.more_units_64k += units_64k(max(bytes_in, bytes_out)) - 1
 
     def octets(self, bytes_in: int, bytes_out: int) -> None:
