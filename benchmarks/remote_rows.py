@@ -25,8 +25,9 @@ from typing import cast
 from kernel import message as messages
 from kernel.client import PutTopic
 from kernel.ids import Offset, RaftGroup
-from kernel.leader import Done, Leader
+from kernel.leader import NO_IDENTITY, Done, Identity, Leader
 from kernel.model import DEFAULT_TENANT, QueueRef, TopicInfo, TopicOptions
+from kernel.publish_part import Part
 from kernel.remote.lane_service import GatewayService
 from kernel.remote.leaders import RemoteLeaders
 from kernel.rpc.channel import Channel
@@ -71,9 +72,9 @@ class _NoDisk:
     def serving(self, group: RaftGroup) -> Leader | None:
         return cast("Leader", self) if self.at_once else self._store.serving(group)
 
-    def publish(self, *call: object) -> None:
+    def publish(self, _identity: Identity, _part: Part, done: Done, _origin: int) -> None:
         """See `Leader.publish`."""
-        asyncio.get_running_loop().call_soon(cast("Done", call[5]), ([0],))
+        asyncio.get_running_loop().call_soon(done, ([0],))
 
 
 @asynccontextmanager
@@ -143,8 +144,8 @@ class _Load:
 
 def publish(leader: Leader, runs: Sequence[Sequence[int]], size: int, done: Done) -> None:
     """One batch."""
-    lengths, buffers = [len(SLOT)] * size, [SLOT] * size
-    leader.publish((0, 0, 0), runs, lengths, buffers, len(SLOT) * size, done, 1)
+    part = Part(runs, [len(SLOT)] * size, [SLOT] * size)
+    leader.publish(NO_IDENTITY, part, done, 1)
 
 
 async def _latency_ms(leader: Leader, ref: QueueRef) -> float:

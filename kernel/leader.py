@@ -14,6 +14,7 @@ from .broker import commands
 from .client import Consumer, LeaseVerb, Settlement
 from .ids import Offset, QueueId, RaftGroup
 from .model import QueueRef, Reason, TopicStatistics
+from .publish_part import Part
 
 Done = Callable[[object], None]
 """Called once: with the results of a batch's commands (`machine.Machine.apply`), or with a bare
@@ -26,10 +27,6 @@ goes to a leader past the courier of its client has none.
 """
 
 NO_IDENTITY: Identity = (0, 0, 0)
-
-Routed = Sequence[object]
-"""[tenant, name, first slot, slots, features] of messages that are published to a tree name, whose
-lists the leader of the name's group looks up (`store.name_matching`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,11 +63,10 @@ class Settling:
 
 @dataclass(frozen=True, slots=True)
 class Together:
-    """What one group carries out as a whole or not at all; messages as in `Leader.publish`."""
+    """What one group carries out as a whole or not at all."""
 
-    runs: Sequence[Sequence[int]]
-    retained: Sequence[tuple[str, int]]
-    routed: Sequence[Routed]
+    part: Part
+    """Its messages; perhaps none."""
     settlements: Sequence[Settling]
     changes: Sequence[tuple[QueueId, str, Sequence[LeaseChanging]]]
     """(queue, group, what is to happen to timed leases in it)."""
@@ -81,39 +77,19 @@ class Leader(Protocol):
 
     group: RaftGroup
 
-    def publish(
-        self,
-        identity: Identity,
-        runs: Sequence[Sequence[int]],
-        lengths: list[int],
-        buffers: list[bytes],
-        size: int,
-        done: Done,
-        origin: int,
-        retained: Sequence[tuple[str, int]] = (),
-        routed: Sequence[Routed] = (),
-    ) -> None:
-        """Store messages (hot): runs over slots 0.., slot lengths, the parts that make up the
-        slots, their bytes in all; (tenant, slot) of those retained; those that go to the lists of
-        their tree names. It takes the lists over. With `routed`, a last result tells of each how
-        many lists it has got into, or -1 if it may not be retained: then nothing of it is stored.
-        A run of whose messages the last ones had no room in a limited topic tells a list of the
-        (offset, empty) of those before them: nothing is stored of the others.
+    def publish(self, identity: Identity, part: Part, done: Done, origin: int) -> None:
+        """Store messages (hot). It takes the part over: other slots may come behind those in its
+        lists. With `part.routed`, a last result tells of each how many lists it has got into, or
+        -1 if it may not be retained: then nothing of it is stored. A run of whose messages the last
+        ones had no room in a limited topic tells a list of the (offset, empty) of those before
+        them: nothing is stored of the others.
         """
 
-    def transact(
-        self,
-        identity: Identity,
-        what: Together,
-        lengths: Sequence[int],
-        buffers: Sequence[bytes],
-        done: Done,
-        origin: int,
-    ) -> None:
-        """Carry out all of it, over slots numbered from 0; what it tells are the results of a
-        publish. A release after the last attempt is a dead letter. A KernelError for the first
-        result: nothing was done. LEASE_LOST; REJECTED (no room in a topic); LIMIT_EXCEEDED
-        (too many retained messages).
+    def transact(self, identity: Identity, what: Together, done: Done, origin: int) -> None:
+        """Carry out all of it, leaving it as it is; what it tells are the results of a publish. A
+        release after the last attempt is a dead letter. A KernelError for the first result:
+        nothing was done. LEASE_LOST; REJECTED (no room in a topic); LIMIT_EXCEEDED (too many
+        retained messages).
         """
 
     def prepare(

@@ -27,7 +27,7 @@ from .message import (
     SLOT_BYTES_SMALL,
 )
 from .model import QueueRef, TopicInfo
-from .publish_part import RUN_SLOTS_MAX, Part, grows, refer
+from .publish_part import RUN_SLOTS_MAX, BatchPart, grows, refer
 from .refusals import FULL, TOO_MANY_RETAINED, too_large_for
 from .watches import LocalWatch
 
@@ -80,8 +80,8 @@ class Batch:
 
     def __init__(self, host: BatchHost, sink: PublishSink, origin: int) -> None:
         self._host = host
-        self._parts: dict[RaftGroup, Part] = {}
-        self._last: Part | None = None
+        self._parts: dict[RaftGroup, BatchPart] = {}
+        self._last: BatchPart | None = None
         self._to: Found | None = None
         """Where a stretch goes that the message before began or continued."""
         self._run: list[int] = []
@@ -99,7 +99,7 @@ class Batch:
         self.origin = origin
         self.tag: object = None
         self.failures: dict[int, KernelError] | None = None
-        self._results: list[tuple[Part, list[Placed]]] = []
+        self._results: list[tuple[BatchPart, list[Placed]]] = []
         self.remaining = 0
         self.submitted_ms = 0
         self.identity: tuple[int, int, int] | None = None
@@ -121,7 +121,7 @@ class Batch:
         """Their bytes."""
         return self._size_bytes + sum(self._sizes)
 
-    def close(self) -> Sequence[Part]:
+    def close(self) -> Sequence[BatchPart]:
         """What goes to each Raft group. Nothing is added any more."""
         self._end_stretch()
         return list(self._parts.values())
@@ -253,12 +253,12 @@ class Batch:
         self.fail(position, KernelError(Code.TOO_LARGE, what))
         return True
 
-    def _part(self, group: RaftGroup) -> Part:
+    def _part(self, group: RaftGroup) -> BatchPart:
         part = self._last
         if part is None or part.group != group:
             part = self._parts.get(group)
             if part is None:
-                part = self._parts[group] = Part(group)
+                part = self._parts[group] = BatchPart(group)
             self._last = part
         return part
 
@@ -299,7 +299,7 @@ class Batch:
 
     def _slot_in(
         self, group: RaftGroup, parts: Sequence[bytes], size: int, position: int
-    ) -> tuple[Part, int]:
+    ) -> tuple[BatchPart, int]:
         """The part of a group, and the message's slot in it, put there if it is not yet."""
         part = self._part(group)
         if not part.positions or part.positions[-1] != position:
@@ -349,12 +349,12 @@ class Batch:
             self.failures = {}
         self.failures.setdefault(position, error)
 
-    def fail_part(self, part: Part, error: KernelError) -> None:
+    def fail_part(self, part: BatchPart, error: KernelError) -> None:
         """Note a failure of every message of a part."""
         for position in part.positions:
             self.fail(position, error)
 
-    def part_stored(self, part: Part, placed: object) -> None:
+    def part_stored(self, part: BatchPart, placed: object) -> None:
         """One group has stored its part: where."""
         where = cast("list[Placed]", placed)
         self._results.append((part, where))
@@ -365,7 +365,7 @@ class Batch:
                 for position in part.positions[run[1] + len(each) : run[1] + run[2]]:
                     self.fail(position, FULL)
 
-    def part_told(self, part: Part, result: object) -> None:
+    def part_told(self, part: BatchPart, result: object) -> None:
         """What a part came to. A queue that was deleted meanwhile counts as done."""
         placed = result[0] if isinstance(result, tuple) and result else result
         if isinstance(placed, KernelError):
@@ -375,14 +375,14 @@ class Batch:
                 placed = self._routed(part, placed, cast("tuple[object, ...]", result)[-1])
             self.part_stored(part, placed)
 
-    def part_done(self, part: Part, complete: Callable[[Batch], None], result: object) -> None:
+    def part_done(self, part: BatchPart, complete: Callable[[Batch], None], result: object) -> None:
         """One group has applied its part, or will not."""
         self.part_told(part, result)
         self.remaining -= 1
         if not self.remaining:
             complete(self)
 
-    def _routed(self, part: Part, placed: list[object], lists: object) -> list[object]:
+    def _routed(self, part: BatchPart, placed: list[object], lists: object) -> list[object]:
         """The leader has looked up what the names of a part lead to. Where they were put is of no
         interest, only where the batch's own runs were.
         """
@@ -414,7 +414,7 @@ class Batch:
                     self.fail(part.positions[slot], FULL)
         return [-1 for _ in part.runs]
 
-    def _note_unheard(self, part: Part, slots: list[int]) -> None:
+    def _note_unheard(self, part: BatchPart, slots: list[int]) -> None:
         """No queue has got these slots of a part: perhaps a live route does, or they are kept."""
         others = {position for position, _, _ in self.live}
         for each in self._parts.values():

@@ -1,4 +1,4 @@
-"""What of a batch goes to one Raft group: slots once, and runs that refer to them by queue.
+"""Messages for one Raft group: slots once, and runs that refer to them by queue.
 
     slots    0  1  2  3  4          runs    queue 7: [0, 3)    queue 9: [2, 4)
              lengths, buffers                        features of each
@@ -7,6 +7,8 @@ A run grows while the slots of a queue lie side by side and are counted alike.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from .broker.features import CLASSES, COPY, Feature
 from .ids import QueueId, RaftGroup
@@ -17,37 +19,64 @@ RUN_SLOTS_MAX = 60_000
 _APART = int(Feature.DEDUPLICATE | Feature.KEY | Feature.DELAY) | COPY | CLASSES
 
 
-class Part:
-    """What goes to one Raft group."""
+Routed = Sequence[object]
+"""[tenant, name, first slot, slots, features] of messages that are published to a tree name, whose
+lists the leader of the name's group looks up (`store.name_matching`)."""
 
-    __slots__ = (
-        "buffers",
-        "group",
-        "last_runs",
-        "lengths",
-        "positions",
-        "retained",
-        "routed",
-        "runs",
-    )
+
+class Part:
+    """What `leader.Leader.publish` takes, over slots numbered from 0."""
+
+    __slots__ = ("buffers", "lengths", "retained", "routed", "runs")
+
+    def __init__(
+        self,
+        runs: Sequence[Sequence[int]],
+        lengths: list[int],
+        buffers: list[bytes],
+        retained: Sequence[tuple[str, int]] = (),
+        routed: Sequence[Routed] = (),
+    ) -> None:
+        self.runs = runs
+        """[queue, first slot, slots, features] runs; order matters only within a queue."""
+        self.lengths = lengths
+        """Bytes of each slot."""
+        self.buffers = buffers
+        """What makes up the slots, one after the other: cut anywhere."""
+        self.retained = retained
+        """(tenant, slot) of the messages that are retained."""
+        self.routed = routed
+        """Those whose lists the leader looks up."""
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of its slots."""
+        return sum(self.lengths)
+
+    def copied(self) -> Part:
+        """One for a leader that takes it over, where this one may be needed for another try."""
+        return Part(self.runs, self.lengths[:], self.buffers[:], self.retained, self.routed)
+
+
+class BatchPart(Part):
+    """What of a batch goes to one Raft group: it grows with the batch."""
+
+    __slots__ = ("group", "last_runs", "positions")
+
+    runs: list[list[int]]
+    retained: list[tuple[str, int]]
+    routed: list[Routed]
 
     def __init__(self, group: RaftGroup) -> None:
+        super().__init__([], [], [], [], [])
         self.group = group
-        self.runs: list[list[int]] = []
-        """[queue, first slot, slots, features] runs; order matters only within a queue."""
         self.last_runs: dict[QueueId, list[int]] = {}
         """The last run of each queue that shares slots with others: a copy may join it."""
-        self.lengths: list[int] = []
-        self.buffers: list[bytes] = []
         self.positions: list[int] = []
         """Position in the batch of each slot."""
-        self.retained: list[tuple[str, int]] = []
-        """(tenant, slot) of the messages that are retained."""
-        self.routed: list[list[object]] = []
-        """`leader.Routed` of those whose lists the leader looks up."""
 
 
-def refer(part: Part, ref: QueueRef, slot: int, features: int) -> None:
+def refer(part: BatchPart, ref: QueueRef, slot: int, features: int) -> None:
     """Add a slot to the runs of a queue."""
     run = part.last_runs.get(ref.id)
     if run is None or not grows(run, slot, 1, features):

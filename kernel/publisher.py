@@ -29,7 +29,7 @@ from .model import TopicInfo
 from .origins import INTERNAL
 from .ports import Clock
 from .publish import Batch
-from .publish_part import Part
+from .publish_part import BatchPart
 from .refusals import NO_SPACE
 from .store.volatile import VolatileLog
 
@@ -109,11 +109,7 @@ class Publisher:
             done = partial(work.part_done, part, self._batch_done)
             leader = self._host.leader_here(part.group)
             if leader is not None:
-                runs, size = part.runs, sum(part.lengths)
-                leader.publish(
-                    *(identity, runs, part.lengths, part.buffers, size, done),
-                    *(work.origin, part.retained, part.routed),
-                )
+                leader.publish(identity, part, done, work.origin)
             else:
                 self._host.send_to(part.group, partial(_try, part, identity, work.origin), done)
 
@@ -123,19 +119,20 @@ class Publisher:
             batch.hand_over()
         batch.sink.published(batch)
 
-    def refusal(self, part: Part) -> KernelError | None:
+    def refusal(self, part: BatchPart) -> KernelError | None:
         """Why a part cannot be taken now; None if it can."""
         if part.group == VOLATILE_GROUP:
-            log = self._volatile_log
-            if (
-                log.bytes + sum(part.lengths) > VOLATILE_BYTES_MAX
-                or log.count >= VOLATILE_ENTRIES_MAX
-            ):
-                return KernelError(Code.BUSY, "volatile topics are full (volatile_bytes_max)")
-            return None
+            return self.volatile_refusal(part.size_bytes)
         if is_abroad(part.group):
             return None  # its way there has a bound of its own
         return self.durable_refusal(0)
+
+    def volatile_refusal(self, size: int) -> KernelError | None:
+        """Why so many bytes more cannot be taken to memory now; None if they can."""
+        log = self._volatile_log
+        if log.bytes + size > VOLATILE_BYTES_MAX or log.count >= VOLATILE_ENTRIES_MAX:
+            return KernelError(Code.BUSY, "volatile topics are full (volatile_bytes_max)")
+        return None
 
     def durable_refusal(self, size: int) -> KernelError | None:
         """Why no message of so many further bytes can be taken to disk now; None if it can."""
@@ -169,8 +166,6 @@ class Publisher:
                 batch.sink.published(batch)
 
 
-def _try(part: Part, identity: Identity, origin: int, leader: Leader, done: Done) -> None:
-    """Have a part stored; with lists of its own, since there may be another try."""
-    lengths, buffers = list(part.lengths), list(part.buffers)
-    runs, size, kept = part.runs, sum(lengths), (part.retained, part.routed)
-    leader.publish(identity, runs, lengths, buffers, size, done, origin, *kept)
+def _try(part: BatchPart, identity: Identity, origin: int, leader: Leader, done: Done) -> None:
+    """Have a part stored; a copy of it, since there may be another try."""
+    leader.publish(identity, part.copied(), done, origin)

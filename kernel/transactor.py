@@ -32,7 +32,7 @@ from .model import QueueRef, TopicInfo
 from .origins import INTERNAL
 from .proposer import Proposer
 from .publish import Batch
-from .publish_part import Part
+from .publish_part import BatchPart, Part
 from .pull import decode_token
 from .stepwise import Steps
 
@@ -61,20 +61,17 @@ class _Plan:
     def __init__(self) -> None:
         self.groups: set[RaftGroup] = set()
         self.origin = INTERNAL
-        self.part: Part | None = None
+        self.part: BatchPart | None = None
         self.settled: list[Settling] = []
         self.changes: dict[tuple[QueueId, str], dict[int, LeaseChanging]] = {}
         """By queue and group, then by offset."""
 
     def together(self) -> Together:
         """What its leader hears."""
-        part = self.part
         changes = [
             (queue, group, list(each.values())) for (queue, group), each in self.changes.items()
         ]
-        if part is None:
-            return Together((), (), (), self.settled, changes)
-        return Together(part.runs, part.retained, part.routed, self.settled, changes)
+        return Together(self.part or Part((), [], []), self.settled, changes)
 
 
 class Transactor:
@@ -83,7 +80,7 @@ class Transactor:
     def __init__(
         self,
         proposer: Proposer,
-        refusal: Callable[[Part], KernelError | None],
+        refusal: Callable[[BatchPart], KernelError | None],
         steps: Steps,
         topic: Callable[[str, str], TopicInfo | None],
         settled: Callable[[Holder], None],
@@ -189,8 +186,6 @@ class Transactor:
         (group,) = plan.groups
         identity = self._proposer.next_identity()
         what = plan.together()
-        lengths = plan.part.lengths if plan.part is not None else []
-        buffers = plan.part.buffers if plan.part is not None else []
 
         def attempt(leader: Leader, heard: Done) -> None:
             def told(results: object) -> None:
@@ -198,7 +193,7 @@ class Transactor:
                     self._done(plan, batch, results)
                 heard(results)
 
-            leader.transact(identity, what, lengths, buffers, told, plan.origin)
+            leader.transact(identity, what, told, plan.origin)
 
         await self._proposer.outcome_in_time(group, attempt)
 

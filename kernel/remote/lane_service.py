@@ -254,14 +254,11 @@ class GatewayService:
     # --- Batches ----------------------------------------------------------------------------
 
     def _publish(self, guest: _Guest, payload: bytes, reply: Reply) -> None:
-        head, slots = wire.decode_publish(payload)
+        head, part = wire.decode_publish(payload)
         taken = self._take(guest, head, len(payload), reply)
         if taken is not None and self._has_room(head, taken[1]):
             leader, done = taken
-            leader.publish(
-                *(head.identity, head.runs, head.lengths, [slots], len(slots), done),
-                *(head.origin, head.retained, head.routed),
-            )
+            leader.publish(head.identity, part, done, head.origin)
 
     def _has_room(self, head: calls.Batch, done: _Answer) -> bool:
         """Whether new messages are taken; if not, it has been answered, and its lane goes on."""
@@ -271,7 +268,7 @@ class GatewayService:
         return refusal is None
 
     def _transact(self, guest: _Guest, payload: bytes, reply: Reply) -> None:
-        head, changes, slots = decode_transact(payload)
+        head, changes, part = decode_transact(payload)
         taken = self._take(guest, head, len(payload), reply)
         if taken is None or (head.lengths and not self._has_room(head, taken[1])):
             return
@@ -292,8 +289,8 @@ class GatewayService:
             self._holders.settled(holders)
             done(results)
 
-        what = Together(head.runs, head.retained, head.routed, settlements, changes)
-        leader.transact(head.identity, what, head.lengths, [slots], carried_out, head.origin)
+        what = Together(part, settlements, changes)
+        leader.transact(head.identity, what, carried_out, head.origin)
 
     def _batch(
         self,

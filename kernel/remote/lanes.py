@@ -19,12 +19,13 @@ from typing import Protocol, cast
 from ..broker import commands
 from ..errors import Code, KernelError
 from ..ids import Offset, QueueId, RaftGroup
-from ..leader import Done, Identity, LeaseChanging, Routed, Together
+from ..leader import Done, Identity, LeaseChanging, Together
 from ..model import TopicStatistics
+from ..publish_part import Part
 from ..rpc.channel import Channel
 from ..rpc.frame import MESSAGE_BYTES_MAX
 from . import calls, wire
-from .streams.parts import Part
+from .streams.parts import Part as StreamPart
 from .transactions.wire import encode_prepare, encode_transact
 
 NOT_DONE = frozenset({Code.NOT_LEADER, Code.BUSY})
@@ -101,49 +102,28 @@ class RemoteLeader:
 
     # --- Batches ----------------------------------------------------------------------------
 
-    def publish(
-        self,
-        identity: Identity,
-        runs: Sequence[Sequence[int]],
-        lengths: list[int],
-        buffers: list[bytes],
-        size: int,
-        done: Done,
-        origin: int,
-        retained: Sequence[tuple[str, int]] = (),
-        routed: Sequence[Routed] = (),
-    ) -> None:
+    def publish(self, identity: Identity, part: Part, done: Done, origin: int) -> None:
         """Have messages stored (hot)."""
         produced = self._roads.produced
         if len(produced) < COUNTED_MAX:
-            for run in runs:
+            for run in part.runs:
                 produced[run[0]] = produced.get(run[0], 0) + run[2]
         lane = self._open()
         at = (self.group, lane.number)
-        parts = wire.encode_publish(at, identity, runs, lengths, buffers, origin, retained, routed)
-        self._call(lane, calls.PUBLISH, parts, done)
+        self._call(lane, calls.PUBLISH, wire.encode_publish(at, identity, part, origin), done)
 
-    def transact(
-        self,
-        identity: Identity,
-        what: Together,
-        lengths: Sequence[int],
-        buffers: Sequence[bytes],
-        done: Done,
-        origin: int,
-    ) -> None:
+    def transact(self, identity: Identity, what: Together, done: Done, origin: int) -> None:
         """Have all of it carried out or nothing. What its consumers hold is known to a leader that
         they are attached to: until they are, this is as if nobody led.
         """
         lane = self._open()
-        parts = [cast("Part", each.consumer) for each in what.settlements]
-        if not all(part.is_attached or part.is_gone for part in parts):
+        streams = [cast("StreamPart", each.consumer) for each in what.settlements]
+        if not all(each.is_attached or each.is_gone for each in streams):
             lane.calls[_Call(done)] = None
             self._break(lane, KernelError(Code.BUSY, "a consumer is not attached"))
             return
         at = (self.group, lane.number)
-        encoded = encode_transact(at, identity, what, lengths, buffers, origin)
-        self._call(lane, calls.TRANSACT, encoded, done)
+        self._call(lane, calls.TRANSACT, encode_transact(at, identity, what, origin), done)
 
     def prepare(
         self,

@@ -23,10 +23,11 @@ from ..broker.features import CUT, LARGE
 from ..client import LeaseVerb
 from ..errors import KernelError, error_named
 from ..ids import Offset, QueueId, RaftGroup
-from ..leader import Identity, LeaseChanging, Routed
+from ..leader import Identity, LeaseChanging
 from ..limits import BATCH_COMMANDS_MAX, NAME_BYTES_MAX
 from ..message import HEADER_BYTES, SLOT_BYTES_SMALL
 from ..model import Reason, RouterInfo, TopicInfo, TopicStatistics
+from ..publish_part import Part
 from ..tree_table import is_bad_name
 from .calls import (
     U64,
@@ -40,6 +41,7 @@ from .calls import (
     Since,
     Span,
     Standing,
+    Transact,
 )
 
 _LENGTH = struct.Struct("<I")
@@ -146,40 +148,27 @@ message_of, split = _message, _split
 
 
 def encode_publish(
-    at: tuple[RaftGroup, int],
-    identity: Identity,
-    runs: Sequence[Sequence[int]],
-    lengths: Sequence[int],
-    buffers: Sequence[bytes],
-    origin: int,
-    retained: Sequence[tuple[str, int]],
-    routed: Sequence[Routed] = (),
+    at: tuple[RaftGroup, int], identity: Identity, part: Part, origin: int
 ) -> list[bytes]:
     """A PUBLISH (hot); `at`: group and lane."""
-    head = _encode((*at, identity, runs, lengths, origin, retained, routed))
-    return [_LENGTH.pack(len(head)) + head, *buffers]
+    head = _encode((*at, identity, part.runs, part.lengths, origin, part.retained, part.routed))
+    return [_LENGTH.pack(len(head)) + head, *part.buffers]
 
 
 _publish = msgspec.msgpack.Decoder(Publish)
 
 
-def decode_publish(payload: bytes) -> tuple[Publish, bytes]:
-    """A PUBLISH and its slots (hot)."""
+def decode_publish(payload: bytes) -> tuple[Publish, Part]:
+    """A PUBLISH and its messages (hot)."""
     head, reader = _split(payload, _publish)
-    lengths = head.lengths
-    slots = reader.take(sum(lengths))
+    return head, messages_of(head, reader)
+
+
+def messages_of(head: Publish | Transact, reader: _Reader) -> Part:
+    """The messages of a call, which fit together; how they are billed is found out here (hot)."""
+    runs, lengths, retained, routed = head.runs, head.lengths, head.retained, head.routed
+    whole = reader.take(sum(lengths))
     reader.end()
-    checked_messages(head.runs, lengths, head.retained, head.routed)
-    return head, slots
-
-
-def checked_messages(
-    runs: list[tuple[int, int, int, int]],
-    lengths: Sequence[int],
-    retained: Sequence[tuple[str, int]],
-    routed: list[tuple[str, str, int, int, int]],
-) -> None:
-    """See that messages fit together; how they are billed is found out here (hot)."""
     slots = len(lengths)
     large = max(lengths, default=0) > SLOT_BYTES_SMALL
     for at, (queue, slot, count, bits) in enumerate(runs):
@@ -197,6 +186,7 @@ def checked_messages(
         if large or bits & LARGE:
             bits = graded(bits, lengths[slot : slot + count])  # noqa: PLW2901 - as they should be
             routed[at] = tenant, name, slot, count, bits
+    return Part(runs, lengths, [whole], retained, routed)
 
 
 def graded(bits: int, lengths: Sequence[int]) -> int:

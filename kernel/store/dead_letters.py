@@ -46,6 +46,7 @@ from ..log import entry as entries
 from ..message import Ext, Flag, Message
 from ..model import DEFAULT_GROUP, TOPICS_ROUTER, Reason, TopicInfo, TopicKind
 from ..origins import INTERNAL, Origins
+from ..publish_part import Part
 from ..topology import Topology
 from .replica import Replica
 
@@ -322,8 +323,7 @@ class DeadLetterSender:
 def _store_letter(
     identity: Identity, runs: list[list[int]], letter: bytes, leader: Leader, done: Done
 ) -> None:
-    size = len(letter)
-    leader.publish(identity, runs, [size], [letter], size, done, INTERNAL)
+    leader.publish(identity, Part(runs, [len(letter)], [letter]), done, INTERNAL)
 
 
 def _moved(

@@ -16,9 +16,10 @@ from ..broker.features import Feature, features_of
 from ..broker.state import QueueState, TopicState
 from ..errors import Code, KernelError
 from ..ids import Offset, QueueId, RaftGroup, TopicId
-from ..leader import Done, Identity, LeaseChanging, Routed, Together
+from ..leader import Done, Identity, LeaseChanging, Together
 from ..log import entry as entries
 from ..model import TopicStatistics
+from ..publish_part import Part
 from ..refusals import TOO_MANY_RETAINED
 from .first_tries import COME_SINCE, FirstTries
 from .name_matching import Matching, Names
@@ -116,89 +117,66 @@ class LocalLeader:
 
     # --- Batches ----------------------------------------------------------------------------
 
-    def publish(
-        self,
-        identity: Identity,
-        runs: Sequence[Sequence[int]],
-        lengths: list[int],
-        buffers: list[bytes],
-        size: int,
-        done: Done,
-        origin: int,
-        retained: Sequence[tuple[str, int]] = (),
-        routed: Sequence[Routed] = (),
-    ) -> None:
+    def publish(self, identity: Identity, part: Part, done: Done, origin: int) -> None:
         """Put messages into the open entry, which takes the lists over, unless they have come
         before (hot).
         """
         if not self._first_tries.is_new(identity):
-            all_of_it = (runs, lengths, buffers, size, done, origin, retained, routed)
-            self._come_again(identity, done, partial(self.publish, identity, *all_of_it))
+            again = partial(self.publish, identity, part, done, origin)
+            self._come_again(identity, done, again)
             return
         replica = self._replica
         listed: tuple[list[int], ...] = ()
-        if routed and self._host.names is not None:
-            matching = Matching(self._host.names, self.group, runs, retained, routed)
-            runs, retained, listed = matching.runs, matching.retained, (matching.counts,)
-            if not runs and not retained:
+        if part.routed and self._host.names is not None:
+            matching = Matching(self._host.names, self.group, part)
+            part, listed = matching.part, (matching.counts,)
+            if not part.runs and not part.retained:
                 self._host.call_later(0, partial(done, ([], *listed)))
                 return
         if replica.limits.topics:
-            batch = Limited(runs, lengths, buffers, retained)
+            batch = Limited(part)
             done = self._host.topic_room.limit(replica, identity, batch, done)
             if batch.is_empty and not (batch.has_letters and identity[0]):
-                self._host.call_later(0, partial(done, ([[] for _ in runs], *listed)))
+                self._host.call_later(0, partial(done, ([[] for _ in part.runs], *listed)))
                 return
-            runs, retained = batch.runs, batch.retained
-            lengths, buffers, size = batch.lengths, batch.buffers, sum(batch.lengths)
+            part = batch.part
         self._first_tries.let_in(identity)
-        replica.open.add_publish(
-            identity, runs, lengths, buffers, size, done, origin, retained, *listed
-        )
+        replica.open.add_publish(identity, part, done, origin, *listed)
         self._host.dirty(replica, urgent=True)
 
-    def transact(
-        self,
-        identity: Identity,
-        what: Together,
-        lengths: Sequence[int],
-        buffers: Sequence[bytes],
-        done: Done,
-        origin: int,
-    ) -> None:
+    def transact(self, identity: Identity, what: Together, done: Done, origin: int) -> None:
         """Put a transaction into the open entry (see `transacting`), unless it has come before."""
 
         def heard(results: object) -> None:
-            done(results_of(what, lengths, results))
+            done(results_of(what, results))
 
         if not self._first_tries.is_new(identity):
-            again = partial(self.transact, identity, what, lengths, buffers, done, origin)
+            again = partial(self.transact, identity, what, done, origin)
             self._come_again(identity, heard, again)
             return
         replica = self._replica
-        runs, retained, counts = what.runs, what.retained, None
+        part, counts = what.part, None
         try:
-            if what.routed and self._host.names is not None:
-                matching = Matching(self._host.names, self.group, runs, retained, what.routed)
+            if part.routed and self._host.names is not None:
+                matching = Matching(self._host.names, self.group, part)
                 if matching.refuses:
                     raise TOO_MANY_RETAINED
-                runs, retained, counts = matching.runs, matching.retained, matching.counts
+                part, counts = matching.part, matching.counts
             plan = Plan(replica, what)
-            own = plan.commands(runs, retained, lengths, counts)
-            batch = Limited(what.runs, list(lengths), list(buffers), what.retained)
-            tell = self._host.topic_room.limit_whole(replica, batch, heard)
+            own = plan.commands(part, counts)
+            tell = self._host.topic_room.limit_whole(replica, what.part, heard)
         except KernelError as error:
             self._host.call_later(0, partial(done, _result(error)))
             return
 
         def applied(results: object) -> None:
-            if not is_refused(results_of(what, lengths, results)):
+            if not is_refused(results_of(what, results)):
                 plan.applied()
                 self._host.call_later(0, partial(plan.pump))
             tell(results)
 
         self._first_tries.let_in(identity)
-        replica.open.add_slots(identity, own, lengths, buffers, applied, origin)
+        replica.open.add_slots(identity, own, part.lengths, part.buffers, applied, origin)
         self._host.dirty(replica, urgent=True)
 
     def prepare(

@@ -16,9 +16,8 @@ from typing import Protocol, cast
 
 from ..broker.features import COPY
 from ..ids import RaftGroup
-from ..leader import Routed
 from ..model import QueueRef
-from ..publish_part import grows
+from ..publish_part import Part, grows
 
 REFUSED = -1
 """The tenant has as many retained messages as it may."""
@@ -34,27 +33,20 @@ class Names(Protocol):
 
 
 class Matching:
-    """The runs of one batch, with what its names add."""
+    """The messages of one batch, with what its names add."""
 
-    __slots__ = ("_last", "counts", "retained", "runs")
+    __slots__ = ("_last", "_runs", "counts", "part")
 
-    def __init__(
-        self,
-        names: Names,
-        group: RaftGroup,
-        runs: Sequence[Sequence[int]],
-        retained: Sequence[tuple[str, int]],
-        routed: Sequence[Routed],
-    ) -> None:
-        self.runs = list(runs)
-        self.retained = retained
+    def __init__(self, names: Names, group: RaftGroup, part: Part) -> None:
+        """The part stays as it is; what is stored (`self.part`) has its slots."""
+        self._runs = list(part.runs)
         self.counts: list[int] = []
         """Of each name: how many lists it has brought, or REFUSED."""
         self._last: dict[int, list[int]] = {}
         """The last run added to each list."""
-        asked = {slot for _, slot in retained}
+        asked = {slot for _, slot in part.retained}
         refused: set[int] = set()
-        for each in routed:
+        for each in part.routed:
             tenant, name, slot, count, bits = cast("tuple[str, str, int, int, int]", each)
             slots = range(slot, slot + count)
             retain = not asked.isdisjoint(slots)
@@ -67,8 +59,11 @@ class Matching:
             for ref in lists:
                 self._add(ref.id, slot, count, bits)
                 bits |= COPY
+        retained = part.retained
         if refused:
             self._drop(refused)
+            retained = [each for each in retained if each[1] not in refused]
+        self.part = Part(self._runs, part.lengths, part.buffers, retained)
 
     @property
     def refuses(self) -> bool:
@@ -79,13 +74,12 @@ class Matching:
         run = self._last.get(queue)
         if run is None or not grows(run, slot, count, bits):
             run = self._last[queue] = [queue, slot, count, bits]
-            self.runs.append(run)
+            self._runs.append(run)
 
     def _drop(self, refused: set[int]) -> None:
         """Nothing is stored of what may not be retained."""
-        self.retained = [each for each in self.retained if each[1] not in refused]
-        runs, self.runs = self.runs, []
+        runs, self._runs = self._runs, []
         for queue, slot, count, bits in runs:
             for each in range(slot, slot + count):
                 if each not in refused:
-                    self.runs.append((queue, each, 1, bits))
+                    self._runs.append((queue, each, 1, bits))

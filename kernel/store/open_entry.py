@@ -17,6 +17,7 @@ from ..limits import BATCH_COMMANDS_MAX, ENTRY_BATCHES_MAX, ENTRY_BYTES_MAX, ENT
 from ..log import entry as entries
 from ..model import Reason
 from ..origins import INTERNAL
+from ..publish_part import Part
 
 _ACK = int(commands.Command.ACK)
 _PACK_ACK = commands.ACK_RANGE.pack
@@ -84,19 +85,16 @@ class OpenEntry:
     def add_publish(
         self,
         identity: tuple[int, int, int],
-        runs: Sequence[Sequence[int]],
-        lengths: list[int],
-        parts: list[bytes],
-        size: int,
+        part: Part,
         done: Completion,
         origin: int,
-        retained: Sequence[tuple[str, int]] = (),
         listed: Sequence[int] | None = None,
     ) -> None:
-        """A client's messages: (session, epoch, sequence), runs over slots 0.., slot lengths,
-        parts that make up the slots, their bytes in all; who asked; (tenant, slot) of those
-        retained; how many lists each of their names has brought, for the batch's last result.
+        """A client's messages, as they are stored: (session, epoch, sequence) and who asked; how
+        many lists each of their names has brought, for the batch's last result. The lists of the
+        part become the entry's.
         """
+        lengths, size = part.lengths, part.size_bytes
         if self._batches and (
             self._bytes + size > ENTRY_BYTES_MAX
             or len(self._lengths) + len(lengths) > ENTRY_SLOTS_MAX
@@ -106,14 +104,14 @@ class OpenEntry:
         base = len(self._lengths)
         if base:
             self._lengths += lengths
-            self._parts += parts
+            self._parts += part.buffers
         else:
             self._lengths = lengths
-            self._parts = parts
-        body = commands.encode_enqueue(runs, base)
+            self._parts = part.buffers
+        body = commands.encode_enqueue(part.runs, base)
         own = [(int(commands.Command.ENQUEUE), commands.VERSION, body)]
-        if retained:
-            own += retain_commands(retained, base)
+        if part.retained:
+            own += retain_commands(part.retained, base)
         if listed is not None:
             own.append(commands.encode_control(Listed(tuple(listed))))
         batch = entries.Batch(*identity, own, origin)

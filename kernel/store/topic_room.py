@@ -27,6 +27,7 @@ from ..ids import OUTBOX_CLIENT, OUTBOX_EPOCH, QueueId, RaftGroup, TopicId
 from ..leader import Done, Identity
 from ..message import LENGTHS, LENGTHS_AT
 from ..model import DEFAULT_GROUP, Overflow, TopicInfo
+from ..publish_part import Part
 from .replica import Replica
 
 DECIDED: Identity = (0, OUTBOX_EPOCH, 0)
@@ -37,20 +38,19 @@ Taken = dict[TopicId, tuple[int, int]]
 
 
 class Slots:
-    """The slots of a batch, joined when somebody asks for their bytes."""
+    """The slots of a part, joined when somebody asks for their bytes."""
 
-    __slots__ = ("_buffers", "_bytes", "_ends", "_lengths")
+    __slots__ = ("_bytes", "_ends", "_part")
 
-    def __init__(self, lengths: Sequence[int], buffers: Sequence[bytes]) -> None:
-        self._lengths = lengths
-        self._buffers = buffers
+    def __init__(self, part: Part) -> None:
+        self._part = part
         self._bytes: bytes | None = None
         self._ends: list[int] = []
 
     def _join(self) -> bytes:
         if self._bytes is None:
-            self._bytes = b"".join(self._buffers)
-            self._ends = [0, *accumulate(self._lengths)]
+            self._bytes = b"".join(self._part.buffers)
+            self._ends = [0, *accumulate(self._part.lengths)]
         return self._bytes
 
     def slot(self, number: int) -> bytes:
@@ -67,19 +67,11 @@ class Slots:
 class Limited:
     """The messages of a batch on their way to the open entry."""
 
-    __slots__ = ("buffers", "has_letters", "is_empty", "kept", "lengths", "retained", "runs")
+    __slots__ = ("has_letters", "is_empty", "kept", "part")
 
-    def __init__(
-        self,
-        runs: Sequence[Sequence[int]],
-        lengths: list[int],
-        buffers: list[bytes],
-        retained: Sequence[tuple[str, int]],
-    ) -> None:
-        self.runs = runs
-        self.lengths = lengths
-        self.buffers = buffers
-        self.retained = retained
+    def __init__(self, part: Part) -> None:
+        self.part = part
+        """What is to be stored; another one once something has been refused."""
         self.kept: Mapping[int, int] = {}
         """How many messages are left of a run, by its position, of those that have lost some."""
         self.is_empty = False
@@ -92,18 +84,21 @@ class Limited:
         those that are left of one run lie side by side as before.
         """
         runs: list[Sequence[int]] = []
-        wanted = {slot for _, slot in self.retained}
-        for at, run in enumerate(self.runs):
+        wanted = {slot for _, slot in self.part.retained}
+        for at, run in enumerate(self.part.runs):
             if at in self.kept:
                 run = (run[0], run[1], self.kept[at], run[3] | CUT)  # noqa: PLW2901 - what is left
             runs.append(run)
             wanted.update(range(run[1], run[1] + run[2]))
         place = {slot: at for at, slot in enumerate(sorted(wanted))}
         self.is_empty = not place
-        self.runs = [(queue, place.get(slot, 0), count, bits) for queue, slot, count, bits in runs]
-        self.retained = [(tenant, place[slot]) for tenant, slot in self.retained]
-        self.buffers = [slots.slot(each) for each in place]
-        self.lengths = list(map(len, self.buffers))
+        buffers = [slots.slot(each) for each in place]
+        self.part = Part(
+            [(queue, place.get(slot, 0), count, bits) for queue, slot, count, bits in runs],
+            list(map(len, buffers)),
+            buffers,
+            [(tenant, place[slot]) for tenant, slot in self.part.retained],
+        )
 
 
 class _Decision:
@@ -135,26 +130,27 @@ class TopicRoom:
         """
         if identity[0] >= OUTBOX_CLIENT or identity[1] == OUTBOX_EPOCH:
             return done
-        slots = Slots(batch.lengths, batch.buffers)
+        slots = Slots(batch.part)
         decision = _Decision()
-        self._decide(replica, batch, decision, slots)
+        self._decide(replica, batch.part, decision, slots)
+        batch.kept = decision.kept
         self._dead_letter(replica, batch, decision, slots)
         if batch.kept:
             batch.cut(slots)
         return partial(self._arrived, decision, done)
 
-    def limit_whole(self, replica: Replica, batch: Limited, done: Done) -> Done:
+    def limit_whole(self, replica: Replica, part: Part, done: Done) -> Done:
         """As `limit`, of what is stored as a whole or not at all. Raises KernelError REJECTED."""
         decision = _Decision()
-        self._decide(replica, batch, decision, Slots(batch.lengths, batch.buffers))
+        self._decide(replica, part, decision, Slots(part))
         for position in decision.kept:
             self._give_up(decision)
-            topic = replica.limits.topics[QueueId(batch.runs[position][0])]
+            topic = replica.limits.topics[QueueId(part.runs[position][0])]
             raise KernelError(Code.REJECTED, f"topic {topic.name} is full")
         return partial(self._arrived, decision, done)
 
-    def _decide(self, replica: Replica, batch: Limited, decision: _Decision, slots: Slots) -> None:
-        for position, run in enumerate(batch.runs):
+    def _decide(self, replica: Replica, part: Part, decision: _Decision, slots: Slots) -> None:
+        for position, run in enumerate(part.runs):
             topic, count = replica.limits.topics.get(QueueId(run[0])), run[2]
             if topic is None:
                 continue
@@ -162,14 +158,13 @@ class TopicRoom:
             if kept < count:
                 decision.kept[position] = kept
                 self.refused += count - kept
-        batch.kept = decision.kept
 
     def _dead_letter(
         self, replica: Replica, batch: Limited, decision: _Decision, slots: Slots
     ) -> None:
         """Dead-letter what has been refused, where the policy says so."""
         for position, kept in decision.kept.items():
-            queue, first, count = batch.runs[position][:3]
+            queue, first, count = batch.part.runs[position][:3]
             topic = replica.limits.topics[QueueId(queue)]
             if topic.options.overflow is not Overflow.REJECT_DEAD_LETTER or not self.dead_letter:
                 continue

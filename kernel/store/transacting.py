@@ -24,6 +24,7 @@ from ..errors import Code, KernelError
 from ..ids import QueueId
 from ..leader import LeaseChanging, Settling, Together
 from ..model import Reason
+from ..publish_part import Part
 from .open_entry import ranges_of, retain_commands
 from .replica import Replica
 
@@ -85,15 +86,9 @@ class Plan:
         if others:
             self._settled.append(Settling(consumer, each.how, each.reason, others))
 
-    def commands(
-        self,
-        runs: Sequence[Sequence[int]],
-        retained: Sequence[tuple[str, int]],
-        lengths: Sequence[int],
-        counts: Sequence[int] | None,
-    ) -> list[commands.Packed]:
-        """What is to be carried out, over the slots of its messages; `counts`: how many lists each
-        of their names has brought.
+    def commands(self, part: Part, counts: Sequence[int] | None) -> list[commands.Packed]:
+        """What is to be carried out, over the slots of its messages as they are stored; `counts`:
+        how many lists each of their names has brought.
         """
         found: list[commands.Packed] = []
         leases = tuple(
@@ -103,9 +98,9 @@ class Plan:
         )
         if leases:
             found.append(commands.encode_control(commands.Guard(leases)))
-        if lengths:
-            found.append(_packed(Command.ENQUEUE, commands.encode_enqueue(runs)))
-            found += retain_commands(retained)
+        if part.lengths:
+            found.append(_packed(Command.ENQUEUE, commands.encode_enqueue(part.runs)))
+            found += retain_commands(part.retained)
         for each in self._settled:
             dispatcher = cast("DispatchedConsumer", each.consumer).dispatcher
             queue, group = dispatcher.queue.id, dispatcher.group
@@ -133,17 +128,17 @@ class Plan:
             dispatcher.pump()
 
 
-def results_of(what: Together, lengths: Sequence[int], results: object) -> object:
-    """The results of a transaction's batch as its client hears them: those of a publish (of
-    messages of these lengths), or the error for which nothing was done.
+def results_of(what: Together, results: object) -> object:
+    """The results of a transaction's batch as its client hears them: those of a publish, or the
+    error for which nothing was done.
     """
     if is_refused(results):
         return results
     assert isinstance(results, tuple)
     if what.changes and results[0]:
         return (KernelError(Code.LEASE_LOST, LOST),)
-    stored = results[1 if what.changes else 0] if lengths else []
-    return (stored, results[-1]) if what.routed else (stored,)
+    stored = results[1 if what.changes else 0] if what.part.lengths else []
+    return (stored, results[-1]) if what.part.routed else (stored,)
 
 
 def is_refused(told: object) -> bool:

@@ -12,6 +12,7 @@ from kernel.broker.state import ClientResults, GroupState
 from kernel.errors import KernelError
 from kernel.ids import OUTBOX_CLIENT, OUTBOX_EPOCH, RaftGroup
 from kernel.leader import NO_IDENTITY, Identity
+from kernel.publish_part import Part
 from kernel.store import first_tries
 from kernel.store.first_tries import COME_SINCE, FORGOTTEN, OVERTAKEN, FirstTries, Look
 from kernel.store.local_leader import LeaderHost, LocalLeader
@@ -174,7 +175,7 @@ def test_of_the_copies_of_a_batch_only_the_last_one_is_let_in_after_all() -> Non
     heard: list[object] = []
 
     def publish(sequence: int) -> None:
-        leader.publish((*CLIENT, sequence), [], [], [], 0, heard.append, 1)
+        leader.publish((*CLIENT, sequence), Part([], [], []), heard.append, 1)
 
     publish(5)
     publish(6)

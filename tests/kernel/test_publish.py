@@ -18,7 +18,7 @@ from kernel.ids import VOLATILE_GROUP, RaftGroup, TopicId, queue_id
 from kernel.message import UNIT_BYTES, key_hash
 from kernel.model import GroupOptions, QueueRef, TopicInfo, TopicOptions
 from kernel.publish import Batch
-from kernel.publish_part import Part
+from kernel.publish_part import BatchPart
 from tests.simulator.peer import ORIGIN, Draft
 
 numbers = itertools.count(1)
@@ -67,7 +67,7 @@ def add(batch: Batch, to: Found, *drafts: Draft, asks: object = None) -> None:
         batch.add(to, parts, sum(map(len, parts)), asks)
 
 
-def slots_of(part: Part) -> list[bytes]:
+def slots_of(part: BatchPart) -> list[bytes]:
     """The slots of a part, as the entry will hold them."""
     whole = b"".join(part.buffers)
     ends = list(itertools.accumulate(part.lengths))
@@ -75,7 +75,7 @@ def slots_of(part: Part) -> list[bytes]:
     return [whole[start:end] for start, end in itertools.pairwise([0, *ends])]
 
 
-def bodies(part: Part, queue: int) -> list[bytes]:
+def bodies(part: BatchPart, queue: int) -> list[bytes]:
     """Bodies (one octet each) of the messages of a queue, in order."""
     slots = slots_of(part)
     return [
@@ -86,7 +86,7 @@ def bodies(part: Part, queue: int) -> list[bytes]:
     ]
 
 
-def queues(part: Part) -> list[int]:
+def queues(part: BatchPart) -> list[int]:
     """The queues that a part has messages for."""
     return list(dict.fromkeys(run[0] for run in part.runs))
 

@@ -18,6 +18,7 @@ from kernel.ids import RaftGroup
 from kernel.leader import Done, Holder, Leader, Settling, Together
 from kernel.model import DEFAULT_TENANT, Reason
 from kernel.placement import home_group
+from kernel.publish_part import Part
 from kernel.store.name_matching import REFUSED
 from tests.kernel.tree_client import Guest, retained, tell
 from tests.simulator.peer import Draft
@@ -51,18 +52,14 @@ def publishing(world: World, group: RaftGroup, *names: str) -> Attempt:
 
     def attempt(done: Done) -> None:
         slots = [Draft(b"x", name=name).parts((1, at), 0) for at, name in enumerate(names)]
-        lengths = [sum(map(len, each)) for each in slots]
-        world.opened.store.leader(group).publish(
-            IDENTITY,
+        part = Part(
             [],
-            lengths,
-            [part for each in slots for part in each],
-            sum(lengths),
-            done,
-            0,
+            [sum(map(len, each)) for each in slots],
+            [piece for each in slots for piece in each],
             [(DEFAULT_TENANT, at) for at in range(len(names))],
             [[DEFAULT_TENANT, name, at, 1, 0] for at, name in enumerate(names)],
         )
+        world.opened.store.leader(group).publish(IDENTITY, part, done, 0)
 
     return attempt
 
@@ -119,12 +116,13 @@ async def test_a_transaction_that_is_repeated_gives_back_its_leases_once(world: 
     await taker.wait_for(1)
     consumer = cast("Holder", taker.consumer)
     leader = cast("Leader", world.opened.store.leader(topic.queues[0].group))
-    what = Together([], [], [], [Settling(consumer, Settlement.RELEASE, Reason.REJECTED, [0])], [])
+    settling = Settling(consumer, Settlement.RELEASE, Reason.REJECTED, [0])
+    what = Together(Part([], [], []), [settling], [])
     told: list[object] = []
     world.workers.hold(WRITER)
-    leader.transact(IDENTITY, what, [], [], told.append, 0)
+    leader.transact(IDENTITY, what, told.append, 0)
     await asyncio.sleep(0.1)
-    leader.transact(IDENTITY, what, [], [], told.append, 0)
+    leader.transact(IDENTITY, what, told.append, 0)
     await asyncio.sleep(0.1)
     taker.held.clear()
     world.workers.release(WRITER)

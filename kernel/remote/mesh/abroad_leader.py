@@ -14,8 +14,9 @@ from collections.abc import Callable, Sequence
 from ...broker import commands
 from ...errors import Code, KernelError
 from ...ids import VOLATILE_GROUP, Offset, QueueId, RaftGroup, queue_in
-from ...leader import Done, Identity, LeaseChanging, Routed, Together
+from ...leader import Done, Identity, LeaseChanging, Together
 from ...model import TopicStatistics
+from ...publish_part import Part
 from ..wire import decode_statistics
 from . import wire
 from .link import Link
@@ -40,21 +41,11 @@ class AbroadLeader:
         self._ask = ask
         self._loop = asyncio.get_running_loop()
 
-    def publish(
-        self,
-        identity: Identity,
-        runs: Sequence[Sequence[int]],
-        lengths: list[int],
-        buffers: list[bytes],
-        size: int,
-        done: Done,
-        origin: int,
-        retained: Sequence[tuple[str, int]] = (),
-        routed: Sequence[Routed] = (),
-    ) -> None:
+    def publish(self, identity: Identity, part: Part, done: Done, origin: int) -> None:
         """Have the other process store messages (hot): one frame a batch. Once, unless that process
         is given up while they are on their way.
         """
+        size = part.size_bytes
         refusal = self._link.refusal(size)
         if refusal is not None:
             self._refused()
@@ -62,10 +53,10 @@ class AbroadLeader:
             return
         there = [
             (queue_in(VOLATILE_GROUP, QueueId(queue)), slot, count, features)
-            for queue, slot, count, features in runs
+            for queue, slot, count, features in part.runs
         ]
-        head = wire.encode_messages(there, (), lengths, origin)
-        self._link.send(head, buffers, size, done)
+        head = wire.encode_messages(there, (), part.lengths, origin)
+        self._link.send(head, part.buffers, size, done)
 
     async def figures(self, queue: QueueId, group: str) -> TopicStatistics:
         """Figures of one queue and group. Raises KernelError: NOT_FOUND, UNAVAILABLE."""
@@ -74,15 +65,7 @@ class AbroadLeader:
 
     # --- What is refused --------------------------------------------------------------------
 
-    def transact(
-        self,
-        identity: Identity,
-        what: Together,
-        lengths: Sequence[int],
-        buffers: Sequence[bytes],
-        done: Done,
-        origin: int,
-    ) -> None:
+    def transact(self, identity: Identity, what: Together, done: Done, origin: int) -> None:
         """Refused."""
         self._loop.call_soon(done, (elsewhere(),))
 

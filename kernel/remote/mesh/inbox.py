@@ -4,8 +4,8 @@
                                     -> live -> live routes of this process
     ADMINISTER -> a change of what lives here;  FIGURES -> of a queue that does
 
-Bounds: what the volatile group may hold (`publisher.refusal`), CHANGES_MAX changes at once. A frame
-of which a topic has no room for some is refused as a whole.
+Bounds: what the volatile group may hold (`publisher.volatile_refusal`), CHANGES_MAX changes at
+once. A frame of which a topic has no room for some is refused as a whole.
 
 Durability: none; DONE tells that memory has the messages.
 """
@@ -20,14 +20,14 @@ from typing import Protocol
 
 from ...changes import Administration, DeleteGroup, DeleteTopic, PurgeTopic, PutRecord, PutTopic
 from ...errors import Code, KernelError
-from ...ids import VOLATILE_GROUP, QueueId, RaftGroup
+from ...ids import QueueId, RaftGroup
 from ...leader import Done
 from ...ports import Clock
 from ...publish_part import Part
 from ...publisher import Publisher
 from ...rpc.channel import Channel, Reply
 from ...rpc.frame import RpcError
-from ...store.topic_room import DECIDED, Limited
+from ...store.topic_room import DECIDED
 from ...store.volatile import VolatileGroup
 from ...topology import Topology
 from ..definitions import administration_wire
@@ -129,26 +129,21 @@ class Inboxes:
 
     def _publish(self, inbox: Inbox, number: int, head: wire.Messages, slots: bytes) -> None:
         """Store what a frame brings, all of it or nothing."""
-        part = Part(VOLATILE_GROUP)
-        part.lengths = head.lengths
+        part = Part(head.runs, head.lengths, [slots])
         volatile, publisher = self._process.volatile, self._process.publisher
 
         def done(results: object) -> None:
             inbox.done(number, results if isinstance(results, KernelError) else None)
 
-        batch = Limited(head.runs, head.lengths, [slots], ())
-        room = volatile.topic_room
         heard: Done = done
         try:
-            if (refusal := publisher.refusal(part)) is not None:
+            if (refusal := publisher.volatile_refusal(len(slots))) is not None:
                 raise refusal
-            heard = room.limit_whole(volatile.replica, batch, done)
+            heard = volatile.topic_room.limit_whole(volatile.replica, part, done)
         except KernelError as error:
             self._loop.call_soon(done, error)
             return
-        volatile.leader.publish(
-            *(DECIDED, head.runs, head.lengths, [slots], len(slots), heard, head.origin)
-        )
+        volatile.leader.publish(DECIDED, part, heard, head.origin)
 
     # --- Questions --------------------------------------------------------------------------
 

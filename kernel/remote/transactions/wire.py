@@ -18,9 +18,10 @@ from ...ids import Offset, QueueId, RaftGroup
 from ...leader import Identity, LeaseChanging, Together
 from ...limits import GROUP_NAME_BYTES_MAX
 from ...message import HEADER_BYTES
+from ...publish_part import Part
 from ..calls import Prepare, Transact
-from ..streams.parts import Part
-from ..wire import WireError, checked_messages, message_of, split
+from ..streams.parts import Part as StreamPart
+from ..wire import WireError, message_of, messages_of, split
 
 _transact = msgspec.msgpack.Decoder(Transact)
 _prepare = msgspec.msgpack.Decoder(Prepare)
@@ -29,19 +30,14 @@ Changes = list[tuple[QueueId, str, Sequence[LeaseChanging]]]
 
 
 def encode_transact(
-    at: tuple[RaftGroup, int],
-    identity: Identity,
-    what: Together,
-    lengths: Sequence[int],
-    buffers: Sequence[bytes],
-    origin: int,
+    at: tuple[RaftGroup, int], identity: Identity, what: Together, origin: int
 ) -> list[bytes]:
-    """A TRANSACT; `at`: group and lane. Its consumers are `Part`s."""
+    """A TRANSACT; `at`: group and lane. Its consumers are `streams.parts.Part`s."""
     settlements: list[object] = []
     for each in what.settlements:
-        part = each.consumer
-        assert isinstance(part, Part)
-        number = 0 if part.is_gone else part.number
+        stream = each.consumer
+        assert isinstance(stream, StreamPart)
+        number = 0 if stream.is_gone else stream.number
         settlements.append((number, each.how, each.reason, each.offsets))
     changes = [
         (
@@ -51,16 +47,15 @@ def encode_transact(
         )
         for queue, group, some in what.changes
     ]
-    messages = (what.runs, lengths, origin, what.retained, what.routed)
-    return message_of((*at, identity, *messages, settlements, changes), *buffers)
+    part = what.part
+    messages = (part.runs, part.lengths, origin, part.retained, part.routed)
+    return message_of((*at, identity, *messages, settlements, changes), *part.buffers)
 
 
-def decode_transact(payload: bytes) -> tuple[Transact, Changes, bytes]:
-    """A TRANSACT, its changes of leases, and its slots. Raises WireError."""
+def decode_transact(payload: bytes) -> tuple[Transact, Changes, Part]:
+    """A TRANSACT, its changes of leases, and its messages. Raises WireError."""
     head, reader = split(payload, _transact)
-    slots = reader.take(sum(head.lengths))
-    reader.end()
-    checked_messages(head.runs, head.lengths, head.retained, head.routed)
+    part = messages_of(head, reader)
     if not all(offsets for *_, offsets in head.settlements):
         raise WireError("a settlement of nothing")
     _check_limits(head)
@@ -70,7 +65,7 @@ def decode_transact(payload: bytes) -> tuple[Transact, Changes, bytes]:
             raise WireError("no changes of leases, or a delay beyond all times")
         packed = [LeaseChanging(Offset(offset), *others) for offset, *others in some]  # type: ignore[arg-type]
         changes.append((QueueId(queue), group, packed))
-    return head, changes, slots
+    return head, changes, part
 
 
 def _check_limits(head: Transact) -> None:

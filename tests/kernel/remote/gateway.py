@@ -15,6 +15,7 @@ from kernel.ids import Offset, QueueId, RaftGroup, TopicId, queue_id
 from kernel.leader import Done, Identity, Leader
 from kernel.model import DEFAULT_GROUP, GroupOptions, TopicInfo, TopicOptions
 from kernel.proposer import Proposer
+from kernel.publish_part import Part
 from kernel.remote.leaders import CALL_MS, QUESTION_MS, RemoteLeaders
 from kernel.rpc.handshake import Hello
 from kernel.rpc.roles import GATEWAY
@@ -65,12 +66,11 @@ class Gateway:
     def publish(self, queue: QueueId, bodies: Sequence[bytes], done: Done) -> None:
         """Have messages stored in one batch, once."""
         slots = [slot(each) for each in bodies]
-        lengths = list(map(len, slots))
-        runs = [(queue, 0, len(slots), 0)]
+        part = Part([(queue, 0, len(slots), 0)], list(map(len, slots)), slots)
         identity = self.identity()
 
         def attempt(leader: Leader, heard: Done) -> None:
-            leader.publish(identity, runs, list(lengths), list(slots), sum(lengths), heard, 1)
+            leader.publish(identity, part.copied(), heard, 1)
 
         self.courier.send(GROUP, attempt, done)
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import cast
 
 from kernel.errors import Code, KernelError
 from kernel.ids import Offset, QueueId, RaftGroup
-from kernel.leader import Done, Holder, Leader
+from kernel.leader import Done, Holder, Identity, Leader
 from kernel.message import HEADER_BYTES
 from kernel.model import TopicStatistics
+from kernel.publish_part import Part
 from kernel.remote import calls, wire
 from kernel.remote.lane_service import GatewayService
 from kernel.remote.lanes import RemoteLeader
@@ -75,7 +76,8 @@ class FakeRoads:
 
 
 def _publish(leader: Leader, done: Done, size: int = HEADER_BYTES, sequence: int = 1) -> None:
-    leader.publish((1, 1, sequence), [[1, 0, 1, 0]], [size], [bytes(size)], size, done, 1)
+    part = Part([[1, 0, 1, 0]], [size], [bytes(size)])
+    leader.publish((1, 1, sequence), part, done, 1)
 
 
 def _codes(heard: list[object]) -> list[Code]:
@@ -192,8 +194,8 @@ class FakeStore:
     def standing(self, group: RaftGroup) -> tuple[int, int]:
         return 5, 7
 
-    def publish(self, identity: tuple[int, int, int], *rest: Any) -> None:
-        self.done.append((identity[2], rest[4]))
+    def publish(self, identity: Identity, part: Part, done: Done, origin: int) -> None:
+        self.done.append((identity[2], done))
 
 
 class NoStreams:
@@ -237,9 +239,8 @@ class Guest:
         self.answers: dict[int, object] = {}
 
     def publish(self, sequence: int, lane: int) -> None:
-        at, identity = (GROUP, lane), (1, 1, sequence)
-        slot = bytes(HEADER_BYTES)
-        parts = wire.encode_publish(at, identity, [[1, 0, 1, 0]], [len(slot)], [slot], 1, ())
+        part = Part([[1, 0, 1, 0]], [HEADER_BYTES], [bytes(HEADER_BYTES)])
+        parts = wire.encode_publish((GROUP, lane), (1, 1, sequence), part, 1)
 
         def reply(result: object) -> None:
             self.answers[sequence] = result

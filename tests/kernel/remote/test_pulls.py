@@ -11,6 +11,7 @@ import pytest
 from kernel.client import LeaseChange, LeaseVerb, PutTopic, Received, ReceiveSpec
 from kernel.ids import Offset
 from kernel.model import DEFAULT_GROUP, DEFAULT_TENANT, GroupOptions, TopicInfo, TopicOptions
+from kernel.publish_part import Part
 from kernel.remote.client import ClusterClient
 from kernel.remote.pulls import wire as pull_wire
 from tests.kernel.remote.cluster import gateway_of, running_stores
@@ -31,19 +32,11 @@ async def made(nodes: list[Node], queues: int = 1) -> TopicInfo:
 async def published(client: ClusterClient, topic: TopicInfo, number: int, *bodies: bytes) -> None:
     ref = topic.queues[number]
     slots = [slot(each) for each in bodies]
-    lengths = list(map(len, slots))
+    part = Part([(ref.id, 0, len(slots), 0)], list(map(len, slots)), slots)
     identity = client.next_identity()
     await client.proposer.outcome(
         ref.group,
-        lambda leader, done: leader.publish(
-            identity,
-            [(ref.id, 0, len(slots), 0)],
-            list(lengths),
-            list(slots),
-            sum(lengths),
-            done,
-            1,
-        ),
+        lambda leader, done: leader.publish(identity, part.copied(), done, 1),
     )
 
 

@@ -16,6 +16,7 @@ from kernel.ids import Offset, RaftGroup
 from kernel.leader import Done, Identity, Leader
 from kernel.model import DeadLetter, GroupOptions, Overflow, TopicInfo, TopicOptions
 from kernel.proposer import first_of
+from kernel.publish_part import Part
 from kernel.refusals import NO_SPACE
 from kernel.remote.client import ClusterClient
 from tests.kernel.remote.cluster import gateway_of, hand_over, running_stores
@@ -41,8 +42,8 @@ async def published(
     message = slot(body)
 
     def attempt(leader: Leader, done: Done) -> None:
-        runs = [(topic.queues[0].id, 0, 1, 0)]
-        leader.publish(identity, runs, [len(message)], [message], len(message), done, 1)
+        part = Part([(topic.queues[0].id, 0, 1, 0)], [len(message)], [message])
+        leader.publish(identity, part, done, 1)
 
     heard: asyncio.Future[object] = asyncio.get_running_loop().create_future()
     client.courier.send(GROUP, attempt, heard.set_result)

@@ -12,6 +12,7 @@ from kernel.errors import Code, KernelError
 from kernel.ids import Offset, QueueId
 from kernel.leader import Done, Leader, LeaseChanging
 from kernel.model import DEFAULT_GROUP, Reason
+from kernel.publish_part import Part
 from kernel.remote import calls, wire
 from kernel.rpc.link import _Wire
 from tests.kernel.remote.gateway import GROUP, Gateway, started
@@ -200,7 +201,7 @@ async def test_a_store_that_hangs_is_given_up_and_another_leads(tmp_path: Path) 
                 for each in wires:
                     if each is not None and each._transport is not None:
                         each._transport.pause_reading()
-            stuck = wire.encode_publish((GROUP, 1 << 30), (5, 1, 1), [], [], [], 1, [])
+            stuck = wire.encode_publish((GROUP, 1 << 30), (5, 1, 1), Part([], [], []), 1)
             assert channel is not None
             channel.call(calls.PUBLISH, stuck, outcomes.append, 300)
             assert await gateway.stored(queue, [b"x"]) == ([0],)

@@ -16,6 +16,7 @@ from kernel.model import (
     TopicInfo,
     TopicOptions,
 )
+from kernel.publish_part import Part
 from kernel.remote.client import ClusterClient
 from tests.kernel.remote.cluster import gateway_of, running_stores
 from tests.kernel.remote.gateway import GROUP, body_of, slot
@@ -106,11 +107,10 @@ async def test_a_repeat_is_told_what_the_first_try_was_by_any_leader(tmp_path: P
         topic = await peer.topic("work", options)
         identity: Identity = client.next_identity()
         slots = [slot(each) for each in (b"1", b"2", b"3")]
-        lengths = list(map(len, slots))
+        part = Part([(topic.queues[0].id, 0, 3, 0)], list(map(len, slots)), slots)
 
         def attempt(leader: Leader, done: Done) -> None:
-            runs = [(topic.queues[0].id, 0, 3, 0)]
-            leader.publish(identity, runs, list(lengths), list(slots), sum(lengths), done, 1)
+            leader.publish(identity, part.copied(), done, 1)
 
         twice = [client.proposer.outcome(GROUP, attempt) for _ in range(2)]
         told = [(0, b""), (1, b"")]

@@ -28,8 +28,10 @@ from kernel.model import (
     TopicOptions,
     TopicStatistics,
 )
+from kernel.publish_part import Part
 from kernel.remote import calls, wire
-from kernel.remote.streams.parts import Part, Pool
+from kernel.remote.streams.parts import Part as StreamPart
+from kernel.remote.streams.parts import Pool
 from kernel.remote.transactions.wire import (
     decode_prepare,
     decode_transact,
@@ -58,7 +60,8 @@ ERROR = KernelError(Code.ALREADY_EXISTS, "topic t exists")
 def _publish() -> bytes:
     runs = [[QUEUE, 0, 2, 0], [QUEUE + 1, 1, 1, 5]]
     lengths, buffers = [HEADER_BYTES, HEADER_BYTES + 3], [SLOT[:10], SLOT[10:], SLOT, b"abc"]
-    return b"".join(wire.encode_publish(AT, WHO, runs, lengths, buffers, 4, [("default", 1)]))
+    part = Part(runs, lengths, buffers, [("default", 1)])
+    return b"".join(wire.encode_publish(AT, WHO, part, 4))
 
 
 def _transact() -> bytes:
@@ -66,20 +69,26 @@ def _transact() -> bytes:
     nothing = cast("Any", None)
     spec = ConsumerSpec(TOPIC, "g", None)
     part, gone = (
-        Part(nothing, number, TOPIC.queues[0], spec, nothing, Pool(), (0, 0)) for number in (77, 78)
+        StreamPart(nothing, number, TOPIC.queues[0], spec, nothing, Pool(), (0, 0))
+        for number in (77, 78)
     )
     gone.is_gone = True
-    what = Together(
+    messages = Part(
         [[QUEUE, 0, 1, 0]],
+        [len(SLOT)],
+        [SLOT],
         [("default", 0)],
         [("default", "a/b", 0, 1, 0)],
+    )
+    what = Together(
+        messages,
         [
             Settling(part, Settlement.ACK, Reason.REJECTED, [3, 5]),
             Settling(gone, Settlement.RELEASE, Reason.REJECTED, [1]),
         ],
         [(QUEUE, "g", [change])],
     )
-    return b"".join(encode_transact(AT, WHO, what, [len(SLOT)], [SLOT], 4))
+    return b"".join(encode_transact(AT, WHO, what, 4))
 
 
 def _prepare() -> bytes:
@@ -112,32 +121,33 @@ def _page() -> bytes:
 
 
 def test_a_publish_arrives_with_its_slots_in_one_piece() -> None:
-    head, slots = wire.decode_publish(_publish())
+    head, part = wire.decode_publish(_publish())
     assert (head.group, head.lane, head.identity, head.origin) == (*AT, WHO, 4)
-    assert head.runs == [(QUEUE, 0, 2, 0), (QUEUE + 1, 1, 1, 5)]
-    assert head.lengths == [HEADER_BYTES, HEADER_BYTES + 3]
-    assert head.retained == [("default", 1)]
-    assert slots == SLOT + SLOT + b"abc"
+    assert part.runs == [(QUEUE, 0, 2, 0), (QUEUE + 1, 1, 1, 5)]
+    assert part.lengths == [HEADER_BYTES, HEADER_BYTES + 3]
+    assert part.retained == [("default", 1)]
+    assert part.buffers == [SLOT + SLOT + b"abc"]
 
 
 def test_the_slots_of_a_publish_are_sent_as_the_buffers_they_are() -> None:
     body = bytes(1 << 20)
-    parts = wire.encode_publish(AT, WHO, [[QUEUE, 0, 1, 0]], [len(body)], [body], 1, ())
+    part = Part([[QUEUE, 0, 1, 0]], [len(body)], [body])
+    parts = wire.encode_publish(AT, WHO, part, 1)
     assert parts[-1] is body
     assert len(parts) == 2
 
 
 def test_a_transaction_arrives_with_the_streams_that_its_consumers_are() -> None:
-    head, changes, slots = decode_transact(_transact())
+    head, changes, part = decode_transact(_transact())
     assert (head.group, head.lane, head.identity, head.origin) == (*AT, WHO, 4)
-    assert (head.runs, head.lengths) == ([(QUEUE, 0, 1, 0)], [HEADER_BYTES])
-    assert (head.retained, head.routed) == ([("default", 0)], [("default", "a/b", 0, 1, 0)])
+    assert (part.runs, part.lengths) == ([(QUEUE, 0, 1, 0)], [HEADER_BYTES])
+    assert (part.retained, part.routed) == ([("default", 0)], [("default", "a/b", 0, 1, 0)])
     ack, release = (Settlement.ACK, Settlement.RELEASE)
     rejected = Reason.REJECTED
     assert head.settlements == [(77, ack, rejected, [3, 5]), (0, release, rejected, [1])]
     change = LeaseChanging(Offset(7), 8, LeaseVerb.RELEASE, Reason.ATTEMPTS, 9)
     assert changes == [(QUEUE, "g", [change])]
-    assert slots == SLOT
+    assert part.buffers == [SLOT]
 
 
 def test_a_transaction_beyond_its_limits_or_with_nothing_in_a_part_is_refused() -> None:
@@ -147,7 +157,8 @@ def test_a_transaction_beyond_its_limits_or_with_nothing_in_a_part_is_refused() 
         [(QUEUE, "g", [change] * (TRANSACTION_SETTLEMENTS_MAX + 1))],
         [(QUEUE, "g", [change])] * (TRANSACTION_PARTS_MAX + 1),
     ):
-        payload = b"".join(encode_transact(AT, WHO, Together((), (), (), (), changes), [], [], 4))
+        what = Together(Part([], [], []), (), changes)
+        payload = b"".join(encode_transact(AT, WHO, what, 4))
         with pytest.raises(wire.WireError):
             decode_transact(payload)
 
@@ -163,13 +174,11 @@ def test_a_half_message_arrives_as_one_slot() -> None:
 def test_the_store_finds_out_by_itself_how_a_publish_is_billed(said: int, size: int) -> None:
     runs = [[QUEUE, 0, 1, said | COPY], [QUEUE, 1, 1, said]]
     routed = [("default", "a/b", 1, 1, said)]
-    parts = wire.encode_publish(
-        AT, WHO, runs, [HEADER_BYTES, size], [SLOT, bytes(size)], 1, (), routed
-    )
-    head, _ = wire.decode_publish(b"".join(parts))
+    sent = Part(runs, [HEADER_BYTES, size], [SLOT, bytes(size)], (), routed)
+    _, part = wire.decode_publish(b"".join(wire.encode_publish(AT, WHO, sent, 1)))
     found = LARGE if size > SLOT_BYTES_SMALL else 0
-    assert [bits for *_, bits in head.runs] == [COPY, found]
-    assert [bits for *_, bits in head.routed] == [found]
+    assert [bits for *_, bits in part.runs] == [COPY, found]
+    assert [bits for *_, bits in part.routed] == [found]
 
 
 def test_a_run_that_only_a_leader_may_have_cut_is_refused() -> None:
@@ -177,7 +186,8 @@ def test_a_run_that_only_a_leader_may_have_cut_is_refused() -> None:
         ([[QUEUE, 0, 1, CUT]], []),
         ([[QUEUE, 0, 1, 0]], [("default", "a", 0, 1, CUT)]),
     ):
-        parts = wire.encode_publish(AT, WHO, runs, [len(SLOT)], [SLOT], 1, (), routed)
+        part = Part(runs, [len(SLOT)], [SLOT], (), routed)
+        parts = wire.encode_publish(AT, WHO, part, 1)
         with pytest.raises(wire.WireError):
             wire.decode_publish(b"".join(parts))
 
@@ -236,7 +246,8 @@ def test_answers_to_questions_arrive() -> None:
 def test_a_publish_that_would_not_fit_an_entry_is_refused(
     runs: list[list[int]], lengths: list[int], retained: list[tuple[str, int]]
 ) -> None:
-    parts = wire.encode_publish(AT, WHO, runs, lengths, [bytes(sum(lengths))], 1, retained)
+    part = Part(runs, lengths, [bytes(sum(lengths))], retained)
+    parts = wire.encode_publish(AT, WHO, part, 1)
     with pytest.raises(wire.WireError):
         wire.decode_publish(b"".join(parts))
 

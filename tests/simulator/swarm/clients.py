@@ -16,6 +16,7 @@ from kernel.errors import Code, KernelError
 from kernel.ids import Offset, QueueId, RaftGroup, TopicId, home_of, queue_id
 from kernel.leader import Done, Leader, LeaseChanging
 from kernel.model import DEFAULT_GROUP, DeadLetter, GroupOptions, Reason, TopicOptions
+from kernel.publish_part import Part
 from kernel.store.member import Member
 from tests.simulator.peer import Draft
 
@@ -153,7 +154,8 @@ class Producer:
                 done(result)
 
             identity = (self.number, 1, number)
-            leader.publish(identity, [[queue, 0, 1, features]], [size], [*parts], size, told, 0)
+            part = Part([[queue, 0, 1, features]], [size], [*parts])
+            leader.publish(identity, part, told, 0)
 
         def heard(result: object) -> None:
             assert isinstance(result, tuple)
