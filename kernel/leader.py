@@ -78,18 +78,16 @@ class Leader(Protocol):
     group: RaftGroup
 
     def publish(self, identity: Identity, part: Part, done: Done, origin: int) -> None:
-        """Store messages (hot). It takes the part over: other slots may come behind those in its
-        lists. With `part.routed`, a last result tells of each how many lists it has got into, or
-        -1 if it may not be retained: then nothing of it is stored. A run of whose messages the last
-        ones had no room in a limited topic tells a list of the (offset, empty) of those before
-        them: nothing is stored of the others.
+        """Store messages (hot). With `part.routed`, a last result tells of each how many lists it
+        has got into, or -1 if it may not be retained: then nothing of it is stored. A run of whose
+        messages the last ones had no room in a limited topic tells a list of the (offset, empty) of
+        those before them: nothing is stored of the others.
         """
 
     def transact(self, identity: Identity, what: Together, done: Done, origin: int) -> None:
-        """Carry out all of it, leaving it as it is; what it tells are the results of a publish. A
-        release after the last attempt is a dead letter. A KernelError for the first result:
-        nothing was done. LEASE_LOST; REJECTED (no room in a topic); LIMIT_EXCEEDED (too many
-        retained messages).
+        """Carry out all of it; what it tells are the results of a publish. A release after the last
+        attempt is a dead letter. A KernelError for the first result: nothing was done. LEASE_LOST;
+        REJECTED (no room in a topic); LIMIT_EXCEEDED (too many retained messages).
         """
 
     def prepare(

@@ -25,15 +25,17 @@ lists the leader of the name's group looks up (`store.name_matching`)."""
 
 
 class Part:
-    """What `leader.Leader.publish` takes, over slots numbered from 0."""
+    """What `leader.Leader.publish` takes, over slots numbered from 0. Whoever takes it leaves it as
+    it is: it may come again, to another leader too.
+    """
 
     __slots__ = ("buffers", "lengths", "retained", "routed", "runs")
 
     def __init__(
         self,
         runs: Sequence[Sequence[int]],
-        lengths: list[int],
-        buffers: list[bytes],
+        lengths: Sequence[int],
+        buffers: Sequence[bytes],
         retained: Sequence[tuple[str, int]] = (),
         routed: Sequence[Routed] = (),
     ) -> None:
@@ -53,22 +55,19 @@ class Part:
         """Bytes of its slots."""
         return sum(self.lengths)
 
-    def copied(self) -> Part:
-        """One for a leader that takes it over, where this one may be needed for another try."""
-        return Part(self.runs, self.lengths[:], self.buffers[:], self.retained, self.routed)
-
 
 class BatchPart(Part):
     """What of a batch goes to one Raft group: it grows with the batch."""
 
     __slots__ = ("group", "last_runs", "positions")
 
-    runs: list[list[int]]
-    retained: list[tuple[str, int]]
-    routed: list[Routed]
-
     def __init__(self, group: RaftGroup) -> None:
-        super().__init__([], [], [], [], [])
+        # All that `Part` has, without the call: there is one for each batch.
+        self.runs: list[list[int]] = []
+        self.lengths: list[int] = []
+        self.buffers: list[bytes] = []
+        self.retained: list[tuple[str, int]] = []
+        self.routed: list[Routed] = []
         self.group = group
         self.last_runs: dict[QueueId, list[int]] = {}
         """The last run of each queue that shares slots with others: a copy may join it."""

@@ -167,5 +167,5 @@ class Publisher:
 
 
 def _try(part: BatchPart, identity: Identity, origin: int, leader: Leader, done: Done) -> None:
-    """Have a part stored; a copy of it, since there may be another try."""
-    leader.publish(identity, part.copied(), done, origin)
+    """Have a part stored."""
+    leader.publish(identity, part, done, origin)

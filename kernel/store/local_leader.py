@@ -118,9 +118,7 @@ class LocalLeader:
     # --- Batches ----------------------------------------------------------------------------
 
     def publish(self, identity: Identity, part: Part, done: Done, origin: int) -> None:
-        """Put messages into the open entry, which takes the lists over, unless they have come
-        before (hot).
-        """
+        """Put messages into the open entry, unless they have come before (hot)."""
         if not self._first_tries.is_new(identity):
             again = partial(self.publish, identity, part, done, origin)
             self._come_again(identity, done, again)

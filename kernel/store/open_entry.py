@@ -91,8 +91,7 @@ class OpenEntry:
         listed: Sequence[int] | None = None,
     ) -> None:
         """A client's messages, as they are stored: (session, epoch, sequence) and who asked; how
-        many lists each of their names has brought, for the batch's last result. The lists of the
-        part become the entry's.
+        many lists each of their names has brought, for the batch's last result.
         """
         lengths, size = part.lengths, part.size_bytes
         if self._batches and (
@@ -102,12 +101,8 @@ class OpenEntry:
         ):
             self._close()
         base = len(self._lengths)
-        if base:
-            self._lengths += lengths
-            self._parts += part.buffers
-        else:
-            self._lengths = lengths
-            self._parts = part.buffers
+        self._lengths += lengths
+        self._parts += part.buffers
         body = commands.encode_enqueue(part.runs, base)
         own = [(int(commands.Command.ENQUEUE), commands.VERSION, body)]
         if part.retained:

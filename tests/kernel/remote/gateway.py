@@ -70,7 +70,7 @@ class Gateway:
         identity = self.identity()
 
         def attempt(leader: Leader, heard: Done) -> None:
-            leader.publish(identity, part.copied(), heard, 1)
+            leader.publish(identity, part, heard, 1)
 
         self.courier.send(GROUP, attempt, done)
 

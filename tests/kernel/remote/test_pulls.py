@@ -36,7 +36,7 @@ async def published(client: ClusterClient, topic: TopicInfo, number: int, *bodie
     identity = client.next_identity()
     await client.proposer.outcome(
         ref.group,
-        lambda leader, done: leader.publish(identity, part.copied(), done, 1),
+        lambda leader, done: leader.publish(identity, part, done, 1),
     )
 
 

@@ -110,7 +110,7 @@ async def test_a_repeat_is_told_what_the_first_try_was_by_any_leader(tmp_path: P
         part = Part([(topic.queues[0].id, 0, 3, 0)], list(map(len, slots)), slots)
 
         def attempt(leader: Leader, done: Done) -> None:
-            leader.publish(identity, part.copied(), done, 1)
+            leader.publish(identity, part, done, 1)
 
         twice = [client.proposer.outcome(GROUP, attempt) for _ in range(2)]
         told = [(0, b""), (1, b"")]
