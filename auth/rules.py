@@ -73,7 +73,9 @@ class Kind(Enum):
     """Names and filters of the tenant's topic tree, levels parted by `/`."""
     GROUP = "group"
     TENANT = "tenant"
-    """The tenant itself: its users, keys and policies."""
+    """The tenant itself, its users, keys and policies: who administers one has the admin API for
+    all that is in it.
+    """
     NODE = "node"
     """The installation: nodes, groups, tenants. Only principals of the tenant `default`."""
 

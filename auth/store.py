@@ -84,6 +84,10 @@ class AuthStore:
         """How many users each tenant has that has any."""
         return dict(self._users_of_tenant)
 
+    def has_users(self, tenant: str) -> bool:
+        """Whether any user belongs to a tenant."""
+        return tenant in self._users_of_tenant
+
     def users(self, tenant: str) -> list[User]:
         """Users of a tenant by name. Walks the whole store: for listings only."""
         found = (user for user in self._users.values() if user.tenant == tenant)

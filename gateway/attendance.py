@@ -7,6 +7,9 @@ clients are to go to another gateway (`kernel.cluster.gateways`, `Adapter.move`)
 While nobody leads group 0 nothing is told, and nobody moves. Adapters may go on sending a client to
 where it was told to go; when that gateway takes no more clients, or this one is no longer drained,
 they hear it by the addresses that they were given, which are emptied.
+
+It also tells a word for its `tenants`, and hears which other gateways have told another: clients
+would find other names there. That is said, and stops nothing.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ import structlog
 import gateway
 from adapters.base import Origin
 from gateway.cluster_settings import ANYWHERE, host_label, spell_address
+from gateway.tenants import tenants_word
 from kernel.cluster.messages import TASKS_MAX, Attend, Move, Orders, Role, Task
 from kernel.errors import KernelError
 from kernel.remote.served_topics import Consumers
@@ -41,7 +45,7 @@ SMOOTHED = 0.3
 
 ABSENT_REPORTS = 3
 """Another gateway that is not told of so often takes no clients: a new leader of group 0 has heard
-of all gateways by then."""
+of all gateways by then. Likewise one of other tenants that is not named any more."""
 
 _log = structlog.get_logger("weir.gateway")
 
@@ -64,6 +68,7 @@ class Attendance:
         self._process = process
         self._label = host_label(settings.node.cluster)
         self._listeners = told_listeners(settings, adapters)
+        self._tenants = tenants_word(settings.tenants)
         self._client = client
         self._adapters = {each.name: each for each in adapters}
         self._office = office
@@ -75,6 +80,12 @@ class Attendance:
         """Where clients were told to go: addresses by process of a gateway and adapter."""
         self._absent: dict[str, int] = {}
         """Of these gateways, those that are missing among the others, and for how many reports."""
+        self.unlike: tuple[str, ...] = ()
+        """Gateways whose tenants are not those of this one: the first few by name."""
+        self.unlike_count = 0
+        """How many there are."""
+        self._fewer = 0
+        """For how many reports they have been fewer."""
         self.draining = False
         """The manager wants no clients here."""
         self.moved = 0
@@ -120,6 +131,7 @@ class Attendance:
             traffic=self._look_at_traffic(),
             moved=self.moved,
             tasks=[*produced, *consumed],
+            settings=self._tenants,
         )
 
     def _look_at_traffic(self) -> int:
@@ -155,6 +167,35 @@ class Attendance:
             if asked:
                 of = {} if move.consuming is None else {"because_of": move.consuming.topic}
                 _log.info("clients asked to move", adapter=move.kind, clients=asked, to=to, **of)
+
+        self._compare(orders)
+
+    def _compare(self, orders: Orders) -> None:
+        """Say which gateways have other tenants, once whenever that changes."""
+        found = tuple(orders.unlike)
+        if found == self.unlike and orders.unlike_count == self.unlike_count:
+            self._fewer = 0
+            return
+        if orders.unlike_count < self.unlike_count:
+            self._fewer += 1
+            if self._fewer < ABSENT_REPORTS:
+                return
+        self._fewer = 0
+        self.unlike, self.unlike_count = found, orders.unlike_count
+        if found:
+            _log.warning(
+                "other gateways have other tenants", gateways=found, count=self.unlike_count
+            )
+        else:
+            _log.info("all gateways have the same tenants")
+
+    def unlike_reason(self) -> str:
+        """What is wrong with the tenants of the cluster's gateways; empty if nothing is."""
+        if not self.unlike:
+            return ""
+        others = self.unlike_count - len(self.unlike)
+        more = f" and {others} others" if others else ""
+        return f"the setting tenants is another one at {', '.join(self.unlike)}{more}"
 
     def _place(self, move: Move) -> dict[str, str]:
         """The addresses of a gateway that a protocol's clients can use."""

@@ -152,7 +152,8 @@ class GatewayNode:
     def _checks(self) -> list[Check]:
         assert self._remote is not None
         accepting = self._client is None or self._client.accepting
-        draining = self._attendance is not None and self._attendance.draining
+        attendance = self._attendance
+        draining = attendance is not None and attendance.draining
         full = "a store that leads has too little free disk: new messages are refused"
         return [
             stores_check(self._remote),
@@ -160,6 +161,7 @@ class GatewayNode:
             Check("clients", not draining, "the clients of this gateway move to others" * draining),
             Check("disk", accepting, "" if accepting else full),
             metering_check(self._metering),
+            *([] if attendance is None else [Check("tenants", True, attendance.unlike_reason())]),
         ]
 
     async def _serve(self, tasks: asyncio.TaskGroup, token: AdminToken, exchange: Exchange) -> None:
@@ -178,7 +180,7 @@ class GatewayNode:
             *(office, self._clock),
         )
         self._attending = tasks.create_task(self._attendance.run())
-        figures = GatewayFigures(client.leaders, client)
+        figures = GatewayFigures(client.leaders, client, self._attendance)
         health = HealthRoutes(self._checks, NodeCollector(figures, front.adapters, self._metering))
         exchange.app = front.admin_app(token, health, self._metering, office)
         self._garbage = Garbage(asyncio.get_running_loop())

@@ -11,6 +11,8 @@ sends a login; an access key belongs to the user that it was made for.
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
 from typing import TYPE_CHECKING, Final
 
@@ -49,6 +51,15 @@ def known_as(name: str, tenant: Tenant, protocol: str) -> str:
 def names_in(tenants: Mapping[str, Tenant], protocol: str) -> dict[str, str]:
     """The names of all tenants in a protocol, by tenant."""
     return {name: known_as(name, tenant, protocol) for name, tenant in tenants.items()}
+
+
+def tenants_word(tenants: Mapping[str, Tenant]) -> str:
+    """16 characters that are the same where tenants and their names in every protocol are, in
+    whatever way the settings say so.
+    """
+    names = {protocol: names_in(tenants, protocol) for protocol in WORDS}
+    spelled = json.dumps(names, sort_keys=True).encode()
+    return hashlib.sha256(spelled).hexdigest()[:16]
 
 
 def tenant_findings(

@@ -15,6 +15,7 @@ from starlette.exceptions import HTTPException
 from starlette.routing import Mount, Route
 
 from auth.errors import AuthError
+from gateway.admin.callers import for_operators, ruled
 from gateway.admin.cluster import Admission, ClusterRoutes
 from gateway.admin.errors import http_error, internal_error, kernel_or_auth_error
 from gateway.admin.guard import METRICS_PATH, Guard
@@ -55,7 +56,7 @@ def _elsewhere(path: str, code: Code, message: str) -> Route:
     async def refuse(_request: Request) -> Response:
         raise KernelError(code, message)
 
-    return Route(path, refuse, methods=METHODS)
+    return for_operators(Route(path, refuse, methods=METHODS))
 
 
 NO_CLUSTER = [
@@ -101,21 +102,26 @@ class StoreParts:
 def build_app(listener: Listener, parts: AdminParts) -> ASGIApp:
     """The application of one listener, behind its guard."""
     tenants = KnownTenants(parts.tenants, parts.principals.store)
-    api = [
-        *tenants.routes(),
-        *TopicRoutes(parts.client, parts.clock, tenants).routes(),
-        *RouterRoutes(parts.client, tenants).routes(),
-        *MessageRoutes(parts.client, parts.clock, tenants).routes(),
-        *PrincipalRoutes(parts.principals, tenants).routes(),
-        *MeteringRoutes(parts.metering).routes(),
-        *(ClusterRoutes(parts.office, None).routes() if parts.office is not None else NO_CLUSTER),
-    ]
-    return Guard(_application(parts.health, api), listener, parts.token, parts.identity)
+    api = ruled(
+        [
+            *tenants.routes(),
+            *TopicRoutes(parts.client, parts.clock, tenants).routes(),
+            *RouterRoutes(parts.client, tenants).routes(),
+            *MessageRoutes(parts.client, parts.clock, tenants).routes(),
+            *PrincipalRoutes(parts.principals, tenants).routes(),
+            *MeteringRoutes(parts.metering).routes(),
+            *(ClusterRoutes(parts.office, None).routes() if parts.office is not None else ()),
+        ]
+    )
+    if parts.office is None:
+        api += NO_CLUSTER
+    application = _application(parts.health, api)
+    return Guard(application, listener, parts.token, parts.identity, tenants.has)
 
 
 def build_store_app(listener: Listener, parts: StoreParts) -> ASGIApp:
     """The application of a store's listener: only the token opens it."""
-    api = [*ClusterRoutes(parts.office, parts.admission).routes(), ASK_A_GATEWAY]
+    api = [*ruled(ClusterRoutes(parts.office, parts.admission).routes()), ASK_A_GATEWAY]
     return Guard(_application(parts.health, api), listener, parts.token, None)
 
 
@@ -125,13 +131,15 @@ def build_waiting_app(listener: Listener, token: AdminToken, health: HealthRoute
 
 
 def _application(health: HealthRoutes, api: list[Route]) -> ASGIApp:
+    """`api`: routes that ask for their rights themselves (`callers`)."""
+    top = [
+        Route("/livez", health.live, methods=["GET"]),
+        Route("/readyz", health.ready, methods=["GET"]),
+        Route(METRICS_PATH, health.metrics, methods=["GET"]),
+    ]
+    own_health = Route("/health", health.health, methods=["GET"])
     app = Starlette(
-        routes=[
-            Route("/livez", health.live, methods=["GET"]),
-            Route("/readyz", health.ready, methods=["GET"]),
-            Route(METRICS_PATH, health.metrics, methods=["GET"]),
-            Mount(API_PATH, routes=[Route("/health", health.health, methods=["GET"]), *api]),
-        ],
+        routes=[*ruled(top), Mount(API_PATH, routes=[*ruled([own_health]), *api])],
         exception_handlers={
             KernelError: kernel_or_auth_error,
             AuthError: kernel_or_auth_error,

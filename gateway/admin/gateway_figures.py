@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from prometheus_client.metrics_core import Metric
 
+    from gateway.attendance import Attendance
     from kernel.remote.client import ClusterClient
     from kernel.remote.leaders import RemoteLeaders
 
@@ -41,9 +42,16 @@ def stores_check(remote: RemoteLeaders) -> Check:
 class GatewayFigures(Collector):
     """Figures of one gateway; `client` None: it does not serve yet."""
 
-    def __init__(self, remote: RemoteLeaders, client: ClusterClient | None) -> None:
+    def __init__(
+        self,
+        remote: RemoteLeaders,
+        client: ClusterClient | None,
+        attendance: Attendance | None = None,
+    ) -> None:
+        """`attendance`: None where no manager is told of it."""
         self._remote = remote
         self._client = client
+        self._attendance = attendance
 
     def collect(self) -> Iterator[Metric]:
         """Every metric with its value now."""
@@ -86,6 +94,9 @@ class GatewayFigures(Collector):
                     client.definitions.late,
                 ),
             ]
+        if self._attendance is not None:
+            text = "Other gateways whose setting tenants is not this one's."
+            gauges.append(("weir_gateway_tenants_unlike", text, self._attendance.unlike_count))
         for name, text, value in gauges:
             yield GaugeMetricFamily(name, text, value=float(value))
         for name, text, value in counters:

@@ -2,9 +2,10 @@
 
 - The Host header must be an address, `localhost` or a name of this listener. A page in somebody's
   browser can point a name of its own at this machine, but never an address or `localhost`.
-- /livez and /readyz are open; /metrics is open on loopback. All else asks for
-  `Authorization: Bearer TOKEN` (DATA/admin.token) or the Basic login of a user whose policies
-  allow `administer node:admin`.
+- /livez and /readyz are open; /metrics is open on loopback, unless another address is advertised:
+  then a proxy lets others in. All else asks for
+  `Authorization: Bearer TOKEN` (DATA/admin.token) or the Basic login of a user; what that user may
+  do is decided by route (`callers`).
 
 Paths are matched as they were sent, percent-encoded, so that a name may hold a slash.
 """
@@ -15,13 +16,14 @@ import asyncio
 import base64
 import binascii
 import ipaddress
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from starlette.requests import Request
 
 from auth.development import is_loopback
 from auth.errors import AuthCode, AuthError
-from auth.rules import Action, Kind, permission
+from gateway.admin.callers import OPERATOR, Caller, set_caller
 from gateway.admin.errors import answer_to, error_answer
 
 if TYPE_CHECKING:
@@ -34,25 +36,34 @@ if TYPE_CHECKING:
 OPEN_PATHS = frozenset({"/livez", "/readyz"})
 METRICS_PATH = "/metrics"
 
-ADMINISTER = permission(Action.ADMINISTER, Kind.NODE)
-RESOURCE = "admin"
-"""The node resource that stands for the admin API."""
+
+def _none(_name: str) -> bool:
+    return False
 
 
 class Guard:
     """ASGI middleware."""
 
     def __init__(
-        self, app: ASGIApp, listener: Listener, token: AdminToken, identity: Identity | None
+        self,
+        app: ASGIApp,
+        listener: Listener,
+        token: AdminToken,
+        identity: Identity | None,
+        is_tenant: Callable[[str], bool] = _none,
     ) -> None:
-        """`identity`: None where there are no logins, as in a store."""
+        """`identity`: None where there are no logins, as in a store; `is_tenant`: whether there is
+        a tenant of a name.
+        """
         self._app = app
         self._names = {"localhost", listener.host.lower()}
         if listener.advertised is not None:
             self._names.add(_host_of(listener.advertised.lower()))
-        self._open = OPEN_PATHS | ({METRICS_PATH} if is_loopback(listener.host) else set())
+        is_here = is_loopback(listener.host) and listener.advertised is None
+        self._open = OPEN_PATHS | ({METRICS_PATH} if is_here else set())
         self._token = token
         self._identity = identity
+        self._is_tenant = is_tenant
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer what is refused, hand on the rest."""
@@ -65,12 +76,13 @@ class Guard:
             answer = error_answer(400, "wrong_host", f"this server is not called {host!r}")
             await answer(scope, receive, send)
             return
-        if scope["path"] not in self._open:
-            try:
-                await self._check(request)
-            except AuthError as error:
-                await answer_to(error)(scope, receive, send)
-                return
+        try:
+            # What is open is open to everybody as it is to the operator.
+            is_open = scope["path"] in self._open
+            set_caller(scope, OPERATOR if is_open else await self._caller(request))
+        except AuthError as error:
+            await answer_to(error)(scope, receive, send)
+            return
         try:
             await self._app(scope, receive, send)
         except asyncio.CancelledError:
@@ -88,20 +100,37 @@ class Guard:
             return False
         return True
 
-    async def _check(self, request: Request) -> None:
-        """Raise AuthError unless the caller may administer."""
+    async def _caller(self, request: Request) -> Caller:
+        """Who it is. Raises AuthError."""
         scheme, _, shown = request.headers.get("authorization", "").partition(" ")
         if scheme.lower() == "bearer" and self._token.matches(shown.strip().encode()):
-            return
+            return OPERATOR
         if scheme.lower() == "basic" and self._identity is not None:
-            login, password = _basic(shown)
+            login, password = self._login(shown)
             client = request.client
-            access = await self._identity.sign_in(login, password, client.host if client else "?")
-            if access.allows(ADMINISTER, RESOURCE):
-                return
+            return Caller(
+                await self._identity.sign_in(login, password, client.host if client else "?")
+            )
         or_login = ", or an administrator's login" if self._identity is not None else ""
         message = f"the admin API asks for the token in DATA/admin.token{or_login}"
         raise AuthError(AuthCode.BAD_CREDENTIALS, message)
+
+    def _login(self, shown: str) -> tuple[str, bytes]:
+        """Login and password of Basic credentials. Raises AuthError BAD_CREDENTIALS.
+
+        A colon parts them (RFC 7617), and so it does a tenant from its user: what begins with the
+        name of a tenant has one. Of a user of `default` who is called like a tenant, and whose
+        password holds a colon, that is said in full: `default:USER:PASSWORD`.
+        """
+        name, password = _basic(shown)
+        user, colon, rest = password.partition(b":")
+        if colon and self._is_tenant(name):
+            try:
+                return f"{name}:{user.decode()}", rest
+            except UnicodeDecodeError:
+                # No user is called so; the password may have such bytes.
+                pass
+        return name, password
 
 
 def _host_of(header: str) -> str:
@@ -112,8 +141,8 @@ def _host_of(header: str) -> str:
 
 
 def _basic(shown: str) -> tuple[str, bytes]:
-    """Login and password of Basic credentials (RFC 7617): the first colon parts them, so that only
-    users of the tenant `default` can spell theirs. Raises AuthError BAD_CREDENTIALS.
+    """What stands before and after the first colon of Basic credentials (RFC 7617). Raises
+    AuthError BAD_CREDENTIALS.
     """
     try:
         login, colon, password = base64.b64decode(shown, validate=True).partition(b":")

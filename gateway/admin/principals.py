@@ -40,6 +40,13 @@ KEY_ID_BITS = 80
 SECRET_BITS = 240
 """40 characters, as long as an AWS secret, which some programs insist on."""
 
+OWN_USERS_MAX = 50_000
+"""Users that a tenant's own administrator lets it have: a tenth of what there is room for, so that
+one tenant cannot take all. Who administers the node may give it more.
+"""
+
+OWN_POLICIES_MAX = 100
+"""Likewise policies: 50 MB of the memory of every process, if each is the largest there can be."""
 
 _R = TypeVar("_R", User, AccessKey, Policy)
 
@@ -82,8 +89,9 @@ class Principals:
         password: str | None,
         policies: Sequence[str],
         enabled: bool = True,
+        most: int = USERS_MAX,
     ) -> User:
-        """A new user; without a password only access keys sign it in.
+        """A new user, of `most` in its tenant; without a password only access keys sign it in.
 
         Raises AuthError INVALID_ARGUMENT, ALREADY_EXISTS, NOT_FOUND (a policy), LIMIT_EXCEEDED.
         """
@@ -96,6 +104,9 @@ class Principals:
             created_ms=self._clock.wall_ms(),
         )
         async with self._lock:
+            if self.store.users_by_tenant().get(tenant, 0) >= most:
+                message = f"the limit of {most} users{of_tenant(tenant)} is reached"
+                raise AuthError(AuthCode.LIMIT_EXCEEDED, message)
             return await self._create(user)
 
     async def alter_user(
@@ -191,14 +202,17 @@ class Principals:
             raise AuthError(AuthCode.NOT_FOUND, f"there is no policy {name}{of_tenant(tenant)}")
         return policy
 
-    async def put_policy(self, tenant: str, name: str, rules: Sequence[str]) -> Policy:
-        """Create a policy or replace its rules. Raises AuthError INVALID_ARGUMENT (also for a
-        built-in policy's name), LIMIT_EXCEEDED.
+    async def put_policy(
+        self, tenant: str, name: str, rules: Sequence[str], most: int = POLICIES_PER_TENANT_MAX
+    ) -> Policy:
+        """Create a policy, of `most` in its tenant, or replace its rules. Raises AuthError
+        INVALID_ARGUMENT (also for a built-in policy's name), LIMIT_EXCEEDED.
         """
         policy = Policy(tenant=tenant, name=name, rules=tuple(parse_rule(rule) for rule in rules))
         async with self._lock:
             known = self.store.policy(tenant, name)
             if known is None:
+                self._check_policies(tenant, most)
                 return await self._create(policy)
             return await self._alter(msgspec.structs.replace(policy, version=known.version))
 
@@ -253,11 +267,15 @@ class Principals:
         if isinstance(record, User) and self.store.user_count() >= USERS_MAX:
             raise AuthError(AuthCode.LIMIT_EXCEEDED, f"the limit of {USERS_MAX} users is reached")
         if isinstance(record, Policy):
-            if len(self.store.policies(record.tenant)) >= POLICIES_PER_TENANT_MAX:
-                message = f"the limit of {POLICIES_PER_TENANT_MAX} policies is reached"
-                raise AuthError(AuthCode.LIMIT_EXCEEDED, message)
+            self._check_policies(record.tenant, POLICIES_PER_TENANT_MAX)
         elif isinstance(record, AccessKey) and self.store.access_key(record.key_id) is not None:
             raise AuthError(AuthCode.ALREADY_EXISTS, f"{record.key_id} exists already")
+
+    def _check_policies(self, tenant: str, most: int) -> None:
+        """Raise AuthError LIMIT_EXCEEDED unless a tenant may have one more."""
+        if len(self.store.policies(tenant)) >= most:
+            message = f"the limit of {most} policies{of_tenant(tenant)} is reached"
+            raise AuthError(AuthCode.LIMIT_EXCEEDED, message)
 
     def _around(self, record: Record) -> list[Record]:
         """The records that a change of `record` refers to, in the order that `restore` takes."""

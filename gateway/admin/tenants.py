@@ -1,6 +1,7 @@
-"""Which tenant a request of the admin API is about: `?tenant=NAME`, and `default` without it.
+"""Which tenant a request of the admin API is about: `?tenant=NAME`, and without it the caller's
+own, which is `default` for the operator.
 
-    GET /tenants
+    GET /tenants        those that the caller administers
 
 A tenant exists if the settings of this process name it, or if a user belongs to it. So a slip of
 the pen makes no tenant: the first user of one that the settings do not name is refused. What a
@@ -15,6 +16,7 @@ from msgspec import Struct
 from starlette.routing import Route
 
 from auth.principal import DEFAULT_TENANT, name_fault
+from gateway.admin.callers import TAKES_NODE, caller_of, tenant_asked
 from gateway.admin.requests import answer
 from gateway.tenants import ACCOUNT, NAMESPACE, VIRTUAL_HOST, known_as
 from kernel.errors import Code, KernelError
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from starlette.responses import Response
 
     from auth.store import AuthStore
+    from gateway.admin.callers import Caller
     from gateway.config_schema import Tenant
 
 NAMED_MAX = 5
@@ -59,27 +62,41 @@ class KnownTenants:
         """Path, method and handler of each."""
         return [Route("/tenants", self.list_tenants, methods=["GET"])]
 
+    def has(self, name: str) -> bool:
+        """Whether there is a tenant of a name."""
+        return name in self._configured or self._store.has_users(name)
+
     def of(self, request: Request) -> str:
-        """The tenant of a request. Raises KernelError INVALID_ARGUMENT, NOT_FOUND."""
-        name = request.query_params.get("tenant", DEFAULT_TENANT)
-        if name in self._configured or name in (users := self._store.users_by_tenant()):
+        """The tenant of a request; that the caller administers it has been checked (`callers`).
+        Raises KernelError INVALID_ARGUMENT, NOT_FOUND.
+        """
+        name = tenant_asked(request)
+        if self.has(name):
             return name
         fault = name_fault("tenant", name)
         if fault is not None:
             raise KernelError(Code.INVALID_ARGUMENT, fault)
-        known = sorted({*self._configured, *users})
+        known = self._administered(caller_of(request))
         shown = ", ".join(known[:NAMED_MAX]) + (", ..." if len(known) > NAMED_MAX else "")
         raise KernelError(
             Code.NOT_FOUND,
             f"there is no tenant {name}: the settings name it below `tenants`; known: {shown}",
         )
 
-    async def list_tenants(self, _request: Request) -> Response:
-        """All tenants by name; they are few, so that one page has them."""
+    def _administered(self, caller: Caller) -> list[str]:
+        """The tenants that a caller may know of, by name."""
+        known = {*self._configured, *self._store.users_by_tenant()}
+        return sorted(name for name in known if caller.administers(name))
+
+    async def list_tenants(self, request: Request) -> Response:
+        """Tenants by name; they are few, so that one page has them."""
+        caller = caller_of(request)
+        names = self._administered(caller)
+        if not names:
+            takes = f"a policy that allows `administer tenant:NAME`, or {TAKES_NODE}"
+            raise KernelError(Code.NOT_ALLOWED, f"this takes {takes}; you are {caller}")
         users = self._store.users_by_tenant()
-        return answer(
-            TenantList([self._shown(name, users) for name in sorted({*self._configured, *users})])
-        )
+        return answer(TenantList([self._shown(name, users) for name in names]))
 
     def _shown(self, name: str, users: Mapping[str, int]) -> TenantShown:
         tenant = self._configured.get(name)

@@ -6,6 +6,11 @@ shown; a new key's secret is shown once, in the answer that made it.
     GET /policies                                     GET, PUT, DELETE   /policies/POLICY
 
 Each takes ?tenant=NAME (`tenants`).
+
+Who administers a tenant and not the node makes as many users and policies as one tenant may take
+of the room for all (`principals`), and chooses no id of a key. No two keys of any tenants have the
+same: one that is taken would tell of somebody else's key, and the development key's would come in
+its place.
 """
 
 from __future__ import annotations
@@ -16,7 +21,11 @@ from msgspec import Struct
 from starlette.routing import Route
 
 from auth.built_in import BUILT_IN_POLICIES, built_in_policy
+from auth.store import POLICIES_PER_TENANT_MAX, USERS_MAX
+from gateway.admin.callers import TAKES_NODE, caller_of
+from gateway.admin.principals import OWN_POLICIES_MAX, OWN_USERS_MAX
 from gateway.admin.requests import answer, nothing, page_of, path_name, read_body
+from kernel.errors import Code, KernelError
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -152,6 +161,7 @@ class PrincipalRoutes:
             password=asked.password,
             policies=asked.policies,
             enabled=asked.enabled,
+            most=USERS_MAX if caller_of(request).administers_node else OWN_USERS_MAX,
         )
         return answer(self._user(user), 201)
 
@@ -206,6 +216,9 @@ class PrincipalRoutes:
         """A new key of a user."""
         tenant = self._tenants.of(request)
         asked = await read_body(request, KeyNew)
+        if asked.key_id is not None and not caller_of(request).administers_node:
+            message = f"to choose the id of an access key takes {TAKES_NODE}: leave out key_id"
+            raise KernelError(Code.NOT_ALLOWED, message)
         new = await self._principals.create_key(
             tenant, asked.user, key_id=asked.key_id, secret=asked.secret
         )
@@ -255,7 +268,9 @@ class PrincipalRoutes:
         tenant = self._tenants.of(request)
         asked = await read_body(request, PolicyRules)
         name = path_name(request, "policy")
-        policy = await self._principals.put_policy(tenant, name, asked.rules)
+        is_node = caller_of(request).administers_node
+        most = POLICIES_PER_TENANT_MAX if is_node else OWN_POLICIES_MAX
+        policy = await self._principals.put_policy(tenant, name, asked.rules, most)
         return answer(_policy(policy), 201 if policy.version == 1 else 200)
 
     async def delete_policy(self, request: Request) -> Response:

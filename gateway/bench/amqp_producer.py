@@ -196,11 +196,11 @@ class ProducerGroup:
         for producer in self._producers:
             producer.start()
 
-    def _open_window(self) -> None:
+    def _open_window(self, begins_ns: int) -> None:
         latency = Histogram()
         for producer in self._producers:
             producer.tracker.latency = latency
-        self._meter.open(self._answered(), latency)
+        self._meter.open(self._answered(), latency, begins_ns)
 
     def _stop(self) -> None:
         self._meter.close(self._answered())

@@ -21,6 +21,8 @@ from http.client import HTTPConnection, HTTPException
 from typing import TYPE_CHECKING, Protocol
 from urllib.parse import urlsplit
 
+import msgspec
+
 from gateway.bench import procfs
 from gateway.bench.errors import BenchError
 from gateway.bench.process import GeneratorProcess
@@ -28,8 +30,6 @@ from gateway.bench.talk import ConsumerResult, Finish, Go, ProducerResult
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
-
-    import msgspec
 
 CONNECT_TIMEOUT_S = 60.0  # 1,000 channels on a busy machine
 CONSUMER_LEAD_NS = 200_000_000  # consumers are there before the first publish
@@ -192,12 +192,13 @@ class MeasuredRun(ABC):
         start = time.monotonic_ns() + START_LEAD_NS
         measure = start + int(options.lead_s * 1e9)
         stop = 0 if options.by_messages else measure + int(options.duration_s * 1e9)
+        go = Go(start, measure, stop, whole=not options.lead_s)
         for child in self._producers:
-            child.send(Go(start, measure, stop))
+            child.send(go)
         lead = CONSUMER_LEAD_NS if self._producers else 0
         for child in self._consumers:
-            child.send(Go(start - lead, measure, stop))
-        return Go(start, measure, stop)
+            child.send(msgspec.structs.replace(go, start_ns=start - lead))
+        return go
 
     async def _window(self, times: Go) -> tuple[ServerSample, ServerSample]:
         """Sample the server at both edges of the measured window."""

@@ -143,11 +143,11 @@ class ConsumerGroup:
             for consumer in self._consumers:
                 consumer.running = False
 
-    def _open_window(self) -> None:
+    def _open_window(self, begins_ns: int) -> None:
         latency = Histogram()
         for consumer in self._consumers:
             consumer.latency = latency
-        self._meter.open(self._received(), latency)
+        self._meter.open(self._received(), latency, begins_ns)
 
     def _close_window(self) -> None:
         self._meter.close(self._received())

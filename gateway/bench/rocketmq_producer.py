@@ -109,11 +109,11 @@ class ProducerGroup:
         else:
             self._halt()
 
-    def _open_window(self) -> None:
+    def _open_window(self, begins_ns: int) -> None:
         latency = Histogram()
         for producer in self._producers:
             producer.latency = latency
-        self._meter.open(self._answered(), latency)
+        self._meter.open(self._answered(), latency, begins_ns)
 
     def _stop(self) -> None:
         self._meter.close(self._answered())

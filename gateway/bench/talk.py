@@ -15,6 +15,9 @@ class Go(msgspec.Struct, tag="go", frozen=True):
     start_ns: int
     measure_ns: int
     stop_ns: int
+    whole: (
+        bool  # without a warm-up: everything is measured, however late a process opens its window
+    )
 
 
 class Finish(msgspec.Struct, tag="finish", frozen=True):

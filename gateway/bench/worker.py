@@ -14,6 +14,7 @@ import os
 import signal
 import sys
 import time
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
@@ -67,11 +68,11 @@ class WindowMeter:
         self._cpu_ns = 0
         self._closed: Window | None = None
 
-    def open(self, messages: int, latency: Histogram) -> None:
-        """The window begins; `latency` is filled from now on."""
+    def open(self, messages: int, latency: Histogram, begins_ns: int) -> None:
+        """The window begins, now or at `begins_ns` to come; `latency` is filled from now on."""
         self.latency = latency
         self._messages = messages
-        self._started_ns = time.monotonic_ns()
+        self._started_ns = max(time.monotonic_ns(), begins_ns)
         self._cpu_ns = time.process_time_ns()
 
     def close(self, messages: int, ended_ns: int = 0) -> None:
@@ -141,22 +142,20 @@ class Worker:
         self,
         go: Go,
         start: Callable[[], None],
-        open_window: Callable[[], None],
+        open_window: Callable[[int], None],
         stop: Callable[[], None],
     ) -> None:
-        """Do these at a run's times. One without a warm-up is measured whole, however late a
-        process comes to its start.
-        """
+        """Do these at a run's times; `open_window` hears when the window begins."""
 
         def start_measured() -> None:
-            open_window()
+            open_window(go.measure_ns)
             start()
 
-        if go.measure_ns > go.start_ns:
-            self.at(go.start_ns, start)
-            self.at(go.measure_ns, open_window)
-        else:
+        if go.whole:
             self.at(go.start_ns, start_measured)
+        else:
+            self.at(go.start_ns, start)
+            self.at(go.measure_ns, partial(open_window, go.measure_ns))
         if go.stop_ns:
             self.at(go.stop_ns, stop)
 

@@ -1,18 +1,23 @@
 """The command line's side of the admin API: finding a server, asking it, wording what went wrong.
 
     address    --url, else WEIR_URL, else DATA/admin.url, else http://127.0.0.1:15673
-    token      WEIR_TOKEN, else DATA/admin.token
+    login      WEIR_LOGIN, and WEIR_PASSWORD, else what is typed
+    token      without a login: WEIR_TOKEN, else DATA/admin.token
     DATA       --data, else WEIR_NODE__DATA, else weir-data
-    tenant     --tenant, else WEIR_TENANT, else default
+    tenant     --tenant, else WEIR_TENANT, else that of the login, else default
 
-The token of a data directory is sent to this machine alone: another one is told WEIR_TOKEN.
+The token of a data directory is sent to this machine alone: another one is told WEIR_LOGIN or
+WEIR_TOKEN.
 """
 
 from __future__ import annotations
 
+import base64
+import getpass
 import http.client
 import json
 import os
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -22,6 +27,7 @@ import typer
 
 from auth.development import is_loopback
 from auth.errors import AuthError
+from auth.principal import split_login
 from auth.tokens import read_admin_token
 from gateway.admin.address import read_address
 from gateway.commands.output import CommandError, ExitCode
@@ -61,7 +67,7 @@ DataOption = Annotated[
 TenantOption = Annotated[
     str | None,
     typer.Option(
-        "--tenant", metavar="NAME", help="Whose; the tenant default.", envvar="WEIR_TENANT"
+        "--tenant", metavar="NAME", help="Whose; that of the login.", envvar="WEIR_TENANT"
     ),
 ]
 
@@ -75,9 +81,10 @@ class Api:
     """One server's admin API."""
 
     url: str
-    token: str
+    authorization: str
+    """The header of that name."""
     tenant: str | None = None
-    """Whose things are asked for; None: the server's default."""
+    """Whose things are asked for; None: that of the login."""
 
     def get(self, path: str, **query: object) -> Facts:
         """What there is at a path; a query of None is left out."""
@@ -140,7 +147,7 @@ class Api:
             http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
         )
         connection = kind(parts.hostname or "", parts.port, timeout=TIMEOUT_S)
-        headers = {"Authorization": f"Bearer {self.token}"}
+        headers = {"Authorization": self.authorization}
         sent = None
         if body is not None:
             sent = json.dumps(body).encode()
@@ -177,7 +184,21 @@ def connect(url: str | None, data: Path | None, tenant: str | None = None) -> Ap
     if not is_url:
         message = f"{found} is not an address such as {DEFAULT_URL}"
         raise CommandError(message, ExitCode.USAGE)
-    return Api(found, _token(directory, parts.hostname or ""), tenant)
+    login = os.environ.get("WEIR_LOGIN", "")
+    shown = _basic(login) if login else f"Bearer {_token(directory, parts.hostname or '')}"
+    return Api(found, shown, tenant)
+
+
+def _basic(login: str) -> str:
+    """Credentials of a login as people type it, with the password of the environment or typed."""
+    password = os.environ.get("WEIR_PASSWORD")
+    if password is None:
+        if not sys.stdin.isatty():
+            message = f"there is no password for {login}: put it in the variable WEIR_PASSWORD"
+            raise CommandError(message, ExitCode.USAGE)
+        password = getpass.getpass(f"Password for {login}: ", stream=sys.stderr)
+    tenant, user = split_login(login)
+    return "Basic " + base64.b64encode(f"{tenant}:{user}:{password}".encode()).decode()
 
 
 def _token(directory: Path, host: str) -> str:
@@ -188,7 +209,8 @@ def _token(directory: Path, host: str) -> str:
         raise CommandError(
             f"the token in {directory} is only sent to this machine, and {host} is another",
             ExitCode.FAILED,
-            f"put the content of admin.token of {host} in the variable WEIR_TOKEN",
+            f"put the content of admin.token of {host} in the variable WEIR_TOKEN, or a login in"
+            " WEIR_LOGIN",
         )
     try:
         return read_admin_token(directory).text
@@ -196,7 +218,8 @@ def _token(directory: Path, host: str) -> str:
         raise CommandError(
             f"there is no admin.token in {directory}: no server has come up with it yet",
             ExitCode.FAILED,
-            "name the server's data directory with --data, or its token in WEIR_TOKEN",
+            "name the server's data directory with --data, its token in WEIR_TOKEN, or a login in"
+            " WEIR_LOGIN",
         ) from None
     except (AuthError, OSError) as error:
         raise CommandError(f"the admin token cannot be read: {error}") from error
@@ -226,7 +249,9 @@ def _error(status: int, answer: object, url: str) -> CommandError:
     if not isinstance(facts, dict) or "message" not in facts:
         return CommandError(f"{url} answered with status {status}")
     hint = ""
-    if status == 401:
+    if status == 401 and os.environ.get("WEIR_LOGIN"):
+        hint = "WEIR_LOGIN is USER, or TENANT:USER, and WEIR_PASSWORD that user's password"
+    elif status == 401:
         hint = "the token belongs to another server: name its data directory with --data"
     elif facts.get("retryable"):
         hint = "the same command may work if tried again"

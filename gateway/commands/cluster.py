@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from pathlib import Path
 from typing import Annotated
@@ -9,10 +10,12 @@ from typing import Annotated
 import typer
 
 from gateway.commands.api import Api, DataOption, Facts, UrlOption, connect, path_of
+from gateway.commands.node import say_unlike
 from gateway.commands.options import Assignments, ConfigFile, DataDirectory, load_settings
 from gateway.commands.output import CommandError, ExitCode, Format, FormatOption, Table, put, say
 from gateway.commands.store import AS_STORE
 from gateway.commands.values import text
+from kernel.ids import METADATA_GROUP
 from kernel.store.system import SystemClock
 
 app = typer.Typer(help="The stores of a cluster.", no_args_is_help=True)
@@ -67,10 +70,16 @@ def status(
     output: FormatOption = Format.TABLE,
 ) -> None:
     """Show every store: whether it answers, how many groups it leads, how far it is behind."""
-    found = connect(url, data).get("/cluster")
+    api = connect(url, data)
+    found = api.get("/cluster")
     put(found, _groups(found) if groups else _stores(found), output)
     if not found["nodes"]:
         say("the cluster has not let this store in: run `weir cluster join`")
+    elif any(each["leader"] for each in found["groups"] if each["group"] == METADATA_GROUP):
+        # Only its leader knows of gateways: without one nobody is to wait for the answer, and one
+        # that is going just now is no reason to fail.
+        with contextlib.suppress(CommandError):
+            say_unlike(api.get("/cluster/gateways"))
 
 
 def _stores(found: Facts) -> Table:

@@ -34,10 +34,21 @@ def show(
     """Show every gateway: its clients, its traffic, whether it is being drained."""
     found = connect(url, data).get("/cluster/gateways")
     put(found, _tasks(found) if tasks else _gateways(found), output)
+    say_unlike(found)
+
+
+def say_unlike(found: Facts) -> None:
+    """Say which gateways have other tenants than others, if some do."""
+    unlike = [each["name"] for each in found["gateways"] if each["unlike"]]
+    if unlike:
+        say(
+            f"the setting tenants is not the same at {', '.join(unlike)}: compare it with"
+            " `weir tenant ls --data DIR` of each, and give all of them the same"
+        )
 
 
 def _gateways(found: Facts) -> Table:
-    columns = ("name", "stage", "load", "host", "clients", "bytes/s", "moved", "version")
+    columns = ("name", "stage", "load", "host", "clients", "bytes/s", "moved", "version", "tenants")
     rows = [
         (
             text(each["name"]),
@@ -48,10 +59,18 @@ def _gateways(found: Facts) -> Table:
             text(each["traffic"]),
             text(each["moved"]),
             text(each["version"]),
+            _likeness(each),
         )
         for each in found["gateways"]
     ]
     return Table(columns, rows)
+
+
+def _likeness(gateway: Facts) -> str:
+    """Whose tenants are others; a gateway of an older version does not tell its own."""
+    if gateway["unlike"]:
+        return f"unlike {', '.join(gateway['unlike'])}"
+    return "alike" if gateway["settings"] else text(None)
 
 
 def _tasks(found: Facts) -> Table:

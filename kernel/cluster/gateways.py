@@ -22,16 +22,31 @@ The reading of a gateway is over if its traffic is above the bound, while anothe
 half as much, or if it serves most consumers of a topic that is hot, while another one has fewer
 than its share: then clients with such consumers move, no others. What clients speak is an opaque
 word here; each kind moves in its own way.
+
+Some settings have to be the same at all gateways. Each tells one word for them, and hears who has
+told another one. Nothing else follows: while such a setting is changed, gateway by gateway, they
+differ for a while.
 """
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 
 from ..errors import Code, KernelError
-from .messages import Attend, Consuming, GatewayStatus, Move, Orders, Role, Task, TaskStatus
+from .messages import (
+    UNLIKE_MAX,
+    Attend,
+    Consuming,
+    GatewayStatus,
+    Move,
+    Orders,
+    Role,
+    Task,
+    TaskStatus,
+)
 
 SILENT_MS = 5_000
 """Five reports missed: longer than an election of group 0, which cannot hear any."""
@@ -169,12 +184,26 @@ class Gateways:
             moves = self._relieve(known, others, now_ms)
         else:
             moves = _spread(known, others) if stage is Stage.DRAINING else []
-        return Orders(known.is_to_drain, moves, [each.told.process for each in others])
+        unlike = self._unlike(told)
+        return Orders(
+            known.is_to_drain,
+            moves,
+            [each.told.process for each in others],
+            heapq.nsmallest(UNLIKE_MAX, unlike),
+            len(unlike),
+        )
 
     def _forget(self, now_ms: int) -> None:
         for name, each in list(self._known.items()):
             if now_ms - each.heard_ms > SILENT_MS:
                 del self._known[name]
+
+    def _unlike(self, told: Attend) -> list[str]:
+        """Names of the gateways that have told other settings."""
+        own = told.settings
+        if not own:
+            return []
+        return [name for name, each in self._known.items() if each.told.settings not in {"", own}]
 
     def _serving(self, drained: Collection[str]) -> Iterator[tuple[str, _Gateway]]:
         """Those that take clients, the one with the least traffic first."""
@@ -261,6 +290,8 @@ class Gateways:
                     )
                     for task in each.told.tasks
                 ],
+                settings=each.told.settings,
+                unlike=heapq.nsmallest(UNLIKE_MAX, self._unlike(each.told)),
             )
             for name, each in sorted(self._known.items())
         ]

@@ -30,6 +30,8 @@ KINDS_MAX = 16
 LISTENERS_MAX = 64
 TASKS_MAX = 256
 """Tasks of a gateway that are told: those with the most messages."""
+UNLIKE_MAX = 16
+"""Gateways of other settings that are named: whoever has more of them begins with these."""
 
 Group = Annotated[int, Meta(ge=0, le=0xFFFF)]
 Text = Annotated[str, Meta(max_length=TEXT_LENGTH_MAX)]
@@ -183,6 +185,10 @@ class Attend(msgspec.Struct, frozen=True, array_like=True):
     moved: Count
     """Clients that it has asked to go elsewhere."""
     tasks: Annotated[list[Task], Meta(max_length=TASKS_MAX)]
+    settings: Short = ""
+    """Stands for the settings that all gateways are to have alike: equal if they are. Empty: an
+    older gateway, which is compared with none.
+    """
 
 
 class Consuming(msgspec.Struct, frozen=True, array_like=True):
@@ -217,6 +223,10 @@ class Orders(msgspec.Struct, frozen=True, array_like=True):
     """Processes of the other gateways that take clients: who was sent to one that is not among
     them may come back.
     """
+    unlike: Annotated[list[GatewayName], Meta(max_length=UNLIKE_MAX)] = []
+    """Gateways whose settings are not this one's: the first UNLIKE_MAX of them by name."""
+    unlike_count: Count = 0
+    """How many there are."""
 
 
 class Drain(msgspec.Struct, frozen=True, array_like=True):
@@ -253,6 +263,10 @@ class GatewayStatus(msgspec.Struct, frozen=True):
     moved: int
     """Clients that were asked to go elsewhere since it was started."""
     tasks: list[TaskStatus]
+    settings: str = ""
+    """See `Attend`."""
+    unlike: list[str] = []
+    """See `Orders`."""
 
 
 class GatewayList(msgspec.Struct, frozen=True):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from ..ports import Disk
+from collections.abc import Sequence
+
+from ..ports import Disk, File
 from .errors import RecordDamaged
 from .files import segment_name
 from .locations import pack_position
@@ -87,45 +89,43 @@ class ReadJob:
 class SliceRead:
     """Reads the next part of a segment for a rewrite. `run` belongs to a thread."""
 
-    __slots__ = (
-        "_disk",
-        "_end",
-        "_number",
-        "_offset",
-        "_seed",
-        "_slice_bytes",
-        "entries",
-        "next_offset",
-    )
+    __slots__ = ("_disk", "_end", "_number", "_seed", "_stretches", "entries", "next_offset")
 
     def __init__(
-        self, disk: Disk, seed: int, segment: Segment, offset: int, slice_bytes: int
+        self, disk: Disk, seed: int, segment: Segment, stretches: Sequence[tuple[int, int]]
     ) -> None:
+        """`stretches`: (begin, end) of what to read, in order: records from the first offset to
+        the one that reaches the second.
+        """
         self._disk = disk
         self._seed = seed
         self._number = segment.number
-        self._offset = offset
         self._end = segment.end
-        self._slice_bytes = slice_bytes
-        self.next_offset = offset
+        self._stretches = stretches
+        self.next_offset = stretches[0][0]
+        """Behind what was read."""
         self.entries: list[ReadEntry] = []
 
     def run(self) -> None:
-        """Thread: read up to the slice's bytes (at least one record). OSError, RecordDamaged."""
+        """Thread: read it, at least one record of each stretch. OSError, RecordDamaged."""
         file = self._disk.open(segment_name(self._number))
         try:
-            reader = SegmentReader(file, self._end, self._seed, self._slice_bytes)
-            for offset, header in reader.records(self._offset):
-                if header.type in ENTRIES:
-                    position = pack_position(self._number, offset)
-                    self.entries.append(ReadEntry(header, position, reader.body(offset, header)))
-                self.next_offset = offset + header.padded
-                if self.next_offset - self._offset >= self._slice_bytes:
-                    return
+            for begin, end in self._stretches:
+                self._read(file, begin, min(end, self._end))
         finally:
             file.close()
-        if self.next_offset < self._end:
-            raise RecordDamaged(f"segment {self._number} at {self.next_offset} is damaged")
+
+    def _read(self, file: File, begin: int, end: int) -> None:
+        self.next_offset = begin
+        reader = SegmentReader(file, self._end, self._seed, end - begin)
+        for offset, header in reader.records(begin):
+            if header.type in ENTRIES:
+                position = pack_position(self._number, offset)
+                self.entries.append(ReadEntry(header, position, reader.body(offset, header)))
+            self.next_offset = offset + header.padded
+            if self.next_offset >= end:
+                return
+        raise RecordDamaged(f"segment {self._number} at {self.next_offset} is damaged")
 
 
 def read_body(

@@ -18,12 +18,12 @@ carried from one to the next. Without that file all of the segment is read.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 
 from ..ports import Disk
 from .entry import has_slots, rewritten
 from .errors import JournalError, RecordDamaged
-from .location_file import PlacesRead
+from .location_file import Place, PlacesRead
 from .locations import SEGMENT_SHIFT, Locations
 from .read import SliceRead
 from .record import Close, RecordType, encode_close
@@ -31,12 +31,12 @@ from .segment import HEADER_PAGE_BYTES, Segment
 from .writer import Writer
 
 SLICE_BYTES = 1024 * 1024
-"""Bound of what one slice reads and appends: a few milliseconds of disk, so that the publishers
-behind it hardly notice. Not less: a slice takes a turn or two of a busy loop, and with slices of
-256 KiB a rewrite fell behind 12 MB/s of messages."""
+"""Bound of what one slice reads and appends, however far apart it stands: a few milliseconds of
+disk, so that the publishers behind it hardly notice. Not less: a slice takes a turn or two of a
+busy loop, and with slices of 256 KiB a rewrite fell behind 12 MB/s of messages."""
 
 GAP_BYTES = 64 * 1024
-"""Dead bytes that are read along: less than a turn of the loop costs."""
+"""Dead bytes that are read along with the live ones around them: less than another read costs."""
 
 LOOKS_MAX = 2_048
 """Dead entries passed over in one turn of the loop: half a millisecond."""
@@ -92,36 +92,39 @@ class RewriteJob:
         """The next part to read, None when all of the segment was read and appended."""
         if not self._surveyed:
             return self._survey
-        offset, size = self._offset, SLICE_BYTES
         if self._survey.places is not None:
-            offset, size = self._live_stretch()
-        if offset >= self.source.end:
-            return None
-        return SliceRead(self._disk, self._seed, self.source, offset, size)
+            stretches = self._live_stretches(self._survey.places)
+        else:
+            whole = self._offset < self.source.end
+            stretches = [(self._offset, self._offset + SLICE_BYTES)] if whole else []
+        return SliceRead(self._disk, self._seed, self.source, stretches) if stretches else None
 
-    def _live_stretch(self) -> tuple[int, int]:
-        """(offset, bytes) of the next live entry and what is near it; behind the segment if there
-        is none.
+    def _live_stretches(self, places: Sequence[Place]) -> list[tuple[int, int]]:
+        """(begin, end) of the next live entries, with what is dead between near ones; empty if
+        there are none.
         """
-        places, is_live, number = self._survey.places or (), self._locations.is_live, self._next
-        until = number + LOOKS_MAX
-        while number < len(places) and (
-            places[number].offset < self._offset
-            or (number < until and not is_live(*places[number].entry))
-        ):
+        is_live, number = self._locations.is_live, self._next
+        while number < len(places) and places[number].offset < self._offset:
             number += 1
         self._next = number
-        if number >= len(places):
-            return self.source.end, 0
-        start = end = places[number].offset
-        while number < len(places) and places[number].offset - end <= GAP_BYTES:
-            place = places[number]
-            if place.end - start > SLICE_BYTES and end > start:
+        until = number + LOOKS_MAX
+        found: list[tuple[int, int]] = []
+        size = 0
+        for place in places[number:until]:
+            if not is_live(*place.entry):
+                continue
+            begin, end = found[-1] if found else (place.offset, place.offset)
+            near = place.offset - end <= GAP_BYTES
+            size += place.end - (end if near else place.offset)
+            if size > SLICE_BYTES and found:
                 break
-            if end == start or is_live(*place.entry):
-                end = place.end
-            number += 1
-        return start, end - start
+            if near:
+                found[-1:] = [(begin, place.end)]
+            else:
+                found.append((place.offset, place.end))
+        if not found and until < len(places):
+            return [(places[until].offset, places[until].end)]  # to go on behind it
+        return found
 
     def append(self, part: PlacesRead | SliceRead) -> int:
         """Queue what is live of the part; returns the bytes queued.

@@ -103,7 +103,9 @@ class Cluster:
         """Of the stores."""
         return {number: ("127.0.0.1", port) for number, port in self._ports.items()}
 
-    def start_gateway(self, name: str, *settings: str, secret: str | None = None) -> Process:
+    def start_gateway(
+        self, name: str, *settings: str, secret: str | None = None, config: Path | None = None
+    ) -> Process:
         """One that does not serve before the stores can be reached. `settings` win over those that
         are common to all, `secret` over the cluster's.
         """
@@ -116,6 +118,7 @@ class Cluster:
                 *self._common,
                 *settings,
                 role="gateway",
+                config=config,
                 WEIR_CLUSTER_SECRET=self._secret if secret is None else secret,
             )
         )

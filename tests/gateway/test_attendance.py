@@ -7,11 +7,13 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from adapters.base import AdapterStatistics, Origin
 from gateway.attendance import ABSENT_REPORTS, Attendance
 from gateway.config import load
 from gateway.config_schema import Settings
+from gateway.tenants import tenants_word
 from kernel.cluster.messages import Attend, Consuming, Move, Orders, Role, Task
 from kernel.errors import Code, KernelError
 from kernel.remote.served_topics import Consumed, Consumers, Produced
@@ -180,6 +182,44 @@ async def test_a_manager_that_does_not_answer_changes_nothing() -> None:
     world.office.answer = Orders(True, [], [])
     await world.attendance.attend()
     assert world.attendance.problem == ""
+
+
+async def test_gateways_of_other_tenants_are_logged_once_whenever_they_change() -> None:
+    world = World(FakeAdapter())
+    unlike, alike = Orders(False, [], [], ["b"], 1), Orders(False, [], [])
+    with capture_logs() as logs:
+        for _ in range(3):
+            world.office.answer = unlike
+            await world.attendance.attend()
+        assert (world.attendance.unlike, world.attendance.unlike_count) == (("b",), 1)
+        assert world.attendance.unlike_reason() == "the setting tenants is another one at b"
+        # A new manager has not heard of all gateways when it answers first.
+        world.office.answer = alike
+        await world.attendance.attend()
+        world.office.answer = unlike
+        await world.attendance.attend()
+        world.office.answer = alike
+        for _ in range(ABSENT_REPORTS):
+            assert world.attendance.unlike_count == 1
+            await world.attendance.attend()
+    assert (world.attendance.unlike_count, world.attendance.unlike_reason()) == (0, "")
+    assert [(each["log_level"], each["event"]) for each in logs] == [
+        ("warning", "other gateways have other tenants"),
+        ("info", "all gateways have the same tenants"),
+    ]
+
+
+async def test_more_gateways_of_other_tenants_than_are_named_are_counted() -> None:
+    world = World(FakeAdapter())
+    world.office.answer = Orders(False, [], [], ["b", "c"], 9)
+    await world.attendance.attend()
+    reason = "the setting tenants is another one at b, c and 7 others"
+    assert world.attendance.unlike_reason() == reason
+
+
+async def test_a_gateway_tells_a_word_for_its_tenants() -> None:
+    world = World(FakeAdapter())
+    assert world.attendance.report().settings == tenants_word(settings().tenants) != ""
 
 
 async def test_traffic_is_that_of_the_last_seconds() -> None:

@@ -10,8 +10,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from gateway.bench.stats import Histogram
 from gateway.bench.talk import Go
-from gateway.bench.worker import Worker
+from gateway.bench.worker import WindowMeter, Worker
 
 
 @pytest.fixture
@@ -30,7 +31,7 @@ async def done_by(go: Go) -> list[str]:
     worker.run(
         go,
         lambda: turns[-1].append("start"),
-        lambda: turns[-1].append("open"),
+        lambda _begins_ns: turns[-1].append("open"),
         lambda: turns[-1].append("stop"),
     )
     while sum(len(each) for each in turns) < 2 + bool(go.stop_ns):
@@ -43,11 +44,25 @@ async def done_by(go: Go) -> list[str]:
 @pytest.mark.usefixtures("coordinator")
 async def test_a_run_without_warmup_is_measured_whole_by_a_process_that_comes_late() -> None:
     past = time.monotonic_ns() - 1_000_000_000
-    assert await done_by(Go(past, past, 0)) == ["open start"]
+    assert await done_by(Go(past, past, 0, whole=True)) == ["open start"]
+
+
+@pytest.mark.usefixtures("coordinator")
+async def test_consumers_that_start_before_the_producers_of_such_a_run_miss_nothing() -> None:
+    now = time.monotonic_ns()
+    assert await done_by(Go(now, now + 5_000_000_000, 0, whole=True)) == ["open start"]
+
+
+def test_a_window_that_opens_early_begins_when_the_run_does() -> None:
+    meter = WindowMeter()
+    begins_ns = time.monotonic_ns() + 1_000_000_000
+    meter.open(0, Histogram(), begins_ns)
+    meter.close(10, begins_ns + 2_000)
+    assert (meter.window().messages, meter.window().elapsed_ns) == (10, 2_000)
 
 
 @pytest.mark.usefixtures("coordinator")
 async def test_the_window_opens_after_the_warmup_and_closes_at_the_stop() -> None:
     now = time.monotonic_ns()
-    times = Go(now, now + 5_000_000, now + 10_000_000)
+    times = Go(now, now + 5_000_000, now + 10_000_000, whole=False)
     assert await done_by(times) == ["start", "open", "stop"]

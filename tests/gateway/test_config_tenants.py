@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gateway.config import ConfigError, load
-from gateway.tenants import TENANTS_MAX, names_in
+from gateway.tenants import TENANTS_MAX, names_in, tenants_word
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -34,6 +34,18 @@ def test_a_tenant_without_names_is_called_by_its_own(acme: str, tmp_path: Path) 
         assert names_in(found.settings.tenants, protocol) == {"default": of_default, "acme": "acme"}
     # `weir config show` has it, so that what it prints is an overlay with the tenant in it.
     assert any(path[:2] == ("tenants", "acme") for path in found.values)
+
+
+def test_the_word_for_tenants_is_the_same_if_their_names_are_however_they_are_spelled(
+    tmp_path: Path,
+) -> None:
+    def word(tenants: str) -> str:
+        return tenants_word(loaded(tmp_path, tenants).settings.tenants)
+
+    both = word("acme: {}, globex: {}")
+    assert both == word("globex: {known_as: {amqp: globex}}, acme: {known_as: {}}")
+    others = ["", "acme: {}", "acme: {known_as: {amqp: shop}}, globex: {}"]
+    assert len({both, *map(word, others)}) == 1 + len(others)
 
 
 def test_a_tenant_is_called_as_the_file_says(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from starlette.requests import Request
 import gateway.cli
 from auth.records import Create, User
 from auth.store import AuthStore
+from gateway.admin.callers import OPERATOR, set_caller
 from gateway.admin.tenants import KnownTenants
 from kernel.errors import Code, KernelError
 from metering.schema import parse_manifest
@@ -354,6 +355,7 @@ def test_a_tenant_whose_row_is_gone_is_known_by_its_users() -> None:
     store = AuthStore()
     known = KnownTenants({}, store)
     request = Request({"type": "http", "query_string": b"tenant=former", "headers": []})
+    set_caller(request.scope, OPERATOR)
     with pytest.raises(KernelError) as caught:
         known.of(request)
     assert caught.value.code is Code.NOT_FOUND

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
+import pika
 import pytest
 
 from gateway.commands.bill import refreshed_archive
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pyspark.sql import SparkSession
+
+    from tests.gateway.serving import Process
 
 pytestmark = pytest.mark.spark
 
@@ -40,15 +43,39 @@ skus:
 """
 
 
+OTHER = "acme"
+OTHER_MESSAGES = 7
+
+
+def publish_as_other(node: Process, tally: Tally) -> None:
+    """Messages of another tenant, in a queue that is called like one of the tenant `default`."""
+    user = {"name": "ann", "password": "ann's password", "policies": ["full"]}
+    assert node.api("POST", f"/users?tenant={OTHER}", user).status == 201
+    login = pika.PlainCredentials(f"{OTHER}:ann", "ann's password")
+    port = node.listeners["amqp.tcp"]
+    with pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", port, OTHER, login)) as at:
+        channel = at.channel()
+        channel.confirm_delivery()
+        channel.queue_declare("am-one", durable=True)
+        for _ in range(OTHER_MESSAGES):
+            channel.basic_publish("", "am-one", b"of acme", pika.BasicProperties(delivery_mode=2))
+    for what in ("publish", "route"):
+        tally["amqp", what, "store"] += OTHER_MESSAGES
+
+
 def test_a_killed_node_is_billed_to_the_cent(spark: SparkSession, tmp_path: Path) -> None:
     data, out, book = tmp_path / "data", tmp_path / "out", tmp_path / "book.yaml"
     book.write_text(BOOK)
     tally: Tally = Counter()
-    with serving(data, "node.metering.flush_interval_s=3600") as node:
+    config = tmp_path / "weir.yaml"
+    config.write_text(f"tenants: {{{OTHER}: {{}}}}")
+    settings = "node.metering.flush_interval_s=3600"
+    with serving(data, settings, config=config) as node:
         for driver in (make() for make in DRIVERS):
             if driver.name in node.protocols:
                 driver.drive(node, tally)
-        growth = growth_of(node)
+        publish_as_other(node, tally)
+        growth = [*growth_of(node), *growth_of(node, OTHER)]
         node.kill()
 
     # As `weir bill --data` does it, in the session that the other tests have: one JVM less.
@@ -61,8 +88,10 @@ def test_a_killed_node_is_billed_to_the_cent(spark: SparkSession, tmp_path: Path
     stored = {key: count for key, count in tally.items() if key[2] == "store"}
     assert dict(tally_of(usage_of(records), without="")) == stored
     usage = load_usage(summary)
-    known = {each.topic for each in growth}  # reference lists of MQTT's patterns are no topics
-    assert check_routed([row for row in usage if row.topic in known], growth) == []
+    known = {
+        (each.tenant, each.topic) for each in growth
+    }  # reference lists of MQTT's patterns are no topics
+    assert check_routed([row for row in usage if (row.tenant, row.topic) in known], growth) == []
     assert check_proof(records, periods_of(records)[0]) == []
     assert check_run(summary, load_price_book(book)) == []
 
@@ -70,6 +99,6 @@ def test_a_killed_node_is_billed_to_the_cent(spark: SparkSession, tmp_path: Path
     delivered = sum(count for (_, what, _), count in stored.items() if what == "deliver")
     total = Decimal(published) + Decimal(delivered) / 100
     assert summary.total == total
-    (invoice,) = bill.load_invoices(summary)
-    assert (invoice.tenant, invoice.total) == ("default", total)
+    totals = {invoice.tenant: invoice.total for invoice in bill.load_invoices(summary)}
+    assert totals == {OTHER: OTHER_MESSAGES, "default": total - OTHER_MESSAGES}
     assert summary.problems == ()

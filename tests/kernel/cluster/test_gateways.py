@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+import msgspec
 import pytest
 
 from kernel.cluster.gateways import (
@@ -17,7 +18,17 @@ from kernel.cluster.gateways import (
     Gateways,
     Load,
 )
-from kernel.cluster.messages import Attend, Consuming, Move, Orders, Role, Task
+from kernel.cluster.messages import (
+    UNLIKE_MAX,
+    Attend,
+    Consuming,
+    Move,
+    Orders,
+    Role,
+    Task,
+    pack,
+    unpack,
+)
 from kernel.errors import Code, KernelError
 
 LIMIT = 1_000
@@ -30,10 +41,11 @@ def told(
     traffic: int = 0,
     tasks: Collection[Task] = (),
     process: str = "p",
+    settings: str = "",
 ) -> Attend:
     there = {"x": 10} if clients is None else clients
     return Attend(
-        name, process, "host", "1", {"x.tcp": f"{name}:1"}, there, traffic, 0, list(tasks)
+        name, process, "host", "1", {"x.tcp": f"{name}:1"}, there, traffic, 0, list(tasks), settings
     )
 
 
@@ -227,6 +239,61 @@ def test_consumers_of_a_hot_topic_that_are_spread_already_stay() -> None:
     for _ in range(30):
         heard = found.second(told("b", tasks=[hot, few]), told("a", tasks=[many]))
         assert heard == {"a": [], "b": []}
+
+
+@pytest.mark.parametrize(
+    ("words", "unlike"),
+    [
+        ({"a": "w", "b": "w"}, {"a": [], "b": []}),
+        ({"a": "w", "b": "v"}, {"a": ["b"], "b": ["a"]}),
+        ({"a": "w", "b": "v", "c": "w"}, {"a": ["b"], "b": ["a", "c"], "c": ["b"]}),
+        ({"a": "w", "b": "v", "c": "u"}, {"a": ["b", "c"], "b": ["a", "c"], "c": ["a", "b"]}),
+        # An older gateway tells nothing: it is compared with none.
+        ({"a": "w", "b": "", "c": "w"}, {"a": [], "b": [], "c": []}),
+    ],
+)
+def test_a_gateway_hears_which_others_have_other_settings(
+    words: dict[str, str], unlike: dict[str, list[str]]
+) -> None:
+    found = Told()
+    everybody = [told(name, settings=word) for name, word in words.items()]
+    found.second(*everybody)
+    heard = {each.name: orders for each, orders in found.orders(*everybody)}
+    assert {name: orders.unlike for name, orders in heard.items()} == unlike
+    assert {name: orders.unlike_count for name, orders in heard.items()} == {
+        name: len(others) for name, others in unlike.items()
+    }
+    shown = found.table.status(found.drained, found.now_ms)
+    assert {each.name: each.unlike for each in shown} == unlike
+    assert {each.name: each.settings for each in shown} == words
+
+
+def test_a_gateway_that_is_drained_is_compared_and_one_that_is_gone_is_not() -> None:
+    found = Told()
+    found.second(told("a", settings="w"), told("b", settings="v"))
+    found.drained = {"b"}
+    ((_, heard),) = found.orders(told("a", settings="w"))
+    assert heard.unlike == ["b"]
+    found.now_ms += SILENT_MS + 1
+    ((_, heard),) = found.orders(told("a", settings="w"))
+    assert (heard.unlike, heard.unlike_count) == ([], 0)
+
+
+def test_so_many_gateways_of_other_settings_are_named_and_the_rest_are_counted() -> None:
+    found = Told()
+    found.second(*(told(f"g{number:02}", settings="v") for number in range(UNLIKE_MAX + 5)))
+    ((_, heard),) = found.orders(told("a", settings="w"))
+    assert heard.unlike == [f"g{number:02}" for number in range(UNLIKE_MAX)]
+    assert heard.unlike_count == UNLIKE_MAX + 5
+    assert unpack(pack(heard)[0], Orders) == heard
+
+
+def test_what_an_older_gateway_tells_and_an_older_manager_answers_is_understood() -> None:
+    older = msgspec.msgpack.decode(pack(told("a"))[0])[:-1]
+    assert unpack(msgspec.msgpack.encode(older), Attend) == told("a")
+    answer = Orders(False, [], ["p"])
+    older = msgspec.msgpack.decode(pack(answer)[0])[:-2]
+    assert unpack(msgspec.msgpack.encode(older), Orders) == answer
 
 
 def test_two_processes_of_one_name_are_not_taken_for_one() -> None:

@@ -172,6 +172,27 @@ def test_only_what_is_live_is_read_and_what_lies_between(
     Store(store.disk.crashed_copy(), history).check()
 
 
+@pytest.mark.parametrize(
+    ("slice_bytes", "parts"),
+    [(1 << 20, [[2, 3, 7, 9]]), (1_024, [[2, 3], [7, 9]]), (1, [[2], [3], [7], [9]])],
+)
+def test_what_lies_far_apart_is_read_together_up_to_a_slice(
+    monkeypatch: pytest.MonkeyPatch, slice_bytes: int, parts: list[list[int]]
+) -> None:
+    monkeypatch.setattr(rewrite, "GAP_BYTES", 0)
+    monkeypatch.setattr(rewrite, "SLICE_BYTES", slice_bytes)
+    store = Store(new_disk(), History())
+    half_dead(store, {2, 3, 7, 9})
+    job = begin(store)
+    found = []
+    while (part := next_part(job)) is not None:
+        part.run()
+        found.append([each.index - 1 for each in part.entries if each.group == 0])
+        job.append(part)
+        store.commit()
+    assert [each for each in found if each] == parts
+
+
 def test_dead_entries_are_passed_over_some_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rewrite, "LOOKS_MAX", 4)
     monkeypatch.setattr(rewrite, "GAP_BYTES", 0)
@@ -184,7 +205,7 @@ def test_dead_entries_are_passed_over_some_at_a_time(monkeypatch: pytest.MonkeyP
         parts.append([each.index for each in part.entries if each.group == 0])
         job.append(part)
         store.commit()
-    assert parts[:3] == [[5], [9], [12]]
+    assert parts[:3] == [[5], [10], [12]]
 
 
 def test_without_a_location_file_all_of_the_segment_is_read() -> None:

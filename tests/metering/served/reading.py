@@ -38,13 +38,13 @@ def records_of(archive: Path) -> list[Record]:
     return found
 
 
-def growth_of(node: Process) -> list[OffsetGrowth]:
+def growth_of(node: Process, tenant: str = "default") -> list[OffsetGrowth]:
     """The end offset of every durable topic, as the admin API tells it: read from the queues."""
-    topics = node.api("GET", "/topics?limit=1000").json["topics"]
+    topics = node.api("GET", f"/topics?limit=1000&tenant={tenant}").json["topics"]
     found = []
     for name in [each["name"] for each in topics if each["durable"]]:
-        queues = node.api("GET", f"/topics/{name}").json["queues"]
-        found.append(OffsetGrowth("default", name, 0, sum(each["next_offset"] for each in queues)))
+        queues = node.api("GET", f"/topics/{name}?tenant={tenant}").json["queues"]
+        found.append(OffsetGrowth(tenant, name, 0, sum(each["next_offset"] for each in queues)))
     return found
 
 

@@ -1,0 +1,224 @@
+"""Who calls the admin API, and what that caller may: a table with a decision for every route.
+
+    right     what it takes
+    OPEN      nothing; the guard may have let the caller in unasked
+    NODE      to administer the node: the token in DATA/admin.token, or a user of the tenant
+              `default` whose policies allow `administer node:admin`
+    TENANT    to administer the tenant that the request is about: a user of that tenant, or of
+              `default`, whose policies allow `administer tenant:NAME`; or as NODE
+    SOME      to administer any tenant; the handler shows what is of those, and no more
+
+The tenant `default` is administered by whoever administers the node: its users can be given rights
+over the node, and its topics hold the bills of all tenants. So nobody gets a right over the node by
+one over a tenant.
+
+A caller that may not administer a tenant gets the same answer whether there is one of that name or
+not. Without `?tenant=NAME` a request is about the caller's own.
+"""
+
+from __future__ import annotations
+
+from enum import Enum, auto
+from typing import TYPE_CHECKING, Final
+
+from starlette.requests import Request
+from starlette.routing import Route
+
+from auth.principal import DEFAULT_TENANT
+from auth.rules import Action, Kind, permission
+from kernel.errors import Code, KernelError
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable, Mapping
+
+    from starlette.responses import Response
+    from starlette.types import Scope
+
+    from auth.policy import Access
+
+ADMINISTER_NODE: Final = permission(Action.ADMINISTER, Kind.NODE)
+RESOURCE: Final = "admin"
+"""The node resource that stands for the admin API."""
+
+ADMINISTER_TENANT: Final = permission(Action.ADMINISTER, Kind.TENANT)
+
+TAKES_NODE: Final = (
+    "the token in DATA/admin.token, or a user of the tenant default whose policies allow"
+    " `administer node:admin`"
+)
+
+_SCOPE_KEY: Final = "weir.caller"
+
+
+class Right(Enum):
+    """See the module's head."""
+
+    OPEN = auto()
+    NODE = auto()
+    TENANT = auto()
+    SOME = auto()
+
+
+RIGHTS: Final[Mapping[str, Right]] = {
+    "GET /livez": Right.OPEN,
+    "GET /readyz": Right.OPEN,
+    "GET /metrics": Right.NODE,
+    "GET /health": Right.NODE,
+    "GET /tenants": Right.SOME,
+    "GET /topics": Right.TENANT,
+    "POST /topics": Right.TENANT,
+    "GET /topics/{topic}": Right.TENANT,
+    "PATCH /topics/{topic}": Right.TENANT,
+    "DELETE /topics/{topic}": Right.TENANT,
+    "POST /topics/{topic}/purge": Right.TENANT,
+    "GET /groups": Right.TENANT,
+    "POST /topics/{topic}/groups": Right.TENANT,
+    "GET /topics/{topic}/groups/{group}": Right.TENANT,
+    "PATCH /topics/{topic}/groups/{group}": Right.TENANT,
+    "DELETE /topics/{topic}/groups/{group}": Right.TENANT,
+    "GET /topics/{topic}/messages": Right.TENANT,
+    "POST /topics/{topic}/messages": Right.TENANT,
+    "GET /routers": Right.TENANT,
+    "POST /routers": Right.TENANT,
+    "GET /routers/{router}": Right.TENANT,
+    "PATCH /routers/{router}": Right.TENANT,
+    "DELETE /routers/{router}": Right.TENANT,
+    "GET /routers/{router}/routes": Right.TENANT,
+    "POST /routers/{router}/routes": Right.TENANT,
+    "GET /routers/{router}/routes/{route}": Right.TENANT,
+    "DELETE /routers/{router}/routes/{route}": Right.TENANT,
+    "GET /users": Right.TENANT,
+    "POST /users": Right.TENANT,
+    "GET /users/{user}": Right.TENANT,
+    "PATCH /users/{user}": Right.TENANT,
+    "DELETE /users/{user}": Right.TENANT,
+    "GET /keys": Right.TENANT,
+    "POST /keys": Right.TENANT,
+    "GET /keys/{key}": Right.TENANT,
+    "PATCH /keys/{key}": Right.TENANT,
+    "DELETE /keys/{key}": Right.TENANT,
+    "GET /policies": Right.TENANT,
+    "GET /policies/{policy}": Right.TENANT,
+    "PUT /policies/{policy}": Right.TENANT,
+    "DELETE /policies/{policy}": Right.TENANT,
+    "GET /metering": Right.NODE,
+    "POST /metering/export": Right.NODE,
+    "GET /cluster": Right.NODE,
+    "POST /cluster/join": Right.NODE,
+    "DELETE /cluster/stores/{number}": Right.NODE,
+    "POST /cluster/groups/{group}/transfer": Right.NODE,
+    "POST /cluster/rebalance": Right.NODE,
+    "GET /cluster/gateways": Right.NODE,
+    "POST /cluster/gateways/{name}/drain": Right.NODE,
+}
+"""By method and path, below /api/v1 without that. A route that is not here cannot be built."""
+
+
+class Caller:
+    """Whoever made a request: a user that has signed in, or the holder of the operator's token."""
+
+    __slots__ = ("_access",)
+
+    def __init__(self, access: Access | None) -> None:
+        """`access`: None: the operator's token, which opens everything."""
+        self._access = access
+
+    def __str__(self) -> str:
+        return "the operator" if self._access is None else str(self._access.principal)
+
+    @property
+    def tenant(self) -> str:
+        """Its own, which a request is about that names none."""
+        return DEFAULT_TENANT if self._access is None else self._access.principal.tenant
+
+    @property
+    def administers_node(self) -> bool:
+        return self._access is None or self._access.allows(ADMINISTER_NODE, RESOURCE)
+
+    def administers(self, tenant: str) -> bool:
+        """Whether it may use the admin API for a tenant, whether there is one of that name or
+        not.
+        """
+        if self.administers_node:
+            return True
+        access = self._access
+        assert access is not None, "the operator administers the node"
+        return tenant != DEFAULT_TENANT and access.allows(ADMINISTER_TENANT, tenant)
+
+    def check_node(self) -> None:
+        """Raises KernelError NOT_ALLOWED unless it administers the node."""
+        if not self.administers_node:
+            message = f"this is about the node, not about one tenant: it takes {TAKES_NODE}"
+            raise KernelError(Code.NOT_ALLOWED, f"{message}; you are {self}")
+
+    def check(self, tenant: str) -> None:
+        """Raises KernelError NOT_ALLOWED unless it administers a tenant."""
+        if self.administers(tenant):
+            return
+        if tenant == DEFAULT_TENANT:
+            takes = TAKES_NODE
+        elif self.tenant in {tenant, DEFAULT_TENANT}:
+            takes = f"a policy that allows `administer tenant:{tenant}`"
+        else:
+            takes = "a user of that tenant, or of the tenant default"
+        message = f"to administer the tenant {tenant} takes {takes}; you are {self}"
+        raise KernelError(Code.NOT_ALLOWED, message)
+
+
+OPERATOR: Final = Caller(None)
+
+
+def set_caller(scope: Scope, caller: Caller) -> None:
+    """Say who makes a request."""
+    scope[_SCOPE_KEY] = caller
+
+
+def caller_of(request: Request) -> Caller:
+    """Who makes a request that the guard has let in."""
+    caller = request.scope[_SCOPE_KEY]
+    assert isinstance(caller, Caller)
+    return caller
+
+
+def tenant_asked(request: Request) -> str:
+    """The name of the tenant that a request is about; perhaps there is none of that name."""
+    found = request.query_params.get("tenant")
+    return caller_of(request).tenant if found is None else found
+
+
+def _check(right: Right, request: Request) -> None:
+    """Raise KernelError NOT_ALLOWED unless the caller has a right."""
+    if right is Right.NODE:
+        caller_of(request).check_node()
+    elif right is Right.TENANT:
+        caller_of(request).check(tenant_asked(request))
+
+
+def ruled(routes: Iterable[Route]) -> list[Route]:
+    """The same routes, each of which asks for its right first. Raises KeyError if there is no
+    decision about one.
+    """
+    return [_with_rights(each, _rights_of(each)) for each in routes]
+
+
+def for_operators(route: Route) -> Route:
+    """A route of all paths that have none, of which only who administers the node hears why."""
+    return _with_rights(route, dict.fromkeys(route.methods or (), Right.NODE))
+
+
+def _rights_of(route: Route) -> dict[str, Right]:
+    """By method."""
+    return {
+        method: RIGHTS[f"{'GET' if method == 'HEAD' else method} {route.path}"]
+        for method in route.methods or ()
+    }
+
+
+def _with_rights(route: Route, rights: Mapping[str, Right]) -> Route:
+    handler: Callable[[Request], Awaitable[Response]] = route.endpoint
+
+    async def handle(request: Request) -> Response:
+        _check(rights[request.method], request)
+        return await handler(request)
+
+    return Route(route.path, handle, methods=list(rights))
