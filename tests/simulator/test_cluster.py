@@ -17,6 +17,7 @@ from kernel.errors import KernelError
 from kernel.ids import QueueId, RaftGroup, TopicId, queue_id
 from kernel.log import entry as entries
 from kernel.model import DEFAULT_GROUP, GroupOptions, TopicInfo, TopicOptions
+from kernel.publish_part import Part
 from kernel.raft.configuration import ADD_LEARNER, ADD_VOTER, REMOVE, Change
 from kernel.raft.messages import APPEND, NORMAL, SNAPSHOT, Entry, Membership, Message, Snapshot
 from kernel.store.transfer import GONE
@@ -79,16 +80,14 @@ class Publisher:
     def publish(self, node: Node, body: bytes) -> None:
         self.sequence += 1
         parts = Draft(body).parts((7, self.sequence), 0)
-        size = sum(map(len, parts))
+        part = Part([[QUEUE, 0, 1, 0]], [sum(map(len, parts))], parts)
 
         def heard(result: object) -> None:
             self.outcomes[body] = result
             if isinstance(result, tuple) and not isinstance(result[0], KernelError):
                 self.acked.append(body)
 
-        node.opened.store.leader(GROUP).publish(
-            *((77, 1, self.sequence), [[QUEUE, 0, 1, 0]], [size], parts, size, heard, 0)
-        )
+        node.opened.store.leader(GROUP).publish((77, 1, self.sequence), part, heard, 0)
 
     async def published(self, node: Node, bodies: list[bytes]) -> None:
         for body in bodies:
