@@ -38,7 +38,7 @@ from .record import (
 from .recovery import Recovered, RecoveredState, recover_files, replay
 from .rewrite import LiveSlots, RewriteJob
 from .segment import SEGMENT_BYTES_MIN, Segment
-from .space import MaintenanceJob, RemovalJob, Space
+from .space import MaintenanceJob, Space
 from .statistics import JournalStatistics, SegmentStatistics, segments_of, statistics_of
 from .tail_cache import cache_key
 from .writer import PrepareJob, WriteBatch, Writer
@@ -292,25 +292,31 @@ class Journal:
         segment, offset, length = self._locations.locate(group, index)
         return read_body(self._disk, self._seed, segment, offset, length)[1]
 
-    def read_ahead(self, group: int, index: int) -> ReadJob:
-        """A job that reads the entry and up to 1 MiB behind it. JournalError if there is no such
-        entry.
+    def read_ahead(self, group: int, index: int, *, log: bool = False) -> ReadJob:
+        """A job that reads the entry and up to 1 MiB behind it; `log`: for a reader of the group's
+        log, who wants what nothing holds too. JournalError if there is no such entry.
         """
         segment, offset, length = self._locations.locate(group, index)
         span = min(READ_AHEAD_BYTES, segment.synced_end - offset)
         segment.readers += 1
-        return ReadJob(self._disk, self._seed, segment, (group, index), (offset, length), span)
+        return ReadJob(self._disk, self._seed, segment, (group, index), (offset, length), span, log)
 
     def end_read(self, job: ReadJob) -> int:
         """The job has run (or failed): what it read is in memory now, at least until the next.
 
-        Returns the number of entries. Entries that nothing holds, or that were replaced
-        meanwhile, are left out, except the one asked for.
+        Returns the number of entries. Those that were replaced meanwhile are left out, and those
+        that nothing holds but of a log that is read; not the one asked for.
         """
         job.segment.readers -= 1
-        is_live = self._locations.is_live
-        live = [e for e in reversed(job.entries) if is_live(e.group, e.index, e.position)]
-        return self._bodies.add_read(live, job.entries[0] if job.entries else None)
+        is_live, stands = self._locations.is_live, self._locations.position
+        log = job.group if job.log else None
+        wanted = [
+            each
+            for each in reversed(job.entries)
+            if is_live(each.group, each.index, each.position)
+            or (each.group == log and stands(each.group, each.index) == each.position)
+        ]
+        return self._bodies.add_read(wanted, job.entries[0] if job.entries else None)
 
     def forget(self, group: int, index: int) -> None:
         """Nobody will ask for the entry soon: what memory there is for bodies is for others."""
@@ -427,10 +433,6 @@ class Journal:
         """The job has run without error."""
         self._space.end_maintenance(job)
 
-    def prepare_segment(self) -> PrepareJob | None:
-        """A job that allocates a segment before it is needed, None if enough are."""
-        return self._writer.prepare()
-
     def further_segment(self, body_bytes: int) -> PrepareJob:
         """A job that allocates one more, for an entry of so many bytes; then `end_maintenance`."""
         return self._writer.further(body_bytes)
@@ -446,10 +448,6 @@ class Journal:
     def removable(self) -> list[Segment]:
         """Sealed segments below the checkpoint that hold nothing live, oldest first."""
         return self._space.removable()
-
-    def removal(self) -> RemovalJob | None:
-        """A job for them, None if there are none or one is under way."""
-        return self._space.removal()
 
     def rewrite_candidate(self, share: float | None = None) -> Segment | None:
         """The sparsest segment below the checkpoint whose live share is under `share` (default:

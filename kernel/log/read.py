@@ -41,6 +41,7 @@ class ReadJob:
         "entries",
         "group",
         "index",
+        "log",
         "segment",
     )
 
@@ -52,6 +53,7 @@ class ReadJob:
         entry: tuple[int, int],
         place: tuple[int, int],
         span: int,
+        log: bool,
     ) -> None:
         self._disk = disk
         self._seed = seed
@@ -59,6 +61,8 @@ class ReadJob:
         self.group, self.index = entry
         self._offset, self._length = place
         self._span = span
+        self.log = log
+        """Whether the group's whole log is wanted, or what is held of all groups."""
         self.entries: list[ReadEntry] = []
         """What was read: the entry asked for first, then those behind it."""
 

@@ -408,7 +408,8 @@ class Consensus:
         if ready.committed:
             self._apply(member, ready)
         for wanted in ready.reads_wanted:
-            self._host.fetch(member.group, wanted.low, partial(self._loaded, member, wanted))
+            loaded = partial(self._loaded, member, wanted)
+            self._host.fetch(member.group, wanted.low, loaded, log=True)
 
     def _apply(self, member: Member, ready: Ready) -> None:
         members = member.state.membership

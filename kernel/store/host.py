@@ -23,8 +23,12 @@ class Host(Protocol):
     def entry(self, group: RaftGroup, index: int) -> bytes | None:
         """A log entry, if it is in memory."""
 
-    def fetch(self, group: RaftGroup, index: int, done: Callable[[], None]) -> None:
-        """Read a log entry into memory, then call `done`."""
+    def fetch(
+        self, group: RaftGroup, index: int, done: Callable[[], None], *, log: bool = False
+    ) -> None:
+        """Read a log entry into memory, then call `done`. Those behind it may come along: what is
+        held, or (`log`) all of the group's.
+        """
 
     def dirty(self, replica: Replica, *, urgent: bool) -> None:
         """The replica has something to propose: at the next commit, or within 5 ms."""

@@ -434,9 +434,11 @@ class Store:
             return self.volatile_log.entry(index)
         return self.journal.entry(group, index)
 
-    def fetch(self, group: RaftGroup, index: int, done: Callable[[], None]) -> None:
+    def fetch(
+        self, group: RaftGroup, index: int, done: Callable[[], None], *, log: bool = False
+    ) -> None:
         """Read a log entry (and what follows it in the segment) into memory, then call `done`."""
-        self._reader.fetch(group, index, done)
+        self._reader.fetch(group, index, done, log=log)
 
     async def fetched(self, group: RaftGroup, index: int) -> None:
         """Return once a log entry that something refers to has been read into memory."""
@@ -475,8 +477,6 @@ class Store:
     def term_of(self, group: RaftGroup, index: int) -> int:
         """Term of an entry that is not above the log's end; 0 if that is known no more."""
         return self.journal.term(group, index)
-
-    # --- The rest -----------------------------------------------------------------------------
 
     def call_later(self, delay_ms: int, action: Callable[[], None]) -> None:
         """Call `action` after so long."""

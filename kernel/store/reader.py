@@ -30,15 +30,19 @@ class Reader:
         self._failed = failed
         self._waiting: dict[tuple[RaftGroup, int], list[Callable[[], None]]] = {}
 
-    def fetch(self, group: RaftGroup, index: int, done: Callable[[], None]) -> None:
-        """Read an entry (and what follows it in the segment), then call `done`."""
+    def fetch(
+        self, group: RaftGroup, index: int, done: Callable[[], None], *, log: bool = False
+    ) -> None:
+        """Read an entry (and what follows it in the segment, which is the group's whole log or what
+        is held of all groups), then call `done`.
+        """
         key = (group, index)
         waiting = self._waiting.get(key)
         if waiting is not None:
             waiting.append(done)
             return
         try:
-            job = self._journal.read_ahead(group, index)
+            job = self._journal.read_ahead(group, index, log=log)
         except JournalError as error:
             self._failed(group, index, error)
             return

@@ -115,7 +115,9 @@ class VolatileGroup:
         """A log entry: all that are referred to are in memory."""
         return self.log.entry(index)
 
-    def fetch(self, group: RaftGroup, index: int, done: Callable[[], None]) -> None:
+    def fetch(
+        self, group: RaftGroup, index: int, done: Callable[[], None], *, log: bool = False
+    ) -> None:
         """It is in memory, or gone."""
         self._loop.call_soon(done)
 

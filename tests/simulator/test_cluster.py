@@ -16,6 +16,8 @@ from kernel.client import ConsumerSpec
 from kernel.errors import KernelError
 from kernel.ids import QueueId, RaftGroup, TopicId, queue_id
 from kernel.log import entry as entries
+from kernel.log.journal import Journal
+from kernel.log.read import ReadJob
 from kernel.model import DEFAULT_GROUP, GroupOptions, TopicInfo, TopicOptions
 from kernel.publish_part import Part
 from kernel.raft.configuration import ADD_LEARNER, ADD_VOTER, REMOVE, Change
@@ -218,6 +220,37 @@ async def test_a_power_loss_of_all_nodes_loses_nothing_acknowledged(cluster: Clu
     stored = await bodies_at(leader)
     assert stored == publisher.acked
     assert len({state_hash(node) for node in cluster.running()}) == 1
+
+
+def test_after_a_power_loss_of_all_nodes_the_log_is_read_in_large_pieces(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    reads: list[int] = []
+    read_ahead = Journal.read_ahead
+
+    def noted(journal: Journal, group: int, index: int, **how: bool) -> ReadJob:
+        reads.append(index)
+        return read_ahead(journal, group, index, **how)
+
+    monkeypatch.setattr(Journal, "read_ahead", noted)
+
+    @clustered()
+    async def run(cluster: Cluster) -> None:
+        leader = await cluster.led()
+        publisher = Publisher(cluster)
+        await publisher.topic(leader)
+        for number in range(60):
+            await publisher.published(leader, [b"m%d" % number])
+        for node in cluster.nodes.values():
+            node.crash(node.number)
+        for node in cluster.nodes.values():
+            await node.start()
+        await publisher.published(await cluster.led(), [b"again"])
+        await level(cluster)
+        assert len({state_hash(node) for node in cluster.running()}) == 1
+
+    run()
+    assert 0 < len(reads) <= 10
 
 
 @pytest.mark.parametrize("seed", range(8))

@@ -20,7 +20,7 @@ def test_a_full_disk_refuses_messages_and_goes_on_with_settlements() -> None:
         index += 1
         journal.append(0, 1, index, bytes(4000))
         commit(journal)
-        job = journal.prepare_segment()
+        job = journal.maintenance(removals=False)
         if job is not None:
             job.run()
             journal.end_maintenance(job)
@@ -34,7 +34,7 @@ def test_a_full_disk_refuses_messages_and_goes_on_with_settlements() -> None:
     assert len(reopen(disk)[1]) == index
 
     disk.capacity = 1 << 30
-    retry = journal.prepare_segment()
+    retry = journal.maintenance(removals=False)
     assert retry is not None
     retry.run()
     journal.end_maintenance(retry)
@@ -43,7 +43,7 @@ def test_a_full_disk_refuses_messages_and_goes_on_with_settlements() -> None:
 
 def test_no_half_made_segment_stays_on_a_full_disk() -> None:
     disk, journal = new_journal(new_disk(capacity=40 * 1024))
-    job = journal.prepare_segment()
+    job = journal.maintenance(removals=False)
     assert job is not None
     job.run()
     assert isinstance(job, PrepareJob)
@@ -67,7 +67,7 @@ def test_a_batch_without_any_space_left_fails_like_a_sync() -> None:
 def test_an_io_error_while_preparing_is_not_swallowed() -> None:
     disk, journal = new_journal()
     disk.fail("fdatasync", OSError(errno.EIO, "Input/output error"))
-    job = journal.prepare_segment()
+    job = journal.maintenance(removals=False)
     assert job is not None
     with pytest.raises(OSError, match="Input/output"):
         job.run()

@@ -163,7 +163,7 @@ class TestSegments:
 
     def test_a_record_larger_than_a_segment_gets_its_own(self) -> None:
         disk, journal = new_journal()
-        while (job := journal.prepare_segment()) is not None:
+        while (job := journal.maintenance(removals=False)) is not None:
             job.run()
             journal.end_maintenance(job)
         bodies = [b"a" * 100, b"b" * 200_000, b"c" * 100]
@@ -184,7 +184,7 @@ class TestSegments:
 
     def test_a_preparation_overtaken_by_the_writer_is_dropped(self) -> None:
         disk, journal = new_journal()
-        job = journal.prepare_segment()
+        job = journal.maintenance(removals=False)
         assert job is not None
         for index in range(1, 6):
             journal.append(0, 1, index, bytes([index]) * 5000)
@@ -192,11 +192,10 @@ class TestSegments:
         job.run()
         journal.end_maintenance(job)
         assert journal.statistics().ready_segments == 0
-        removal = journal.removal()
-        assert removal is not None
-        removal.run()
-        journal.end_maintenance(removal)
-        assert len(disk.names("journal")) == 2
+        while (other := journal.maintenance(segments=False)) is not None:
+            other.run()
+            journal.end_maintenance(other)
+        assert len([name for name in disk.names("journal") if name.endswith(".seg")]) == 2
         assert len(reopen(disk)[1]) == 5
 
     def test_an_unfinished_preparation_is_forgotten_by_recovery(self) -> None:
@@ -205,7 +204,7 @@ class TestSegments:
         commit(journal)
         copies: list[SimulatedDisk] = []
         disk.on_boundary = lambda n, _what: copies.append(disk.crashed_copy(n))
-        job = journal.prepare_segment()
+        job = journal.maintenance(removals=False)
         assert job is not None
         job.run()
         disk.on_boundary = None
