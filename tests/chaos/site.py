@@ -14,7 +14,7 @@ from typing import Any
 
 from tests.chaos.plan import Kind, Round
 from tests.chaos.processes import ChaosError, NetworkProcess, Server, until
-from tests.kernel.three_stores import free_ports
+from tests.free_ports import free_ports
 
 PROTOCOLS = {
     "sqs": "protocols.sqs.listeners.http",

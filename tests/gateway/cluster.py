@@ -11,8 +11,8 @@ import pytest
 
 from gateway.config import load
 from gateway.store_node import found_cluster
+from tests.free_ports import free_ports
 from tests.gateway.serving import Process, launched
-from tests.kernel.three_stores import free_ports
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -20,9 +20,9 @@ from metering.schema.manifest import sequence_gaps
 from spark.reconcile import check_routed
 from tests.adapters.rocketmq.support import Wire, definition_pb2, resource, service_pb2
 from tests.adapters.rocketmq.test_clients import Telemetry
+from tests.free_ports import free_ports
 from tests.gateway import cluster
 from tests.gateway.balancer import Balancer, balancing, is_ready
-from tests.kernel.three_stores import free_ports
 from tests.matrix.amqp_peer import AmqpPeer
 from tests.matrix.contract import Neutral, Peer
 from tests.matrix.mqtt_peer import MqttPeer

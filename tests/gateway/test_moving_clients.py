@@ -102,9 +102,10 @@ class Member:
         if threading.current_thread() is threading.main_thread():
             assert subscribed.wait(10)
 
-    def _disconnected(self, _client: Any, _data: Any, _flags: Any, _code: Any, said: Any) -> None:
+    def _disconnected(self, client: Any, _data: Any, _flags: Any, _code: Any, said: Any) -> None:
         place = getattr(said, "ServerReference", "")
         if place:
+            client.disconnect()  # else paho connects again where it was, a second later
             self._connect(int(place.rpartition(":")[2]))
 
     def close(self) -> None:

@@ -21,22 +21,11 @@ from kernel.store.opening import LocalStore, open_store
 from kernel.store.peer_links import PeerLinks, new_nonce
 from kernel.store.system import SystemClock, SystemRandom
 from kernel.store.worker import Worker
+from tests.free_ports import free_ports
 
 CLOCK, RANDOM = SystemClock(), SystemRandom()
 TIMING = RaftTiming(tick_ms=20, election_ticks=10)
 SECRET = b"of this cluster"
-
-
-def free_ports(count: int) -> list[int]:
-    import socket
-
-    sockets = [socket.socket() for _ in range(count)]
-    for each in sockets:
-        each.bind(("127.0.0.1", 0))
-    ports = [each.getsockname()[1] for each in sockets]
-    for each in sockets:
-        each.close()
-    return ports
 
 
 class Node:

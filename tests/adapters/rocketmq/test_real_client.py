@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -18,6 +17,7 @@ from adapters.rocketmq.settings import RocketmqSettings
 from auth.tls import open_loopback_certificate, read_pem_pair
 from kernel.model import HalfOptions, Start
 from tests.adapters.rocketmq.support import Broker, Wire, broker_in_thread
+from tests.free_ports import free_ports
 
 pytestmark = pytest.mark.interop
 
@@ -167,9 +167,7 @@ def test_tags_are_filtered(broker: Broker, tmp_path: Path) -> None:
 
 
 def test_a_client_goes_on_after_a_restart(tmp_path: Path) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    (port,) = free_ports(1)
     listeners = [GrpcListener("grpc", "127.0.0.1", port)]
     with broker_in_thread(tmp_path / "data", SETTINGS, listeners) as first:
         first.topic("restart", queues=2)

@@ -21,7 +21,8 @@ from kernel.store.disk import DirectoryDisk
 from kernel.store.opening import open_store
 from kernel.store.peer_links import PeerLinks, new_nonce
 from kernel.store.worker import Worker
-from tests.kernel.three_stores import CLOCK, RANDOM, SECRET, TIMING, _fatal, free_ports, until
+from tests.free_ports import free_ports
+from tests.kernel.three_stores import CLOCK, RANDOM, SECRET, TIMING, _fatal, until
 
 
 class Store:
