@@ -80,11 +80,18 @@ class Stream:
         self._commands.put_nowait((question, size))
         return True
 
+    def stop_writing(self) -> None:
+        """The stream has ended: `write` returns once what it writes just now is written."""
+        self.ended.set()
+        self._commands.put_nowait((b"", 0))
+
     async def write(self) -> None:
         """Write what is pushed, until the stream ends."""
         try:
             while True:
                 command, asked_bytes = await self._commands.get()
+                if self.ended.is_set():
+                    return
                 async with asyncio.timeout(TELEMETRY_WRITE_TIMEOUT_S):
                     await self._call.write(command)
                 self._asked_bytes -= asked_bytes
@@ -161,15 +168,16 @@ class Streams:
         meter = environment.meter
         if meter is not None:
             meter.connection_opened(caller.tenant)
-        work = (
-            self._tasks.start(self._read(caller, call, stream, questions)),
-            self._tasks.start(stream.write()),
-        )
+        reading = self._tasks.start(self._read(caller, call, stream, questions))
+        writing = self._tasks.start(stream.write())
         try:
             await stream.ended.wait()
+            # gRPC takes no status beside a write: the call would never end.
+            stream.stop_writing()
+            await asyncio.wait((writing,))
         finally:
-            for task in work:
-                task.cancel()
+            reading.cancel()
+            writing.cancel()
             environment.producers.left(key, questions)
             client.streams -= 1
             if meter is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import queue
 import time
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ from adapters.rocketmq.clients import Clients
 from adapters.rocketmq.errors import Code
 from adapters.rocketmq.service import SERVICE
 from adapters.rocketmq.settings import MOVED_MS, MOVED_SILENT_MS, RocketmqSettings
+from adapters.rocketmq.telemetry import Streams
 from auth.principal import SignInMode
 from tests.adapters.rocketmq.support import (
     Broker,
@@ -133,6 +135,45 @@ def test_streams_end_when_the_broker_drains_and_new_ones_at_once(tmp_path: Path)
         assert time.monotonic() - began < 5
         stream.end()
         calls.close()
+
+
+class LateCall:
+    """A call that says late that a write is done."""
+
+    def __init__(self, call) -> None:
+        self._call = call
+        self.written = False
+
+    def __getattr__(self, name: str):
+        return getattr(self._call, name)
+
+    async def write(self, data: bytes) -> None:
+        await self._call.write(data)
+        await asyncio.sleep(0.3)
+        self.written = True
+
+
+def test_a_stream_does_not_end_in_the_midst_of_a_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # gRPC takes no status while a write is under way, and the call would never end.
+    serve, ended = Streams.serve, []
+
+    async def late(streams: Streams, call) -> None:
+        slow = LateCall(call)
+        await serve(streams, slow)
+        ended.append(slow.written)
+
+    monkeypatch.setattr(Streams, "serve", late)
+    with broker_in_thread(tmp_path) as leaving:
+        calls = Wire(leaving.address)
+        stream = Telemetry(calls)
+        stream.show(definition_pb2.Settings(client_type=PRODUCER))
+        leaving.run(leaving.adapter.drain)
+        assert list(stream.answers) == []
+        stream.end()
+        calls.close()
+    assert ended == [True]
 
 
 def test_a_client_that_is_moved_is_told_to_connect_anew_and_finds_the_other_in_its_routes(
