@@ -23,6 +23,7 @@ import gateway
 from adapters.base import Origin
 from gateway.cluster_settings import ANYWHERE, host_label, spell_address
 from gateway.tenants import tenants_word
+from kernel.cluster.gateways import SMOOTHED
 from kernel.cluster.messages import TASKS_MAX, Attend, Move, Orders, Role, Task
 from kernel.errors import KernelError
 from kernel.remote.served_topics import Consumers
@@ -39,9 +40,6 @@ if TYPE_CHECKING:
 
 ATTEND_SECONDS = 1.0
 """Between two reports; the manager takes a gateway for gone after five."""
-
-SMOOTHED = 0.3
-"""Weight of the last second in the traffic told: a burst of one second counts for a third."""
 
 ABSENT_REPORTS = 3
 """Another gateway that is not told of so often takes no clients: a new leader of group 0 has heard

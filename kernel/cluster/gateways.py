@@ -37,6 +37,7 @@ from enum import StrEnum
 
 from ..errors import Code, KernelError
 from .messages import (
+    TASKS_MAX,
     UNLIKE_MAX,
     Attend,
     Consuming,
@@ -62,8 +63,9 @@ MOVES_MAX = 1_000
 without its other clients noticing much."""
 
 SMOOTHED = 0.3
-"""Weight of the last report in the messages a second of a topic: a topic is hot all the same when
-its producers, or the disk they wait for, stop for a second.
+"""Weight of the last report in traffic and in the messages a second of a topic: a burst of one
+second counts for a third, and a topic is hot all the same when its producers, or the disk they wait
+for, stop for a second.
 """
 
 RATE_MIN = 0.1
@@ -115,7 +117,7 @@ class _Gateway:
     load: Load = Load.CALM
     since_ms: int = 0
     produced: dict[tuple[str, str], float] = field(default_factory=dict)
-    """Messages a second by tenant and topic, smoothed."""
+    """Messages a second by tenant and topic, smoothed: of the TASKS_MAX with the most."""
     is_to_drain: bool = False
     """What it heard when it told this."""
     turns_away: bool = False
@@ -132,7 +134,8 @@ class _Gateway:
             if each.role is Role.PRODUCE:
                 topic = each.tenant, each.topic
                 rates[topic] = rates.get(topic, 0.0) + each.amount / seconds * SMOOTHED
-        self.produced = {topic: rate for topic, rate in rates.items() if rate >= RATE_MIN}
+        known = (each for each in rates.items() if each[1] >= RATE_MIN)
+        self.produced = dict(heapq.nlargest(TASKS_MAX, known, key=lambda each: each[1]))
 
     def stage(self, is_to_drain: bool) -> Stage:
         return STAGES[is_to_drain, bool(self.clients) or not self.turns_away]

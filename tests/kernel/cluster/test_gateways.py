@@ -19,6 +19,7 @@ from kernel.cluster.gateways import (
     Load,
 )
 from kernel.cluster.messages import (
+    TASKS_MAX,
     UNLIKE_MAX,
     Attend,
     Consuming,
@@ -208,6 +209,23 @@ def test_a_hot_topic_stays_hot_when_its_producers_stop_for_a_second() -> None:
         if heard:
             break
     assert moved(heard) == [("x", 4, "b:1")]
+
+
+def test_the_busiest_topics_are_remembered_and_no_more() -> None:
+    found = Told(0)
+    hot = Task(Role.PRODUCE, "acme", "t", "", "", 2 * HOT_MESSAGES)
+    consumers = Task(Role.CONSUME, "acme", "t", "g", "x", 8)
+    heard: list[Move] = []
+    for second in range(10):
+        others = [
+            Task(Role.PRODUCE, "acme", f"{second}-{number}", "", "", 1_000)
+            for number in range(TASKS_MAX - 1)
+        ]
+        heard = found.second(told("b", tasks=[hot, *others]), told("a", tasks=[consumers]))["a"]
+        if heard:
+            break
+    assert moved(heard) == [("x", 4, "b:1")]
+    assert len(found.table._known["b"].produced) == TASKS_MAX
 
 
 def test_a_topic_whose_producers_have_stopped_is_hot_no_more() -> None:
