@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from . import messages
 from .messages import (
+    FOLLOWER,
     LEADER,
     PRE_CANDIDATE,
     PREVOTE,
@@ -114,13 +115,40 @@ def on_vote(core: RaftCore, message: Message) -> None:
             core.election_elapsed = 0
             core.vote = message.sender
     else:
-        core.after_sync.append(Message(answer, core.node, message.sender, core.term, reject=True))
+        _refuse(core, message, answer)
+
+
+def _refuse(core: RaftCore, message: Message, answer: int) -> None:
+    """The candidate gets no vote, but hears how far this node knows the log to be committed, as far
+    as the candidate's own goes: that may be news to it, of an end of a joint configuration above
+    all. Who has the longest log may be a voter no more, and would else keep the others for ever
+    from electing one of theirs.
+    """
+    log = core.log
+    index = min(log.committed, message.index)
+    term = max(log.term(index), 0)
+    core.after_sync.append(
+        Message(answer, core.node, message.sender, core.term, term, index, reject=True)
+    )
+
+
+def learn_committed(core: RaftCore, message: Message) -> None:
+    """A refusal, which may come late, names an entry that is committed: so is this log up to it, if
+    it has the very same one. Who campaigns and learns of a change of members begins again, once
+    that is applied.
+    """
+    log, index = core.log, message.index
+    if message.reject and index > log.committed and log.term(index) == message.log_term:
+        log.commit_to(index)
+        if not _knows_members(core):
+            core.become_follower(core.term, 0)
 
 
 def on_vote_answer(core: RaftCore, message: Message) -> None:
     """A voter has answered this candidate, or this node has voted for itself."""
+    learn_committed(core, message)
     wanted = PREVOTE_ANSWER if core.role == PRE_CANDIDATE else VOTE_ANSWER
-    if message.kind != wanted:
+    if message.kind != wanted or core.role == FOLLOWER:
         return
     votes = core.tracker.votes
     votes.setdefault(message.sender, not message.reject)
@@ -166,7 +194,5 @@ def other_term(core: RaftCore, message: Message) -> bool:
             answer = Message(messages.APPEND_ANSWER, core.node, message.sender, core.term)
             core.after_sync.append(answer)
     elif kind == messages.PREVOTE:
-        core.after_sync.append(
-            Message(messages.PREVOTE_ANSWER, core.node, message.sender, core.term, reject=True)
-        )
+        _refuse(core, message, messages.PREVOTE_ANSWER)
     return False

@@ -8,8 +8,8 @@ changed after they were made (not frozen: that would cost 0.3 us each).
     APPEND             leader -> member      log_term, index (before the entries), commit, entries
     APPEND_ANSWER      member -> leader      index (last it has), or reject, hint, log_term
     PREVOTE, VOTE      candidate -> voter    log_term, index (its last), forced (by a transfer)
-    PREVOTE_ANSWER,    voter -> candidate    reject
-    VOTE_ANSWER
+    PREVOTE_ANSWER,    voter -> candidate    reject, and then log_term, index of an entry that is
+    VOTE_ANSWER                              committed, no higher than the candidate's last
     SNAPSHOT           leader -> member      snapshot; answered by APPEND_ANSWER once installed
     HEARTBEAT          leader -> member      commit, context, stamp
     HEARTBEAT_ANSWER   member -> leader      context, stamp (both as they came)

@@ -39,9 +39,9 @@ HANDLERS: Final[tuple[tuple[Handler | None, ...], ...]] = (
         follower.on_append,  # APPEND
         None,  # APPEND_ANSWER
         election.on_vote,  # PREVOTE
-        None,  # PREVOTE_ANSWER
+        election.learn_committed,  # PREVOTE_ANSWER
         election.on_vote,  # VOTE
-        None,  # VOTE_ANSWER
+        election.learn_committed,  # VOTE_ANSWER
         follower.on_snapshot,  # SNAPSHOT
         follower.on_heartbeat,  # HEARTBEAT
         None,  # HEARTBEAT_ANSWER

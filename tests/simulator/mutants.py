@@ -22,7 +22,7 @@ from kernel.courier import Courier
 from kernel.log.journal import Journal
 from kernel.log.scan import Scan
 from kernel.log.writer import WriteBatch
-from kernel.raft import leader
+from kernel.raft import election, leader
 from kernel.raft.core import RaftCore
 from kernel.raft.log import RaftLog
 from kernel.raft.tracker import Tracker
@@ -222,6 +222,15 @@ def _leads_before_its_vote_is_on_disk() -> list[tuple[Any, str, Any]]:
     return [(RaftCore, "become_candidate", become_candidate)]
 
 
+def _commit_of_another_log() -> list[tuple[Any, str, Any]]:
+    def learn_committed(core: Any, message: Any) -> None:
+        index = min(message.index, core.log.last_index)
+        if message.reject and index > core.log.committed:
+            core.log.commit_to(index)
+
+    return [(election, "learn_committed", learn_committed)]
+
+
 MUTANTS: dict[str, Mutant] = {
     make.__name__.removeprefix("_"): make
     for make in (
@@ -231,6 +240,7 @@ MUTANTS: dict[str, Mutant] = {
         *(_snapshot_without_membership, _repeat_is_stored, _commit_by_any_disk),
         *(_commits_forgotten, _damaged_replica_goes_on, _handed_out_without_a_lease),
         *(_sent_again_newest_first, _refused_is_stored_later, _leads_before_its_vote_is_on_disk),
+        _commit_of_another_log,
     )
 }
 

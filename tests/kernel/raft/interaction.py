@@ -6,7 +6,9 @@ take its parts. Log lines are left out: their wording is the peer's. What differ
 * our core's answer of the disk is one call, `stable`; the peer's are messages to itself. They are
   printed as the peer's, and the last of them makes the call;
 * a change of membership that does not fit is refused by an error; the peer appends an empty entry
-  in its place, and so does this driver.
+  in its place, and so does this driver;
+* a refused vote says what the voter knows to be committed, which the peer's does not: left out
+  (`render.message_text`).
 """
 
 from __future__ import annotations

@@ -47,10 +47,10 @@ def _quoted(body: bytes) -> str:
 
 def message_text(message: Message) -> str:
     """One message; several lines if it has several entries or a snapshot."""
-    head = (
-        f"{message.sender}->{message.to} {KINDS[message.kind]} Term:{message.term}"
-        f" Log:{message.log_term}/{message.index}"
-    )
+    log = f"{message.log_term}/{message.index}"
+    if message.kind in (messages.PREVOTE_ANSWER, messages.VOTE_ANSWER):
+        log = "0/0"
+    head = f"{message.sender}->{message.to} {KINDS[message.kind]} Term:{message.term} Log:{log}"
     if message.reject:
         head += f" Rejected (Hint: {message.hint})"
     if message.commit:

@@ -142,6 +142,36 @@ def test_a_leader_that_is_removed_steps_down_and_cannot_come_back() -> None:
     assert LEADER in (group.core(2).role, group.core(3).role)
 
 
+def test_who_has_the_longest_log_and_is_a_voter_no_more_says_what_is_committed() -> None:
+    """Seed 1010 of the simulator: only the leader that was removed knew that the joint
+    configuration had ended. One of the others needed its vote to leave it, and did not get it.
+    """
+    group = Group(3, spare=1)
+    leader = group.elect(2)
+    leader.propose_configuration(_change((ADD_LEARNER, 4)))
+    group.run()
+    group.cut = {3}
+    change = _change((ADD_VOTER, 4), (REMOVE, 2), transition=JOINT_EXPLICIT)
+    leader.propose_configuration(change)
+    group.run()
+    leader.propose_configuration(ConfigurationChange())
+    group.hold = {messages.APPEND_ANSWER}
+    group.run()
+    group.hold = {messages.APPEND}
+    leader.propose([b"longest"])
+    for answer in group.held:
+        leader.step(answer)
+    group.run()
+    assert leader.role == FOLLOWER
+    assert leader.tracker.own is None
+    assert group.core(4).tracker.members.voters_outgoing == (1, 2, 3)
+    group.hold, group.cut = set(), {1}
+    group.tick(5 * OPTIONS.election_ticks)
+    assert group.core(4).role == LEADER
+    assert _voters(group[4]) == _voters(group[3]) == (1, 3, 4)
+    assert group[4].bodies == []
+
+
 def test_nobody_campaigns_with_a_committed_change_that_is_not_applied() -> None:
     group = Group(3, spare=1)
     leader = group.elect(1)
