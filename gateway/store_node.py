@@ -37,6 +37,7 @@ from gateway.cluster_settings import (
 )
 from gateway.data_lock import lock_data_directory
 from gateway.garbage import Garbage
+from gateway.leader_log import LeaderLog
 from gateway.node_metering import NodeMetering, node_of
 from gateway.origins import register_origins
 from gateway.process import (
@@ -132,6 +133,7 @@ class StoreNode:
         self._desk = desk
         service = serve_gateways(local, asyncio.get_running_loop().call_soon)
         service.add(desk)
+        self._log_leaders(local)
         links.serve(GATEWAY, service, roster.admit_gateway)
         await self._listen(links, local)
         remote = RemoteLeaders(
@@ -161,6 +163,16 @@ class StoreNode:
         self._garbage.start()
         self._ready = True
         self._greet(local, roster, own)
+
+    def _log_leaders(self, local: LocalStore) -> None:
+        consensus = local.store.consensus
+        lines, tell = LeaderLog(_log, local.store, self._clock), consensus.leaders_changed
+
+        def leaders_changed() -> None:
+            tell()
+            lines.look()
+
+        consensus.leaders_changed = leaders_changed
 
     def _hello(self, roster: Roster, role: str) -> Hello:
         nonce = new_nonce(self._random.bits)

@@ -10,15 +10,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gateway.cluster_settings import spell_address
+from gateway.line_budget import LineBudget
 
 if TYPE_CHECKING:
     import structlog.typing
 
     from kernel.ports import Clock
 
-PERIOD_MS = 60_000
 LINES_MAX = 30
-"""A period: a cluster's worth of processes that have all been given the wrong secret."""
+"""A minute: a cluster's worth of processes that have all been given the wrong secret."""
 
 REASON_CHARACTERS_MAX = 200
 """What the other end says of itself stands in some reasons, before anybody knows who it is."""
@@ -29,29 +29,16 @@ class TurnedAway:
 
     def __init__(self, log: structlog.typing.FilteringBoundLogger, clock: Clock) -> None:
         self._log = log
-        self._clock = clock
-        self._began_ms = clock.monotonic_ms()
-        self._said: set[tuple[str, str]] = set()
-        """(host, reason) of the lines of this period."""
-        self._unlogged = 0
+        self._budget = LineBudget(clock, LINES_MAX)
 
     def __call__(self, address: tuple[str, int], reason: str) -> None:
         """A process has been turned away."""
-        now_ms = self._clock.monotonic_ms()
-        if now_ms - self._began_ms >= PERIOD_MS:
-            self._began_ms = now_ms
-            self._said.clear()
         told = "".join(each if each.isprintable() else "?" for each in reason)
         told = told[:REASON_CHARACTERS_MAX]
-        key = address[0], told
-        if key in self._said or len(self._said) >= LINES_MAX:
-            self._unlogged += 1
-            return
-        self._said.add(key)
-        self._log.warning(
-            "a process was turned away",
-            peer=spell_address(address),
-            reason=told,
-            unlogged=self._unlogged,
-        )
-        self._unlogged = 0
+        if self._budget.allows((address[0], told)):
+            self._log.warning(
+                "a process was turned away",
+                peer=spell_address(address),
+                reason=told,
+                unlogged=self._budget.unlogged(),
+            )

@@ -142,6 +142,18 @@ class Cluster:
         """Store by group; 0: none."""
         return {each["group"]: each["leader"] for each in self.status()["groups"]}
 
+    def mend(self) -> None:
+        """Start the stores that a test has ended, and have each lead a group again."""
+        for number in STORES:
+            store = self.stores.get(number)
+            if store is None or store.process.poll() is not None:
+                self.start_store(number)
+                self.stores[number].serves()
+        until(lambda: all(each["answers"] for each in self.status()["nodes"]), "all answer")
+        if sorted(self.leaders().values()) != list(STORES):
+            self.rebalance()
+            until(lambda: sorted(self.leaders().values()) == list(STORES), "each leads a group")
+
     def rebalance(self) -> None:
         store = next(each for each in self.stores.values() if each.process.poll() is None)
         assert store.api("POST", "/cluster/rebalance", {}).status == 200

@@ -23,10 +23,18 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
 
 
 @pytest.fixture(scope="package")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    """One cluster for all tests of one; a test that ends a store may leave it so."""
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    """One cluster for all tests of one."""
     with cluster.running(tmp_path_factory.mktemp("cluster")) as found:
         yield found
+
+
+@pytest.fixture
+def running(shared: Running) -> Running:
+    """It, whole: a test that ends a store may leave it so."""
+    found, _ = shared
+    found.mend()
+    return shared
 
 
 @pytest.fixture

@@ -66,6 +66,8 @@ def test_a_store_that_is_told_to_end_has_others_lead_first(running: Running) -> 
     said = found.stores[2].rest()
     assert '"event": "stopped"' in said
     assert "leaderships kept" not in said
+    for event in ("leader", "serves the group"):
+        assert f'"event": "{event}"' in said
     until(lambda: not {0, 2} & set(found.leaders().values()), "others lead what store 2 led")
     found.start_store(2)
     found.stores[2].serves()
