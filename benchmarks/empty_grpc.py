@@ -16,7 +16,7 @@ from adapters.rocketmq.wire import OK
 from gateway.bench.worker import new_loop
 
 
-class Calls(grpc.GenericRpcHandler):
+class Calls(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpcio has no types
     """Every method is a call with one answer, in bytes."""
 
     def __init__(self) -> None:

@@ -5,6 +5,7 @@ All processes are on this machine. CPU is what all server processes of a side ha
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from benchmarks.amqp_rows import WEIR, Row
@@ -30,10 +31,7 @@ def _sides(session: Session, arguments: list[str]) -> dict[str, Measure]:
         report = session.load(broker, *arguments, *QUEUES.get(side, ()))
         return None if report is None else _figures(report)
 
-    return {
-        side: lambda side=side, broker=broker: run(side, broker)
-        for side, broker in session.brokers.items()
-    }
+    return {side: partial(run, side, broker) for side, broker in session.brokers.items()}
 
 
 def _figures(report: LoadReport) -> dict[str, float]:

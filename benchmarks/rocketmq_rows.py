@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from functools import partial
 from typing import TYPE_CHECKING
 
 import grpc
@@ -86,9 +87,7 @@ def send(session: Session) -> Outcome:
     sides: dict[str, Measure] = {}
     for batch in BARS:
         for side, (at, pid) in places.items():
-            sides[f"{side}, {batch}"] = lambda side=side, at=at, pid=pid, batch=batch: _run(
-                session, side, at, pid, batch
-            )
+            sides[f"{side}, {batch}"] = partial(_run, session, side, at, pid, batch)
     try:
         taken = session.alternate(sides)
     finally:
