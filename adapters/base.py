@@ -49,6 +49,9 @@ class Rights(Protocol):
     def is_alive(self) -> bool:
         """False once the principal was removed or disabled."""
 
+    def rules(self) -> object:
+        """What decides now: another object whenever what is allowed may be another."""
+
 
 class SignIn(Protocol):
     """Turns a login and a password into rights. The gateway makes it from `auth`."""

@@ -219,6 +219,12 @@ class Access:
             self._renew()
         return self._rules is not _NO_RIGHTS
 
+    def rules(self) -> object:
+        """The rules that decide now: another object whenever what is allowed may be another."""
+        if self._generation != self._source.generation:
+            self._renew()
+        return self._rules
+
     def _values(self) -> Values:
         return Values(self.principal.name, self.client_id)
 

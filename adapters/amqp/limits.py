@@ -72,10 +72,7 @@ got from a queue of its own (`kernel.atomic.TRANSACTION_PARTS_MAX`)."""
 
 ROUTES_MAX: Final = 4_096
 """(exchange, routing key) pairs whose destinations a connection remembers; cleared when full."""
-ROUTES_RECHECK_MAX: Final = 1_024
-"""With more pairs a connection's tick forgets them all rather than ask for the rights to each: a
-tick takes a few tenths of a millisecond at most."""
-HEADS_MAX: Final = 2_048
+HEADS_MAX: Final = 4_096
 """Message starts (all octets before the body) whose meaning a connection remembers, some 400 bytes
 each; cleared when full."""
 PROPERTY_BLOCKS_MAX: Final = 1_024

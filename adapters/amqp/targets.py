@@ -3,7 +3,7 @@
 The arguments, taken as bytes, are the key: a publisher that keeps sending to the same exchange with
 the same routing key pays one dict look-up for parsing, rights and routing; `heads` remembers whole
 beginnings of messages, frame heads included. Everything is forgotten when the kernel's topology
-changes; rights are asked for again every tick, so that one withdrawn ends within a second.
+changes, and within a second when rights do.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from adapters.amqp.errors import (
     NOT_IMPLEMENTED,
     AmqpError,
 )
-from adapters.amqp.limits import ROUTES_MAX, ROUTES_RECHECK_MAX
+from adapters.amqp.limits import ROUTES_MAX
 from adapters.amqp.names import PREDECLARED, is_reply_address, resource, router_key
 from adapters.amqp.returns import may_be_for_nobody
 from adapters.amqp.stored import attributes_of, native_prefix
@@ -82,6 +82,7 @@ class Targets:
         their properties."""
         self._by_attributes: dict[str, bool] = {}
         self._version = -1
+        self._rules = caller.rights.rules()
 
     def refresh(self) -> None:
         """Forget everything if the topology has changed."""
@@ -97,20 +98,11 @@ class Targets:
         self._by_attributes.clear()
 
     def recheck(self) -> None:
-        """Forget everything if a right to what is remembered has been withdrawn."""
-        if len(self.known) > ROUTES_RECHECK_MAX or not all(map(self._may, self.known.values())):
+        """Forget everything if rights have changed."""
+        rules = self._caller.rights.rules()
+        if rules is not self._rules:
+            self._rules = rules
             self.forget()
-
-    def _may(self, target: Target) -> bool:
-        """Whether the rights to publish to a target are still there."""
-        allows = self._caller.rights.allows
-        if not target.exchange:
-            return is_reply_address(target.key) or allows(PUBLISH_TOPIC, target.key)
-        if not allows(PUBLISH_ROUTER, target.router):
-            return False
-        if target.router != TOPICS_ROUTER:
-            return True
-        return allows(PUBLISH_TOPIC, router_key(target.router, target.key))
 
     def find(self, arguments: bytes) -> Target:
         """The target of a basic.publish with these arguments (without the ticket).

@@ -75,6 +75,10 @@ class PluginRights:
         """Plugins decide once, at CONNECT."""
         return True
 
+    def rules(self) -> object:
+        """Always the same: see `is_alive`."""
+        return self
+
 
 class PluginSignIn:
     """`MqttSignIn` by plugins."""

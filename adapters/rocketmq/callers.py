@@ -65,6 +65,10 @@ class Everyone:
         """Always."""
         return True
 
+    def rules(self) -> object:
+        """Always the same."""
+        return self
+
 
 @dataclass(frozen=True, slots=True)
 class Caller:

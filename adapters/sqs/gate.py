@@ -65,6 +65,10 @@ class Everyone:
         """Always."""
         return True
 
+    def rules(self) -> object:
+        """Always the same."""
+        return self
+
 
 class Gate:
     """Admits requests. Belongs to the event loop."""

@@ -77,6 +77,7 @@ class EveryRight:
     def __init__(self, principal: Principal, denied: set[tuple[int, str]]) -> None:
         self.principal = principal
         self._denied = denied
+        self._rules = frozenset(denied)
         self.alive = True
 
     def allows(self, number: Permission, name: str) -> bool:
@@ -84,6 +85,11 @@ class EveryRight:
 
     def is_alive(self) -> bool:
         return self.alive
+
+    def rules(self) -> object:
+        if self._rules != self._denied:
+            self._rules = frozenset(self._denied)
+        return self._rules
 
 
 def _fatal(sentence: str, error: BaseException) -> None:

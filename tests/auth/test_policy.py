@@ -129,6 +129,19 @@ def test_who_is_removed_or_disabled_keeps_nothing(how: str) -> None:
     assert "no such principal" in access.explain(PUBLISH, "a").reason
 
 
+def test_rules_are_another_object_whenever_they_may_decide_otherwise() -> None:
+    store, book = book_of(policy("p", "allow * *"), policy("q", "allow * *"), user("alice", "p"))
+    access = book.access(ALICE)
+    rules = access.rules()
+    apply(store, Create(user("bob", "q")))
+    assert access.rules() is rules
+    replace_user(store, user("alice", "p", "q"))
+    changed = access.rules()
+    assert changed is not rules
+    apply(store, RemoveUser("default", "alice"))
+    assert access.rules() not in (rules, changed)
+
+
 def test_who_has_lost_all_rights_leaves_nothing_behind_for_others() -> None:
     store, book = book_of(policy("p", "allow * *"), user("alice", "p"), user("bob", "p"))
     gone, here = book.access(ALICE), book.access(Principal("default", "bob"))

@@ -237,6 +237,21 @@ def test_the_default_exchange_asks_for_the_right_to_the_queue() -> None:
     assert len(stored_in(wire)) == 4, "a right is withdrawn within a tick"
 
 
+def test_what_is_remembered_outlives_ticks_while_rights_stay_the_same() -> None:
+    wire = Wire().open()
+    wire.declare("q")
+    wire.publish(1, "", "q", b"1")
+    wire.logins.denied.add((PUBLISH_TOPIC, "other"))
+    wire.connection.tick(wire.host.now_ms)
+    assert wire.connection._publisher is not None
+    targets = wire.connection._publisher.targets
+    assert not targets.known
+    wire.publish(1, "", "q", b"2")
+    wire.publish(1, "", "q", b"3")
+    wire.connection.tick(wire.host.now_ms)
+    assert (len(targets.known), len(targets.heads)) == (1, 1)
+
+
 def test_a_right_to_an_exchange_is_withdrawn_within_a_tick() -> None:
     wire = Wire().open()
     wire.declare("q")
