@@ -409,9 +409,11 @@ class Scan:
         log = self.group(header.group)
         index = header.log_index
         mark = self._marks.get(header.group, 0)
+        if index > mark and place.segment < self._start:
+            # What is behind the marks stands from the checkpoint on (`next_checkpoint`): this was
+            # replaced, by entries that may be gone already.
+            return
         if index > log.last_index + 1:
-            if place.segment < self._start:
-                return  # what it followed was replaced, and so was it: the checkpoint knows better
             why = f"entry {log.last_index + 1} is missing before entry {index}"
             self._gaps.setdefault(header.group, why)
             return

@@ -98,34 +98,70 @@ def test_a_sector_of_zeros_in_the_last_batch_may_be_one_that_was_never_written(p
             Store(disk, history)
 
 
-def test_what_was_replaced_is_not_missed_although_its_beginning_is_gone() -> None:
-    """Its segment went with a checkpoint, and what followed it stands where recovery begins."""
-    disk = new_disk()
-    journal, _ = Journal.recover(disk, OPTIONS, None)
-    journal.finish_recovery()
+class Plain:
+    """A journal with two groups, each entry a batch of its own."""
 
-    def write(group: int, term: int, index: int, size: int = 10) -> int:
-        journal.append(group, term, index, body_of([bytes(size)]))
-        batch = journal.begin()
+    def __init__(self) -> None:
+        self.disk = new_disk()
+        self.journal, _ = Journal.recover(self.disk, OPTIONS, None)
+        self.journal.finish_recovery()
+
+    def write(self, group: int, term: int, index: int, size: int = 10) -> int:
+        """One entry; the segment that it ends in."""
+        self.journal.append(group, term, index, body_of([bytes(size)]))
+        batch = self.journal.begin()
         assert batch is not None
         batch.run()
-        journal.end(batch)
+        self.journal.end(batch)
         return batch.parts[-1].segment.number
 
+    def fill(self, group: int, index: int, segment: int) -> int:
+        """Entries from `index` on, until one stands behind the segment; that one."""
+        while self.write(group, 1, index, 3_000) == segment:
+            index += 1
+        return index
+
+    def checkpoint(self, segment: int, **groups: int) -> SimulatedDisk:
+        """The disk with a checkpoint that begins in that segment."""
+        marks = {int(name[1:]): (index, "snap") for name, index in groups.items()}
+        job = self.journal.checkpoint(marks)
+        assert job.checkpoint.position.segment == segment
+        job.run()
+        return self.disk.crashed_copy()
+
+
+def test_what_was_replaced_is_not_missed_although_its_beginning_is_gone() -> None:
+    """Its segment went with a checkpoint, and what followed it stands where recovery begins."""
+    plain = Plain()
     for index in range(1, 6):
-        assert write(0, 1, index) == 1
-    filled = 0
-    while write(1, 1, filled + 1, 3_000) == 1:
-        filled += 1
-    assert write(0, 1, 6) == write(0, 1, 7) == 2
-    assert write(0, 2, 3) == 2
-    job = journal.checkpoint({0: (3, "snap"), 1: (filled, "snap")})
-    assert job.checkpoint.position.segment == 2
-    job.run()
-    after = disk.crashed_copy()
+        assert plain.write(0, 1, index) == 1
+    filled = plain.fill(1, 1, segment=1)
+    assert plain.write(0, 1, 6) == plain.write(0, 1, 7) == 2
+    assert plain.write(0, 2, 3) == 2
+    after = plain.checkpoint(2, g0=3, g1=filled)
     after.remove(segment_name(1))
 
-    journal, recovered = Journal.recover(after, OPTIONS, Checkpoint.read(after))
+    _, recovered = Journal.recover(after, OPTIONS, Checkpoint.read(after))
+
+    assert not recovered.damaged
+    assert recovered.last[0] == (3, 2)
+
+
+def test_what_was_replaced_does_not_come_back_although_what_replaced_it_is_gone() -> None:
+    """Seed 2173 of the simulator: its segment is kept for something else that is live, while that
+    of the entry in its place, which a snapshot has applied, went with the checkpoint. Behind an
+    entry of term 2 the log had some of term 1 again, and so looked older than it was.
+    """
+    plain = Plain()
+    for index in range(1, 6):
+        assert plain.write(0, 1, index) == 1
+    filled = plain.fill(1, 1, segment=1)
+    assert plain.write(0, 2, 3) == 2
+    filled = plain.fill(1, filled + 1, segment=2)
+    after = plain.checkpoint(3, g0=3, g1=filled)
+    after.remove(segment_name(2))
+
+    _, recovered = Journal.recover(after, OPTIONS, Checkpoint.read(after))
 
     assert not recovered.damaged
     assert recovered.last[0] == (3, 2)

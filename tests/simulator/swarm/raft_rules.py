@@ -242,6 +242,7 @@ class RaftRules:
                 what = f"group {group}: {node} has forgotten term {synced.term} {synced.vote}"
                 self._broken("term_and_vote_survive", what)
             top = max(journal.last_index(group), journal.snapshot_of(group)[0])
+            self.terms_never_fall(node, journal, group)
             overwritten = False
             for index in sorted(synced.terms):
                 term = journal.term(group, index)
@@ -257,6 +258,16 @@ class RaftRules:
                 what = f"group {group}: {node} had synced {synced.last}, its log ends at {top}"
                 self._broken("synced_survives", what)
             self._refresh(journal, group, synced)
+
+    def terms_never_fall(self, node: int, journal: Journal, group: int) -> None:
+        """Behind an entry of a term there is none of an earlier one: what has been replaced does
+        not come back.
+        """
+        before, last = journal.snapshot_of(group)[0], journal.last_index(group)
+        terms = [journal.term(group, index) for index in range(before, last + 1)]
+        if terms != sorted(terms):
+            what = f"group {group}: the terms in the log of {node} are {terms}"
+            self._broken("terms_never_fall", what)
 
     def _refresh(self, journal: Journal, group: int, synced: Synced) -> None:
         hard = journal.hard_state(group)
