@@ -470,13 +470,9 @@ class Store:
             self._doom = None
             self._fatal(*doom)
 
-    def has(self, group: RaftGroup, index: int) -> bool:
-        """Whether the journal has an entry."""
-        return self.journal.has(group, index)
-
-    def term_of(self, group: RaftGroup, index: int) -> int:
-        """Term of an entry that is not above the log's end; 0 if that is known no more."""
-        return self.journal.term(group, index)
+    def applied(self, group: RaftGroup) -> int:
+        """The last entry that a group's state has applied."""
+        return self._groups[group].state.applied
 
     def call_later(self, delay_ms: int, action: Callable[[], None]) -> None:
         """Call `action` after so long."""

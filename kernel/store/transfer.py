@@ -10,7 +10,8 @@
 The receiver asks, so that it sets the pace, and a step that is lost is asked for again. Nothing of
 the old state changes before the checkpoint that names the snapshot is durable. An entry that the
 sender does not have any more was let go by an entry behind the snapshot, which will come: an empty
-one takes its place.
+one takes its place. That is to be believed of a sender only that has applied what the snapshot has:
+one that has lost its disk meanwhile, or its part in the group, lacks entries that are still wanted.
 """
 
 from __future__ import annotations
@@ -69,6 +70,8 @@ class ReadEntries(msgspec.Struct, frozen=True, array_like=True, tag="entries"):
 
     group: int
     indexes: tuple[int, ...]
+    applied: int
+    """What the snapshot has applied that refers to them."""
 
 
 class ReadClock(msgspec.Struct, frozen=True, array_like=True, tag="clock"):
@@ -148,17 +151,15 @@ async def plead(ask: Ask, node: int, plea: Plea) -> PleaPart:
 class Bodies(Protocol):
     """What is asked of the store that sends."""
 
-    def entry(self, group: RaftGroup, index: int) -> bytes | None:
-        """A log entry, if it is in memory."""
+    @property
+    def journal(self) -> Journal:
+        """Where entries are."""
 
     async def fetched(self, group: RaftGroup, index: int) -> None:
-        """Return once it has been read. Raises JournalError if the journal has it no more."""
+        """Return once one that the journal has is in memory."""
 
-    def has(self, group: RaftGroup, index: int) -> bool:
-        """Whether the journal has it."""
-
-    def term_of(self, group: RaftGroup, index: int) -> int:
-        """Its term."""
+    def applied(self, group: RaftGroup) -> int:
+        """The last entry that the group's state has applied."""
 
 
 class SnapshotSource:
@@ -206,15 +207,18 @@ class SnapshotSource:
         return SnapshotPart(len(content), content[asked.offset : asked.offset + PIECE_BYTES])
 
     async def _entries(self, asked: ReadEntries) -> EntriesPart:
-        group = RaftGroup(asked.group)
+        group, journal = RaftGroup(asked.group), self._bodies.journal
         rows: list[tuple[int, int, bytes]] = []
         left = ENTRIES_BYTES
         for index in asked.indexes[:ENTRIES_MAX]:
-            body = self._bodies.entry(group, index)
-            while body is None and self._bodies.has(group, index):
+            body = journal.entry(group, index)
+            while body is None and journal.has(group, index):
                 await self._bodies.fetched(group, index)
-                body = self._bodies.entry(group, index)
-            row = (index, self._bodies.term_of(group, index), body or b"")
+                body = journal.entry(group, index)
+            if body is None and self._bodies.applied(group) < asked.applied:
+                what = f"entry {index} of group {group} is not here: its part in it was lost"
+                raise KernelError(Code.NOT_FOUND, what)
+            row = (index, journal.term(group, index), body or b"")
             left -= len(row[2])
             if left < 0 and rows:
                 break
@@ -317,7 +321,7 @@ class SnapshotReceiver:
                 state = _state_of(records, snapshot)
                 refers = references(state)
                 job = await self._begin(group)
-                await self._entries(job, sorted(refers), sender)
+                await self._entries(job, sorted(refers), sender, snapshot.index)
                 await self._write(name, records)
                 await self._until(job, lambda each: each.is_placed)
                 if not self._host.seal(group, snapshot):
@@ -368,10 +372,13 @@ class SnapshotReceiver:
             if len(content) >= part.size or not part.data:
                 return list(records_of(bytes(content), name))
 
-    async def _entries(self, job: InstallJob, indexes: Sequence[int], sender: int) -> None:
+    async def _entries(
+        self, job: InstallJob, indexes: Sequence[int], sender: int, applied: int
+    ) -> None:
         at = 0
         while at < len(indexes):
-            question = _encode(ReadEntries(job.group, tuple(indexes[at : at + ENTRIES_MAX])))
+            some = tuple(indexes[at : at + ENTRIES_MAX])
+            question = _encode(ReadEntries(job.group, some, applied))
             rows = _decode_entries(await self._answer(sender, question)).rows
             if [row[0] for row in rows] != list(indexes[at : at + len(rows)]) or not rows:
                 raise KernelError(Code.INVALID_ARGUMENT, "entries that were not asked for")

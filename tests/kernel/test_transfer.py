@@ -1,0 +1,77 @@
+"""What a store sends of a snapshot's entries, and what it must not say of those it lacks."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, cast
+
+import msgspec
+import pytest
+
+from kernel.errors import Code, KernelError
+from kernel.ids import RaftGroup
+from kernel.store.transfer import EntriesPart, ReadEntries, SnapshotSource
+
+if TYPE_CHECKING:
+    from kernel.log.journal import Journal
+    from kernel.ports import Clock, Disk
+    from kernel.store.worker import Runner
+
+APPLIED = 10
+BODIES = {3: b"in memory"}
+
+
+class Bodies:
+    """A group whose journal has some entries, and whose state has applied so many."""
+
+    def __init__(self, applied: int) -> None:
+        self._applied = applied
+        self._on_disk = {5: b"on disk"}
+        self._read = dict(BODIES)
+
+    @property
+    def journal(self) -> Journal:
+        known = {**self._read, **self._on_disk}
+        journal = SimpleNamespace(
+            entry=lambda _group, index: self._read.get(index),
+            has=lambda _group, index: index in known,
+            term=lambda _group, _index: 2,
+        )
+        return cast("Journal", journal)
+
+    async def fetched(self, _group: RaftGroup, index: int) -> None:
+        self._read[index] = self._on_disk[index]
+
+    def applied(self, _group: RaftGroup) -> int:
+        return self._applied
+
+
+async def sent(applied: int, *indexes: int) -> tuple[tuple[int, int, bytes], ...]:
+    """What a store that has applied so much answers, asked for entries of a snapshot."""
+    nothing = SimpleNamespace()
+    source = SnapshotSource(
+        cast("Disk", nothing),
+        cast("Clock", nothing),
+        cast("Runner", nothing),
+        Bodies(applied),
+        lambda _plea: pytest.fail("no plea"),
+    )
+    answer = await source.answer(msgspec.msgpack.encode(ReadEntries(1, indexes, APPLIED)))
+    return msgspec.msgpack.decode(answer, type=EntriesPart).rows
+
+
+async def test_entries_come_from_memory_or_disk_and_what_was_let_go_since_is_empty() -> None:
+    assert await sent(APPLIED, 3, 4, 5) == ((3, 2, b"in memory"), (4, 2, b""), (5, 2, b"on disk"))
+    assert await sent(APPLIED + 5, 4) == ((4, 2, b""),)
+
+
+async def test_who_has_lost_its_part_in_the_group_does_not_say_that_an_entry_was_let_go() -> None:
+    """Seed 2562 of the simulator: the sender's disk was damaged while the snapshot was under way,
+    and a message that nobody had acked was empty at the receiver.
+    """
+    assert await sent(0, 3, 5) == ((3, 2, b"in memory"), (5, 2, b"on disk"))
+    for applied in (0, APPLIED - 1):
+        with pytest.raises(KernelError, match="entry 4 of group 1 is not here") as refused:
+            await sent(applied, 3, 4)
+        assert refused.value.code is Code.NOT_FOUND
+        assert not refused.value.code.retryable
