@@ -23,7 +23,10 @@ def next_checkpoint(
     snapshots: Mapping[int, tuple[int, str]],
     installed: InstallJob | None,
 ) -> Checkpoint:
-    """See `Journal.checkpoint`. JournalError if an index is beyond what is stable."""
+    """See `Journal.checkpoint`. JournalError if an index is beyond what is stable, or if what is
+    needed stands before the last checkpoint, in segments that may be gone: then the books are
+    wrong, and the checkpoint that is on disk is the better one.
+    """
     groups: dict[int, GroupCheckpoint] = {}
     position = writer.synced_end()
     for number, log in logs.items():
@@ -48,6 +51,8 @@ def next_checkpoint(
         if placed and index < log.last_index:
             offset = (placed & OFFSET_MASK) << 3
             position = min(position, Position(placed >> SEGMENT_SHIFT, offset))
+    if position < last.position:
+        raise JournalError(f"a checkpoint from {position} on, behind one from {last.position} on")
     named = () if installed is None else (installed.close_record(),)
     return Checkpoint(
         last.store,

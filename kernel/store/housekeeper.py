@@ -21,7 +21,7 @@ from collections.abc import Callable
 from ..broker.liveness import live_slots
 from ..ids import RaftGroup
 from ..log.checkpoint import CheckpointJob
-from ..log.errors import RecordDamaged
+from ..log.errors import JournalError, RecordDamaged
 from ..log.journal import Journal, MaintenanceJob
 from ..log.rewrite import RewriteJob
 from ..log.writer import PrepareJob
@@ -188,6 +188,18 @@ class Housekeeper:
 
     def poke(self) -> None:
         """Start the most urgent job, unless one runs."""
+        self._trusting(self._start_job)
+
+    def _trusting(self, step: Callable[[], None]) -> None:
+        """Do what relies on the journal's books. If they turn out to be wrong the process ends:
+        what is on disk is better than what would be written.
+        """
+        try:
+            step()
+        except JournalError as error:
+            self._fatal("the books of the journal do not agree", error)
+
+    def _start_job(self) -> None:
         now = self._loop.time()
         if self._busy or (self._stopping and self._dumped is None and not self._untidy):
             return
@@ -260,7 +272,7 @@ class Housekeeper:
                 self.poke()
                 return
             self._next_look = 0.0
-            done()
+            self._trusting(done)
             self.poke()
 
         self._worker.submit(job, finished)

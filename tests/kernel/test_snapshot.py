@@ -15,6 +15,7 @@ from kernel.broker.snapshot import dump, load, state_hash
 from kernel.broker.snapshot_records import pack_leases, unpack_leases
 from kernel.broker.state import GroupState
 from kernel.client import LeaseChange, LeaseVerb, ReceiveSpec
+from kernel.log.errors import JournalError
 from kernel.model import DEFAULT_GROUP, GroupOptions, TopicOptions
 from kernel.store.housekeeper import Housekeeper
 from kernel.store.replica import Replica
@@ -250,3 +251,23 @@ async def test_a_cut_of_ten_thousand_groups_takes_those_that_get_on_and_the_rest
     state.cut = None
     assert found == expected
     assert len(held) == len(groups)
+
+
+@simulated()
+async def test_a_journal_whose_books_do_not_agree_ends_the_process(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    peer = world.peer()
+    topic = await peer.topic("work")
+    await peer.publish(topic, Draft(b"a"))
+
+    def checkpoint(*_what: object) -> None:
+        raise JournalError("no entry 7")
+
+    monkeypatch.setattr(world.opened.store.journal, "checkpoint", checkpoint)
+    await asyncio.sleep(60)
+    assert [(text, str(error)) for text, error in world.fatal][:1] == [
+        ("the books of the journal do not agree", "no entry 7")
+    ]
+    monkeypatch.undo()
+    world.fatal.clear()

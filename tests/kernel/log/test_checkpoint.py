@@ -17,6 +17,7 @@ from kernel.log.checkpoint import (
 )
 from kernel.log.errors import FormatError, JournalError
 from kernel.log.journal import Journal
+from kernel.log.locations import pack_position
 from kernel.log.meta import CleanEnd, StoreMeta, ensure_meta, read_meta, write_meta
 from kernel.log.record import Close
 from tests.kernel.log.harness import META, OPTIONS, History, Store, body_of, new_disk, run_workload
@@ -173,6 +174,21 @@ def test_a_checkpoint_never_goes_back() -> None:
     run_workload(store, seed=1, commits=25)
     with pytest.raises(JournalError, match="has applied"):
         store.journal.checkpoint({0: (1, "old")})
+
+
+def test_a_checkpoint_that_would_need_what_may_be_gone_is_refused() -> None:
+    history = History()
+    store = Store(new_disk(), history)
+    run_workload(store, seed=1, commits=25)
+    store.checkpoint()
+    journal = store.journal
+    last = journal.last_index(0)
+    store.append(0, body_of([b"needed"]))
+    store.commit()
+    _, _, length = journal._locations.locate(0, last + 1)
+    journal._locations.place(0, last + 1, pack_position(1, 4096), length)
+    with pytest.raises(JournalError, match="behind one from"):
+        journal.checkpoint({})
 
 
 def test_entries_behind_the_marks_are_replayed_in_order() -> None:
