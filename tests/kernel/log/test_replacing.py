@@ -1,0 +1,178 @@
+"""Logs whose ends other leaders replace, over checkpoints, rewrites and crashes."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+from dataclasses import dataclass, field
+
+import pytest
+
+from kernel.log import entry
+from kernel.log.checkpoint import Checkpoint
+from kernel.log.journal import Journal
+from tests.kernel.log.harness import OPTIONS, body_of, new_disk
+
+GROUPS = 3
+STEPS = 400
+SMALL = dataclasses.replace(OPTIONS, segment_bytes=16 * 1024)
+"""What is replaced and what replaces it are to stand in segments that live and die apart."""
+
+
+@dataclass
+class Log:
+    """What a group's log and state have to be."""
+
+    entries: list[tuple[int, bytes]] = field(default_factory=list)
+    """(term, body), entry 1 first; all of them synced."""
+    term: int = 1
+    applied: int = 0
+    held: set[int] = field(default_factory=set)
+    """Applied entries that something refers to."""
+
+
+class Machine:
+    """A journal, driven by chance as a store drives it, beside what it has to hold."""
+
+    def __init__(self, seed: int) -> None:
+        self.chance = random.Random(seed)
+        self.disk = new_disk()
+        self.logs = {group: Log() for group in range(GROUPS)}
+        self.snapshots: dict[str, set[int]] = {}
+        self.replaced = 0
+        self._recover()
+
+    def _recover(self) -> None:
+        self.journal, recovered = Journal.recover(self.disk, SMALL, Checkpoint.read(self.disk))
+        assert not recovered.damaged
+        marks = {group: self.journal.snapshot_of(group)[0] for group in self.logs}
+        read: dict[int, list[tuple[int, int, bytes]]] = {group: [] for group in self.logs}
+        for group, index, term, body in recovered.entries:
+            read[group].append((index, term, body))
+        for group, log in self.logs.items():
+            mark = marks[group]
+            assert self.journal.last_index(group) == len(log.entries)
+            behind = list(enumerate(log.entries[mark:], start=mark + 1))
+            assert read[group] == [(index, *each) for index, each in behind]
+            for index, (term, _) in behind:
+                assert self.journal.term(group, index) == term
+            snapshot = self.snapshots.get(self.journal.snapshot_of(group)[2], set())
+            for index in snapshot | {each for each in log.held if each > mark}:
+                self.journal.retain(group, index, 1)
+            for index in snapshot - log.held:
+                self.journal.release(group, index, 1)
+        self.journal.finish_recovery()
+
+    def step(self) -> None:
+        chances = {
+            self._append: 6,
+            self._replace: 4,
+            self._apply: 8,
+            self._let_go: 8,
+            self._checkpoint: 6,
+            self._rewrite: 2,
+            self._crash: 4,
+        }
+        (action,) = self.chance.choices(list(chances), list(chances.values()))
+        action()
+        while (job := self.journal.maintenance()) is not None:
+            job.run()
+            self.journal.end_maintenance(job)
+
+    def _group(self) -> tuple[int, Log]:
+        group = self.chance.randrange(GROUPS)
+        return group, self.logs[group]
+
+    def _write(self, group: int, log: Log, index: int) -> None:
+        """Entries of the group's term from `index` on, in one batch."""
+        del log.entries[index - 1 :]
+        for _ in range(self.chance.randint(1, 6)):
+            body = body_of([self.chance.randbytes(self.chance.choice((20, 900, 3_000)))])
+            log.entries.append((log.term, body))
+            self.journal.append(group, log.term, len(log.entries), body)
+        self._commit()
+
+    def _commit(self) -> None:
+        batch = self.journal.begin()
+        if batch is not None:
+            batch.run()
+            self.journal.end(batch)
+
+    def _append(self) -> None:
+        group, log = self._group()
+        self._write(group, log, len(log.entries) + 1)
+
+    def _replace(self) -> None:
+        group, log = self._group()
+        log.term += 1
+        if log.applied < len(log.entries):
+            self.replaced += 1
+        self._write(group, log, self.chance.randint(log.applied + 1, len(log.entries) + 1))
+
+    def _apply(self) -> None:
+        group, log = self._group()
+        last = len(log.entries)
+        if self.chance.random() < 0.5:
+            last = self.chance.randint(log.applied, last)
+        for index in range(log.applied + 1, last + 1):
+            log.applied = index
+            if self.chance.random() < 0.1:
+                log.held.add(index)
+                self.journal.retain(group, index, 1)
+
+    def _let_go(self) -> None:
+        group, log = self._group()
+        for index in sorted(log.held):
+            if self.chance.random() < 0.2:
+                log.held.discard(index)
+                self.journal.release(group, index, 1)
+
+    def _checkpoint(self) -> None:
+        names: dict[int, tuple[int, str]] = {}
+        for group, log in self.logs.items():
+            if self.chance.random() < 0.7:
+                name = f"{group}-{len(self.snapshots)}"
+                self.snapshots[name] = set(log.held)
+                names[group] = (log.applied, name)
+        job = self.journal.checkpoint(names)
+        job.run()
+        self.journal.checkpointed(job)
+
+    def _rewrite(self) -> None:
+        segment = self.journal.rewrite_candidate(0.9)
+        if segment is None:
+            return
+        job = self.journal.rewrite(
+            segment,
+            lambda group, index, _body: [0] if index in self.logs[group].held else [],
+        )
+        while (part := job.read()) is not None:
+            part.run()
+            job.append(part)
+            self._commit()
+        while not job.close():
+            self._commit()
+        self._commit()
+
+    def _crash(self) -> None:
+        self.disk = self.disk.crashed_copy(
+            self.chance.choice((None, self.chance.randrange(1 << 30)))
+        )
+        self._recover()
+
+    def check(self) -> None:
+        """Everything that is held is there."""
+        for group, log in self.logs.items():
+            for index in log.held:
+                found = self.journal.read(group, index)
+                assert entry.slot(found, 0) == entry.slot(log.entries[index - 1][1], 0)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_a_log_is_what_was_written_last_whatever_was_replaced(seed: int) -> None:
+    machine = Machine(seed)
+    for _ in range(STEPS):
+        machine.step()
+    machine._crash()
+    machine.check()
+    assert machine.replaced
