@@ -215,9 +215,7 @@ class Access:
 
     def is_alive(self) -> bool:
         """False once the principal is removed or disabled: the connection should be closed."""
-        if self._generation != self._source.generation:
-            self._renew()
-        return self._rules is not _NO_RIGHTS
+        return self.rules() is not _NO_RIGHTS
 
     def rules(self) -> object:
         """The rules that decide now: another object whenever what is allowed may be another."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
 import msgspec
 import pytest
@@ -184,70 +184,59 @@ def test_a_burst_moves_nobody() -> None:
         assert found.second(told("b"), told("a", traffic=traffic))["a"] == []
 
 
-def test_consumers_of_a_hot_topic_are_spread() -> None:
-    found = Told(0)
-    hot = Task(Role.PRODUCE, "acme", "t", "", "", 2 * HOT_MESSAGES)
+HOT = Task(Role.PRODUCE, "acme", "t", "", "", 2 * HOT_MESSAGES)
+
+
+def first_spread(
+    found: Told, produced: Callable[[int], list[Task]], seconds: int = 20
+) -> list[Move]:
+    """What gateway a, which has 8 consumers of the hot topic, is asked for first. `produced`: at
+    the other gateway in each second: who produces, and where, does not matter.
+    """
     consumers = Task(Role.CONSUME, "acme", "t", "g", "x", 8)
-    heard: list[Move] = []
-    for _ in range(10):
-        # Who produces, and where, does not matter.
-        heard = found.second(told("b", tasks=[hot]), told("a", tasks=[consumers]))["a"]
+    for second in range(seconds):
+        tasks = produced(second)
+        heard = found.second(told("b", tasks=tasks), told("a", tasks=[consumers]))["a"]
         if heard:
-            break
+            return heard
+    return []
+
+
+def test_consumers_of_a_hot_topic_are_spread() -> None:
+    heard = first_spread(Told(0), lambda _second: [HOT])
     assert moved(heard) == [("x", 4, "b:1")]
     assert heard[0].consuming == Consuming("acme", "t", "g")
 
 
 def test_a_hot_topic_stays_hot_when_its_producers_stop_for_a_second() -> None:
-    found = Told(0)
-    hot = Task(Role.PRODUCE, "acme", "t", "", "", 2 * HOT_MESSAGES)
-    consumers = Task(Role.CONSUME, "acme", "t", "g", "x", 8)
-    heard: list[Move] = []
-    for second in range(20):
-        tasks = [hot] if second % 4 else []
-        heard = found.second(told("b", tasks=tasks), told("a", tasks=[consumers]))["a"]
-        if heard:
-            break
+    heard = first_spread(Told(0), lambda second: [HOT] if second % 4 else [])
     assert moved(heard) == [("x", 4, "b:1")]
 
 
 def test_the_busiest_topics_are_remembered_and_no_more() -> None:
     found = Told(0)
-    hot = Task(Role.PRODUCE, "acme", "t", "", "", 2 * HOT_MESSAGES)
-    consumers = Task(Role.CONSUME, "acme", "t", "g", "x", 8)
-    heard: list[Move] = []
-    for second in range(10):
-        others = [
-            Task(Role.PRODUCE, "acme", f"{second}-{number}", "", "", 1_000)
-            for number in range(TASKS_MAX - 1)
-        ]
-        heard = found.second(told("b", tasks=[hot, *others]), told("a", tasks=[consumers]))["a"]
-        if heard:
-            break
+
+    def produced(second: int) -> list[Task]:
+        names = [f"{second}-{number}" for number in range(TASKS_MAX - 1)]
+        return [HOT, *(Task(Role.PRODUCE, "acme", name, "", "", 1_000) for name in names)]
+
+    heard = first_spread(found, produced)
     assert moved(heard) == [("x", 4, "b:1")]
     assert len(found.table._known["b"].produced) == TASKS_MAX
 
 
 def test_a_topic_whose_producers_have_stopped_is_hot_no_more() -> None:
-    found = Told(0)
-    hot = Task(Role.PRODUCE, "acme", "t", "", "", 2 * HOT_MESSAGES)
-    consumers = Task(Role.CONSUME, "acme", "t", "g", "x", 8)
-    for second in range(40):
-        tasks = [hot] if second < HOLD_MS // 1_000 - 1 else []
-        heard = found.second(told("b", tasks=tasks), told("a", tasks=[consumers]))["a"]
-        assert heard == []
+    hot_seconds = HOLD_MS // 1_000 - 1
+    assert not first_spread(Told(0), lambda second: [HOT] if second < hot_seconds else [], 40)
 
 
 def test_consumers_of_a_topic_that_is_not_hot_stay() -> None:
-    found = Told(0)
     cool = [
         Task(Role.PRODUCE, "acme", "t", "", "", HOT_MESSAGES // 2),
         # Another tenant's topic of the same name is another one.
         Task(Role.PRODUCE, "other", "t", "", "", 2 * HOT_MESSAGES),
     ]
-    consumers = Task(Role.CONSUME, "acme", "t", "g", "x", 8)
-    for _ in range(30):
-        assert found.second(told("b", tasks=cool), told("a", tasks=[consumers]))["a"] == []
+    assert not first_spread(Told(0), lambda _second: cool, 30)
 
 
 def test_consumers_of_a_hot_topic_that_are_spread_already_stay() -> None:

@@ -166,14 +166,7 @@ class Store:
         if segment is None:
             return False
         job = self.journal.rewrite(segment, lambda group, index, _body: self.states[group][index])
-        while (part := job.read()) is not None:
-            part.run()
-            job.append(part)
-            self.commit()
-        while not job.close():
-            self.commit()
-        self.commit()
-        assert job.closed
+        carry_out(job, self.commit)
         return True
 
     def check(self, *, complete: bool = True) -> None:
@@ -194,6 +187,18 @@ class Store:
             assert self.journal.hard_state(group).term >= term
         for group, index, _term, body in self.replayed:
             assert body == history.bodies[group][index - 1]
+
+
+def carry_out(job: RewriteJob, commit: Callable[[], None]) -> None:
+    """A rewrite from start to end; `commit` writes what is queued."""
+    while (part := job.read()) is not None:
+        part.run()
+        job.append(part)
+        commit()
+    while not job.close():
+        commit()
+    commit()
+    assert job.closed
 
 
 def run_workload(

@@ -11,7 +11,7 @@ import pytest
 from kernel.log import entry
 from kernel.log.checkpoint import Checkpoint
 from kernel.log.journal import Journal
-from tests.kernel.log.harness import OPTIONS, body_of, new_disk
+from tests.kernel.log.harness import OPTIONS, body_of, carry_out, new_disk
 
 GROUPS = 3
 STEPS = 400
@@ -149,13 +149,7 @@ class Machine:
             segment,
             lambda group, index, _body: [0] if index in self.logs[group].held else [],
         )
-        while (part := job.read()) is not None:
-            part.run()
-            job.append(part)
-            self._commit()
-        while not job.close():
-            self._commit()
-        self._commit()
+        carry_out(job, self._commit)
 
     def _install(self) -> None:
         """Another store's snapshot takes the place of a group's log, unless power fails before the
