@@ -23,10 +23,11 @@ from pathlib import Path
 
 from benchmarks import amqp_rows, gateway_rows, rocketmq_rows, sqs_rows
 from benchmarks.amqp_rows import Row
-from benchmarks.disk import MEMORY_FILESYSTEMS, filesystem_of
+from benchmarks.disk import MEMORY_FILESYSTEMS
 from benchmarks.peers import Broker, BrokerFailed, Ours
 from benchmarks.results import Circumstances, Outcome, section, write
 from benchmarks.session import ROOT, Session, load_average, machine
+from kernel.store.file_system import file_system_of
 
 ROWS = [*amqp_rows.ROWS, *sqs_rows.ROWS, *rocketmq_rows.ROWS, *gateway_rows.ROWS]
 ROUNDS = 5
@@ -119,7 +120,7 @@ def circumstances(options: argparse.Namespace) -> Circumstances:
         command=" ".join(["python", str(shown), *map(shown_argument, sys.argv[1:])]),
         date=datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
         machine=machine(),
-        filesystem=filesystem_of(ROOT),
+        filesystem=file_system_of(ROOT),
         load_before=load_average(),
         rounds=options.rounds,
         versions={},
@@ -140,7 +141,7 @@ def main() -> int:
     if unknown:
         print(f"no such row: {', '.join(unknown)}; see --list", file=sys.stderr)
         return 2
-    if filesystem_of(ROOT) in MEMORY_FILESYSTEMS:
+    if file_system_of(ROOT) in MEMORY_FILESYSTEMS:
         print("the working tree lies in memory: nothing here would be a sync", file=sys.stderr)
         return 2
     failed = []

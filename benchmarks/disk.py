@@ -22,19 +22,6 @@ MEMORY_FILESYSTEMS = {"tmpfs", "ramfs", "devtmpfs"}
 STRACE_LEAD_S = 1.0  # strace attaches to every thread of the server before the load starts
 
 
-def filesystem_of(path: Path) -> str:
-    """The type of the file system that holds `path`, from /proc/self/mountinfo."""
-    best, kind = "", "unknown"
-    target = str(path.resolve())
-    for line in Path("/proc/self/mountinfo").read_text().splitlines():
-        left, _, right = line.partition(" - ")
-        mount = left.split()[4]
-        inside = target == mount or target.startswith(mount.rstrip("/") + "/")
-        if inside and len(mount) >= len(best):
-            best, kind = mount, right.split()[0]
-    return kind
-
-
 def fdatasync_us(folder: Path) -> float:
     """Median microseconds of a 4 KiB write and fdatasync in a fallocated file in `folder`."""
     with tempfile.TemporaryFile(dir=folder) as file:

@@ -55,7 +55,7 @@ BUDGET = {
 class NowhereFile(DiskFile):
     """A file of the journal that takes everything and keeps nothing."""
 
-    def pwritev(self, buffers: Sequence[bytes], offset: int) -> int:
+    def pwritev(self, buffers: Sequence[bytes], offset: int, *, synced: bool = False) -> int:
         return sum(map(len, buffers))
 
     def fdatasync(self) -> None:

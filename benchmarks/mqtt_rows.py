@@ -32,12 +32,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import msgspec
 
-from benchmarks.disk import filesystem_of
 from benchmarks.peers import BrokerFailed, Installed, OneProcess, Ours
 from benchmarks.results import Circumstances, Line, Outcome, section, write
 from benchmarks.samples import Sample
 from benchmarks.session import ROOT, Session, load_average, machine
 from gateway.bench.mqtt_load import MqttReport
+from kernel.store.file_system import file_system_of
 
 PAGE = ROOT / "benchmarks" / "RESULTS.md"
 FOLDER = ROOT / ".bench"
@@ -323,7 +323,7 @@ def main() -> int:
             command=" ".join(["python", "benchmarks/mqtt_rows.py", *sys.argv[1:]]),
             date=datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
             machine=machine(),
-            filesystem=filesystem_of(ROOT),
+            filesystem=file_system_of(ROOT),
             load_before=load_average(),
             rounds=options.rounds,
             versions={},

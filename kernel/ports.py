@@ -29,8 +29,11 @@ class Random(Protocol):
 class File(Protocol):
     """An open file. Every method may raise OSError, as the system call does."""
 
-    def pwritev(self, buffers: Sequence[bytes], offset: int) -> int:
-        """Write the buffers at `offset`; returns the bytes written, which may be fewer."""
+    def pwritev(self, buffers: Sequence[bytes], offset: int, *, synced: bool = False) -> int:
+        """Write the buffers at `offset`; returns the bytes written, which may be fewer. `synced`:
+        once these are on the disk, as if `fdatasync` had followed; what was written before may not
+        be.
+        """
 
     def pread(self, length: int, offset: int) -> bytes:
         """Read up to `length` bytes; fewer at the end of the file."""

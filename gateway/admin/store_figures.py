@@ -44,7 +44,7 @@ class StoreFigures(Collector):
         store, refused = self._local.store.statistics(), self._local.store.topic_room.refused
         for name, text, value in (
             ("weir_store_commits", "Journal batches synced.", store.commits),
-            ("weir_store_fdatasyncs", "Calls of fdatasync by the journal.", journal.syncs),
+            ("weir_store_fdatasyncs", "Synced writes of the journal.", journal.syncs),
             ("weir_store_records", "Journal records written.", journal.records_written),
             ("weir_store_written_bytes", "Bytes written to the journal.", journal.bytes_written),
             ("weir_store_entries_applied", "Log entries applied.", store.entries_applied),

@@ -22,12 +22,14 @@ def locations_name(number: int) -> str:
     return f"{JOURNAL_DIRECTORY}/{number:08d}.loc"
 
 
-def write_all(file: File, buffers: Sequence[bytes], offset: int) -> None:
-    """Write every byte of `buffers` at `offset`, however often the file writes short. OSError."""
+def write_all(file: File, buffers: Sequence[bytes], offset: int, *, synced: bool = False) -> None:
+    """Write every byte of `buffers` at `offset`, however often the file writes short; `synced`:
+    they are on the disk then. OSError.
+    """
     rest = list(buffers)
     left = sum(map(len, rest))
     while left:
-        written = file.pwritev(rest, offset)
+        written = file.pwritev(rest, offset, synced=synced)
         if written <= 0:
             raise OSError(errno.EIO, "the disk accepts no more bytes")
         left -= written

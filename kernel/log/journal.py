@@ -6,7 +6,7 @@ entry stands, what holds it), `bodies.py` (in memory), `checkpoint.py`, `rewrite
 other thread, which does I/O on what it was given and touches nothing shared.
 
 What "on disk" means: an entry is acknowledged at the earliest when `end` has returned it, that is
-after one fdatasync of every file its batch was written to.
+when every write of its batch is on the disk.
 
     journal, recovered = Journal.recover(disk, options, Checkpoint.read(disk))
     ... load the snapshots, `retain` what they refer to, replay `recovered.entries` ...

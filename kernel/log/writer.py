@@ -1,4 +1,4 @@
-"""The write path: what is queued becomes one batch, one pwritev a segment and one fdatasync.
+"""The write path: what is queued becomes one batch, and one synced write a segment.
 
     append ... append   queue (loop)
     begin               frame: sequence, place, checksums, closing record (loop)
@@ -7,7 +7,7 @@
 
 One batch is in flight at most, so a record of batch n + 1 on disk proves that batch n was synced;
 the closing record of each batch says so too. A batch may cross from one segment to the next; only
-then are two files synced. `begin` always takes everything that is queued: if no prepared segment
+then are two files written. `begin` always takes everything that is queued: if no prepared segment
 is left, the batch allocates one itself before it writes, and a full disk is then as fatal as a
 failed sync. So an owner with messages that it may refuse asks `segments_left` before it queues.
 
@@ -122,16 +122,14 @@ class WriteBatch:
         self.done = False
 
     def run(self) -> None:
-        """Thread: write everything, then sync each file once.
+        """Thread: write everything, each part once and through to the disk.
 
         OSError: nothing may be written or answered any more, the process has to end.
         """
         for part in self.parts:
             if part.prepare is not None:
                 part.prepare.create()
-            write_all(_file(part.segment), part.buffers, part.offset)
-        for part in self.parts:
-            _file(part.segment).fdatasync()
+            write_all(_file(part.segment), part.buffers, part.offset, synced=True)
         self.done = True
 
 

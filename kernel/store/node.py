@@ -1,6 +1,6 @@
 r"""The store of one process: journal, Raft groups, and the loop that turns proposals into commits.
 
-    fill open entries -> flush: close, propose, frame -> writer thread: pwritev + fdatasync
+    fill open entries -> flush: close, propose, frame -> writer thread: one synced write
                                                 \-> other members, who write it meanwhile
       -> on a majority of disks -> commit -> apply -> answers and deliveries
 

@@ -24,6 +24,7 @@ from gateway.bench.report import (
     Server,
     Verification,
 )
+from kernel.store.file_system import file_system_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -262,7 +263,7 @@ def test_the_disk_probe_measures_real_syncs(tmp_path: Path) -> None:
 
 
 def test_the_file_system_is_found() -> None:
-    assert disk.filesystem_of(Path("/proc/self")) == "proc"
+    assert file_system_of(Path("/proc/self")) == "proc"
 
 
 def test_a_weir_that_does_not_serve_is_told_with_its_words(tmp_path: Path) -> None:

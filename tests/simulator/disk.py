@@ -57,7 +57,7 @@ class SimulatedFile:
         self._open = True
         disk.open_files += 1
 
-    def pwritev(self, buffers: Sequence[bytes], offset: int) -> int:
+    def pwritev(self, buffers: Sequence[bytes], offset: int, *, synced: bool = False) -> int:
         self._check_open()
         content = b"".join(buffers)
         disk = self._disk
@@ -71,6 +71,8 @@ class SimulatedFile:
         self._inode.content[offset : offset + len(content)] = content
         self._inode.dirty.append((offset, content))
         disk.boundary("written", self._name)
+        if synced:
+            self._sync(self._inode.dirty[-1:])
         return len(content)
 
     def pread(self, length: int, offset: int) -> bytes:
@@ -80,19 +82,25 @@ class SimulatedFile:
 
     def fdatasync(self) -> None:
         self._check_open()
+        self._sync(self._inode.dirty)
+
+    def _sync(self, writes: Sequence[tuple[int, bytes]]) -> None:
+        """Bring these writes to the disk, which are the last of the dirty ones."""
+        dirty = self._inode.dirty
+        before = dirty[: len(dirty) - len(writes)]
         try:
             self._disk.boundary("fdatasync", self._name)
         except OSError:
-            # Nothing says that it reached the disk, and nothing will try again.
-            self._inode.dirty.clear()
+            # Nothing says that they reached the disk, and nothing will try again.
+            self._inode.dirty = before
             raise
         if self._disk.sync_gate is not None:
             self._disk.sync_gate()
         durable = self._inode.durable
         durable.extend(bytes(len(self._inode.content) - len(durable)))
-        for offset, written in self._inode.dirty:
+        for offset, written in writes:
             durable[offset : offset + len(written)] = written
-        self._inode.dirty.clear()
+        self._inode.dirty = before
         self._disk.syncs += 1
         self._disk.boundary("synced", self._name)
 

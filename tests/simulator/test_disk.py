@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
 from kernel.ports import Disk
-from kernel.store.disk import BUFFERS_MAX, DirectoryDisk
+from kernel.store import disk as disks
+from kernel.store.disk import BUFFERS_MAX, DirectoryDisk, DiskFile
 from tests.simulator.disk import Crash, SimulatedDisk
 
 
@@ -74,6 +76,100 @@ class TestBoth:
         with pytest.raises(OSError, match=r"Bad file descriptor|closed"):
             file.pread(1, 0)
 
+    def test_a_synced_write_is_one(self, disk: Disk) -> None:
+        file = disk.open("a", create=True)
+        buffers = [bytes([n % 251]) for n in range(2 * BUFFERS_MAX)]
+        assert file.pwritev(buffers[:3], 5, synced=True) == 3
+        assert file.pwritev(buffers, 8, synced=True) == len(buffers)
+        assert file.pread(len(buffers) + 10, 5) == b"".join(buffers[:3] + buffers)
+        file.close()
+
+
+class TestSystemCalls:
+    """Which of them bring a synced write of the real disk to the disk."""
+
+    @pytest.fixture
+    def calls(self, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
+        """(name, flags or 0) of each, in order."""
+        found: list[tuple[str, int]] = []
+        fdatasync, pwritev = os.fdatasync, os.pwritev
+
+        def synced(descriptor: int) -> None:
+            found.append(("fdatasync", 0))
+            fdatasync(descriptor)
+
+        def written(fd: int, buffers: Sequence[bytes], offset: int, flags: int = 0) -> int:
+            found.append(("pwritev", flags))
+            return pwritev(fd, buffers, offset, flags)
+
+        monkeypatch.setattr(os, "fdatasync", synced)
+        monkeypatch.setattr(os, "pwritev", written)
+        return found
+
+    @pytest.fixture
+    def file(self, tmp_path: Path) -> Iterator[DiskFile]:
+        opened = DiskFile(os.open(tmp_path / "a", os.O_RDWR | os.O_CREAT), writes_through=True)
+        yield opened
+        opened.close()
+
+    def test_one_where_writes_go_through(
+        self, file: DiskFile, calls: list[tuple[str, int]]
+    ) -> None:
+        file.pwritev([b"a", b"b"], 0, synced=True)
+        assert calls == [("pwritev", os.RWF_DSYNC)]
+
+    def test_a_sync_of_its_own_where_they_do_not(
+        self, tmp_path: Path, calls: list[tuple[str, int]]
+    ) -> None:
+        file = DiskFile(os.open(tmp_path / "a", os.O_RDWR | os.O_CREAT))
+        file.pwritev([b"a", b"b"], 0, synced=True)
+        file.close()
+        assert calls == [("pwritev", 0), ("fdatasync", 0)]
+
+    def test_one_sync_for_what_takes_many_writes(
+        self, file: DiskFile, calls: list[tuple[str, int]]
+    ) -> None:
+        file.pwritev([b"a"] * (BUFFERS_MAX + 1), 0, synced=True)
+        assert calls == [("pwritev", 0), ("pwritev", 0), ("fdatasync", 0)]
+
+    def test_a_sync_of_its_own_once_the_system_knows_no_such_write(
+        self, file: DiskFile, calls: list[tuple[str, int]], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        counted = os.pwritev
+
+        def refused(fd: int, buffers: Sequence[bytes], offset: int, flags: int = 0) -> int:
+            written = counted(fd, () if flags else buffers, offset, flags)
+            if flags:
+                raise OSError(errno.EOPNOTSUPP, "Operation not supported")
+            return written
+
+        monkeypatch.setattr(os, "pwritev", refused)
+        for _ in range(2):
+            assert file.pwritev([b"abc"], 0, synced=True) == 3
+        through, plain, sync = ("pwritev", os.RWF_DSYNC), ("pwritev", 0), ("fdatasync", 0)
+        assert calls == [through, plain, sync, plain, sync]
+
+    def test_an_error_of_the_disk_is_not_taken_for_that(
+        self, file: DiskFile, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def failing(_fd: int, _buffers: Sequence[bytes], _offset: int, _flags: int = 0) -> int:
+            raise OSError(errno.EIO, "Input/output error")
+
+        monkeypatch.setattr(os, "pwritev", failing)
+        with pytest.raises(OSError, match="Input"):
+            file.pwritev([b"abc"], 0, synced=True)
+
+    def test_a_data_directory_knows_its_file_system(
+        self, tmp_path: Path, calls: list[tuple[str, int]], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        for kind, flags in (("ext4", os.RWF_DSYNC), ("9p", 0), ("unknown", 0)):
+            monkeypatch.setattr(disks, "file_system_of", lambda _path, kind=kind: kind)
+            file = DirectoryDisk(tmp_path / kind).open("a", create=True)
+            calls.clear()
+            file.pwritev([b"a"], 0, synced=True)
+            assert calls[0] == ("pwritev", flags)
+            file.close()
+
 
 class TestPowerLoss:
     def test_unsynced_writes_are_gone(self) -> None:
@@ -87,6 +183,17 @@ class TestPowerLoss:
         assert disk.crashed_copy().content("a") == b"old"
         assert disk.killed_copy().content("a") == b"new"
         assert disk.killed_copy().crashed_copy().content("a") == b"old"
+
+    def test_a_synced_write_says_nothing_of_those_before_it(self) -> None:
+        disk = SimulatedDisk()
+        file = disk.open("a", create=True)
+        disk.sync_directory("")
+        file.pwritev([b"12"], 0)
+        file.pwritev([b"34"], 2, synced=True)
+        assert disk.content("a") == b"1234"
+        assert disk.crashed_copy().content("a") == b"\0\x0034"
+        file.fdatasync()
+        assert disk.crashed_copy().content("a") == b"1234"
 
     def test_a_torn_write_keeps_whole_sectors(self) -> None:
         disk = SimulatedDisk()

@@ -10,19 +10,18 @@ import sys
 import time
 from pathlib import Path
 
+from tests.syncs import before_syncs
+
 POLL_S = 0.005
 
 
 def hold_syncs(path: Path) -> None:
-    real = os.fdatasync
-
-    def fdatasync(descriptor: int) -> None:
+    def wait(descriptor: int) -> None:
         if "/journal/" in os.readlink(f"/proc/self/fd/{descriptor}"):
             while path.exists():
                 time.sleep(POLL_S)
-        real(descriptor)
 
-    os.fdatasync = fdatasync
+    before_syncs(wait)
 
 
 if __name__ == "__main__":
