@@ -1,8 +1,12 @@
-"""The table of actions: what serves each."""
+"""The table of actions: what serves each.
+
+Sends are in two halves, so that the hot one needs neither task nor future (`begin_send`).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from . import (
@@ -15,15 +19,37 @@ from . import (
     validation,
 )
 from .environment import Context
+from .gate import PUBLISH
+from .send_actions import Begin, End, Sending
 from .shape_base import Shape
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from .shapes import Call
+    from .shapes import Call, SendMessageBatchRequest, SendMessageRequest
 
 # Each takes the request shape of its own row in shapes.ACTIONS; the table joins the two.
 Perform = Callable[[Context, Any], Awaitable[Shape | None]]
+
+
+SENDS: Final[Mapping[str, tuple[Begin, End]]] = {
+    "SendMessage": (send_actions.begin, send_actions.end),
+    "SendMessageBatch": (send_actions.begin_batch, send_actions.end_batch),
+}
+
+
+async def _send(
+    begin: Begin,
+    end: End,
+    context: Context,
+    request: SendMessageRequest | SendMessageBatchRequest,
+) -> Shape:
+    environment = context.environment
+    queue = await environment.queues.find(context, request.queue_url, PUBLISH)
+    sending = begin(context, queue, request)
+    if sending.added:
+        await environment.publisher.stored(sending.batch)
+    return end(context, sending)
 
 
 PERFORM: Final[Mapping[str, Perform]] = {
@@ -44,13 +70,28 @@ PERFORM: Final[Mapping[str, Perform]] = {
     "PurgeQueue": queue_actions.purge_queue,
     "ReceiveMessage": receive_actions.receive_message,
     "RemovePermission": tag_actions.remove_permission,
-    "SendMessage": send_actions.send_message,
-    "SendMessageBatch": send_actions.send_message_batch,
     "SetQueueAttributes": queue_actions.set_queue_attributes,
     "StartMessageMoveTask": move_actions.start_message_move_task,
     "TagQueue": tag_actions.tag_queue,
     "UntagQueue": tag_actions.untag_queue,
+    **{name: partial(_send, *halves) for name, halves in SENDS.items()},
 }
+
+
+def begin_send(context: Context, call: Call) -> tuple[Sending, End] | None:
+    """Begin a call that has nothing to wait for but the storage of its messages (hot); None:
+    `perform` it. Raises SqsError.
+    """
+    halves = SENDS.get(call.action.name)
+    if halves is None:
+        return None
+    validation.check_required(call)
+    params: Any = call.params
+    queue = context.environment.queues.known(context, params.queue_url, PUBLISH)
+    if queue is None:
+        return None
+    begin, end = halves
+    return begin(context, queue, params), end
 
 
 async def perform(context: Context, call: Call) -> Shape | None:

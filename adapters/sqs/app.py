@@ -1,6 +1,7 @@
 """The application: one HTTP request in, one response out. No framework on this path.
 
-    wire.select -> Gate.admit -> decode -> actions.perform -> encode
+    wire.select -> Gate.admit -> decode -> actions.begin_send -> (stored) -> end -> encode
+                                        -> actions.perform, in a task of its own -> encode
 
 Whatever fails is answered as the protocol of the request says. What is no designed error is a bug:
 it is logged once with its traceback and answered as InternalFailure.
@@ -9,8 +10,9 @@ it is logged once with its traceback and answered as InternalFailure.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import structlog
 
@@ -22,20 +24,37 @@ from .errors import SqsError
 from .receive_actions import ClientGone
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Coroutine, Mapping
 
     from kernel.ports import Random
 
     from .environment import Environment, Peer
     from .gate import Gate
     from .http import HttpRequest, HttpResponse
+    from .send_actions import End, Sending
+    from .shape_base import Shape
+    from .shapes import Call
     from .wire import WireProtocol
 
 _TRACE_HEADER: Final = b"x-amzn-trace-id"
 _HOST: Final = re.compile(rb"(?:[A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\])(?::[0-9]{1,5})?")
 _COUNTER_DIGITS: Final = 12
 
+Answered = Callable[["HttpResponse | None"], None]
+"""Takes the answer to a request; None: the client has gone meanwhile."""
+
 _log = structlog.get_logger("weir.sqs")
+
+
+class _Exchange(NamedTuple):
+    """A request that was admitted, and who waits for its answer."""
+
+    context: Context
+    call: Call
+    protocol: WireProtocol
+    request_id: str
+    request_bytes: int
+    answered: Answered
 
 
 class SqsApplication:
@@ -56,33 +75,48 @@ class SqsApplication:
         digits = f"{random.bits(80):020x}"
         self._request_id_prefix = f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-"
 
-    async def respond(
-        self, request: HttpRequest, peer: Peer, *, is_whole: bool
-    ) -> HttpResponse | None:
-        """The answer; None if the client has gone meanwhile. Raises nothing.
+    def serve(
+        self, request: HttpRequest, peer: Peer, answered: Answered, *, is_whole: bool
+    ) -> Coroutine[object, object, None] | None:
+        """Begin to answer: `answered` is called once, with the answer, now or later. No errors.
 
+        What has more to wait for than the storage of messages is returned, for the caller to run.
         `is_whole` False: the body was too long and is left out.
         """
         self._request_number += 1
         request_id = f"{self._request_id_prefix}{self._request_number:0{_COUNTER_DIGITS}x}"
         protocol = wire.select(request)
-        try:
-            if not is_whole:
-                return self._failed(SqsError(errors.REQUEST_TOO_LARGE), protocol, request_id)
-            return await self._perform(request, peer, protocol, request_id)
-        except SqsError as error:
-            return self._failed(error, protocol, request_id)
-        except KernelError as error:
-            return self._failed(kernel_errors.from_kernel(error), protocol, request_id)
-        except ClientGone:
+        if not is_whole:
+            answered(self._failed(SqsError(errors.REQUEST_TOO_LARGE), protocol, request_id))
             return None
-        except Exception:  # noqa: BLE001 - a bug: logged, and 500 instead of a mute disconnect
-            _log.exception("request failed", request_id=request_id)
-            return self._failed(SqsError(errors.INTERNAL_FAILURE), protocol, request_id)
+        try:
+            exchange = self._admit(request, peer, protocol, request_id, answered)
+        except Exception as error:  # noqa: BLE001 - also a bug is answered, see `_refusal`
+            answered(self._refusal(error, protocol, request_id))
+            return None
+        try:
+            begun = actions.begin_send(exchange.context, exchange.call)
+        except Exception as error:  # noqa: BLE001
+            answered(self._failure(exchange, error))
+            return None
+        if begun is None:
+            return self._carry_out(exchange)
+        sending, end = begun
+        stored = partial(self._stored, exchange, sending, end)
+        if sending.added:
+            self._environment.publisher.when_stored(sending.batch, stored)
+        else:
+            stored()
+        return None
 
-    async def _perform(
-        self, request: HttpRequest, peer: Peer, protocol: WireProtocol, request_id: str
-    ) -> HttpResponse:
+    def _admit(
+        self,
+        request: HttpRequest,
+        peer: Peer,
+        protocol: WireProtocol,
+        request_id: str,
+        answered: Answered,
+    ) -> _Exchange:
         environment = self._environment
         caller = self._gate.admit(request, environment.clock.wall_ms() // 1000)
         call = protocol.decode(request)
@@ -104,14 +138,47 @@ class SqsApplication:
             trace,
             peer,
         )
+        return _Exchange(context, call, protocol, request_id, len(request.body), answered)
+
+    async def _carry_out(self, exchange: _Exchange) -> None:
+        response: HttpResponse | None = None
         try:
-            result = await actions.perform(context, call)
-        except (SqsError, KernelError) as error:
-            calls.failed(context, error, len(request.body))
-            raise
+            result = await actions.perform(exchange.context, exchange.call)
+            response = self._result(exchange, result)
+        except ClientGone:
+            pass
+        except Exception as error:  # noqa: BLE001
+            response = self._failure(exchange, error)
+        exchange.answered(response)
+
+    def _stored(self, exchange: _Exchange, sending: Sending, end: End) -> None:
+        try:
+            response = self._result(exchange, end(exchange.context, sending))
+        except Exception as error:  # noqa: BLE001
+            response = self._failure(exchange, error)
+        exchange.answered(response)
+
+    def _result(self, exchange: _Exchange, result: Shape | None) -> HttpResponse:
+        context, call, protocol, request_id, request_bytes, _ = exchange
         response = protocol.encode_result(call.action, result, request_id)
-        calls.answered(context, result, len(request.body), len(response.body))
+        calls.answered(context, result, request_bytes, len(response.body))
         return response
+
+    def _failure(self, exchange: _Exchange, error: Exception) -> HttpResponse:
+        """The answer to a call that was admitted and failed."""
+        if isinstance(error, SqsError | KernelError):
+            calls.failed(exchange.context, error, exchange.request_bytes)
+        return self._refusal(error, exchange.protocol, exchange.request_id)
+
+    def _refusal(self, error: Exception, protocol: WireProtocol, request_id: str) -> HttpResponse:
+        """An error as an answer; called where it is handled, so that a bug is logged whole."""
+        if isinstance(error, KernelError):
+            error = kernel_errors.from_kernel(error)
+        elif not isinstance(error, SqsError):
+            # 500 instead of a mute disconnect.
+            _log.exception("request failed", request_id=request_id)
+            error = SqsError(errors.INTERNAL_FAILURE)
+        return self._failed(error, protocol, request_id)
 
     def _base_url(self, peer: Peer, host: bytes | None) -> str:
         """Scheme and host as this client reaches us, for queue URLs."""

@@ -1,6 +1,6 @@
 """One HTTP connection: requests in, answers out, one at a time and in order.
 
-    bytes -> HttpReader -> waiting requests -> a task answers the first -> bytes -> the next
+    bytes -> HttpReader -> waiting requests -> the application serves the first -> bytes -> the next
 
 The driver decides nothing but when to let go of a client: one that sends too much, too slowly, or
 is over the adapter's limit. While an answer is prepared the socket is still read, so that a client
@@ -76,6 +76,8 @@ class HttpConnection(StreamProtocol):
         self._reader = HttpReader()
         self._waiting: deque[Arrived] = deque()
         self._is_answering = False
+        self._arrived: Arrived | None = None
+        """What is being answered."""
         self._is_discarding = False
         self.keeps_alive = True
         """Whether it stays open behind the next answer."""
@@ -145,7 +147,9 @@ class HttpConnection(StreamProtocol):
             return
         if self._waiting:
             self._is_answering = True
-            self._host.tasks.start(self._answer(self._waiting.popleft()))
+            self._arrived = self._waiting.popleft()
+            # Not at once: a commit that is on the disk, and is waited for, comes first.
+            self.loop.call_soon(self._serve)
             if not self._waiting:
                 self.release_reading(_PIPELINE)
         elif self._reader.fault is not None:
@@ -155,13 +159,20 @@ class HttpConnection(StreamProtocol):
             self.out.append(_CONTINUE)
             self.write_soon()
 
-    async def _answer(self, arrived: Arrived) -> None:
-        try:
-            response = await self._host.application.respond(
-                arrived.request, self, is_whole=arrived.is_whole
-            )
-        finally:
-            self._is_answering = False
+    def _serve(self) -> None:
+        arrived = self._arrived
+        assert arrived is not None
+        work = self._host.application.serve(
+            arrived.request, self, self._answered, is_whole=arrived.is_whole
+        )
+        if work is not None:
+            self._host.tasks.start(work)
+
+    def _answered(self, response: HttpResponse | None) -> None:
+        """The request that is being answered has its answer; None: nobody is left to get it."""
+        self._is_answering = False
+        arrived, self._arrived = self._arrived, None
+        assert arrived is not None
         if response is None or self.is_lost or self._is_discarding:
             self.abort()
             return

@@ -71,6 +71,11 @@ class Publisher(Protocol):
     def batch(self) -> PublishBatch:
         """The batch that is open now: add to it at once, without awaiting in between."""
 
+    def when_stored(self, batch: PublishBatch, action: Callable[[], None]) -> None:
+        """Have `action`, which raises nothing, called once the batch has completed, in a later
+        turn; call it right after the last `add`.
+        """
+
     def stored(self, batch: PublishBatch) -> Awaitable[None]:
         """Returns once the batch has completed; call it right after the last `add`."""
 

@@ -97,19 +97,27 @@ class Queues:
             await self._client.load(tenant, topics=(name,), routers=())
             return self._client.topic(tenant, name)
 
+    def known(self, context: Context, url: str | None, number: Permission) -> Queue | None:
+        """As `find`, without waiting (hot); None: this gateway has to load the name first."""
+        name = _name_in(context, url, number)
+        try:
+            topic = self._client.topic(context.caller.tenant, name)
+        except NotLoaded:
+            return None
+        return self._seen(context.caller.tenant, name, topic)
+
     async def find(self, context: Context, url: str | None, number: Permission) -> Queue:
         """The queue of a URL, which the caller may use as `number` says.
 
         Raises SqsError: InvalidAddress, AccessDenied, QueueDoesNotExist.
         """
-        assert url is not None, "validation.check_required"
-        address = names.parse_queue_url(url)
-        caller = context.caller
-        if address.account != caller.account:
-            raise SqsError(errors.QUEUE_DOES_NOT_EXIST)
-        check_right(context, number, address.name)
-        topic = await self._topic(caller.tenant, address.name)
-        queue = self._kept.get((caller.tenant, address.name))
+        name = _name_in(context, url, number)
+        topic = await self._topic(context.caller.tenant, name)
+        return self._seen(context.caller.tenant, name, topic)
+
+    def _seen(self, tenant: str, name: str, topic: TopicInfo | None) -> Queue:
+        """The queue that a topic is to SQS. Raises QueueDoesNotExist."""
+        queue = self._kept.get((tenant, name))
         if queue is not None and queue.topic is topic:
             return queue
         if topic is None or not is_visible(topic):
@@ -140,6 +148,19 @@ class Queues:
                 self._kept.clear()
             queue = self._kept[key] = Queue(topic)
         return queue
+
+
+def _name_in(context: Context, url: str | None, number: Permission) -> str:
+    """The name in a queue URL of the caller's account, which the caller may use as `number` says.
+
+    Raises SqsError: InvalidAddress, AccessDenied, QueueDoesNotExist.
+    """
+    assert url is not None, "validation.check_required"
+    address = names.parse_queue_url(url)
+    if address.account != context.caller.account:
+        raise SqsError(errors.QUEUE_DOES_NOT_EXIST)
+    check_right(context, number, address.name)
+    return address.name
 
 
 def is_visible(topic: TopicInfo) -> bool:

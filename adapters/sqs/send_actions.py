@@ -1,45 +1,74 @@
-"""SendMessage and SendMessageBatch.
+"""SendMessage and SendMessageBatch, each in two halves: before its messages are stored, and after.
 
-Durability: the answer is sent after `Publisher.stored`, that is once every message is in the
-journal of a majority. A duplicate on a FIFO queue is answered with the original, which is there.
+Durability: a second half is called once its batch has completed, that is once every message is in
+the journal of a majority; the answer is sent then. A duplicate on a FIFO queue is answered with the
+original, which is there.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import errors, kernel_errors, md5, stored, validation
 from .delivered import sequence_number
 from .errors import SqsError
-from .gate import PUBLISH
-from .shapes import SendMessageBatchResult, SendMessageBatchResultEntry, SendMessageResult
+from .shapes import (
+    SendMessageBatchRequestEntry,
+    SendMessageBatchResult,
+    SendMessageBatchResultEntry,
+    SendMessageResult,
+)
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from kernel.client import PublishBatch
 
     from .environment import Context
     from .queues import Queue
+    from .shape_base import Shape
     from .shapes import (
         BatchResultErrorEntry,
+        OutgoingMessage,
         SendMessageBatchRequest,
-        SendMessageBatchRequestEntry,
         SendMessageRequest,
     )
 
 
-async def send_message(context: Context, request: SendMessageRequest) -> SendMessageResult:
-    """Store one message."""
+class Sending(NamedTuple):
+    """A send whose messages are in a batch."""
+
+    queue: Queue
+    batch: PublishBatch
+    added: Sequence[tuple[int, str, bytes, OutgoingMessage]]
+    """Of each message its place in the batch, its id, its body and itself."""
+    failed: list[BatchResultErrorEntry]
+
+
+Begin = Callable[["Context", "Queue", Any], Sending]
+"""Takes the request shape of its own row in `shapes.ACTIONS`. Raises SqsError."""
+End = Callable[["Context", Sending], "Shape"]
+"""To be called once the batch has completed. Raises SqsError."""
+
+
+def begin(context: Context, queue: Queue, request: SendMessageRequest) -> Sending:
+    """SendMessage: store one message."""
     environment = context.environment
-    queue = await environment.queues.find(context, request.queue_url, PUBLISH)
     body = validation.check_message(request, queue.rules)
     batch = environment.publisher.batch()
     position = batch.count
-    now_ms = environment.clock.wall_ms()
     to = queue.destinations(environment.client)
+    now_ms = environment.clock.wall_ms()
     message_id = stored.add(batch, to, context, queue, request, body, now_ms)
-    await environment.publisher.stored(batch)
+    return Sending(queue, batch, ((position, message_id, body, request),), [])
+
+
+def end(context: Context, sending: Sending) -> SendMessageResult:
+    """SendMessage: what became of it."""
+    queue, batch, ((position, message_id, body, request),), _ = sending
     _raise_failure(batch, position)
-    environment.counters.sent += 1
+    context.environment.counters.sent += 1
     return SendMessageResult(
         md5.of_body(body),
         md5.of_attributes(request.message_attributes),
@@ -49,17 +78,14 @@ async def send_message(context: Context, request: SendMessageRequest) -> SendMes
     )
 
 
-async def send_message_batch(
-    context: Context, request: SendMessageBatchRequest
-) -> SendMessageBatchResult:
-    """Store up to ten messages; those that could not be are told one by one."""
+def begin_batch(context: Context, queue: Queue, request: SendMessageBatchRequest) -> Sending:
+    """SendMessageBatch: store up to ten messages; those that could not be are told one by one."""
     environment = context.environment
-    queue = await environment.queues.find(context, request.queue_url, PUBLISH)
     bodies, failed = validation.check_send_batch(request, queue.rules)
     batch = environment.publisher.batch()
     now_ms = environment.clock.wall_ms()
     to = queue.destinations(environment.client)
-    added: list[tuple[int, str, bytes, SendMessageBatchRequestEntry]] = []
+    added: list[tuple[int, str, bytes, OutgoingMessage]] = []
     for entry, body in zip(request.entries or (), bodies, strict=True):
         if body is None:
             continue
@@ -70,20 +96,15 @@ async def send_message_batch(
             failed.append(validation.failed_entry(entry.id or "", error))
         else:
             added.append((position, message_id, body, entry))
-    if added:
-        await environment.publisher.stored(batch)
-    return _batch_result(context, queue, batch, added, failed)
+    return Sending(queue, batch, added, failed)
 
 
-def _batch_result(
-    context: Context,
-    queue: Queue,
-    batch: PublishBatch,
-    added: list[tuple[int, str, bytes, SendMessageBatchRequestEntry]],
-    failed: list[BatchResultErrorEntry],
-) -> SendMessageBatchResult:
+def end_batch(context: Context, sending: Sending) -> SendMessageBatchResult:
+    """SendMessageBatch: what became of each."""
+    queue, batch, added, failed = sending
     successful: list[SendMessageBatchResultEntry] = []
     for position, message_id, body, entry in added:
+        assert isinstance(entry, SendMessageBatchRequestEntry)
         try:
             _raise_failure(batch, position)
         except SqsError as error:

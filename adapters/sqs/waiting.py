@@ -1,13 +1,14 @@
 """What waits, for the actions: publishing and long polls. Their one module that knows asyncio.
 
-* `SharedBatches`: the sends of one turn of the event loop share a kernel batch; each waits for its
-  own future, which the one completion of the batch resolves.
+* `SharedBatches`: the sends of one turn of the event loop share a kernel batch; its one completion
+  goes on with each of them.
 * `LongPolls`: a receive ends by a message, by its time, by its client's going, or by `drain`.
 """
 
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import TYPE_CHECKING, cast
 
 from kernel.client import Received
@@ -15,6 +16,8 @@ from kernel.client import Received
 from .settings import PUBLISH_BYTES_MAX
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from kernel.client import Client, PublishBatch, ReceiveSpec, Session
 
     from .environment import Peer
@@ -40,12 +43,16 @@ class SharedBatches:
             self._loop.call_soon(self._submit)
         return batch
 
+    def when_stored(self, batch: PublishBatch, action: Callable[[], None]) -> None:
+        """See `environment.Publisher`."""
+        cast("list[Callable[[], None]]", batch.tag).append(action)
+        if batch.size_bytes >= PUBLISH_BYTES_MAX:
+            self._submit()
+
     def stored(self, batch: PublishBatch) -> asyncio.Future[None]:
         """Done once the batch has completed."""
         done: asyncio.Future[None] = self._loop.create_future()
-        cast("list[asyncio.Future[None]]", batch.tag).append(done)
-        if batch.size_bytes >= PUBLISH_BYTES_MAX:
-            self._submit()
+        self.when_stored(batch, partial(_resolve, done))
         return done
 
     def _submit(self) -> None:
@@ -55,9 +62,15 @@ class SharedBatches:
 
     def published(self, batch: PublishBatch) -> None:
         """The kernel has stored, or refused, every message."""
-        for done in cast("list[asyncio.Future[None]]", batch.tag):
-            if not done.done():
-                done.set_result(None)
+        # Actions know their batch: together they would be garbage that only a collector frees.
+        waiting, batch.tag = cast("list[Callable[[], None]]", batch.tag), None
+        for action in waiting:
+            action()
+
+
+def _resolve(done: asyncio.Future[None]) -> None:
+    if not done.done():
+        done.set_result(None)
 
 
 class LongPolls:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Coroutine
 
 import pytest
 
@@ -60,9 +61,13 @@ class Application:
         self.asked: list[bytes] = []
         self.answers: asyncio.Queue[HttpResponse] = asyncio.Queue()
 
-    async def respond(self, request, peer, *, is_whole: bool) -> HttpResponse:
+    def serve(self, request, peer, answered, *, is_whole: bool) -> Coroutine[object, object, None]:
         self.asked.append(request.raw_path)
-        return await self.answers.get()
+
+        async def answer() -> None:
+            answered(await self.answers.get())
+
+        return answer()
 
 
 class Host:
@@ -121,6 +126,22 @@ async def test_nothing_is_read_while_a_request_waits_behind_another(
     assert (host.application.asked, transport.is_reading) == ([b"/1", b"/2", b"/3"], True)
     await host.answer()
     assert transport.written.count(b"HTTP/1.1 200 OK") == 3
+
+
+async def test_requests_that_are_answered_at_once_are_answered_in_order(
+    host: Host, connection: HttpConnection, transport: Transport
+) -> None:
+    def serve(request, peer, answered, *, is_whole: bool) -> None:
+        answered(HttpResponse(200, [], request.raw_path + b";"))
+
+    host.application.serve = serve
+    many = 2_000  # more than calls may be nested
+    connection.data_received(b"".join(GET % number for number in range(many)))
+    for _ in range(many + 2):
+        await asyncio.sleep(0)
+    bodies = [part.split(b";")[0] for part in transport.written.split(b"\r\n\r\n")[1:]]
+    assert bodies == [b"/%d" % number for number in range(many)]
+    assert transport.is_reading
 
 
 async def test_a_client_that_does_not_read_is_not_answered_further(

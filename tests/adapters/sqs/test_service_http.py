@@ -473,3 +473,26 @@ def test_a_client_that_goes_away_does_not_take_a_message_with_it(service, sqs, m
     )["Messages"]
     assert message["Attributes"] == {"ApproximateReceiveCount": "1"}
     assert service.adapter.statistics().counters["polls_abandoned"] == 1
+
+
+def test_a_send_needs_no_task(service: Service, sqs, make_queue, monkeypatch) -> None:
+    url = make_queue()
+    started: list[str] = []
+    start = service.adapter.tasks.start
+
+    def count(work):
+        started.append(work.__name__)
+        return start(work)
+
+    monkeypatch.setattr(service.adapter.tasks, "start", count)
+    sqs.send_message(QueueUrl=url, MessageBody="one")
+    entries = [{"Id": "a", "MessageBody": "two"}, {"Id": "b", "MessageBody": "\x01"}]
+    sent = sqs.send_message_batch(QueueUrl=url, Entries=entries)
+    assert [len(sent["Successful"]), len(sent["Failed"])] == [1, 1]
+    nothing = sqs.send_message_batch(QueueUrl=url, Entries=entries[1:])
+    assert [each["Id"] for each in nothing["Failed"]] == ["b"]
+    with pytest.raises(ClientError, match="does not exist"):
+        sqs.send_message(QueueUrl=f"{url}-missing", MessageBody="x")
+    assert started == []
+    assert sqs.receive_message(QueueUrl=url)["Messages"]
+    assert len(started) == 1

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 
 import pytest
 
@@ -71,6 +72,18 @@ async def test_the_sends_of_one_turn_share_a_batch() -> None:
     assert batches.batch() is not first
     batches.published(first)
     await asyncio.gather(*waiters)
+
+
+async def test_what_waits_for_a_batch_goes_on_in_order_and_is_let_go() -> None:
+    batches = SharedBatches(Client(), None, asyncio.get_running_loop())
+    batch = batches.batch()
+    done: list[int] = []
+    for number in range(3):
+        batches.when_stored(batch, partial(done.append, number))
+    await asyncio.sleep(0)
+    assert done == []
+    batches.published(batch)
+    assert (done, batch.tag) == ([0, 1, 2], None)
 
 
 async def test_a_large_batch_does_not_wait_for_the_turn_to_end() -> None:
