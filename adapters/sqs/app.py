@@ -89,15 +89,12 @@ class SqsApplication:
         if not is_whole:
             answered(self._failed(SqsError(errors.REQUEST_TOO_LARGE), protocol, request_id))
             return None
+        exchange: _Exchange | None = None
         try:
             exchange = self._admit(request, peer, protocol, request_id, answered)
-        except Exception as error:  # noqa: BLE001 - also a bug is answered, see `_refusal`
-            answered(self._refusal(error, protocol, request_id))
-            return None
-        try:
             begun = actions.begin_send(exchange.context, exchange.call)
-        except Exception as error:  # noqa: BLE001
-            answered(self._failure(exchange, error))
+        except Exception as error:  # noqa: BLE001 - a bug is answered too: `_failure` logs it
+            answered(self._failure(error, protocol, request_id, exchange))
             return None
         if begun is None:
             return self._carry_out(exchange)
@@ -147,15 +144,15 @@ class SqsApplication:
             response = self._result(exchange, result)
         except ClientGone:
             pass
-        except Exception as error:  # noqa: BLE001
-            response = self._failure(exchange, error)
+        except Exception as error:  # noqa: BLE001 - as in `serve`
+            response = self._failure(error, exchange.protocol, exchange.request_id, exchange)
         exchange.answered(response)
 
     def _stored(self, exchange: _Exchange, sending: Sending, end: End) -> None:
         try:
             response = self._result(exchange, end(exchange.context, sending))
-        except Exception as error:  # noqa: BLE001
-            response = self._failure(exchange, error)
+        except Exception as error:  # noqa: BLE001 - as in `serve`
+            response = self._failure(error, exchange.protocol, exchange.request_id, exchange)
         exchange.answered(response)
 
     def _result(self, exchange: _Exchange, result: Shape | None) -> HttpResponse:
@@ -164,20 +161,23 @@ class SqsApplication:
         calls.answered(context, result, request_bytes, len(response.body))
         return response
 
-    def _failure(self, exchange: _Exchange, error: Exception) -> HttpResponse:
-        """The answer to a call that was admitted and failed."""
-        if isinstance(error, SqsError | KernelError):
+    def _failure(
+        self,
+        error: Exception,
+        protocol: WireProtocol,
+        request_id: str,
+        exchange: _Exchange | None,
+    ) -> HttpResponse:
+        """An error as an answer, counted if the request was admitted. To be called while it is
+        handled: a bug is logged with its traceback, and is a 500 instead of a mute disconnect.
+        """
+        if not isinstance(error, SqsError | KernelError):
+            _log.exception("request failed", request_id=request_id)
+            return self._failed(SqsError(errors.INTERNAL_FAILURE), protocol, request_id)
+        if exchange is not None:
             calls.failed(exchange.context, error, exchange.request_bytes)
-        return self._refusal(error, exchange.protocol, exchange.request_id)
-
-    def _refusal(self, error: Exception, protocol: WireProtocol, request_id: str) -> HttpResponse:
-        """An error as an answer; called where it is handled, so that a bug is logged whole."""
         if isinstance(error, KernelError):
             error = kernel_errors.from_kernel(error)
-        elif not isinstance(error, SqsError):
-            # 500 instead of a mute disconnect.
-            _log.exception("request failed", request_id=request_id)
-            error = SqsError(errors.INTERNAL_FAILURE)
         return self._failed(error, protocol, request_id)
 
     def _base_url(self, peer: Peer, host: bytes | None) -> str:

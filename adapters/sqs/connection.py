@@ -75,9 +75,7 @@ class HttpConnection(StreamProtocol):
         self._host = host
         self._reader = HttpReader()
         self._waiting: deque[Arrived] = deque()
-        self._is_answering = False
-        self._arrived: Arrived | None = None
-        """What is being answered."""
+        self._answering: Arrived | None = None
         self._is_discarding = False
         self.keeps_alive = True
         """Whether it stays open behind the next answer."""
@@ -143,13 +141,12 @@ class HttpConnection(StreamProtocol):
 
     def _go_on(self) -> None:
         """Answer the next request; when none is left, what the reader has to say after them."""
-        if self._is_answering or self._is_discarding or self.is_writing_paused:
+        if self._answering or self._is_discarding or self.is_writing_paused:
             return
         if self._waiting:
-            self._is_answering = True
-            self._arrived = self._waiting.popleft()
+            self._answering = arrived = self._waiting.popleft()
             # Not at once: a commit that is on the disk, and is waited for, comes first.
-            self.loop.call_soon(self._serve)
+            self.loop.call_soon(self._serve, arrived)
             if not self._waiting:
                 self.release_reading(_PIPELINE)
         elif self._reader.fault is not None:
@@ -159,9 +156,7 @@ class HttpConnection(StreamProtocol):
             self.out.append(_CONTINUE)
             self.write_soon()
 
-    def _serve(self) -> None:
-        arrived = self._arrived
-        assert arrived is not None
+    def _serve(self, arrived: Arrived) -> None:
         work = self._host.application.serve(
             arrived.request, self, self._answered, is_whole=arrived.is_whole
         )
@@ -170,8 +165,7 @@ class HttpConnection(StreamProtocol):
 
     def _answered(self, response: HttpResponse | None) -> None:
         """The request that is being answered has its answer; None: nobody is left to get it."""
-        self._is_answering = False
-        arrived, self._arrived = self._arrived, None
+        arrived, self._answering = self._answering, None
         assert arrived is not None
         if response is None or self.is_lost or self._is_discarding:
             self.abort()
@@ -194,14 +188,14 @@ class HttpConnection(StreamProtocol):
     def shut_down(self) -> None:
         """Close as soon as no request is under way."""
         self.keeps_alive = False
-        if not (self._is_answering or self._waiting or self._reader.is_midway):
+        if not (self._answering or self._waiting or self._reader.is_midway):
             self.close()
 
     def sweep(self, request_s_max: int, idle_s_max: int) -> None:
         """Close the connection of a client that takes longer than that for a request, or between
         two.
         """
-        if self._is_answering:
+        if self._answering:
             return
         waited_s = self._host.ticks - self._since_s
         if waited_s > (idle_s_max if self._is_idle else request_s_max):

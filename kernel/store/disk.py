@@ -18,7 +18,6 @@ BUFFERS_MAX = 1024
 
 _UNSUPPORTED = (errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
 
-
 _WRITE_THROUGH: Final[int] = getattr(os, "RWF_DSYNC", 0)
 """pwritev2's flag for a write that returns once it is on the disk; 0 where there is none."""
 
@@ -104,8 +103,8 @@ class DirectoryDisk:
     def __init__(self, directory: Path | str) -> None:
         self._root = Path(directory)
         self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
-        kind = file_system_of(self._root)
-        self._writes_through = bool(_WRITE_THROUGH) and kind in _WRITING_THROUGH
+        self._through: dict[Path, bool] = {}
+        """Whether files of a directory can be written through: each may be another file system."""
 
     def open(self, name: str, *, create: bool = False) -> DiskFile:
         path = self._root / name
@@ -113,7 +112,15 @@ class DirectoryDisk:
         if create:
             flags |= os.O_CREAT
             self._make_directory(path.parent)
-        return DiskFile(os.open(path, flags, 0o600), writes_through=self._writes_through)
+        descriptor = os.open(path, flags, 0o600)
+        return DiskFile(descriptor, writes_through=self._writes_through(path.parent))
+
+    def _writes_through(self, directory: Path) -> bool:
+        known = self._through.get(directory)
+        if known is None:
+            known = bool(_WRITE_THROUGH) and file_system_of(directory) in _WRITING_THROUGH
+            self._through[directory] = known
+        return known
 
     def rename(self, old: str, new: str) -> None:
         (self._root / old).replace(self._root / new)

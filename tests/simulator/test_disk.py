@@ -12,6 +12,7 @@ import pytest
 from kernel.ports import Disk
 from kernel.store import disk as disks
 from kernel.store.disk import BUFFERS_MAX, DirectoryDisk, DiskFile
+from kernel.store.file_system import type_in
 from tests.simulator.disk import Crash, SimulatedDisk
 
 
@@ -159,16 +160,39 @@ class TestSystemCalls:
         with pytest.raises(OSError, match="Input"):
             file.pwritev([b"abc"], 0, synced=True)
 
-    def test_a_data_directory_knows_its_file_system(
+    def test_each_directory_knows_its_file_system(
         self, tmp_path: Path, calls: list[tuple[str, int]], monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        for kind, flags in (("ext4", os.RWF_DSYNC), ("9p", 0), ("unknown", 0)):
-            monkeypatch.setattr(disks, "file_system_of", lambda _path, kind=kind: kind)
-            file = DirectoryDisk(tmp_path / kind).open("a", create=True)
+        monkeypatch.setattr(disks, "file_system_of", lambda path: path.name)
+        disk = DirectoryDisk(tmp_path / "9p")
+        for name, flags in (("a", 0), ("ext4/a", os.RWF_DSYNC), ("unknown/a", 0)):
+            file = disk.open(name, create=True)
             calls.clear()
             file.pwritev([b"a"], 0, synced=True)
             assert calls[0] == ("pwritev", flags)
             file.close()
+
+
+def test_a_path_is_of_the_file_system_mounted_last_and_deepest_above_it() -> None:
+    mounts = "\n".join(
+        f"36 35 98:0 / {place} rw,noatime master:1 - {kind} /dev/root rw"
+        for place, kind in (
+            ("/", "ext4"),
+            ("/data", "xfs"),
+            (r"/data/my\040queue", "9p"),
+            ("/data/journal", "tmpfs"),
+            ("/data/journal", "btrfs"),
+        )
+    )
+    for path, kind in (
+        ("/", "ext4"),
+        ("/database/a", "ext4"),
+        ("/data", "xfs"),
+        ("/data/my queue/a", "9p"),
+        ("/data/journal/a", "btrfs"),
+    ):
+        assert type_in(mounts, path) == kind
+    assert type_in("", "/") == "unknown"
 
 
 class TestPowerLoss:
