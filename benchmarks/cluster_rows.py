@@ -39,6 +39,7 @@ from kernel.store.disk import DirectoryDisk
 from kernel.store.opening import LocalStore, open_store
 from kernel.store.system import SystemClock, SystemRandom
 from kernel.store.worker import Worker
+from kernel.store.write_ring import open_ring
 from tests.gateway.cluster import until
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ async def opened(data: Path, groups: int) -> LocalStore:
     loop = asyncio.get_running_loop()
     data.mkdir(parents=True)  # noqa: ASYNC240 - before anything is measured
     store = open_store(
-        DirectoryDisk(data),
+        DirectoryDisk(data, open_ring(loop)),
         SystemClock(),
         SystemRandom(),
         lambda name: Worker(loop, name),

@@ -24,6 +24,7 @@ from kernel.store.housekeeper import SPARSE_BYTES_MIN
 from kernel.store.opening import LocalStore, open_store
 from kernel.store.system import SystemClock, SystemRandom
 from kernel.store.worker import Worker
+from kernel.store.write_ring import open_ring
 
 BODY = bytes(1000)
 BATCH = 100
@@ -43,7 +44,7 @@ async def open_at(data: Path, sparse_bytes_min: int = SPARSE_BYTES_MIN) -> Local
     loop = asyncio.get_running_loop()
     data.mkdir(parents=True, exist_ok=True)  # noqa: ASYNC240 - before anything is measured
     local = open_store(
-        DirectoryDisk(data),
+        DirectoryDisk(data, open_ring(loop)),
         SystemClock(),
         SystemRandom(),
         lambda name: Worker(loop, name),

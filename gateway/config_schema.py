@@ -176,6 +176,7 @@ class Node(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
     role: Literal["all", "store", "gateway"]
     data: Annotated[str, Meta(min_length=1)]
+    io_uring: bool
     workers: Annotated[int, Meta(ge=1, le=WORKERS_MAX)]
     admin: Listener
     store: Listener

@@ -31,6 +31,7 @@ from gateway.process import (
     check_no_gateway,
     command_typed,
     fatal,
+    open_ring_of,
     run_until_told,
     take_data_directory,
 )
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from gateway.admin.health import Check
     from gateway.config_schema import Settings
     from gateway.data_lock import DataLock
+    from kernel.store.write_ring import WriteRing
 
 _log = structlog.get_logger("weir.node")
 
@@ -63,6 +65,7 @@ class Node:
         self._admin: AdminServer | None = None
         self._metering: NodeMetering | None = None
         self._garbage: Garbage | None = None
+        self._ring: WriteRing | None = None
 
     async def run(self) -> None:
         """Start, serve until SIGTERM or SIGINT, stop. Raises StartRefused, OSError, and what
@@ -72,7 +75,8 @@ class Node:
 
     async def _start(self, tasks: asyncio.TaskGroup) -> None:
         self._lock = take_data_directory(self._data)
-        disk = DirectoryDisk(self._data)
+        self._ring = open_ring_of(self._settings.node)
+        disk = DirectoryDisk(self._data, self._ring)
         if read_home(disk) is not None:
             raise StartRefused(
                 f"{self._data} is the data directory of a cluster's store: serve it by `weir store`"
@@ -157,5 +161,7 @@ class Node:
         if self._local is not None:
             await self._local.stop()
             _log.info("stopped", data=str(self._data))
+        if self._ring is not None:
+            self._ring.close()
         if self._lock is not None:
             self._lock.release()

@@ -13,10 +13,14 @@ import structlog
 
 import gateway
 from gateway.data_lock import DataLock, lock_data_directory
+from kernel.store.write_ring import open_ring
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from pathlib import Path
+
+    from gateway.config_schema import Node
+    from kernel.store.write_ring import WriteRing
 
 EXIT_STORAGE = 74
 """Exit code after a failed sync (sysexits' EX_IOERR): nothing more was written or answered."""
@@ -40,6 +44,15 @@ def take_data_directory(path: Path) -> DataLock:
     lock = lock_data_directory(path)
     _log.info("starting", version=gateway.__version__, data=str(path))
     return lock
+
+
+def open_ring_of(settings: Node) -> WriteRing | None:
+    """What the journal is written by beside the loop, unless the settings or the system forbid it.
+    The caller closes it.
+    """
+    ring = open_ring(asyncio.get_running_loop()) if settings.io_uring else None
+    _log.info("journal", written_by="io_uring" if ring is not None else "a thread")
+    return ring
 
 
 def make_data_directory(path: Path) -> None:

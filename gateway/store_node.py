@@ -45,6 +45,7 @@ from gateway.process import (
     check_no_gateway,
     fatal,
     make_data_directory,
+    open_ring_of,
     run_until_told,
     take_data_directory,
 )
@@ -72,6 +73,7 @@ if TYPE_CHECKING:
     from gateway.data_lock import DataLock
     from kernel.remote.serving import StoreService
     from kernel.store.replica import Replica
+    from kernel.store.write_ring import WriteRing
 
 TICKS_PER_ELECTION = 10
 
@@ -103,6 +105,7 @@ class StoreNode:
         self._admin: AdminServer | None = None
         self._metering: NodeMetering | None = None
         self._garbage: Garbage | None = None
+        self._ring: WriteRing | None = None
 
     async def run(self) -> None:
         """Start, serve until SIGTERM or SIGINT, stop. Raises as `process.run_until_told`:
@@ -116,7 +119,8 @@ class StoreNode:
     async def _start(self, tasks: asyncio.TaskGroup) -> None:
         security = open_security(self._settings.node.cluster)
         self._lock = take_data_directory(self._data)
-        disk = DirectoryDisk(self._data)
+        self._ring = open_ring_of(self._settings.node)
+        disk = DirectoryDisk(self._data, self._ring)
         home = claim(disk, self._settings)
         cluster, number = self._settings.node.cluster, home.number
         facts = Facts(
@@ -312,6 +316,8 @@ class StoreNode:
         if self._local is not None:
             await self._local.stop()
             _log.info("stopped", data=str(self._data))
+        if self._ring is not None:
+            self._ring.close()
         if self._lock is not None:
             self._lock.release()
 

@@ -5,7 +5,7 @@ The drivers in `kernel/store` bring the real ones; tests and the simulator bring
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 
@@ -26,6 +26,10 @@ class Random(Protocol):
         """A uniform integer of `count` bits."""
 
 
+Written = Callable[["BaseException | None"], None]
+"""Hears how a write has ended."""
+
+
 class File(Protocol):
     """An open file. Every method may raise OSError, as the system call does."""
 
@@ -33,6 +37,12 @@ class File(Protocol):
         """Write the buffers at `offset`; returns the bytes written, which may be fewer. `synced`:
         once these are on the disk, as if `fdatasync` had followed; what was written before may not
         be.
+        """
+
+    def begin_write(self, buffers: Sequence[bytes], offset: int, done: Written) -> bool:
+        """Begin to write all buffers, synced; `done(error)` is called in the event loop, in a later
+        turn, when they are on the disk, or may not be. The file stays open until then. False: it
+        takes a `pwritev` by a thread; nothing has begun.
         """
 
     def pread(self, length: int, offset: int) -> bytes:

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Sequence
+
+from kernel.ports import Written
+from kernel.store.disk import DiskFile
+from kernel.store.write_ring import WriteRing
 
 
 def before_syncs(action: Callable[[int], None]) -> None:
     """From now on `action(descriptor)` is called first, and what it raises takes the sync's place.
     Of a write that syncs nothing is written then, which nobody may find out either.
     """
-    fdatasync, pwritev = os.fdatasync, os.pwritev
+    fdatasync, pwritev, begin = os.fdatasync, os.pwritev, WriteRing.begin
 
     def synced(descriptor: int) -> None:
         action(descriptor)
@@ -21,4 +26,18 @@ def before_syncs(action: Callable[[int], None]) -> None:
             action(descriptor)
         return pwritev(descriptor, buffers, offset, flags)
 
-    os.fdatasync, os.pwritev = synced, written
+    def begun(
+        ring: WriteRing, file: DiskFile, buffers: Sequence[bytes], offset: int, done: Written
+    ) -> bool:
+        def first() -> None:
+            try:
+                action(file.descriptor)
+            except OSError as error:
+                ring._loop.call_soon_threadsafe(done, error)
+            else:
+                ring._loop.call_soon_threadsafe(begin, ring, file, buffers, offset, done)
+
+        threading.Thread(target=first, daemon=True).start()
+        return True
+
+    os.fdatasync, os.pwritev, WriteRing.begin = synced, written, begun  # type: ignore[method-assign]

@@ -2,6 +2,7 @@
 
     append ... append   queue (loop)
     begin               frame: sequence, place, checksums, closing record (loop)
+    WriteBatch.start    write and sync, beside the loop; or else
     WriteBatch.run      write and sync (thread)
     end                 the batch is stable (loop)
 
@@ -23,7 +24,7 @@ from collections.abc import Callable, Sequence
 
 from crc32c import crc32c
 
-from ..ports import Disk, File
+from ..ports import Disk, File, Written
 from .checkpoint import HardState, Position
 from .errors import JournalError
 from .files import NO_SPACE, write_all
@@ -53,6 +54,11 @@ from .segment import (
 
 READY_SEGMENTS = 2
 """The next segment, and the reserve in which settlements go on when the disk is full."""
+
+BESIDE_BYTES_MAX = 1 << 20
+"""Of a batch that is written beside the loop, which copies it first: 0.1 ms. A larger one goes by
+the thread, whose waiting is little beside the disk's time for it.
+"""
 
 ENTRY = int(RecordType.ENTRY)
 
@@ -106,7 +112,7 @@ class _Part:
 
 
 class WriteBatch:
-    """One group commit. `run` belongs to a thread; then `Journal.end(batch)`."""
+    """One group commit. `start`, or `run` in a thread; then `Journal.end(batch)`."""
 
     __slots__ = ("bodies", "done", "hard_states", "last_sequence", "parts", "records", "stable")
 
@@ -120,6 +126,21 @@ class WriteBatch:
         self.records = 0
         self.last_sequence = 0
         self.done = False
+
+    def start(self, done: Written) -> bool:
+        """Event loop: begin to write everything, through to the disk; then `done(error)`, as after
+        `run`. False: it takes a thread, and `run`.
+        """
+        part = self.parts[0]
+        plain = len(self.parts) == 1 and part.prepare is None
+        if not plain or part.segment.end - part.offset > BESIDE_BYTES_MAX:
+            return False
+
+        def ended(error: BaseException | None) -> None:
+            self.done = error is None
+            done(error)
+
+        return _file(part.segment).begin_write(part.buffers, part.offset, ended)
 
     def run(self) -> None:
         """Thread: write everything, each part once and through to the disk.

@@ -9,9 +9,13 @@ import errno
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from .file_system import file_system_of
+
+if TYPE_CHECKING:
+    from ..ports import Written
+    from .write_ring import WriteRing
 
 BUFFERS_MAX = 1024
 """Buffers of one pwritev: IOV_MAX of Linux and macOS."""
@@ -29,23 +33,43 @@ fdatasync does, for the bytes written). 9p, for one, passes over it without a wo
 class DiskFile:
     """`kernel.ports.File` over a descriptor."""
 
-    __slots__ = ("_descriptor", "_writes_through")
+    __slots__ = ("_ring", "_through", "_writes_through", "descriptor")
 
-    def __init__(self, descriptor: int, *, writes_through: bool = False) -> None:
+    def __init__(
+        self, descriptor: int, *, writes_through: bool = False, ring: WriteRing | None = None
+    ) -> None:
         """`writes_through`: a write may be asked to return once it is on the disk."""
-        self._descriptor = descriptor
+        self.descriptor = descriptor
         self._writes_through = writes_through
+        self._ring = ring
+        self._through = -1
+
+    def begin_write(self, buffers: Sequence[bytes], offset: int, done: Written) -> bool:
+        """By the ring, if there is one that takes it."""
+        return self._ring is not None and self._ring.begin(self, buffers, offset, done)
+
+    def through(self) -> int | None:
+        """A descriptor of the same file whose writes end once they are on the disk; None on a file
+        system that is not known for it.
+        """
+        if self._through < 0 and self._writes_through:
+            own = f"/proc/self/fd/{self.descriptor}"  # not by name, which may be another file's now
+            try:
+                self._through = os.open(own, os.O_WRONLY | os.O_DSYNC | os.O_CLOEXEC)
+            except OSError:  # no /proc, or no descriptor left: a write and a sync do as well
+                self._writes_through = False
+        return self._through if self._through >= 0 else None
 
     def pwritev(self, buffers: Sequence[bytes], offset: int, *, synced: bool = False) -> int:
         """One system call per BUFFERS_MAX buffers; stops at the first short one."""
         if synced:
             return self._write_through(buffers, offset)
         if len(buffers) <= BUFFERS_MAX:
-            return os.pwritev(self._descriptor, buffers, offset)
+            return os.pwritev(self.descriptor, buffers, offset)
         done = 0
         for at in range(0, len(buffers), BUFFERS_MAX):
             part = buffers[at : at + BUFFERS_MAX]
-            written = os.pwritev(self._descriptor, part, offset + done)
+            written = os.pwritev(self.descriptor, part, offset + done)
             done += written
             if written < sum(map(len, part)):
                 break
@@ -57,7 +81,7 @@ class DiskFile:
         """
         if self._writes_through and len(buffers) <= BUFFERS_MAX:
             try:
-                return os.pwritev(self._descriptor, buffers, offset, _WRITE_THROUGH)
+                return os.pwritev(self.descriptor, buffers, offset, _WRITE_THROUGH)
             except OSError as error:
                 if error.errno not in _UNSUPPORTED:
                     raise
@@ -67,40 +91,43 @@ class DiskFile:
         return written
 
     def pread(self, length: int, offset: int) -> bytes:
-        return os.pread(self._descriptor, length, offset)
+        return os.pread(self.descriptor, length, offset)
 
     def fdatasync(self) -> None:
         if hasattr(os, "fdatasync"):
-            os.fdatasync(self._descriptor)
+            os.fdatasync(self.descriptor)
         else:
-            os.fsync(self._descriptor)
+            os.fsync(self.descriptor)
 
     def allocate(self, length: int) -> None:
         """Reserve real space where the file system can; elsewhere extend the file (sparse)."""
         if hasattr(os, "posix_fallocate"):
             try:
-                os.posix_fallocate(self._descriptor, 0, length)
+                os.posix_fallocate(self.descriptor, 0, length)
             except OSError as error:
                 if error.errno not in _UNSUPPORTED:
                     raise
             else:
                 return
-        if os.fstat(self._descriptor).st_size < length:
-            os.ftruncate(self._descriptor, length)
+        if os.fstat(self.descriptor).st_size < length:
+            os.ftruncate(self.descriptor, length)
 
     def size(self) -> int:
-        return os.fstat(self._descriptor).st_size
+        return os.fstat(self.descriptor).st_size
 
     def close(self) -> None:
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-            self._descriptor = -1
+        for descriptor in (self.descriptor, self._through):
+            if descriptor >= 0:
+                os.close(descriptor)
+        self.descriptor = self._through = -1
 
 
 class DirectoryDisk:
     """`kernel.ports.Disk` over a directory, which is made if it is missing."""
 
-    def __init__(self, directory: Path | str) -> None:
+    def __init__(self, directory: Path | str, ring: WriteRing | None = None) -> None:
+        """`ring`: what files begin their writes with."""
+        self._ring = ring
         self._root = Path(directory)
         self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._through: dict[Path, bool] = {}
@@ -113,7 +140,8 @@ class DirectoryDisk:
             flags |= os.O_CREAT
             self._make_directory(path.parent)
         descriptor = os.open(path, flags, 0o600)
-        return DiskFile(descriptor, writes_through=self._writes_through(path.parent))
+        through = self._writes_through(path.parent)
+        return DiskFile(descriptor, writes_through=through, ring=self._ring)
 
     def _writes_through(self, directory: Path) -> bool:
         known = self._through.get(directory)

@@ -296,7 +296,8 @@ class Store:
         if batch is not None:
             self._writing = batch
             self._in_flight, self._queued = self._queued, []
-            self._writer.submit(batch.run, self._written)
+            if not batch.start(self._written):
+                self._writer.submit(batch.run, self._written)
 
     def _propose_gathered(self) -> bool:
         """Make entries of what has been gathered, and queue them for the journal. False: the disk

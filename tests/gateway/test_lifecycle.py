@@ -20,6 +20,7 @@ from gateway.app import words_for
 from gateway.data_lock import DataDirectoryInUse, lock_data_directory
 from gateway.node import DRAIN_SECONDS
 from gateway.process import GATEWAY_FILE
+from kernel.store.write_ring import HAS_RINGS
 from tests.gateway.serving import Process, refused, serving
 
 if TYPE_CHECKING:
@@ -107,9 +108,12 @@ def test_a_restart_after_sigterm_replays_nothing(tmp_path: Path) -> None:
 
 
 def test_kill_under_load_loses_nothing_that_was_confirmed(tmp_path: Path) -> None:
+    """However the journal is written."""
     confirmed: list[int] = []
-    for round_number in range(2):
-        with serving(tmp_path) as node:
+    for round_number, ring in enumerate(("true", "false")):
+        with serving(tmp_path, f"node.io_uring={ring}") as node:
+            by = "io_uring" if ring == "true" and HAS_RINGS else "a thread"
+            assert f'"written_by":"{by}"' in "".join(node.said).replace(": ", ":")
             publisher = Publisher(node, round_number * 100_000)
             publisher.wait_for(60)
             node.kill()

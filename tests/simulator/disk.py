@@ -23,6 +23,11 @@ import errno
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+
+from kernel.log.files import write_all
+from kernel.ports import Written
+from kernel.store.worker import Runner
 
 SECTOR_BYTES = 512
 """What power loss tears: a sector is old or new."""
@@ -74,6 +79,14 @@ class SimulatedFile:
         if synced:
             self._sync(self._inode.dirty[-1:])
         return len(content)
+
+    def begin_write(self, buffers: Sequence[bytes], offset: int, done: Written) -> bool:
+        """By the disk's own runner, if it has one."""
+        if self._disk.beside is None:
+            return False
+        job = partial(write_all, self, buffers, offset, synced=True)
+        self._disk.beside.submit(job, done)
+        return True
 
     def pread(self, length: int, offset: int) -> bytes:
         self._check_open()
@@ -142,6 +155,8 @@ class SimulatedDisk:
         self.on_boundary: Callable[[int, str], None] | None = None
         self.sync_gate: Callable[[], None] | None = None
         self.short_write_bytes: int | None = None
+        self.beside: Runner | None = None
+        """What begins writes beside the loop, if this disk can."""
         self.torn = False
         """Of a copy after a power loss: some file has a part of what was not synced."""
         self._failures: list[_Failure] = []

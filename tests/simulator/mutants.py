@@ -79,18 +79,30 @@ def _vote_not_persisted() -> list[tuple[Any, str, Any]]:
 
 
 def _retry_after_sync_error() -> list[tuple[Any, str, Any]]:
-    inner = WriteBatch.run
+    inner, begun = WriteBatch.run, WriteBatch.start
+
+    def sync_again(batch: Any) -> None:
+        for part in batch.parts:
+            if part.segment.file is not None:
+                part.segment.file.fdatasync()
+        batch.done = True
 
     def run(batch: Any) -> None:
         try:
             inner(batch)
         except OSError:
-            for part in batch.parts:
-                if part.segment.file is not None:
-                    part.segment.file.fdatasync()
-            batch.done = True
+            sync_again(batch)
 
-    return [(WriteBatch, "run", run)]
+    def start(batch: Any, done: Any) -> bool:
+        def ended(error: BaseException | None) -> None:
+            if isinstance(error, OSError):
+                sync_again(batch)
+                error = None
+            done(error)
+
+        return begun(batch, ended)
+
+    return [(WriteBatch, "run", run), (WriteBatch, "start", start)]
 
 
 def _ack_applied_twice() -> list[tuple[Any, str, Any]]:

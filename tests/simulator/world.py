@@ -186,6 +186,7 @@ class World:
 
     def open(self) -> LocalStore:
         """Recover the disk and build a store over it, without starting it."""
+        self.disk.beside = self.workers(WRITER)
         self._opened = open_store(
             self.disk,
             self.clock,

@@ -129,6 +129,7 @@ class Machine(Computer):
         self.process += 1
         self.pending = []
         random_s = SeededRandom(run.seed * 10_000 + self.number * 100 + self.process)
+        self.disk.beside = self.workers(WRITER) if (run.seed + self.number) % 2 else None
         opened = open_store(
             *(self.disk, self.clock, random_s, self.workers, self._fatal),
             options=OPTIONS,
