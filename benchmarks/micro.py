@@ -70,7 +70,7 @@ class NowhereDisk(DirectoryDisk):
 
     def open(self, name: str, *, create: bool = False) -> DiskFile:
         file = super().open(name, create=create)
-        return NowhereFile(file._descriptor) if name.endswith(".seg") else file
+        return NowhereFile(file.descriptor) if name.endswith(".seg") else file
 
 
 class Inline:

@@ -140,7 +140,7 @@ class WriteRing:
         if write.to_sync and self._result == write.expected:
             self._result = None
             self._sync(write)
-        if self._result is not None:
+        else:
             self._loop.call_soon(self._look)
 
     def _sync(self, write: _Write) -> None:
@@ -148,6 +148,8 @@ class WriteRing:
         write.expected = 0
         if not self._submit(Operation.fdsync(write.file.descriptor)):
             self._result = -errno.ECANCELED
+        if self._result is not None:
+            self._loop.call_soon(self._look)
 
     def _look(self) -> None:
         """The kernel may have ended something."""
@@ -161,8 +163,6 @@ class WriteRing:
         self._result = None
         if result == write.expected and write.to_sync:
             self._sync(write)
-            if self._result is not None:
-                self._loop.call_soon(self._look)
             return
         self._write = None
         if result == write.expected:
