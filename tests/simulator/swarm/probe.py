@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kernel.ids import RaftGroup
@@ -22,6 +24,7 @@ from kernel.store import consensus, housekeeper
 from kernel.store.consensus import Consensus
 from kernel.store.member import Member
 from kernel.store.transfer import Received
+from kernel.store.worker import Done, Job, Runner
 
 if TYPE_CHECKING:
     from .run import Run
@@ -41,6 +44,7 @@ def observed(run: Run) -> Iterator[None]:
     wrap(Journal, "append_hard_state", lambda inner: _append_hard_state(run, inner))
     wrap(Journal, "begin", lambda inner: _begin(run, inner))
     wrap(WriteBatch, "run", lambda inner: _run(run, inner))
+    wrap(WriteBatch, "start", lambda inner: _start(run, inner))
     wrap(leader, "maybe_commit", lambda inner: _commit(run, inner))
     wrap(Member, "apply", lambda inner: _apply(run, inner))
     wrap(Member, "lead", lambda inner: _lead(run, inner))
@@ -93,13 +97,50 @@ def _begin(run: Run, inner: Any) -> Any:
 def _run(run: Run, inner: Any) -> Any:
     def write(batch: WriteBatch) -> None:
         inner(batch)
-        machine, records = run.batches.pop(batch, (None, []))
-        if machine is not None:
-            first = batch.parts[0].segment
-            machine.proven = Position(first.number, first.synced_end)
-            run.raft.synced(machine, records)
+        _is_on_disk(run, batch)
 
     return write
+
+
+@dataclass
+class _Noting:
+    """A runner that says when a job has been done, which is before it reports."""
+
+    inner: Runner
+    note: Callable[[], None]
+
+    def submit(self, job: Job, done: Done) -> None:
+        def noted() -> None:
+            job()
+            self.note()
+
+        self.inner.submit(noted, done)
+
+    def stop(self) -> None:
+        self.inner.stop()
+
+
+def _start(run: Run, inner: Any) -> Any:
+    def start(batch: WriteBatch, done: Done) -> bool:
+        machine, _ = run.batches.get(batch, (None, []))
+        if machine is None or machine.disk.beside is None:
+            return bool(inner(batch, done))
+        beside = machine.disk.beside
+        machine.disk.beside = _Noting(beside, partial(_is_on_disk, run, batch))
+        try:
+            return bool(inner(batch, done))
+        finally:
+            machine.disk.beside = beside
+
+    return start
+
+
+def _is_on_disk(run: Run, batch: WriteBatch) -> None:
+    machine, records = run.batches.pop(batch, (None, []))
+    if machine is not None:
+        first = batch.parts[0].segment
+        machine.proven = Position(first.number, first.synced_end)
+        run.raft.synced(machine, records)
 
 
 def _commit(run: Run, inner: Any) -> Any:
