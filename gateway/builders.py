@@ -26,6 +26,7 @@ from gateway.tenants import ACCOUNT, NAMESPACE, VIRTUAL_HOST, names_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from ssl import SSLContext
 
     from adapters.base import Adapter, TrafficMeter
     from auth.policy import Access
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from gateway.config_schema import Protocol, Tenant
     from gateway.identity import Identity
     from gateway.node_metering import NodeMetering
+    from gateway.tls_failures import TlsFailures
     from kernel.client import Client
     from kernel.ports import Clock, Random
 
@@ -48,6 +50,7 @@ class Services:
     random: Random
     tls: Callable[[], CertificateFiles]
     """Where the certificate of this node's TLS listeners is; made when first asked for."""
+    tls_failures: TlsFailures
     tenants: Mapping[str, Tenant]
     """As the settings name them."""
     metering: NodeMetering | None = None
@@ -58,12 +61,14 @@ class Services:
         return None if self.metering is None else self.metering.traffic(protocol)
 
 
-def addresses_of(protocol: Protocol, services: Services) -> list[ListenerAddress]:
-    """Where a protocol's open listeners bind."""
+def addresses_of(key: str, protocol: Protocol, services: Services) -> list[ListenerAddress]:
+    """Where a protocol's open listeners bind; `key`: its own in protocols.yaml."""
+
+    def context(name: str) -> SSLContext:
+        return services.tls_failures.watch(server_context(services.tls()), f"{key}.{name}")
+
     return [
-        ListenerAddress(
-            name, each.host, each.port, server_context(services.tls()) if each.tls else None
-        )
+        ListenerAddress(name, each.host, each.port, context(name) if each.tls else None)
         for name, each in protocol.open_listeners().items()
     ]
 
@@ -83,7 +88,7 @@ def build_amqp(protocol: Protocol, services: Services) -> Adapter:
         services.client,
         services.client.origins,
         services.identity,
-        addresses_of(protocol, services),
+        addresses_of("amqp", protocol, services),
         clock=services.clock,
         random=services.random,
         settings=settings,
@@ -120,7 +125,7 @@ def build_sqs(protocol: Protocol, services: Services) -> Adapter:
         services.client,
         SigV4Verifier(directory.access_key, directory.secret_of, mode),
         rights_of,
-        addresses_of(protocol, services),
+        addresses_of("sqs", protocol, services),
         settings,
         clock=services.clock,
         random=services.random,
@@ -176,7 +181,7 @@ def build_mqtt(protocol: Protocol, services: Services) -> Adapter:
     return MqttAdapter(
         services.client,
         load_plugins(Path(plugins)) if plugins else StoreSignIn(services.identity),
-        addresses_of(protocol, services),
+        addresses_of("mqtt", protocol, services),
         clock=services.clock,
         random=services.random,
         settings=msgspec.convert({**values, "session": values}, MqttSettings),

@@ -25,6 +25,7 @@ from gateway.admin.principals import Principals
 from gateway.builders import BUILDERS, Services
 from gateway.identity import Identity
 from gateway.process import StartRefused
+from gateway.tls_failures import TlsFailures
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
@@ -65,6 +66,7 @@ class Front:
         self._identity = Identity(self._keys.unseal, development_principals(self._reachable), clock)
         self._principals = Principals(client, self._identity.store, self._keys, clock, random)
         self.adapters: list[Adapter] = []
+        self.tls_failures = TlsFailures(_log, clock)
 
     async def identify(self, command: str) -> None:
         """Learn who may sign in; make the first administrator, if the environment names one.
@@ -88,6 +90,7 @@ class Front:
             clock=self._clock,
             random=self._random,
             tls=self._tls,
+            tls_failures=self.tls_failures,
             tenants=self._settings.tenants,
             metering=metering,
         )

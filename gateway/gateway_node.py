@@ -42,6 +42,7 @@ from gateway.process import (
     run_until_told,
     take_data_directory,
 )
+from gateway.tls_failures import TlsFailures
 from gateway.turned_away import TurnedAway
 from kernel.cluster import records
 from kernel.cluster.office import Office
@@ -110,6 +111,8 @@ class GatewayNode:
     async def _start(self, tasks: asyncio.TaskGroup) -> None:
         cluster = self._settings.node.cluster
         security = open_security(cluster)
+        if security.server_tls is not None:
+            TlsFailures(_log, self._clock).watch(security.server_tls, "cluster")
         self._lock = take_data_directory(self._data)
         if read_meta(DirectoryDisk(self._data)) is not None:
             raise StartRefused(
@@ -147,7 +150,7 @@ class GatewayNode:
 
     def _health(self) -> HealthRoutes:
         assert self._remote is not None
-        return HealthRoutes(self._checks, NodeCollector(GatewayFigures(self._remote, None), ()))
+        return HealthRoutes(self._checks, NodeCollector(GatewayFigures(self._remote, None)))
 
     def _checks(self) -> list[Check]:
         assert self._remote is not None
@@ -181,7 +184,8 @@ class GatewayNode:
         )
         self._attending = tasks.create_task(self._attendance.run())
         figures = GatewayFigures(client.leaders, client, self._attendance)
-        health = HealthRoutes(self._checks, NodeCollector(figures, front.adapters, self._metering))
+        collector = NodeCollector(figures, front.adapters, self._metering, front.tls_failures)
+        health = HealthRoutes(self._checks, collector)
         exchange.app = front.admin_app(token, health, self._metering, office)
         self._garbage = Garbage(asyncio.get_running_loop())
         self._garbage.start()

@@ -139,7 +139,9 @@ class Node:
                 metering_check(self._metering),
             ]
 
-        collector = NodeCollector(StoreFigures(local), front.adapters, self._metering)
+        collector = NodeCollector(
+            StoreFigures(local), front.adapters, self._metering, front.tls_failures
+        )
         health = HealthRoutes(checks, collector)
         app = front.admin_app(open_admin_token(self._data), health, self._metering)
         self._admin = AdminServer(self._settings.node.admin, app)

@@ -49,6 +49,7 @@ from gateway.process import (
     run_until_told,
     take_data_directory,
 )
+from gateway.tls_failures import TlsFailures
 from gateway.turned_away import TurnedAway
 from kernel.cluster.desk import Desk
 from kernel.cluster.manager import Manager
@@ -118,6 +119,8 @@ class StoreNode:
 
     async def _start(self, tasks: asyncio.TaskGroup) -> None:
         security = open_security(self._settings.node.cluster)
+        if security.server_tls is not None:
+            TlsFailures(_log, self._clock).watch(security.server_tls, "cluster")
         self._lock = take_data_directory(self._data)
         self._ring = open_ring_of(self._settings.node)
         disk = DirectoryDisk(self._data, self._ring)

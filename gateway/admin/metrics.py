@@ -1,7 +1,7 @@
 """Metrics of this process in Prometheus' text form, read from plain integers at scrape.
 
 Nothing is counted here: every figure lives where the work is done (DESIGN.md 5 "Counters are plain
-ints"). Labels are few and bounded: `protocol`, `limit`.
+ints"). Labels are few and bounded: `protocol`, `limit`, `listener`.
 """
 
 from __future__ import annotations
@@ -22,16 +22,22 @@ if TYPE_CHECKING:
 
     from adapters.base import Adapter
     from gateway.node_metering import NodeMetering
+    from gateway.tls_failures import TlsFailures
 
 
 class NodeCollector(Collector):
     """Figures of one process that clients meet."""
 
     def __init__(
-        self, below: Collector, adapters: Sequence[Adapter], metering: NodeMetering | None = None
+        self,
+        below: Collector,
+        adapters: Sequence[Adapter] = (),
+        metering: NodeMetering | None = None,
+        tls_failures: TlsFailures | None = None,
     ) -> None:
         """`below`: figures of the store, or of the way to the stores."""
         self._below = below
+        self._tls_failures = tls_failures
         self._adapters = adapters
         self._metering = metering
 
@@ -40,6 +46,12 @@ class NodeCollector(Collector):
         yield build_info()
         yield from self._below.collect()
         yield from self._protocols()
+        if self._tls_failures is not None:
+            text = "TLS handshakes that came to nothing."
+            family = CounterMetricFamily("weir_tls_failures", text, labels=["listener"])
+            for listener, count in self._tls_failures.counts.items():
+                family.add_metric([listener], count)
+            yield family
         if self._metering is not None:
             yield from metering_metrics(self._metering)
 

@@ -78,6 +78,12 @@ def test_a_gateway_without_such_a_certificate_is_refused_and_says_why(
     }
     for name, gateway in gateways.items():
         assert cases[name][1] in refusal(gateway), name
+    told = [made.stores[1].wait_for("a TLS handshake failed") for _ in range(2)]
+    assert {each["listener"] for each in told} == {"cluster"}
+    assert {each["reason"] for each in told} == {
+        "the client's certificate is of no authority known here",
+        "what came is not TLS: the client uses the plain protocol on this port",
+    }
 
 
 def test_a_store_without_such_a_certificate_is_not_let_in_and_says_why(

@@ -77,6 +77,8 @@ def test_an_sqs_client_that_does_not_know_the_certificate_refuses_it(node: Proce
     with pytest.raises(SSLError):
         sqs.list_queues()
     sqs.close()
+    told = node.wait_for("a TLS handshake failed")
+    assert (told["listener"], told["openssl"]) == ("sqs.tls", "TLSV1_ALERT_UNKNOWN_CA")
 
 
 def test_plain_http_on_the_tls_port_of_sqs_harms_nobody(node: Process) -> None:
@@ -84,6 +86,10 @@ def test_plain_http_on_the_tls_port_of_sqs_harms_nobody(node: Process) -> None:
         plain.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert b"200 OK" not in plain.recv(4_096)
     test_sqs_over_tls(node)
+    told = node.wait_for("a TLS handshake failed")
+    assert (told["listener"], told["openssl"]) == ("sqs.tls", "HTTP_REQUEST")
+    metrics = node.http("GET", "/metrics").body
+    assert b'weir_tls_failures_total{listener="sqs.tls"}' in metrics
 
 
 def test_grpc_over_tls(node: Process) -> None:
