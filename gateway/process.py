@@ -52,7 +52,13 @@ def open_ring_of(settings: Node) -> WriteRing | None:
     """
     ring = open_ring(asyncio.get_running_loop()) if settings.io_uring else None
     _log.info("journal", written_by="io_uring" if ring is not None else "a thread")
+    if ring is not None:
+        ring.given_up = _ring_given_up
     return ring
+
+
+def _ring_given_up(reason: str) -> None:
+    _log.warning("journal", written_by="a thread", io_uring_given_up=reason)
 
 
 def make_data_directory(path: Path) -> None:

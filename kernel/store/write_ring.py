@@ -87,6 +87,8 @@ class WriteRing:
         """What the kernel has answered, not looked at yet."""
         self.splits = False
         """Whether a synced write is two operations."""
+        self.given_up: Callable[[str], None] = lambda _reason: None
+        """Hears why nothing is written this way any more, if that happens."""
 
     def begin(
         self,
@@ -103,8 +105,9 @@ class WriteRing:
         through = None if self.splits else file.through()
         to = file.descriptor if through is None else through
         content = b"".join(buffers)
+        operation = Operation.write(content, to, offset)
         self._write = _Write(file, content, offset, done, to_sync=through is None)
-        if not self._submit(Operation.write(content, to, offset)):
+        if not self._submit(operation):
             self._write = None
             return False
         if self._result is not None:
@@ -126,8 +129,9 @@ class WriteRing:
         try:
             self._context.submit(operation)
             self._context.flush()
-        except (SystemError, OverflowError):
+        except (SystemError, OverflowError) as error:
             self.close()
+            self.given_up(f"not taken: {error}")
             return False
         return True
 
@@ -170,13 +174,16 @@ class WriteRing:
         elif result < 0 and -result not in _REFUSALS:
             write.done(OSError(-result, os.strerror(-result)))
         else:
-            self._give_up(write)
+            self._give_up(write, result)
 
-    def _give_up(self, write: _Write) -> None:
+    def _give_up(self, write: _Write, result: int) -> None:
         """The ring has refused the write, or written less than all: do it again by a thread, which
         hears what is the matter with the disk if anything is. From now on all go that way.
         """
-        self.close()
+        if self._context is not None:  # else it has been told
+            self.close()
+            short = f"{result} of {write.expected} bytes written"
+            self.given_up(short if result >= 0 else os.strerror(-result))
         job = partial(write_all, write.file, (write.content,), write.offset, synced=True)
         future = self._loop.run_in_executor(None, job)
         future.add_done_callback(lambda ended: write.done(ended.exception()))

@@ -249,9 +249,12 @@ class TestAKernelThat:
         """A thread writes it, all of it."""
         Context.in_our_turn = in_our_turn
         Context.answers = {"write": [answer]}
-        ring = WriteRing(asyncio.get_running_loop())
+        ring, reasons = WriteRing(asyncio.get_running_loop()), list[str]()
+        ring.given_up = reasons.append
         assert await self.write(file, ring, b"content") is None
         assert not ring.begin(file, [b"more"], 0, Heard().append)
+        told = f"{answer} of 7 bytes written" if answer >= 0 else os.strerror(-answer)
+        assert reasons == [told]
 
     async def test_refuses_a_sync_is_not_asked_again(self, tmp_path: Path) -> None:
         Context.answers = {"fdsync": [-errno.EINVAL]}
@@ -266,9 +269,11 @@ class TestAKernelThat:
         then.
         """
         Context.refuses = True
-        ring = WriteRing(asyncio.get_running_loop())
+        ring, reasons = WriteRing(asyncio.get_running_loop()), list[str]()
+        ring.given_up = reasons.append
         heard = Heard()
         assert not ring.begin(file, [b"content"], 0, heard.append)
+        assert len(reasons) == 1
         Context.refuses = False
         assert not ring.begin(file, [b"more"], 0, heard.append)
         assert Context.last.seen == []
