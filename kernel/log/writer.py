@@ -129,18 +129,20 @@ class WriteBatch:
 
     def start(self, done: Written) -> bool:
         """Event loop: begin to write everything, through to the disk; then `done(error)`, as after
-        `run`. False: it takes a thread, and `run`.
+        `run`. False: it takes a thread, and `run`, which says so if the journal is closed.
         """
         part = self.parts[0]
-        plain = len(self.parts) == 1 and part.prepare is None
-        if not plain or part.segment.end - part.offset > BESIDE_BYTES_MAX:
+        file = part.segment.file
+        if file is None or len(self.parts) > 1:
+            return False
+        if part.segment.end - part.offset > BESIDE_BYTES_MAX:
             return False
 
         def ended(error: BaseException | None) -> None:
             self.done = error is None
             done(error)
 
-        return _file(part.segment).begin_write(part.buffers, part.offset, ended)
+        return file.begin_write(part.buffers, part.offset, ended)
 
     def run(self) -> None:
         """Thread: write everything, each part once and through to the disk.

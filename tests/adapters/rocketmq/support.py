@@ -172,8 +172,8 @@ class HeldDisk(DirectoryDisk):
 
     def open(self, name: str, *, create: bool = False) -> HeldFile:
         found = super().open(name, create=create)
-        held = HeldFile(found._descriptor, self.may_sync)
-        found._descriptor = -1
+        held = HeldFile(found.descriptor, self.may_sync)
+        found.descriptor = -1
         return held
 
 
