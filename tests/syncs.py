@@ -6,6 +6,7 @@ import os
 import threading
 from collections.abc import Callable, Sequence
 
+from kernel.log.files import write_all
 from kernel.ports import Written
 from kernel.store.disk import DiskFile
 from kernel.store.write_ring import WriteRing
@@ -29,13 +30,18 @@ def before_syncs(action: Callable[[int], None]) -> None:
     def begun(
         ring: WriteRing, file: DiskFile, buffers: Sequence[bytes], offset: int, done: Written
     ) -> bool:
+        def write() -> None:
+            if not begin(ring, file, buffers, offset, done):
+                write_all(file, buffers, offset, synced=True)
+                ring._loop.call_soon(done, None)
+
         def first() -> None:
             try:
                 action(file.descriptor)
             except OSError as error:
                 ring._loop.call_soon_threadsafe(done, error)
             else:
-                ring._loop.call_soon_threadsafe(begin, ring, file, buffers, offset, done)
+                ring._loop.call_soon_threadsafe(write)
 
         threading.Thread(target=first, daemon=True).start()
         return True

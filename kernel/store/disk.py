@@ -33,7 +33,7 @@ fdatasync does, for the bytes written). 9p, for one, passes over it without a wo
 class DiskFile:
     """`kernel.ports.File` over a descriptor."""
 
-    __slots__ = ("_ring", "_through", "_writes_through", "descriptor")
+    __slots__ = ("_has_written_through", "_ring", "_through", "_writes_through", "descriptor")
 
     def __init__(
         self, descriptor: int, *, writes_through: bool = False, ring: WriteRing | None = None
@@ -41,6 +41,7 @@ class DiskFile:
         """`writes_through`: a write may be asked to return once it is on the disk."""
         self.descriptor = descriptor
         self._writes_through = writes_through
+        self._has_written_through = False
         self._ring = ring
         self._through = -1
 
@@ -81,11 +82,15 @@ class DiskFile:
         """
         if self._writes_through and len(buffers) <= BUFFERS_MAX:
             try:
-                return os.pwritev(self.descriptor, buffers, offset, _WRITE_THROUGH)
+                written = os.pwritev(self.descriptor, buffers, offset, _WRITE_THROUGH)
             except OSError as error:
-                if error.errno not in _UNSUPPORTED:
+                # Once it has been done, whoever says that it cannot be is the disk.
+                if error.errno not in _UNSUPPORTED or self._has_written_through:
                     raise
                 self._writes_through = False
+            else:
+                self._has_written_through = True
+                return written
         written = self.pwritev(buffers, offset)
         self.fdatasync()
         return written

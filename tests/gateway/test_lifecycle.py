@@ -20,8 +20,8 @@ from gateway.app import words_for
 from gateway.data_lock import DataDirectoryInUse, lock_data_directory
 from gateway.node import DRAIN_SECONDS
 from gateway.process import GATEWAY_FILE
-from kernel.store.write_ring import HAS_RINGS
 from tests.gateway.serving import Process, refused, serving
+from tests.rings import HAS_RINGS
 
 if TYPE_CHECKING:
     from pathlib import Path

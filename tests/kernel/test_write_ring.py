@@ -15,10 +15,11 @@ import uvloop
 from kernel.store import write_ring
 from kernel.store.disk import DirectoryDisk, DiskFile
 from kernel.store.write_ring import WriteRing, open_ring
+from tests.rings import HAS_RINGS
 
 LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
 needs_rings = pytest.mark.skipif(
-    not write_ring.HAS_RINGS, reason="no io_uring for this process: nothing writes beside the loop"
+    not HAS_RINGS, reason="no io_uring for this process: nothing writes beside the loop"
 )
 
 
@@ -192,9 +193,7 @@ class TestAKernelThat:
     @pytest.fixture(autouse=True)
     def kernel(self, monkeypatch: pytest.MonkeyPatch) -> None:
         Context.answers, Context.in_our_turn, Context.refuses = {}, False, False
-        monkeypatch.setattr(write_ring, "HAS_RINGS", True)
-        monkeypatch.setattr(write_ring, "Context", Context, raising=False)
-        monkeypatch.setattr(write_ring, "Operation", Operation, raising=False)
+        monkeypatch.setattr(write_ring, "_caio", lambda: (Context, Operation))
 
     async def write(self, file: DiskFile, ring: WriteRing, content: bytes) -> BaseException | None:
         heard = Heard()
@@ -212,13 +211,55 @@ class TestAKernelThat:
         assert Context.last.seen == ["write"] * 3
         ring.close()
 
-    async def test_syncs_in_our_turn_is_asked_so_only_once(self, file: DiskFile) -> None:
+    async def test_syncs_in_our_turn_is_soon_asked_so_no_more(self, file: DiskFile) -> None:
         Context.in_our_turn = True
         ring = WriteRing(asyncio.get_running_loop())
-        for number in range(3):
+        for number in range(18):
             assert await self.write(file, ring, b"content %d" % number) is None
         assert ring.splits
-        assert Context.last.seen == ["write", "write", "fdsync", "write", "fdsync"]
+        assert Context.last.seen == ["write"] * 16 + ["write", "fdsync"] * 2
+        ring.close()
+
+    async def test_seems_to_now_and_then_is_asked_as_before(self, file: DiskFile) -> None:
+        """The loop's thread had to wait for a processor, and the write had ended meanwhile."""
+        ring = WriteRing(asyncio.get_running_loop())
+        for number in range(300):
+            Context.in_our_turn = number % 5 == 0
+            assert await self.write(file, ring, b"content %d" % number) is None
+        assert Context.last.seen == ["write"] * 300
+        ring.close()
+
+    @pytest.mark.parametrize("error", [errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS])
+    async def test_has_written_before_means_the_disk(self, file: DiskFile, error: int) -> None:
+        """What is no longer the ring's own answer must not be tried again."""
+        ring = WriteRing(asyncio.get_running_loop())
+        assert await self.write(file, ring, b"content") is None
+        Context.answers = {"write": [-error]}
+        failure = await self.write(file, ring, b"more")
+        assert isinstance(failure, OSError)
+        assert failure.errno == error
+        ring.close()
+
+    async def test_is_out_of_memory_when_asked_what_has_ended_is_asked_again(
+        self, file: DiskFile, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        flush, process = Context.flush, Context.process_events
+        short = iter((True, True, False, True, False))
+
+        def flushed(context: Context) -> None:
+            flush(context)
+            raise MemoryError
+
+        def processed(context: Context) -> int:
+            if next(short, False):
+                raise MemoryError
+            return process(context)
+
+        monkeypatch.setattr(Context, "flush", flushed)
+        monkeypatch.setattr(Context, "process_events", processed)
+        ring = WriteRing(asyncio.get_running_loop())
+        for content in (b"first", b"second"):
+            assert await self.write(file, ring, content) is None
         ring.close()
 
     @pytest.mark.parametrize("in_our_turn", [False, True])
@@ -242,7 +283,7 @@ class TestAKernelThat:
         plain.close()
 
     @pytest.mark.parametrize("in_our_turn", [False, True])
-    @pytest.mark.parametrize("answer", [-errno.EINVAL, -errno.EAGAIN, -errno.ECANCELED, 3, 0])
+    @pytest.mark.parametrize("answer", [-errno.EINVAL, -errno.EOPNOTSUPP, -errno.ECANCELED, 3, 0])
     async def test_refuses_a_write_or_cuts_it_short_is_not_asked_again(
         self, file: DiskFile, answer: int, in_our_turn: bool
     ) -> None:
@@ -253,6 +294,7 @@ class TestAKernelThat:
         ring.given_up = reasons.append
         assert await self.write(file, ring, b"content") is None
         assert not ring.begin(file, [b"more"], 0, Heard().append)
+        await asyncio.sleep(0)
         told = f"{answer} of 7 bytes written" if answer >= 0 else os.strerror(-answer)
         assert reasons == [told]
 
@@ -273,6 +315,7 @@ class TestAKernelThat:
         ring.given_up = reasons.append
         heard = Heard()
         assert not ring.begin(file, [b"content"], 0, heard.append)
+        await asyncio.sleep(0)
         assert len(reasons) == 1
         Context.refuses = False
         assert not ring.begin(file, [b"more"], 0, heard.append)
@@ -301,14 +344,20 @@ class TestAKernelThat:
         def forbidden(max_requests: int) -> None:
             raise SystemError(errno.EPERM, "Operation not permitted")
 
-        monkeypatch.setattr(write_ring, "Context", forbidden)
+        monkeypatch.setattr(write_ring, "_caio", lambda: (forbidden, Operation))
         assert open_ring(asyncio.get_running_loop()) is None
 
-    async def test_has_no_rings_leaves_writes_to_a_thread(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(write_ring, "HAS_RINGS", False)
-        assert open_ring(asyncio.get_running_loop()) is None
+
+@pytest.mark.parametrize(
+    ("system", "release"),
+    [("Darwin", "24.1.0"), ("Linux", "5.10.0-33-amd64"), ("Linux", "4.18"), ("Linux", "odd")],
+)
+async def test_a_system_whose_rings_outlive_a_process_or_that_has_none_takes_a_thread(
+    system: str, release: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = os.uname_result((system, "host", release, "#1", "x86_64"))
+    monkeypatch.setattr(os, "uname", lambda: found)
+    assert open_ring(asyncio.get_running_loop()) is None
 
 
 async def test_a_disk_without_a_ring_takes_a_thread(tmp_path: Path) -> None:

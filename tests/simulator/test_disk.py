@@ -150,6 +150,18 @@ class TestSystemCalls:
         through, plain, sync = ("pwritev", os.RWF_DSYNC), ("pwritev", 0), ("fdatasync", 0)
         assert calls == [through, plain, sync, plain, sync]
 
+    def test_who_has_written_through_and_says_he_cannot_is_the_disk(
+        self, file: DiskFile, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        file.pwritev([b"abc"], 0, synced=True)
+
+        def failing(_fd: int, _buffers: Sequence[bytes], _offset: int, _flags: int = 0) -> int:
+            raise OSError(errno.EOPNOTSUPP, "Operation not supported")
+
+        monkeypatch.setattr(os, "pwritev", failing)
+        with pytest.raises(OSError, match="not supported"):
+            file.pwritev([b"abc"], 0, synced=True)
+
     def test_an_error_of_the_disk_is_not_taken_for_that(
         self, file: DiskFile, monkeypatch: pytest.MonkeyPatch
     ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from pathlib import Path
 
@@ -133,9 +134,11 @@ async def test_a_list_that_was_deleted_and_made_anew_is_taken_again(
 
 
 async def test_ten_thousand_streams_end_in_linear_time() -> None:
-    """A subscriber with so many lists that have something: its end costs what they are."""
+    """A subscriber with so many lists that have something: its end costs what they are. The least
+    of three counts: what else the machine does is no cost of ours.
+    """
     spent: dict[int, float] = {}
-    for count in (1_000, 10_000):
+    for count in (1_000, 10_000) * 3:
         later: list[object] = []
         streams = Streams(later.append)
         channel = Ends()
@@ -157,7 +160,7 @@ async def test_ten_thousand_streams_end_in_linear_time() -> None:
         for part in parts:
             part.cancel()
         streams._turns.send()
-        spent[count] = time.process_time() - began
+        spent[count] = min(time.process_time() - began, spent.get(count, math.inf))
         assert (streams.count, pool.shares) == (0, {})
         assert len(channel.said) < 40
     assert spent[10_000] < 40 * max(spent[1_000], 0.005)
