@@ -231,8 +231,16 @@ def many_queues(session: Session) -> Outcome:
             lines.append(
                 Line(f"{MANY_QUEUES:,} queues over one", share, None, "≥ 0.7× (goal 0.9×)", met)
             )
-    note = "RabbitMQ with classic queues only: a quorum queue is a Raft group of its own."
-    return Outcome(names, lines, [note])
+    notes = [
+        "RabbitMQ with classic queues only: a quorum queue is a Raft group of its own.",
+        (
+            "Where Weir's time goes with very many queues: what is done per queue and commit (enqueue, "
+            "dispatch, delivery, ack) is done for each message there, 3 to 5 us each of 25, and no "
+            "function has more than 13 %. One queue gains from every commit that gets cheaper, so the "
+            "ratio falls while both rates rise."
+        ),
+    ]
+    return Outcome(names, lines, notes)
 
 
 def cold_drain(session: Session) -> Outcome:
