@@ -234,10 +234,10 @@ def many_queues(session: Session) -> Outcome:
     notes = [
         "RabbitMQ with classic queues only: a quorum queue is a Raft group of its own.",
         (
-            "Where Weir's time goes with very many queues: what is done per queue and commit (enqueue, "
-            "dispatch, delivery, ack) is done for each message there, 3 to 5 us each of 25, and no "
-            "function has more than 13 %. One queue gains from every commit that gets cheaper, so the "
-            "ratio falls while both rates rise."
+            "Where Weir's time goes with very many queues: what is done per queue and commit "
+            "(enqueue, dispatch, delivery, ack) is done for each message there, 3 to 5 us each of "
+            "25, and no function has more than 13 %. One queue gains from every commit that gets "
+            "cheaper, so the ratio falls while both rates rise."
         ),
     ]
     return Outcome(names, lines, notes)
