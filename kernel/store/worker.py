@@ -1,7 +1,8 @@
 """One thread that runs jobs in order and reports to the event loop.
 
-The journal's writer is one worker, the reader of cold entries another, checkpoints and deletions
-a third: a job does I/O on what it was given and touches nothing else.
+The journal's writer, for what is not written beside the loop, is one worker, the reader of cold
+entries another, checkpoints and deletions a third: a job does I/O on what it was given and touches
+nothing else.
 """
 
 from __future__ import annotations

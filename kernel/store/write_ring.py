@@ -32,8 +32,8 @@ _ENTRIES: Final = 2
 """Room in the ring: a write, and the sync that follows it."""
 
 _REFUSALS: Final = frozenset({errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP})
-"""What a ring that cannot do this answers to its first write. From one that has done it these, as
-every other error but ECANCELED, are the disk's."""
+"""What a ring that cannot do this answers to its first operation. From one that has done one these,
+as every other error but ECANCELED, are the disk's."""
 
 _WINDOW: Final = 64
 _IN_OUR_TURN_MAX: Final = 16
@@ -89,7 +89,7 @@ class WriteRing:
         self._result: int | None = None
         """What the kernel has answered, not looked at yet."""
         self._proven = False
-        """Whether it has ever written anything."""
+        """Whether it has ever done anything."""
         self._seen = self._in_our_turn = 0
         """Writes with O_DSYNC in this window, and those that ended in our turn."""
         self.splits = False
@@ -169,6 +169,7 @@ class WriteRing:
             self._loop.call_soon(self._look)
 
     def _sync(self, write: _Write) -> None:
+        self._proven = True
         write.to_sync = False
         write.expected = 0
         if not self._submit(self._operation.fdsync(write.file.descriptor)):

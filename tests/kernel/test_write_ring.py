@@ -272,13 +272,15 @@ class TestAKernelThat:
         assert error.errno == errno.EIO
         ring.close()
 
-    async def test_fails_a_sync_is_heard(self, tmp_path: Path) -> None:
-        Context.answers = {"fdsync": [-errno.EIO]}
+    @pytest.mark.parametrize("error", [errno.EIO, errno.EINVAL, errno.EOPNOTSUPP])
+    async def test_fails_a_sync_is_heard(self, tmp_path: Path, error: int) -> None:
+        """The write before it has shown that the ring can."""
+        Context.answers = {"fdsync": [-error]}
         plain = DiskFile(os.open(tmp_path / "a", os.O_RDWR | os.O_CREAT))
         ring = WriteRing(asyncio.get_running_loop())
-        error = await self.write(plain, ring, b"content")
-        assert isinstance(error, OSError)
-        assert error.errno == errno.EIO
+        failure = await self.write(plain, ring, b"content")
+        assert isinstance(failure, OSError)
+        assert failure.errno == error
         ring.close()
         plain.close()
 
@@ -299,7 +301,7 @@ class TestAKernelThat:
         assert reasons == [told]
 
     async def test_refuses_a_sync_is_not_asked_again(self, tmp_path: Path) -> None:
-        Context.answers = {"fdsync": [-errno.EINVAL]}
+        Context.answers = {"fdsync": [-errno.ECANCELED]}
         plain = DiskFile(os.open(tmp_path / "a", os.O_RDWR | os.O_CREAT))
         ring = WriteRing(asyncio.get_running_loop())
         assert await self.write(plain, ring, b"content") is None
