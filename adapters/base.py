@@ -197,5 +197,8 @@ class Adapter(Protocol):
     async def stop(self) -> None:
         """Close listeners and what connections are left, at once. Idempotent."""
 
+    def spells(self, topic: str) -> bool:
+        """Whether its clients can name a kernel topic of this name, which is printable."""
+
     def statistics(self) -> AdapterStatistics:
         """Figures now."""

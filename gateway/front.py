@@ -118,6 +118,7 @@ class Front:
             tenants=self._settings.tenants,
             metering=metering,
             office=office,
+            adapters=self.adapters,
         )
         return build_app(self._settings.node.admin, parts)
 

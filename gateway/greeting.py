@@ -1,8 +1,17 @@
-"""What `weir serve` says when it is up: where, who, and how to try it. Talk, so to stderr."""
+"""What `weir serve` says when it is up: where, who, and how to try it. Talk, so to stderr.
+
+A command is shown only if it works when it is copied: the development logins exist, its listener is
+open, and its program is on this machine.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import shlex
+import shutil
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
 import gateway
 from auth.development import (
@@ -16,31 +25,69 @@ from auth.development import (
 from gateway.commands.api import DEFAULT_DATA
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from adapters.base import Adapter
     from gateway.config_schema import Settings
 
-TRY = {
+WEIR: Final = "weir"
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One way to try a protocol."""
+
+    program: str
+    """What has to be installed; `weir` is."""
+    listener: str
+    """Its name in the settings."""
+    command: str
+    needs_admin: bool = False
+
+
+TRIALS: Final[Mapping[str, Sequence[Trial]]] = {
     "rocketmq": (
-        "weir topic create weir-bench{data}; weir bench rocketmq "
-        "--url rocketmq://weir:weir-secret@{address} --duration 5"
+        Trial(
+            WEIR,
+            "grpc",
+            "{weir} topic create weir-bench{data}; {weir} bench rocketmq "
+            "--url rocketmq://weir:weir-secret@{address} --duration 5",
+            needs_admin=True,
+        ),
     ),
-    "amqp": "weir bench amqp --url amqp://guest:guest@{address}/%2f --duration 5",
-    "mqtt": "mosquitto_pub -L mqtt://guest:guest@{address}/hello -q 1 -m world",
+    "amqp": (
+        Trial(WEIR, "tcp", "{weir} bench amqp --url amqp://guest:guest@{address}/%2f --duration 5"),
+    ),
+    "mqtt": (
+        Trial(
+            "mosquitto_pub", "tcp", "mosquitto_pub -L mqtt://guest:guest@{address}/hello -q 1 -m hi"
+        ),
+        Trial(WEIR, "tcp", "{weir} bench mqtt --url mqtt://guest:guest@{address} --duration 5"),
+    ),
     "sqs": (
-        "AWS_ACCESS_KEY_ID=weir AWS_SECRET_ACCESS_KEY=weir-secret AWS_DEFAULT_REGION=us-east-1 "
-        "aws --endpoint-url http://{address} sqs create-queue --queue-name hello"
+        Trial(
+            "aws",
+            "http",
+            "AWS_ACCESS_KEY_ID=weir AWS_SECRET_ACCESS_KEY=weir-secret AWS_DEFAULT_REGION=us-east-1 "
+            "aws --endpoint-url http://{address} sqs create-queue --queue-name hello",
+        ),
+        Trial(WEIR, "http", "{weir} bench sqs --url http://{address} --messages 5000"),
     ),
 }
-"""One command per protocol, to be copied."""
+"""One command per protocol, to be copied: the first that works here."""
+
+_BY_PASSWORD: Final = frozenset({"amqp", "mqtt"})
 
 
 def greeting(
-    settings: Settings, adapters: Sequence[Adapter], notes: Sequence[str], admin: str | None
+    settings: Settings,
+    adapters: Sequence[Adapter],
+    notes: Sequence[str],
+    admin: str | None,
+    find: Callable[[str], str | None] = shutil.which,
 ) -> str:
     """The text. `notes`: what this process is, then what else there is to say of it; `admin`: URL
-    of the admin side, if it is served.
+    of the admin side, if it is served; `find`: where a program is.
     """
     lines = [f"Weir {gateway.__version__}, {notes[0]}", *(f"  {each}" for each in notes[1:])]
     for adapter in adapters:
@@ -55,17 +102,58 @@ def greeting(
         Listener(".".join(path), each.host, each.port)
         for path, each in settings.open_listeners().items()
     ]
-    if development_principals(listeners) is not None:
-        lines.append(
-            f"  development logins (loopback only): {DEVELOPMENT_USER}/{DEVELOPMENT_PASSWORD},"
-            f" access key {DEVELOPMENT_KEY_ID} with secret {DEVELOPMENT_SECRET.decode()}"
-        )
-    # A command finds the server by its data directory.
-    data = f" --data {settings.node.data}" if settings.node.data != DEFAULT_DATA else ""
-    for adapter in adapters:
-        command = TRY.get(adapter.name)
-        if command is not None:
-            host, port = next(iter(adapter.addresses().values()))
-            said = command.format(address=f"{host}:{port}", data=data)
-            lines.append(f"  try: {said}")
+    if adapters and development_principals(listeners) is not None:
+        lines.append(f"  development logins (loopback only): {_logins(adapters)}")
+        lines += [
+            f"  try: {each}" for each in _trials(settings, adapters, find, admin=admin is not None)
+        ]
     return "\n".join(lines) + "\n"
+
+
+def _logins(adapters: Sequence[Adapter]) -> str:
+    """Those that the protocols served here ask for."""
+    names = {adapter.name for adapter in adapters}
+    logins = []
+    if names & _BY_PASSWORD:
+        logins.append(f"{DEVELOPMENT_USER}/{DEVELOPMENT_PASSWORD}")
+    if names - _BY_PASSWORD:
+        logins.append(f"access key {DEVELOPMENT_KEY_ID} with secret {DEVELOPMENT_SECRET.decode()}")
+    return ", ".join(logins)
+
+
+def _trials(
+    settings: Settings,
+    adapters: Sequence[Adapter],
+    find: Callable[[str], str | None],
+    *,
+    admin: bool,
+) -> Iterator[str]:
+    # A command finds the server by its data directory.
+    data = settings.node.data
+    said_data = f" --data {shlex.quote(data)}" if data != DEFAULT_DATA else ""
+    for adapter in adapters:
+        addresses = adapter.addresses()
+        for trial in TRIALS.get(adapter.name, ()):
+            if trial.listener not in addresses or (trial.needs_admin and not admin):
+                continue
+            if trial.program != WEIR and find(trial.program) is None:
+                continue
+            host, port = addresses[trial.listener]
+            shown = f"[{host}]" if ":" in host else host
+            yield trial.command.format(
+                address=f"{shown}:{port}", data=said_data, weir=_weir(find(WEIR))
+            )
+            break
+
+
+def _weir(on_path: str | None) -> str:
+    """How to call the program that runs here, from where it was started."""
+    running = Path(sys.argv[0])
+    if on_path is not None and Path(on_path).resolve() == running.resolve():
+        return WEIR
+    if running.name != WEIR:
+        return WEIR if on_path is not None else f"{shlex.quote(sys.executable)} -m gateway"
+    near = running.absolute()
+    if near.is_relative_to(Path.cwd()):
+        near = near.relative_to(Path.cwd())
+    return shlex.quote(str(near))

@@ -16,6 +16,7 @@ from adapters.amqp.connection import Connection
 from adapters.amqp.environment import Counters, Environment
 from adapters.amqp.handshake import AmqpSettings
 from adapters.amqp.lifecycle import ConnectionState
+from adapters.amqp.limits import SHORT_STRING_BYTES_MAX
 from adapters.amqp.stamps import Stamps
 from adapters.amqp.stored import register_origin
 from adapters.amqp.topology import Declarations
@@ -234,6 +235,10 @@ class AmqpAdapter:
         self._listeners.abort_all()
         await self._listeners.wait_until_empty()
         await self.tasks.stop()
+
+    def spells(self, topic: str) -> bool:
+        """Whatever a short string holds."""
+        return len(topic.encode()) <= SHORT_STRING_BYTES_MAX
 
     def statistics(self) -> AdapterStatistics:
         """Figures now."""

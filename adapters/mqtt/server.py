@@ -230,6 +230,10 @@ class MqttAdapter:
         await self._tasks.finish(FINISH_S)
         await self._tasks.stop()
 
+    def spells(self, topic: str) -> bool:
+        """As a topic name (MQTT5 4.7.1): a client may publish to it."""
+        return not {"+", "#"} & set(topic)
+
     def statistics(self) -> AdapterStatistics:
         """Figures now."""
         connections = self._listeners.connections

@@ -19,7 +19,9 @@ from adapters.rocketmq.callers import Gate
 from adapters.rocketmq.calls import ACTIONS
 from adapters.rocketmq.clients import Clients
 from adapters.rocketmq.environment import Environment, Listener
+from adapters.rocketmq.errors import RocketmqError
 from adapters.rocketmq.grpc_calls import grpc_calls
+from adapters.rocketmq.names import shown_topic, topic_name
 from adapters.rocketmq.routes import place_named, place_of
 from adapters.rocketmq.service import SERVICE, Service
 from adapters.rocketmq.settings import DRAIN_GRACE_S, RocketmqSettings
@@ -176,6 +178,14 @@ class RocketmqAdapter:
         self._batches.flush()
         await self._tasks.stop()
         self._session.close()
+
+    def spells(self, topic: str) -> bool:
+        """As a topic's name; as RocketMQ shows one of dead letters."""
+        try:
+            topic_name(shown_topic(topic), self._environment.settings)
+        except RocketmqError:
+            return False
+        return True
 
     def statistics(self) -> AdapterStatistics:
         """Figures now. gRPC does not tell its connections: clients heard of stand for them."""

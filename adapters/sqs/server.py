@@ -23,6 +23,7 @@ from .calls import ACTIONS
 from .connection import HttpConnection
 from .environment import Environment
 from .gate import Gate
+from .names import is_queue_name
 from .queues import Queues
 from .settings import REQUEST_S_MAX
 from .stored import register_origin
@@ -136,6 +137,10 @@ class SqsAdapter:
         await self._listeners.wait_until_empty()
         await self.tasks.stop()
         self._session.close()
+
+    def spells(self, topic: str) -> bool:
+        """As a queue's name."""
+        return is_queue_name(topic)
 
     def statistics(self) -> AdapterStatistics:
         """Figures now."""

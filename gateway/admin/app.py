@@ -29,12 +29,13 @@ from gateway.admin.users import PrincipalRoutes
 from kernel.errors import Code, KernelError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from starlette.requests import Request
     from starlette.responses import Response
     from starlette.types import ASGIApp
 
+    from adapters.base import Adapter
     from auth.tokens import AdminToken
     from gateway.admin.principals import Principals
     from gateway.config_schema import Listener, Tenant
@@ -87,6 +88,8 @@ class AdminParts:
     """None: switched off."""
     office: Office | None = None
     """None: it belongs to no cluster."""
+    adapters: Sequence[Adapter] = ()
+    """Those that are served."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +108,7 @@ def build_app(listener: Listener, parts: AdminParts) -> ASGIApp:
     api = ruled(
         [
             *tenants.routes(),
-            *TopicRoutes(parts.client, parts.clock, tenants).routes(),
+            *TopicRoutes(parts.client, parts.clock, tenants, parts.adapters).routes(),
             *RouterRoutes(parts.client, tenants).routes(),
             *MessageRoutes(parts.client, parts.clock, tenants).routes(),
             *PrincipalRoutes(parts.principals, tenants).routes(),

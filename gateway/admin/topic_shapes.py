@@ -128,6 +128,8 @@ class TopicDetails(Struct, frozen=True, kw_only=True):
     declared_by: list[str]
     queues: list[QueueShown]
     groups: list[GroupShown]
+    unspelled_by: list[str]
+    """Protocols served here whose clients cannot name it."""
 
 
 def type_of(topic: TopicInfo) -> str:
@@ -190,6 +192,21 @@ def check_new_name(what: str, name: str) -> None:
             raise KernelError(Code.INVALID_ARGUMENT, message)
     if not name.isprintable():
         raise KernelError(Code.INVALID_ARGUMENT, f"the name of a {what} must be printable")
+
+
+def check_spelled(asked: TopicNew, spelled: Mapping[str, bool]) -> None:
+    """Raise KernelError INVALID_ARGUMENT if nobody could use a topic of this name. `spelled`:
+    whether the clients of each protocol that is served can name it.
+    """
+    typed_for = "rocketmq"
+    if asked.type not in {WORK, "normal"} and not spelled.get(typed_for, True):
+        message = (
+            f"only RocketMQ's clients know the type {asked.type}, and none can spell this name"
+        )
+        raise KernelError(Code.INVALID_ARGUMENT, message)
+    if spelled and not any(spelled.values()):
+        message = f"no client of {', '.join(spelled)}, which are served here, can spell this name"
+        raise KernelError(Code.INVALID_ARGUMENT, message)
 
 
 def _or(value: int | UnsetType, default: int) -> int:

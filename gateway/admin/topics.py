@@ -25,9 +25,12 @@ from kernel.errors import Code, KernelError
 from kernel.model import DEFAULT_GROUP, GroupOptions, TopicInfo
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from starlette.requests import Request
     from starlette.responses import Response
 
+    from adapters.base import Adapter
     from gateway.admin.tenants import KnownTenants
     from kernel.client import Client
     from kernel.ports import Clock
@@ -61,10 +64,13 @@ class Purged(Struct, frozen=True):
 class TopicRoutes:
     """Handlers of topics and groups."""
 
-    def __init__(self, client: Client, clock: Clock, tenants: KnownTenants) -> None:
+    def __init__(
+        self, client: Client, clock: Clock, tenants: KnownTenants, adapters: Sequence[Adapter]
+    ) -> None:
         self._client = client
         self._clock = clock
         self._tenants = tenants
+        self._adapters = adapters
 
     def routes(self) -> list[Route]:
         """Path, method and handler of each."""
@@ -106,6 +112,7 @@ class TopicRoutes:
         tenant = self._tenants.of(request)
         asked = await read_body(request, shapes.TopicNew)
         options, groups = shapes.new_topic(asked)
+        shapes.check_spelled(asked, {each.name: each.spells(asked.name) for each in self._adapters})
         change = PutTopic(tenant, asked.name, options, groups, must_be_new=True)
         topic = await self._client.administer(change)
         assert isinstance(topic, TopicInfo)
@@ -241,6 +248,7 @@ class TopicRoutes:
             declared_by=sorted(topic.options.declarations),
             queues=queues,
             groups=await self._groups(topic),
+            unspelled_by=[each.name for each in self._adapters if not each.spells(topic.name)],
         )
 
     async def _groups(self, topic: TopicInfo) -> list[shapes.GroupShown]:

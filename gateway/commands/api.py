@@ -45,6 +45,9 @@ PAGE_ROWS = 1_000
 TIMEOUT_S = 60
 """Longer than the server takes for anything: a publish fails after 30 s."""
 
+REACH_TIMEOUT_S = 10
+"""To be taken up by a server that is there, however busy."""
+
 ANSWER_BYTES_MAX = 64 * 1024 * 1024
 """A page of messages has at most 8 MiB and one message, in JSON at most a few times as much."""
 
@@ -142,11 +145,7 @@ class Api:
         raise _error(status, answer, self.url)
 
     def _exchange(self, method: str, path: str, body: object) -> tuple[int, bytes]:
-        parts = urlsplit(self.url)
-        kind = (
-            http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
-        )
-        connection = kind(parts.hostname or "", parts.port, timeout=TIMEOUT_S)
+        connection = _connection(self.url, TIMEOUT_S)
         headers = {"Authorization": self.authorization}
         sent = None
         if body is not None:
@@ -157,12 +156,7 @@ class Api:
             response = connection.getresponse()
             data = response.read(ANSWER_BYTES_MAX + 1)
         except (OSError, http.client.HTTPException) as error:
-            reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
-            raise NoAnswer(
-                f"no server answers at {self.url}: {reason}",
-                ExitCode.FAILED,
-                "start one with `weir serve`, or say where it is with --url or --data",
-            ) from error
+            raise _no_answer(self.url, error) from error
         finally:
             connection.close()
         if len(data) > ANSWER_BYTES_MAX:
@@ -171,8 +165,9 @@ class Api:
 
 
 def connect(url: str | None, data: Path | None, tenant: str | None = None) -> Api:
-    """The server that the options and the environment name, for what belongs to a tenant. Raises
-    CommandError.
+    """The server that the options and the environment name, for what belongs to a tenant.
+
+    Raises NoAnswer if it is down, before anything is asked of whoever types; else CommandError.
     """
     directory = data or Path(DEFAULT_DATA)
     found = (url or read_address(directory) or DEFAULT_URL).rstrip("/")
@@ -184,9 +179,36 @@ def connect(url: str | None, data: Path | None, tenant: str | None = None) -> Ap
     if not is_url:
         message = f"{found} is not an address such as {DEFAULT_URL}"
         raise CommandError(message, ExitCode.USAGE)
+    _reach(found)
     login = os.environ.get("WEIR_LOGIN", "")
     shown = _basic(login) if login else f"Bearer {_token(directory, parts.hostname or '')}"
     return Api(found, shown, tenant)
+
+
+def _reach(url: str) -> None:
+    """Raise NoAnswer if nobody listens there."""
+    connection = _connection(url, REACH_TIMEOUT_S)
+    try:
+        connection.connect()
+    except OSError as error:
+        raise _no_answer(url, error) from error
+    finally:
+        connection.close()
+
+
+def _connection(url: str, timeout_s: float) -> http.client.HTTPConnection:
+    parts = urlsplit(url)
+    kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+    return kind(parts.hostname or "", parts.port, timeout=timeout_s)
+
+
+def _no_answer(url: str, error: Exception) -> NoAnswer:
+    reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+    return NoAnswer(
+        f"no server answers at {url}: {reason}",
+        ExitCode.FAILED,
+        "start one with `weir serve`, or say where it is with --url or --data",
+    )
 
 
 def _basic(login: str) -> str:

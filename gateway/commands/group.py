@@ -10,6 +10,8 @@ import typer
 from gateway.commands.api import DataOption, TenantOption, UrlOption, connect, path_of
 from gateway.commands.output import CommandError, ExitCode, Format, FormatOption, Table, put
 from gateway.commands.values import (
+    CHANGED,
+    CREATED,
     NONE,
     YesOption,
     confirm,
@@ -111,14 +113,15 @@ def create_group(
     url: UrlOption = None,
     data: DataOption = None,
     tenant: TenantOption = None,
-    output: FormatOption = Format.TABLE,
+    output: FormatOption = Format.SUMMARY,
 ) -> None:
     """Create a group on a topic."""
     body = _fields(ordered, attempts, dead_letter, lease, in_flight, single_active)
     body["name"] = group
     if start is not None:
         body["start"] = start.value
-    _show(connect(url, data, tenant).post(path_of("topics", topic) + "/groups", body), output)
+    made = connect(url, data, tenant).post(path_of("topics", topic) + "/groups", body)
+    _show(made, output, CREATED)
 
 
 @app.command("set")
@@ -134,11 +137,12 @@ def set_group(
     url: UrlOption = None,
     data: DataOption = None,
     tenant: TenantOption = None,
-    output: FormatOption = Format.TABLE,
+    output: FormatOption = Format.SUMMARY,
 ) -> None:
     """Change settings; what is not named stays."""
     body = _fields(ordered, attempts, dead_letter, lease, in_flight, single_active)
-    _show(connect(url, data, tenant).patch(path_of("topics", topic, "groups", group), body), output)
+    changed = connect(url, data, tenant).patch(path_of("topics", topic, "groups", group), body)
+    _show(changed, output, CHANGED)
 
 
 @app.command("rm")
@@ -152,8 +156,9 @@ def remove_group(
     output: FormatOption = Format.TABLE,
 ) -> None:
     """Remove a group; what it alone still held is let go."""
+    api = connect(url, data, tenant)
     confirm(f"Removing group {group} of {topic}", group, yes=yes)
-    connect(url, data, tenant).delete(path_of("topics", topic, "groups", group))
+    api.delete(path_of("topics", topic, "groups", group))
     put({"name": group, "topic": topic}, Table(("removed", "topic"), [(group, topic)]), output)
 
 
@@ -198,7 +203,7 @@ def _target(given: str) -> dict[str, str | None] | None:
     return {"router": name, "key": key or None}
 
 
-def _show(group: dict[str, Any], output: Format) -> None:
+def _show(group: dict[str, Any], output: Format, done: str = "") -> None:
     options = group["options"]
     target = options["dead_letter"]
     shown_target = None
@@ -221,4 +226,11 @@ def _show(group: dict[str, Any], output: Format) -> None:
         ("in flight", options["in_flight_max"]),
         ("single active", options["single_active_consumer"]),
     ]
-    put_one(group, group["name"], rows, output)
+    begins = f", from the {'first' if options['start'] == 'earliest' else 'next'} message on"
+    facts = ["ordered" if options["ordered"] else "unordered"]
+    if options["attempts_max"] is not None:
+        facts.append(f"{options['attempts_max']} attempts")
+    if shown_target is not None:
+        facts.append(f"dead letters to {shown_target}")
+    summary = f"{done} group {group['name']} of {group['topic']}{begins if done == CREATED else ''}"
+    put_one(group, group["name"], rows, output, f"{summary}: {', '.join(facts)}")

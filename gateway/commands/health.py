@@ -15,9 +15,8 @@ def health(
     output: FormatOption = Format.TABLE,
 ) -> None:
     """Say how a node is: exit code 0 if every check is well, 3 if one is not or none answers."""
-    api = connect(url, data)
     try:
-        found = api.call("GET", "/health", good=(200, 503))
+        found = connect(url, data).call("GET", "/health", good=(200, 503))
     except NoAnswer as error:
         raise CommandError(error.message, ExitCode.UNHEALTHY, error.hint) from error
     rows = [(check["name"], text(check["ok"]), text(check["reason"])) for check in found["checks"]]

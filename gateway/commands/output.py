@@ -4,6 +4,7 @@
 
 A command makes its answer twice: as plain data (what `-o json` and `-o yaml` print, with stable
 keys, for programs) and as a table (`-o table`, and its first column for `-o name`, for people).
+What makes or changes a topic or group says so in one line (`-o summary`) unless asked for more.
 """
 
 from __future__ import annotations
@@ -34,6 +35,8 @@ class ExitCode(IntEnum):
 class Format(StrEnum):
     """The forms of an answer."""
 
+    SUMMARY = "summary"
+    """One line of what was done; where nothing was done, the table."""
     TABLE = "table"
     JSON = "json"
     YAML = "yaml"
@@ -70,6 +73,11 @@ def put(data: object, table: Table, form: Format) -> None:
         sys.stdout.write(text + "\n")
 
 
+def put_line(text: str) -> None:
+    """Write one line to stdout: what was done."""
+    sys.stdout.write(text + "\n")
+
+
 def say(message: str) -> None:
     """Write news about the work to stderr, where it never mixes with data."""
     sys.stderr.write(message + "\n")
@@ -85,7 +93,7 @@ def _rendered(data: object, table: Table, form: Format) -> str:
             return dumped.rstrip("\n")
         case Format.NAME:
             return "\n".join(row[0] for row in table.rows)
-        case Format.TABLE:
+        case Format.TABLE | Format.SUMMARY:
             return "\n".join(_lines(table))
 
 

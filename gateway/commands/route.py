@@ -115,8 +115,9 @@ def remove_router(
     output: FormatOption = Format.TABLE,
 ) -> None:
     """Delete a router with the routes from and to it."""
+    api = connect(url, data, tenant)
     confirm(f"Deleting router {router} and its routes", router, yes=yes)
-    connect(url, data, tenant).delete(path_of("routers", router), if_unused=if_unused)
+    api.delete(path_of("routers", router), if_unused=if_unused)
     put({"name": router}, Table(("deleted",), [(router,)]), output)
 
 
@@ -189,8 +190,9 @@ def remove_route(
     output: FormatOption = Format.TABLE,
 ) -> None:
     """Remove a route; the topic and its messages stay."""
+    api = connect(url, data, tenant)
     confirm(f"Removing route {route} from {router}", route, yes=yes)
-    connect(url, data, tenant).delete(path_of("routers", router, "routes", route))
+    api.delete(path_of("routers", router, "routes", route))
     put({"id": route, "source": router}, Table(("removed", "router"), [(route, router)]), output)
 
 

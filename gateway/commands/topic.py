@@ -10,6 +10,8 @@ import typer
 from gateway.commands.api import DataOption, TenantOption, UrlOption, connect, path_of
 from gateway.commands.output import CommandError, ExitCode, Format, FormatOption, Table, put
 from gateway.commands.values import (
+    CHANGED,
+    CREATED,
     YesOption,
     confirm,
     duration_text,
@@ -135,7 +137,7 @@ def create_topic(
     url: UrlOption = None,
     data: DataOption = None,
     tenant: TenantOption = None,
-    output: FormatOption = Format.TABLE,
+    output: FormatOption = Format.SUMMARY,
 ) -> None:
     """Create a stream: kept for 72 hours unless told otherwise, read by named groups."""
     fields = _fields(
@@ -149,7 +151,7 @@ def create_topic(
         tree,
     )
     body = {"name": name, "type": kind.value, **_queue_count(queue_count), **fields}
-    _show(connect(url, data, tenant).post("/topics", body), output)
+    _show(connect(url, data, tenant).post("/topics", body), output, CREATED)
 
 
 def create_queue(
@@ -169,7 +171,7 @@ def create_queue(
     url: UrlOption = None,
     data: DataOption = None,
     tenant: TenantOption = None,
-    output: FormatOption = Format.TABLE,
+    output: FormatOption = Format.SUMMARY,
 ) -> None:
     """Create a work topic with the group `default`, which SQS and AMQP consume."""
     fields = _fields(
@@ -185,7 +187,7 @@ def create_queue(
     body = {"name": name, "type": WORK, **_queue_count(queue_count), **fields}
     if priority_max is not None:
         body["priority_max"] = priority_max
-    _show(connect(url, data, tenant).post("/topics", body), output)
+    _show(connect(url, data, tenant).post("/topics", body), output, CREATED)
 
 
 def set_topic(
@@ -201,7 +203,7 @@ def set_topic(
     url: UrlOption = None,
     data: DataOption = None,
     tenant: TenantOption = None,
-    output: FormatOption = Format.TABLE,
+    output: FormatOption = Format.SUMMARY,
 ) -> None:
     """Change settings; what is not named stays."""
     fields = _fields(
@@ -216,7 +218,7 @@ def set_topic(
     )
     if not fields:
         raise CommandError("nothing to change: name a setting", ExitCode.USAGE)
-    _show(connect(url, data, tenant).patch(path_of("topics", name), fields), output)
+    _show(connect(url, data, tenant).patch(path_of("topics", name), fields), output, CHANGED)
 
 
 def remove_topic(
@@ -234,9 +236,10 @@ def remove_topic(
     output: FormatOption = Format.TABLE,
 ) -> None:
     """Delete it with its messages, groups and the routes to it."""
+    api = connect(url, data, tenant)
     confirm(f"Deleting {name} and its messages", name, yes=yes)
     path = path_of("topics", name)
-    deleted = connect(url, data, tenant).delete(path, if_empty=if_empty, if_unused=if_unused)
+    deleted = api.delete(path, if_empty=if_empty, if_unused=if_unused)
     answer = {"name": name, "messages": deleted["messages"]}
     put(answer, Table(("deleted", "messages"), [(name, str(deleted["messages"]))]), output)
 
@@ -254,9 +257,10 @@ def purge_topic(
     output: FormatOption = Format.TABLE,
 ) -> None:
     """Drop what a group has not consumed yet."""
+    api = connect(url, data, tenant)
     confirm(f"Dropping the messages of {name} for group {group}", name, yes=yes)
     body = {"group": group, "in_flight": in_flight}
-    purged = connect(url, data, tenant).post(path_of("topics", name) + "/purge", body)
+    purged = api.post(path_of("topics", name) + "/purge", body)
     answer = {"name": name, "messages": purged["messages"]}
     put(answer, Table(("purged", "messages"), [(name, str(purged["messages"]))]), output)
 
@@ -325,7 +329,22 @@ def _half(bounds: dict[str, int]) -> str:
     )
 
 
-def _show(topic: dict[str, Any], output: Format) -> None:
+def _summary(topic: dict[str, Any], done: str) -> str:
+    """One line: what it is, what is set, who can use it."""
+    options, count = topic["options"], len(topic["queues"])
+    facts = [topic["type"], f"{count} queue" if count == 1 else f"{count} queues"]
+    for name, said in (("retention_ms", "kept for"), ("message_ttl_ms", "expires after")):
+        if options[name] is not None:
+            facts.append(f"{said} {duration_text(options[name])}")
+    if options["messages_max"] is not None:
+        facts.append(f"at most {options['messages_max']} ready")
+    line = f"{done} {topic['name']}: {', '.join(facts)}"
+    if topic["unspelled_by"]:
+        line += f" (no client of {' or '.join(topic['unspelled_by'])} can spell this name)"
+    return line
+
+
+def _show(topic: dict[str, Any], output: Format, done: str = "") -> None:
     rows: list[tuple[str, object]] = [("name", topic["name"]), ("type", topic["type"])]
     for name, value in topic["options"].items():
         if name == "half":
@@ -342,4 +361,4 @@ def _show(topic: dict[str, Any], output: Format) -> None:
         figures = f"ready {group['ready']}, leased {group['leased']}, delayed {group['delayed']}"
         figures += f", expired {group['expired']}, oldest {oldest}, consumers {group['consumers']}"
         rows.append((f"group {group['name']}", figures))
-    put_one(topic, topic["name"], rows, output)
+    put_one(topic, topic["name"], rows, output, _summary(topic, done))

@@ -135,8 +135,9 @@ def remove_user(
     output: FormatOption = Format.TABLE,
 ) -> None:
     """Remove a user and its access keys."""
+    api = connect(url, data, tenant)
     confirm(f"Removing user {user} and its keys", user, yes=yes)
-    connect(url, data, tenant).delete(path_of("users", user))
+    api.delete(path_of("users", user))
     put({"name": user}, Table(("removed",), [(user,)]), output)
 
 
@@ -207,8 +208,9 @@ def remove_key(
     output: FormatOption = Format.TABLE,
 ) -> None:
     """Remove an access key."""
+    api = connect(url, data, tenant)
     confirm(f"Removing access key {key}", key, yes=yes)
-    connect(url, data, tenant).delete(path_of("keys", key))
+    api.delete(path_of("keys", key))
     put({"key_id": key}, Table(("removed",), [(key,)]), output)
 
 
@@ -283,8 +285,9 @@ def remove_policy(
     output: FormatOption = Format.TABLE,
 ) -> None:
     """Remove a policy that no user holds."""
+    api = connect(url, data, tenant)
     confirm(f"Removing policy {policy}", policy, yes=yes)
-    connect(url, data, tenant).delete(path_of("policies", policy))
+    api.delete(path_of("policies", policy))
     put({"name": policy}, Table(("removed",), [(policy,)]), output)
 
 

@@ -8,13 +8,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gateway.commands.output import CommandError, ExitCode, Format, Table, put
+from gateway.commands.output import CommandError, ExitCode, Format, Table, put, put_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 NONE = "none"
 """Takes a limit away."""
+
+CREATED, CHANGED = "created", "changed"
+"""How a summary begins."""
 
 _UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _DURATION = re.compile(r"([0-9]{1,15})(ms|s|m|h|d)")
@@ -85,8 +88,19 @@ def confirm(what: str, name: str, *, yes: bool) -> None:
     raise CommandError(message, ExitCode.USAGE, "add --yes to go on")
 
 
-def put_one(data: object, name: str, rows: Iterable[tuple[str, object]], form: Format) -> None:
-    """Write one thing: as a table of its fields; as `name`, just its name."""
+def put_one(
+    data: object,
+    name: str,
+    rows: Iterable[tuple[str, object]],
+    form: Format,
+    summary: str = "",
+) -> None:
+    """Write one thing: as a table of its fields; as `name`, just its name; as a summary, the line
+    that says what was done to it.
+    """
+    if form is Format.SUMMARY and summary:
+        put_line(summary)
+        return
     if form is Format.NAME:
         put(data, Table(("name",), [(name,)]), form)
         return

@@ -14,6 +14,7 @@ import typer
 import yaml
 
 import gateway.cli
+from gateway.commands import api
 from gateway.commands.output import CommandError, ExitCode, Format
 from gateway.commands.values import duration_text, milliseconds, number_or_none, pairs
 from tests.gateway.serving import environment
@@ -85,7 +86,7 @@ def test_every_command_has_all_forms_of_output(name: str) -> None:
     assert "-o" in output.opts
     # The annotation, as text: an enumeration whose every member `put` can write.
     assert OURS[name].callback.__annotations__["output"] == "FormatOption"
-    assert {each.value for each in Format} == {"table", "json", "yaml", "name"}
+    assert {each.value for each in Format} == {"summary", "table", "json", "yaml", "name"}
 
 
 @pytest.mark.parametrize("name", [n for n in OURS if n.split()[-1] in {"rm", "purge"}])
@@ -298,6 +299,48 @@ def test_health_is_an_exit_code(weir: Callable[..., Ran], tmp_path: Path) -> Non
     assert "weir serve" in ran.err
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("topic", "rm", "orders"),
+        ("queue", "purge", "orders"),
+        ("group", "rm", "orders", "g"),
+        ("user", "rm", "ann"),
+        ("user", "create", "ann", "--password"),
+    ],
+    ids=" ".join,
+)
+def test_a_server_that_is_down_is_said_before_anything_is_asked(
+    weir: Callable[..., Ran], tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    # Neither the question whether it is meant, nor the missing token of a new directory.
+    ran = weir(*words, "--url", "http://127.0.0.1:1", "--data", str(tmp_path))
+    assert ran.code == ExitCode.FAILED
+    assert ran.err.startswith("weir: no server answers at http://127.0.0.1:1")
+
+
+def test_a_topic_or_group_is_made_and_changed_in_a_line(weir: Callable[..., Ran]) -> None:
+    made = weir("topic", "create", "c-line").out
+    assert made == "created c-line: normal, 8 queues, kept for 3d\n"
+    changed = weir("topic", "set", "c-line", "--retention", "none", "--ttl", "5m").out
+    assert changed == "changed c-line: normal, 8 queues, expires after 5m\n"
+    work = weir("queue", "create", "c-line-work", "--max-messages", "9").out
+    assert work == "created c-line-work: work, 1 queue, at most 9 ready\n"
+    group = weir("group", "create", "c-line", "g", "--dead-letter", "c-line-work").out
+    assert group.startswith("created group g of c-line, from the next message on: ")
+    assert group.endswith(", dead letters to c-line-work\n")
+    assert len(weir("group", "set", "c-line", "g", "--attempts", "3").out.splitlines()) == 1
+    assert len(weir("topic", "create", "c-table", "-o", "table").out.splitlines()) > 10
+
+
+def test_a_topic_that_some_protocol_cannot_spell_says_so(weir: Callable[..., Ran]) -> None:
+    made = weir("topic", "create", "c/one two").out
+    assert made.endswith("(no client of sqs or rocketmq can spell this name)\n")
+    typed = weir("topic", "create", "c one two", "--type", "fifo")
+    assert typed.code == ExitCode.USAGE
+    assert "RocketMQ" in typed.err
+
+
 def test_what_is_wrong_is_said_with_the_next_step(
     node: Process, weir: Callable[..., Ran], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -305,12 +348,14 @@ def test_what_is_wrong_is_said_with_the_next_step(
     assert (ran.code, ran.out) == (ExitCode.FAILED, "")
     assert "no server answers at http://127.0.0.1:1" in ran.err
     assert "weir serve" in ran.err
-    ran = weir("topic", "ls", "--data", str(tmp_path))
+    ran = weir("topic", "ls", "--url", node.admin_url, "--data", str(tmp_path))
     assert ran.code == ExitCode.FAILED
     assert "no admin.token" in ran.err
     ran = weir("topic", "ls", "--url", "ftp://x")
     assert ran.code == ExitCode.USAGE
-    ran = weir("topic", "ls", "--url", "http://weir.example:15673")
+    with monkeypatch.context() as patched:
+        patched.setattr(api, "_reach", lambda _url: None)
+        ran = weir("topic", "ls", "--url", "http://weir.example:15673")
     assert ran.code == ExitCode.FAILED
     assert "WEIR_TOKEN" in ran.err
     monkeypatch.setenv("WEIR_TOKEN", "wrong")

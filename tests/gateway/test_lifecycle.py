@@ -139,14 +139,6 @@ def test_a_client_that_does_not_answer_holds_nothing_up_for_long(tmp_path: Path)
             silent.channel()
 
 
-def test_what_it_says_at_start_can_be_copied(tmp_path: Path) -> None:
-    with serving(tmp_path) as node:
-        said = "".join(node.said)
-        assert f"weir topic create weir-bench --data {tmp_path};" in said, "finds this server"
-        port = node.listeners["amqp.tcp"]
-        assert f"weir bench amqp --url amqp://guest:guest@127.0.0.1:{port}/%2f" in said
-
-
 def test_sigint_ends_it_too(tmp_path: Path) -> None:
     with serving(tmp_path) as node:
         node.process.send_signal(2)

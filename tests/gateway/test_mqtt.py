@@ -11,7 +11,6 @@ import pika
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
-from gateway.greeting import TRY
 from tests.gateway.serving import Process, serving
 
 if TYPE_CHECKING:
@@ -67,9 +66,6 @@ def client(
 
 def test_a_device_may_use_only_what_its_policy_says(tmp_path: Path) -> None:
     with serving(tmp_path) as node:
-        said = "".join(node.said)
-        port = node.listeners["mqtt.tcp"]
-        assert TRY["mqtt"].format(address=f"127.0.0.1:{port}") in said
         rules = ["allow publish,consume tree:devices/${clientid}/#", "allow consume tree:news"]
         assert node.api("PUT", "/policies/device", {"rules": rules}).status < 300
         user = {"password": "a long password", "policies": ["device"]}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 
 import pytest
 
@@ -37,3 +38,27 @@ def test_a_module_that_a_page_names_is_there(page: str) -> None:
     there = {f"/{file.as_posix()}" for file in project_files()}
     named = re.findall(r"`([\w./]+\.py)`", (ROOT / page).read_text())
     assert [name for name in named if not any(each.endswith(f"/{name}") for each in there)] == []
+
+
+MADE = re.compile(r"(?:--data|--config|--price-book|-out|-keyout|(?<= )>) ([a-z][\w.-]*)\b(?!/)")
+"""A file or directory of the reader's own, named by an option or a redirection."""
+
+
+def test_git_ignores_what_the_pages_have_their_readers_make() -> None:
+    pages = ["README.md", *(f.as_posix() for f in project_files() if f.match("docs/*.md"))]
+    made = set()
+    for page in pages:
+        for block in re.findall(
+            r"^```.*?^```", (ROOT / page).read_text(), re.DOTALL | re.MULTILINE
+        ):
+            made |= set(MADE.findall(block))
+    assert {"my.yaml", "alice.json", "d1", "authority.key"} <= made, "the search finds them"
+    spelled = [spelled for name in sorted(made) for spelled in (name, f"{name}/")]
+    ran = subprocess.run(
+        ["git", "check-ignore", "--no-index", *spelled],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert sorted(made - {each.rstrip("/") for each in ran.stdout.split()}) == []
