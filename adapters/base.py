@@ -167,6 +167,8 @@ class AdapterStatistics:
     connections: int
     counters: Mapping[str, int] = field(default_factory=dict)
     gauges: Mapping[str, int] = field(default_factory=dict)
+    refused: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    """By listener and reason (`refused.Refused.counts`)."""
 
 
 class Adapter(Protocol):

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from gateway.line_budget import LineBudget
+from adapters.line_budget import LineBudget
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

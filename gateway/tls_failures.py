@@ -13,7 +13,7 @@ import ssl
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
-from gateway.line_budget import LineBudget
+from adapters.line_budget import LineBudget
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from adapters.line_budget import LineBudget
 from gateway.cluster_settings import spell_address
-from gateway.line_budget import LineBudget
 
 if TYPE_CHECKING:
     import structlog.typing

@@ -1,7 +1,7 @@
 """Metrics of this process in Prometheus' text form, read from plain integers at scrape.
 
 Nothing is counted here: every figure lives where the work is done (DESIGN.md 5 "Counters are plain
-ints"). Labels are few and bounded: `protocol`, `limit`, `listener`.
+ints"). Labels are few and bounded: `protocol`, `limit`, `listener`, `reason`.
 """
 
 from __future__ import annotations
@@ -59,6 +59,8 @@ class NodeCollector(Collector):
         gauge = GaugeMetricFamily("weir_connections", "Connections open.", labels=["protocol"])
         counters: dict[str, CounterMetricFamily] = {}
         gauges: dict[str, GaugeMetricFamily] = {}
+        text = "Requests refused and connections closed for what a client did."
+        refused = CounterMetricFamily("weir_refused", text, labels=["listener", "reason"])
         for adapter in self._adapters:
             figures = adapter.statistics()
             gauge.add_metric([adapter.name], figures.connections)
@@ -78,7 +80,10 @@ class NodeCollector(Collector):
                     ),
                 )
                 shown.add_metric([adapter.name], value)
+            for labels, value in figures.refused.items():
+                refused.add_metric(labels, value)
         yield gauge
+        yield refused
         yield from counters.values()
         yield from gauges.values()
 

@@ -7,8 +7,8 @@ from typing import Any
 import structlog
 from structlog.testing import capture_logs
 
+from adapters.line_budget import PERIOD_MS
 from gateway.leader_log import LINES_MAX, LeaderLog
-from gateway.line_budget import PERIOD_MS
 from kernel.ids import RaftGroup
 
 

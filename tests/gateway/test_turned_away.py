@@ -7,7 +7,7 @@ from typing import Any
 import structlog
 from structlog.testing import capture_logs
 
-from gateway.line_budget import PERIOD_MS
+from adapters.line_budget import PERIOD_MS
 from gateway.turned_away import LINES_MAX, REASON_CHARACTERS_MAX, TurnedAway
 
 
