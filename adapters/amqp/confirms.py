@@ -4,12 +4,14 @@ Rules (confirm mode, RabbitMQ's extension):
 
 1. Publishes of a channel are numbered from 1, in the order they came, unroutable ones too.
 2. Each number is answered once it is known how the publish ended: ack, or nack.
-3. Answers are coalesced. All numbers up to the *floor* are answered, so one ack with
-   multiple=true speaks for every ack below it. Numbers that are done before lower ones (batches of
-   different Raft groups may finish in any order) are acked one by one at once; a later
-   multiple=true repeats them, which clients allow for.
-4. Nacks of a turn go out before its acks: a client that learns of a nack takes the number off its
-   list, and so is not misled by a multiple ack that covers it.
+3. The number that an ack or nack *names* was never answered before. aiormq looks that number up
+   among those it waits for and, not finding it, drops the frame whole, with all that a
+   multiple=true should have spoken for: those publishers wait for ever.
+4. So of what is new in a turn, one ack with multiple=true names the highest number that lies below
+   the lowest open one and below the lowest one nacked in this turn; whatever is done above that
+   (batches of different Raft groups may finish in any order) is acked one by one. Such a multiple
+   may cover numbers that were answered before: every client allows for that.
+5. Nacks of a turn go out before its acks, one by one.
 """
 
 from __future__ import annotations
@@ -32,7 +34,7 @@ NACK_KEY: Final = 60 << 16 | 120
 class Confirms:
     """The confirm numbers of one channel."""
 
-    __slots__ = ("_ahead", "_nacked", "_singles", "_told", "acked", "floor", "nacked", "published")
+    __slots__ = ("_ahead", "_fresh", "_nacked", "acked", "floor", "nacked", "published")
 
     def __init__(self) -> None:
         self.published = 0
@@ -40,18 +42,17 @@ class Confirms:
         self.floor = 0
         """Every number up to this one is answered, or will be by the next `take`."""
         self._ahead: dict[int, int] = {}
-        """First to last number of ranges above the floor that are done."""
-        self._singles: list[int] = []
+        """First to last number of ranges above the floor that are done or have failed."""
+        self._fresh: list[tuple[int, int]] = []
+        """First and last number of ranges that are done since the last `take`."""
         self._nacked: list[int] = []
-        self._told = 0
         self.acked = 0
         self.nacked = 0
 
     def done(self, first: int, last: int) -> None:
         """The publishes first..last are stored, or needed no storing."""
         self.acked += last - first + 1
-        if first != self.floor + 1:
-            self._singles.extend(range(first, last + 1))
+        self._fresh.append((first, last))
         self._advance(first, last)
 
     def failed(self, number: int) -> None:
@@ -71,24 +72,25 @@ class Confirms:
 
     def take(self, channel: int) -> bytes:
         """The frames that tell the client what is new since the last call."""
-        floor = self.floor
+        bound = self.floor
         frames: list[bytes] = []
-        nacked = self._nacked
-        if nacked:
-            frames.extend(_frame(channel, NACK_KEY, number) for number in nacked)
-        if self._singles:
-            frames.extend(
-                _frame(channel, ACK_KEY, number) for number in self._singles if number > floor
-            )
-            self._singles = []
-        told = self._told
-        if floor > told:
-            self._told = floor
-            # A multiple ack whose range holds nothing but nacks would say nothing.
-            if not nacked or not _covers(nacked, told, floor):
-                frames.append(_frame(channel, ACK_KEY, floor, multiple=floor - told > 1))
-        if nacked:
+        if self._nacked:
+            frames.extend(_frame(channel, NACK_KEY, number) for number in self._nacked)
+            bound = min(bound, min(self._nacked) - 1)
             self._nacked = []
+        highest = count = 0
+        singles: list[int] = []
+        for first, last in self._fresh:
+            if last > bound:
+                singles.extend(range(max(first, bound + 1), last + 1))
+                last = bound  # noqa: PLW2901 - the part of it that a multiple may name
+            if last >= first:
+                count += last - first + 1
+                highest = max(highest, last)
+        self._fresh = []
+        if count:
+            frames.append(_frame(channel, ACK_KEY, highest, multiple=count > 1))
+        frames.extend(_frame(channel, ACK_KEY, number) for number in singles)
         return b"".join(frames)
 
 
@@ -122,8 +124,3 @@ class Segment:
 
 def _frame(channel: int, key: int, number: int, *, multiple: bool = False) -> bytes:
     return ACK_FRAME.pack(1, channel, ACK_SIZE, key, number, multiple, 0xCE)
-
-
-def _covers(numbers: list[int], low: int, high: int) -> bool:
-    """Whether `numbers` holds every number above `low` and up to `high`."""
-    return len({number for number in numbers if low < number <= high}) == high - low
