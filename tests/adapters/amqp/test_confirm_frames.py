@@ -33,8 +33,8 @@ def frames_in(data: bytes) -> list[Frame]:
 
 
 class Aiormq:
-    """aiormq 7 (`Channel._on_confirm_frame`): a frame whose number it does not hold is dropped, as by
-    npm's @cloudamqp/amqp-client; what a multiple speaks for is told in the loop's next round.
+    """aiormq 7 (`Channel._on_confirm_frame`): a frame whose number it does not hold is dropped, as
+    by npm's @cloudamqp/amqp-client; what a multiple speaks for is told in the loop's next round.
     """
 
     def __init__(self, count: int) -> None:
