@@ -35,6 +35,11 @@ class Directory:
         self._development = development
         self._built_in: dict[tuple[str, str], Policy] = {}
 
+    @property
+    def has_development(self) -> bool:
+        """Whether the development login exists: every listener is on loopback."""
+        return self._development is not None
+
     # ------------------------------------------------------------------ signing in
 
     def password_hash(self, tenant: str, name: str) -> str | None:

@@ -150,6 +150,7 @@ def build_rocketmq(protocol: Protocol, services: Services) -> Adapter:
             **values,
             "sign_in_skew_ms_max": skew_ms_max,
             "advertised": advertised,
+            "is_loopback": services.identity.directory.has_development,
             "namespaces": {
                 namespace: tenant
                 for tenant, namespace in names_in(services.tenants, NAMESPACE).items()

@@ -22,6 +22,7 @@ from auth.sealed import open_key_ring
 from auth.tls import CertificateFiles, open_loopback_certificate
 from gateway.admin.app import AdminParts, build_app
 from gateway.admin.principals import Principals
+from gateway.admin.topic_shapes import GroupLimits
 from gateway.builders import BUILDERS, Services
 from gateway.identity import Identity
 from gateway.process import StartRefused
@@ -108,6 +109,7 @@ class Front:
         office: Office | None = None,
     ) -> ASGIApp:
         """The application of the admin side; `office`: of the cluster, if it belongs to one."""
+        groups = self._settings.protocols["rocketmq"]
         parts = AdminParts(
             client=self._client,
             principals=self._principals,
@@ -119,6 +121,10 @@ class Front:
             metering=metering,
             office=office,
             adapters=self.adapters,
+            group_limits=GroupLimits(
+                attempts_max=groups.limit("attempts_max"),
+                dead_letter_retention_ms=groups.limit("dead_letter_retention_ms"),
+            ),
         )
         return build_app(self._settings.node.admin, parts)
 

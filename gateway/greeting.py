@@ -22,7 +22,6 @@ from auth.development import (
     Listener,
     development_principals,
 )
-from gateway.commands.api import DEFAULT_DATA
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -42,7 +41,6 @@ class Trial:
     listener: str
     """Its name in the settings."""
     command: str
-    needs_admin: bool = False
 
 
 TRIALS: Final[Mapping[str, Sequence[Trial]]] = {
@@ -50,9 +48,7 @@ TRIALS: Final[Mapping[str, Sequence[Trial]]] = {
         Trial(
             WEIR,
             "grpc",
-            "{weir} topic create weir-bench{data}; {weir} bench rocketmq "
-            "--url rocketmq://weir:weir-secret@{address} --duration 5",
-            needs_admin=True,
+            "{weir} bench rocketmq --url rocketmq://weir:weir-secret@{address} --duration 5",
         ),
     ),
     "amqp": (
@@ -104,9 +100,7 @@ def greeting(
     ]
     if adapters and development_principals(listeners) is not None:
         lines.append(f"  development logins (loopback only): {_logins(adapters)}")
-        lines += [
-            f"  try: {each}" for each in _trials(settings, adapters, find, admin=admin is not None)
-        ]
+        lines += [f"  try: {each}" for each in _trials(adapters, find)]
     return "\n".join(lines) + "\n"
 
 
@@ -121,28 +115,17 @@ def _logins(adapters: Sequence[Adapter]) -> str:
     return ", ".join(logins)
 
 
-def _trials(
-    settings: Settings,
-    adapters: Sequence[Adapter],
-    find: Callable[[str], str | None],
-    *,
-    admin: bool,
-) -> Iterator[str]:
-    # A command finds the server by its data directory.
-    data = settings.node.data
-    said_data = f" --data {shlex.quote(data)}" if data != DEFAULT_DATA else ""
+def _trials(adapters: Sequence[Adapter], find: Callable[[str], str | None]) -> Iterator[str]:
     for adapter in adapters:
         addresses = adapter.addresses()
         for trial in TRIALS.get(adapter.name, ()):
-            if trial.listener not in addresses or (trial.needs_admin and not admin):
+            if trial.listener not in addresses:
                 continue
             if trial.program != WEIR and find(trial.program) is None:
                 continue
             host, port = addresses[trial.listener]
             shown = f"[{host}]" if ":" in host else host
-            yield trial.command.format(
-                address=f"{shown}:{port}", data=said_data, weir=_weir(find(WEIR))
-            )
+            yield trial.command.format(address=f"{shown}:{port}", weir=_weir(find(WEIR)))
             break
 
 

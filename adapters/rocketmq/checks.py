@@ -41,12 +41,10 @@ RESERVED_PROPERTIES: Final = frozenset(
 """Names that the reference uses itself and refuses from clients."""
 
 
+LEVEL_MAX: Final = 255
+"""The kernel's highest priority; RocketMQ's are any number from 0 on."""
+
 NO_LITE_TOPICS: Final = "lite topics are not served"
-_NOT_SERVED: Final = {
-    MessageType.LITE: NO_LITE_TOPICS,
-    MessageType.PRIORITY: "priorities are not served",
-}
-"""Types of messages that no topic takes, and what their client is told with UNSUPPORTED."""
 
 
 def check_body(size: int, bytes_max: int) -> None:
@@ -159,18 +157,24 @@ def type_of(system: SystemProperties) -> MessageType:
 
 
 def check_type(found: MessageType, accepted: Sequence[MessageType], topic: str) -> None:
-    """Raises UNSUPPORTED for types that are not served, MESSAGE_PROPERTY_CONFLICT_WITH_TYPE for
-    those that the topic does not take.
+    """Raises UNSUPPORTED for messages of lite topics, MESSAGE_PROPERTY_CONFLICT_WITH_TYPE for types
+    that the topic does not take.
     """
-    text = _NOT_SERVED.get(found)
-    if text is not None:
-        raise RocketmqError(Code.UNSUPPORTED, text)
+    if found is MessageType.LITE:
+        raise RocketmqError(Code.UNSUPPORTED, NO_LITE_TOPICS)
     if found not in accepted:
         names = ", ".join(each.name for each in accepted)
         raise RocketmqError(
             Code.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE,
             f"topic {topic} takes messages of type {names}, not {found.name}",
         )
+
+
+def priority(system: SystemProperties) -> int:
+    """The kernel's level of a message. Raises BAD_REQUEST for a negative one."""
+    if system.priority < 0:
+        raise RocketmqError(Code.BAD_REQUEST, "a priority is 0 or more")
+    return min(system.priority, LEVEL_MAX)
 
 
 def delay_ms(system: SystemProperties, now_ms: int, limit_ms: int) -> int:

@@ -174,6 +174,8 @@ def _system(message: Message) -> bytes:
     elif message.delay_ms:
         kind = MessageType.DELAY
         group = wire.moment(11, message.published_ms + message.delay_ms)
+    elif message.priority:
+        kind = MessageType.PRIORITY
     priority = wire.number(22, message.priority)
     return system + wire.number(6, kind) + wire.moment(7, message.published_ms) + group + priority
 

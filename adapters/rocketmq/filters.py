@@ -1,32 +1,39 @@
 """Filter expressions of a receive, as filters of the kernel.
 
     expression ::= "*" | "" | tag { "||" tag }        FilterType TAG, or none given
+    expression ::= SQL92, in the dialect of `kernel.sql`            FilterType SQL
 
 Tags are compared as they are; in the kernel by hash first and by themselves after, so that two tags
-of one hash are kept apart. SQL92 expressions are not served.
+of one hash are kept apart. What a consumer's filter leaves out counts as consumed by its group, as
+in the reference: consumers of one group filter alike.
 """
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
-from kernel.filters import TagFilter
+from kernel.errors import KernelError
+from kernel.filters import SqlFilter, TagFilter, sql_filter
 
 from .errors import Code, RocketmqError
-from .settings import FILTER_TAGS_MAX
+from .settings import FILTER_TAGS_MAX, FILTERS_KEPT_MAX
 
 if TYPE_CHECKING:
     from .stubs import FilterExpression
 
 UNSPECIFIED: Final = 0
 TAG: Final = 1
+SQL: Final = 2
 """`enum FilterType`."""
 
 
-def filter_of(expression: FilterExpression) -> TagFilter | None:
+def filter_of(expression: FilterExpression) -> TagFilter | SqlFilter | None:
     """The filter; None: every message. Raises ILLEGAL_FILTER_EXPRESSION."""
+    if expression.type == SQL:
+        return _sql(expression.expression)
     if expression.type not in {UNSPECIFIED, TAG}:
-        message = "only tags may be filtered by: SQL92 expressions are not served"
+        message = f"there is no filter type {expression.type}"
         raise RocketmqError(Code.ILLEGAL_FILTER_EXPRESSION, message)
     text = expression.expression.strip()
     if text in {"", "*"}:
@@ -36,3 +43,12 @@ def filter_of(expression: FilterExpression) -> TagFilter | None:
         message = f"a tag expression is '*' or at most {FILTER_TAGS_MAX} tags parted by ||"
         raise RocketmqError(Code.ILLEGAL_FILTER_EXPRESSION, message)
     return None if "*" in tags else TagFilter(frozenset(tag.encode() for tag in tags))
+
+
+@lru_cache(FILTERS_KEPT_MAX)
+def _sql(text: str) -> SqlFilter:
+    """Compiled once: a consumer sends its expression with every receive."""
+    try:
+        return sql_filter(text)
+    except KernelError as error:
+        raise RocketmqError(Code.ILLEGAL_FILTER_EXPRESSION, error.message) from None

@@ -215,7 +215,7 @@ class Service:
         may_look = any(allows(right, kernel_name) for right in (INSPECT, PUBLISH, CONSUME))
         caller.check(may_look, f"inspect topic {name.name}")
         place = self._place(caller, request.endpoints, listener)
-        if settings.auto_create_topic and allows(CONFIGURE, kernel_name):
+        if settings.makes_topics_of(tenant) and allows(CONFIGURE, kernel_name):
             topic = await topics.find_or_make(tenant, kernel_name)
         else:
             topic = await topics.find(tenant, kernel_name)

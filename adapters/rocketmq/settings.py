@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Final
 
 from auth.principal import DEFAULT_TENANT, SignInMode
@@ -35,6 +36,9 @@ ACK_ENTRIES_MAX: Final = 1_024
 
 FILTER_TAGS_MAX: Final = 256
 """Tags of one filter expression."""
+
+FILTERS_KEPT_MAX: Final = 256
+"""SQL92 expressions kept compiled, at most some 20 KB each: an application has a few."""
 
 ATTEMPT_ID_CHARACTERS_MAX: Final = 128
 """Clients send a UUID."""
@@ -128,6 +132,16 @@ BACKOFF_S: Final = (
 Whole seconds, because the Python client reads nothing else."""
 
 
+class AutoCreate(StrEnum):
+    """Whether a topic is made by asking for the route to it."""
+
+    LOOPBACK = "loopback"
+    """In the tenant `default`, while every listener of the server is on loopback."""
+    ALWAYS = "always"
+    """In every tenant."""
+    NEVER = "never"
+
+
 @dataclass(frozen=True, slots=True)
 class RocketmqSettings:
     """See protocols.yaml for the defaults and their reasons."""
@@ -141,12 +155,14 @@ class RocketmqSettings:
     """`host:port` told in routes, by listener; else the address that the client dialled."""
     broker_name: str = "weir"
     """The name of the one broker in routes."""
-    auto_create_topic: bool = False
-    """Make a topic when a route to it is asked for."""
+    auto_create: AutoCreate = AutoCreate.LOOPBACK
+    """Make a topic when a route to it is asked for, by who may configure it."""
+    is_loopback: bool = False
+    """Whether every listener of the server is."""
     auto_create_queues: int = 8
     stream_retention_ms: int = 3 * _DAY_MS
     """How long topics made by use keep messages."""
-    stream_start: Start = Start.LATEST
+    stream_start: Start = Start.EARLIEST
     """Where a new consumer group of a stream topic begins."""
     dead_letter_retention_ms: int = 3 * _DAY_MS
     """How long a topic of dead letters made by use keeps them."""
@@ -174,3 +190,9 @@ class RocketmqSettings:
     request_bytes_max: int = 130 * 1024 * 1024
     idle_timeout_ms: int = 120_000
     """A connection without a call for so long is closed."""
+
+    def makes_topics_of(self, tenant: str) -> bool:
+        """Whether asking for the route to a topic of a tenant makes it."""
+        if self.auto_create is AutoCreate.LOOPBACK:
+            return self.is_loopback and tenant == DEFAULT_TENANT
+        return self.auto_create is AutoCreate.ALWAYS

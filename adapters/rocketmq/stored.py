@@ -10,6 +10,7 @@
     message_id                       Ext.MESSAGE_ID; on a topic with a deduplication window also
                                      Ext.DEDUPLICATION_ID: a client that sends again uses it again
     delivery_timestamp               header `delay`
+    priority                         header `priority`
 
     native = u32 length of the first part, little-endian | first part | second part
 
@@ -100,7 +101,7 @@ class Drafts:
             # Of a half message the kernel would have to hold back the id as well.
             flags = _PERSISTENT_ONCE
             fields[Ext.DEDUPLICATION_ID] = ident
-        key, tag, delay_ms = 0, 0, 0
+        key, tag, delay_ms, level = 0, 0, 0, 0
         if system.keys:
             fields[Ext.KEYS] = " ".join(system.keys).encode()
         if system.tag:
@@ -113,6 +114,8 @@ class Drafts:
             key = messages.key_hash(fields[Ext.ORDERING_KEY])
         elif kind is MessageType.DELAY:
             delay_ms = checks.delay_ms(system, self._now_ms, settings.delay_ms_max)
+        elif kind is MessageType.PRIORITY:
+            level = checks.priority(system)
         system.message_type = kind
         if not system.body_encoding:
             # Without it the Python client refuses to read (rocketmq.md 4.3).
@@ -122,7 +125,7 @@ class Drafts:
         native = _native(message, system.SerializeToString())
         ext = messages.encode_ext({int(name): value for name, value in fields.items()})
         header = HEADER.pack(
-            *(VERSION, _ORIGIN, 0, flags, len(body), len(native), len(ext), *uid),
+            *(VERSION, _ORIGIN, level, flags, len(body), len(native), len(ext), *uid),
             *(self._now_ms, 0, delay_ms, key, tag, 0),
         )
         head = header + ext + native

@@ -5,7 +5,9 @@
     fifo              FIFO; its consumer groups deliver in order
     delay             DELAY
     transaction       TRANSACTION; see transactions
-    (none)            NORMAL and DELAY: a topic that RocketMQ did not make keeps no order for it
+    priority          PRIORITY, and NORMAL, which counts as the lowest; higher ones are served first
+    (none)            NORMAL and DELAY, PRIORITY if it has priorities: a topic that RocketMQ did not
+                      make keeps no order for it
 
 `weir topic create --type TYPE` writes the word.
 """
@@ -13,12 +15,14 @@
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 
-if TYPE_CHECKING:
-    from kernel.model import TopicOptions
+from kernel.changes import PutTopic
+from kernel.model import DEFAULT_GROUP, GroupOptions, TopicOptions
+
+from .names import dead_letter_topic
 
 DECLARATION: Final = "rocketmq"
 """Our key among the declarations."""
@@ -41,18 +45,35 @@ TOPIC_TYPES: Final = {
     "fifo": (MessageType.FIFO,),
     "delay": (MessageType.DELAY,),
     "transaction": (MessageType.TRANSACTION,),
+    "priority": (MessageType.PRIORITY, MessageType.NORMAL),
 }
 _UNDECLARED: Final = (MessageType.NORMAL, MessageType.DELAY)
+
+PRIORITY_MAX: Final = 9
+"""The highest priority of a topic of that type: as many levels as RocketMQ's has queues or more. A
+message above it counts as the highest."""
 
 
 def accepted(options: TopicOptions) -> tuple[MessageType, ...]:
     """The types of messages that RocketMQ clients may send to a topic."""
     word = options.declarations.get(DECLARATION, b"").decode("ascii", "replace")
-    return TOPIC_TYPES.get(word, _UNDECLARED)
+    declared_types = TOPIC_TYPES.get(word)
+    if declared_types is not None:
+        return declared_types
+    return (*_UNDECLARED, MessageType.PRIORITY) if options.priority_max else _UNDECLARED
 
 
 def declared(options: TopicOptions, word: str) -> TopicOptions:
     """Options with a topic's type; `word` is one of TOPIC_TYPES."""
     assert word in TOPIC_TYPES, word
     declarations = {**options.declarations, DECLARATION: word.encode()}
-    return msgspec.structs.replace(options, declarations=declarations)
+    priority_max = options.priority_max
+    if word == "priority" and not priority_max:
+        priority_max = PRIORITY_MAX
+    return msgspec.structs.replace(options, declarations=declarations, priority_max=priority_max)
+
+
+def dead_letters_of(tenant: str, group: str, retention_ms: int) -> PutTopic:
+    """What makes the topic for the dead letters of a group, which keeps them for so long."""
+    options = TopicOptions(message_ttl_ms=retention_ms)
+    return PutTopic(tenant, dead_letter_topic(group), options, {DEFAULT_GROUP: GroupOptions()})

@@ -1,11 +1,12 @@
 """Topics and consumer groups as calls need them: found by name, kept in ready form, made by use.
 
 * RocketMQ sees every topic that it can spell, by whatever protocol it was made, except what belongs
-  to one connection. Topics are not made by use, unless `auto_create_topic` says so.
+  to one connection. A topic is made by asking for its route where `auto_create` says so: out of
+  the box in the tenant `default` of a server on loopback.
 * Consumer groups are made by use (DESIGN.md 3), and with each the topic of its dead letters,
   `dlq.GROUP`, a work topic that AMQP reads as well (SQS cannot spell it). A group is ordered if its
-  topic was made for FIFO messages. On a stream it begins at the end, on a work topic at the first
-  message there.
+  topic was made for FIFO messages. It begins at the first message that is there, on a stream as
+  `stream_start` says.
 """
 
 from __future__ import annotations
@@ -17,7 +18,6 @@ import msgspec
 from kernel.client import PutTopic
 from kernel.errors import NotLoaded
 from kernel.model import (
-    DEFAULT_GROUP,
     DeadLetter,
     GroupOptions,
     Start,
@@ -30,7 +30,7 @@ from .errors import Code, RocketmqError
 from .names import dead_letter_topic, shown_topic
 from .settings import TOPICS_KEPT_MAX
 from .stored import Target
-from .topic_types import MessageType, accepted
+from .topic_types import MessageType, accepted, dead_letters_of
 
 if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
@@ -190,10 +190,9 @@ class Topics:
         )
 
     async def _make_dead_letter_topic(self, tenant: str, group: str) -> None:
-        name = dead_letter_topic(group)
-        if await self._look_up(tenant, name) is None:
-            options = TopicOptions(message_ttl_ms=self._settings.dead_letter_retention_ms)
-            await self._put(PutTopic(tenant, name, options, {DEFAULT_GROUP: GroupOptions()}))
+        if await self._look_up(tenant, dead_letter_topic(group)) is None:
+            retention_ms = self._settings.dead_letter_retention_ms
+            await self._put(dead_letters_of(tenant, group, retention_ms))
 
     async def _put(self, change: PutTopic) -> TopicInfo:
         made = await self._client.administer(change)
@@ -224,7 +223,7 @@ def topic_not_found(name: str) -> RocketmqError:
     return RocketmqError(
         Code.TOPIC_NOT_FOUND,
         f"no topic {shown_topic(name)}; run: "
-        f"weir topic create {name} --type normal|fifo|delay|transaction",
+        f"weir topic create {name} --type normal|fifo|delay|transaction|priority",
     )
 
 

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from adapters.base import Adapter
     from auth.tokens import AdminToken
     from gateway.admin.principals import Principals
+    from gateway.admin.topic_shapes import GroupLimits
     from gateway.config_schema import Listener, Tenant
     from gateway.identity import Identity
     from gateway.node_metering import NodeMetering
@@ -84,6 +85,7 @@ class AdminParts:
     clock: Clock
     tenants: Mapping[str, Tenant]
     """As the settings name them."""
+    group_limits: GroupLimits
     metering: NodeMetering | None = None
     """None: switched off."""
     office: Office | None = None
@@ -108,7 +110,9 @@ def build_app(listener: Listener, parts: AdminParts) -> ASGIApp:
     api = ruled(
         [
             *tenants.routes(),
-            *TopicRoutes(parts.client, parts.clock, tenants, parts.adapters).routes(),
+            *TopicRoutes(
+                parts.client, parts.clock, tenants, parts.adapters, parts.group_limits
+            ).routes(),
             *RouterRoutes(parts.client, tenants).routes(),
             *MessageRoutes(parts.client, parts.clock, tenants).routes(),
             *PrincipalRoutes(parts.principals, tenants).routes(),

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
+from adapters.rocketmq.names import dead_letter_topic
 from adapters.rocketmq.topic_types import DECLARATION, TOPIC_TYPES, declared
 from kernel.errors import Code, KernelError
 from kernel.limits import RESERVED_PREFIXES
@@ -36,7 +37,7 @@ STREAM_RETENTION_MS = 72 * 3_600_000
 
 Positive = Annotated[int, Meta(ge=1, le=2**62)]
 Milliseconds = Annotated[int, Meta(ge=0, le=2**53)]
-TopicType = Literal["normal", "fifo", "delay", "transaction", "work"]
+TopicType = Literal["normal", "fifo", "delay", "transaction", "priority", "work"]
 
 
 class TopicFields(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -78,7 +79,14 @@ class GroupNew(GroupFields, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     name: str
     start: Start | UnsetType = UNSET
-    """Where it begins: `earliest` on a work topic and `latest` on a stream, unless told."""
+    """Where it begins: `earliest` unless told."""
+
+
+class GroupLimits(Struct, frozen=True, kw_only=True):
+    """What groups get that are made without settings of their own."""
+
+    attempts_max: int
+    dead_letter_retention_ms: int
 
 
 class GroupShown(Struct, frozen=True, kw_only=True):
@@ -169,12 +177,17 @@ def changed(options: TopicOptions, asked: TopicFields) -> TopicOptions:
     return msgspec.structs.replace(options, **_given(asked, ("name", "type", "queues")))
 
 
-def new_group(asked: GroupNew, topic: TopicInfo) -> GroupOptions:
-    """Options of a group to be created. Raises KernelError INVALID_ARGUMENT."""
+def new_group(asked: GroupNew, topic: TopicInfo, attempts_max: int) -> GroupOptions:
+    """Options of a group to be created: like one that a RocketMQ client makes by use, with
+    `attempts_max` and a topic for dead letters, unless asked for others. Raises KernelError
+    INVALID_ARGUMENT.
+    """
     check_new_name("group", asked.name)
-    is_stream = topic.options.kind is TopicKind.STREAM
     options = GroupOptions(
-        start=Start.LATEST if is_stream else Start.EARLIEST, ordered=type_of(topic) == "fifo"
+        start=Start.EARLIEST,
+        ordered=type_of(topic) == "fifo",
+        attempts_max=attempts_max,
+        dead_letter=DeadLetter(None, dead_letter_topic(asked.name)),
     )
     return changed_group(options, asked)
 

@@ -14,9 +14,10 @@ from __future__ import annotations
 import heapq
 from typing import TYPE_CHECKING
 
-from msgspec import Struct
+from msgspec import UNSET, Struct
 from starlette.routing import Route
 
+from adapters.rocketmq.topic_types import dead_letters_of
 from gateway.admin import topic_shapes as shapes
 from gateway.admin.requests import answer, flag, nothing, page_of, path_name, read_body
 from gateway.admin.tenants import of_tenant
@@ -65,12 +66,18 @@ class TopicRoutes:
     """Handlers of topics and groups."""
 
     def __init__(
-        self, client: Client, clock: Clock, tenants: KnownTenants, adapters: Sequence[Adapter]
+        self,
+        client: Client,
+        clock: Clock,
+        tenants: KnownTenants,
+        adapters: Sequence[Adapter],
+        group_limits: shapes.GroupLimits,
     ) -> None:
         self._client = client
         self._clock = clock
         self._tenants = tenants
         self._adapters = adapters
+        self._group_limits = group_limits
 
     def routes(self) -> list[Route]:
         """Path, method and handler of each."""
@@ -182,7 +189,18 @@ class TopicRoutes:
         topic = await find_topic(self._client, self._tenants.of(request), request)
         if asked.name in topic.groups:
             raise KernelError(Code.ALREADY_EXISTS, f"{topic.name} has a group {asked.name}")
-        return await self._put_group(topic, asked.name, shapes.new_group(asked, topic), 201)
+        options = shapes.new_group(asked, topic, self._group_limits.attempts_max)
+        if asked.dead_letter is UNSET:
+            await self._make_dead_letter_topic(topic.tenant, asked.name)
+        return await self._put_group(topic, asked.name, options, 201)
+
+    async def _make_dead_letter_topic(self, tenant: str, group: str) -> None:
+        """Before the group that needs it, so that no dead letter finds none."""
+        limits = self._group_limits
+        wanted = dead_letters_of(tenant, group, limits.dead_letter_retention_ms)
+        await self._client.load(tenant, topics=(wanted.name,), routers=())
+        if self._client.topic(tenant, wanted.name) is None:
+            await self._client.administer(wanted)
 
     async def show_group(self, request: Request) -> Response:
         """One group with its figures."""

@@ -102,7 +102,7 @@ def create_group(
     group: GroupName,
     start: Annotated[
         StartChoice | None,
-        typer.Option("--start", help="Where it begins; a stream's end unless told otherwise."),
+        typer.Option("--start", help="Where it begins; with what is there unless told otherwise."),
     ] = None,
     ordered: Ordered = None,
     attempts: Attempts = None,

@@ -40,6 +40,7 @@ class StreamType(StrEnum):
     FIFO = "fifo"
     DELAY = "delay"
     TRANSACTION = "transaction"
+    PRIORITY = "priority"
 
 
 class OnOff(StrEnum):

@@ -24,6 +24,7 @@ from gateway.admin.app import AdminParts, StoreParts, build_app, build_store_app
 from gateway.admin.callers import RIGHTS, Right
 from gateway.admin.health import HealthRoutes
 from gateway.admin.principals import Principals
+from gateway.admin.topic_shapes import GroupLimits
 from gateway.config_schema import Listener, Tenant
 from kernel.errors import Code, KernelError
 
@@ -201,6 +202,7 @@ class Api:
             "token": Token(),
             "clock": Clock(),
             "office": Nothing(),
+            "group_limits": GroupLimits(attempts_max=17, dead_letter_retention_ms=1),
         }
         self.listener = Listener(host="192.0.2.1", port=1)
         self.health = HealthRoutes(list, Figures())

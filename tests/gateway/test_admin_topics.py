@@ -137,14 +137,24 @@ def test_group_pages_reach_every_topic(node: Process) -> None:
     assert seen == [f"{each['topic']} {each['name']}" for each in whole]
 
 
-def test_a_new_group_of_a_stream_begins_at_its_end(node: Process) -> None:
-    made(node.api("POST", "/topics", {"name": "late", "type": "fifo", "queues": 1}))
-    node.api("POST", "/topics/late/messages", {"body": "before"})
+def test_a_new_group_begins_with_what_is_kept_and_has_what_consumers_count_on(
+    node: Process,
+) -> None:
+    """As one that a RocketMQ client makes by use: 16 retries, and then a topic of dead letters."""
+    made(node.api("POST", "/topics", {"name": "late", "type": "fifo"}))
+    made(node.api("POST", "/topics/late/messages", {"body": "before"}))
     group = made(node.api("POST", "/topics/late/groups", {"name": "g"}))
-    assert (group["options"]["start"], group["options"]["ordered"]) == ("latest", True)
-    assert group["ready"] == 0
-    early = made(node.api("POST", "/topics/late/groups", {"name": "e", "start": "earliest"}))
-    assert early["ready"] == 1
+    options = group["options"]
+    assert (options["start"], options["ordered"]) == ("earliest", True)
+    assert (options["attempts_max"], options["dead_letter"]["key"]) == (17, "dlq.g")
+    assert group["ready"] == 1
+    assert node.api("GET", "/topics/dlq.g").json["type"] == "work"
+    bare = {"name": "e", "start": "latest", "attempts_max": None, "dead_letter": None}
+    late = made(node.api("POST", "/topics/late/groups", bare))
+    options = late["options"]
+    assert (options["attempts_max"], options["dead_letter"]) == (None, None)
+    assert late["ready"] == 0
+    assert error_of(node.api("GET", "/topics/dlq.e")) == (404, "not_found")
 
 
 def test_what_retention_drops_is_counted_and_shown(node: Process) -> None:

@@ -327,7 +327,7 @@ def test_a_topic_or_group_is_made_and_changed_in_a_line(weir: Callable[..., Ran]
     work = weir("queue", "create", "c-line-work", "--max-messages", "9").out
     assert work == "created c-line-work: work, 1 queue, at most 9 ready\n"
     group = weir("group", "create", "c-line", "g", "--dead-letter", "c-line-work").out
-    assert group.startswith("created group g of c-line, from the next message on: ")
+    assert group.startswith("created group g of c-line, from the first message on: ")
     assert group.endswith(", dead letters to c-line-work\n")
     assert len(weir("group", "set", "c-line", "g", "--attempts", "3").out.splitlines()) == 1
     assert len(weir("topic", "create", "c-table", "-o", "table").out.splitlines()) > 10

@@ -242,9 +242,7 @@ def test_a_rocketmq_client_goes_on_at_the_other_gateway_while_its_own_is_drained
     tmp_path: Path,
 ) -> None:
     with contextlib.ExitStack() as stack:
-        found = cluster.gateways_of_one_store(
-            tmp_path, gateway_settings=["rocketmq.options.stream_start=earliest"]
-        )
+        found = cluster.gateways_of_one_store(tmp_path, gateway_settings=[])
         first, second = stack.enter_context(found)
         made = first.api("POST", "/topics", {"name": "moving", "type": "normal"})
         assert made.status == 201, made.body

@@ -29,6 +29,7 @@ from rocketmq import (
     TransactionChecker,
     TransactionResolution,
 )
+from rocketmq.grpc_protocol import FilterType
 
 
 def configuration(address: str, secret: str = "weir-secret") -> ClientConfiguration:
@@ -324,6 +325,35 @@ def tags(address: str) -> object:
             message.tag = tag
         sender.send(message)
     return sorted(each.body.decode() for each in drain(reader, 3))
+
+
+def sql(address: str) -> object:
+    """Only that for which the expression is true: properties, tags, a property that is missing."""
+    sender = producer(address, "sql")
+    wanted = FilterExpression("price > 10 AND (TAGS = 'a' OR name IS NULL)", FilterType.SQL)
+    reader = SimpleConsumer(configuration(address), "sql-group", {"sql": wanted}, await_duration=3)
+    reader.startup()
+    for body, tag, properties in (
+        ("both", "a", {"price": "11", "name": "x"}),
+        ("price", "b", {"price": "10.5"}),
+        ("name", "b", {"price": "11", "name": "x"}),
+        ("cheap", "a", {"price": "9"}),
+        ("nothing", "a", {}),
+    ):
+        message = made("sql", body.encode(), tag=tag)
+        for name, value in properties.items():
+            message.add_property(name, value)
+        sender.send(message)
+    return sorted(each.body.decode() for each in drain(reader, 3))
+
+
+def priority(address: str) -> object:
+    """What is more urgent overtakes what waits."""
+    sender = producer(address, "priority")
+    for level in (0, 9, 4):
+        sender.send(made("priority", str(level).encode(), priority=level))
+    reader = consumer(address, "priority", "priority-group")
+    return [each.body.decode() for _ in range(3) for each in reader.receive(1, 10)]
 
 
 def across_restart(address: str) -> object:

@@ -11,7 +11,6 @@ import pytest
 
 from adapters.rocketmq.settings import RocketmqSettings
 from gateway.node import DRAIN_SECONDS
-from kernel.model import Start
 from tests.adapters.rocketmq.support import HeldDisk, Wire, broker_in_thread
 from tests.adapters.rocketmq.test_real_client import ended, start
 from tests.gateway.serving import Process, serving
@@ -19,7 +18,6 @@ from tests.gateway.serving import Process, serving
 pytestmark = pytest.mark.interop
 
 STALL_S = 2.0
-EARLIEST = "rocketmq.options.stream_start=earliest"
 
 
 def half(process: subprocess.Popen[str]) -> None:
@@ -34,7 +32,7 @@ def address_of(node: Process) -> str:
 
 def test_no_ok_comes_before_the_disk_has_it(tmp_path: Path) -> None:
     disk = HeldDisk(tmp_path / "data")
-    settings = RocketmqSettings(stream_start=Start.EARLIEST)
+    settings = RocketmqSettings()
     with broker_in_thread(tmp_path / "data", settings, disk=disk) as broker:
         broker.topic("stall", queues=2)
         with start("stall", broker.address, tmp_path) as process:
@@ -60,7 +58,7 @@ def test_no_ok_comes_before_the_disk_has_it(tmp_path: Path) -> None:
 
 def test_kill_under_load_loses_nothing_that_was_acknowledged(tmp_path: Path) -> None:
     data = tmp_path / "data"
-    with serving(data, EARLIEST) as node:
+    with serving(data) as node:
         assert node.api("POST", "/topics", {"name": "flood", "queues": 4}).status == 201
         with start("flood", address_of(node), tmp_path) as process:
             assert process.stdout is not None
@@ -69,7 +67,7 @@ def test_kill_under_load_loses_nothing_that_was_acknowledged(tmp_path: Path) -> 
             process.kill()
             rest = process.stdout.read().splitlines()
             acknowledged += [int(line) for line in rest if line.isdigit()]
-    with serving(data, EARLIEST) as node:
+    with serving(data) as node:
         wire = Wire(address_of(node))
         found: list[int] = []
         while (got := wire.receive("flood", "all", wait_s=1)).messages:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from adapters.rocketmq.errors import Code, RocketmqError
 from adapters.rocketmq.filters import filter_of
+from kernel.filters import TagFilter
 
 
 def expression(text: str, kind: int = 1) -> Any:
@@ -24,14 +25,14 @@ def test_everything(text: str) -> None:
 
 def test_no_type_means_tags() -> None:
     found = filter_of(expression("a", 0))
-    assert found is not None
+    assert isinstance(found, TagFilter)
     assert found.tags == {b"a"}
 
 
 @pytest.mark.parametrize("text", ["a||b", " a || b ", "b||a||a"])
 def test_tags(text: str) -> None:
     found = filter_of(expression(text))
-    assert found is not None
+    assert isinstance(found, TagFilter)
     assert found.tags == {b"a", b"b"}
 
 
@@ -42,11 +43,16 @@ def test_expressions_that_are_none(text: str) -> None:
     assert caught.value.code is Code.ILLEGAL_FILTER_EXPRESSION
 
 
-def test_sql_is_refused() -> None:
+@pytest.mark.parametrize("text", ["a >", "a < 'x'", "", "a = 1 = 2", "x" * 4097])
+def test_sql_that_is_none_is_refused_with_the_reason(text: str) -> None:
     with pytest.raises(RocketmqError) as caught:
-        filter_of(expression("a > 1", 2))
+        filter_of(expression(text, 2))
     assert caught.value.code is Code.ILLEGAL_FILTER_EXPRESSION
-    assert "SQL92" in caught.value.message
+    assert caught.value.message
+
+
+def test_an_expression_is_compiled_once() -> None:
+    assert filter_of(expression("a > 1", 2)) is filter_of(expression("a > 1", 2))
 
 
 @given(st.text(), st.integers(-1, 5))

@@ -15,13 +15,13 @@ import pytest
 from adapters.rocketmq.server import GrpcListener
 from adapters.rocketmq.settings import RocketmqSettings
 from auth.tls import open_loopback_certificate, read_pem_pair
-from kernel.model import HalfOptions, Start
+from kernel.model import HalfOptions
 from tests.adapters.rocketmq.support import Broker, Wire, broker_in_thread
 from tests.free_ports import free_ports
 
 pytestmark = pytest.mark.interop
 
-SETTINGS = RocketmqSettings(stream_start=Start.EARLIEST, attempts_max=2, invisible_ms_min=1_000)
+SETTINGS = RocketmqSettings(attempts_max=2, invisible_ms_min=1_000)
 """Groups begin at the first message, so that a test may send before it consumes; two attempts, so
 that dead letters come soon."""
 
@@ -59,9 +59,10 @@ def ended(process: subprocess.Popen[str], said: str | None = None):
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     with broker_in_thread(tmp_path_factory.mktemp("data"), SETTINGS) as running:
-        for name in ("empty", "simple", "big", "many", "push", "tags"):
+        for name in ("empty", "simple", "big", "many", "push", "tags", "sql"):
             running.topic(name, queues=8)
         running.topic("fifo", "fifo", queues=4)
+        running.topic("priority", "priority")
         running.topic("push-fifo", "fifo", queues=1)
         running.topic("delay", "delay", queues=2)
         running.topic("transaction", "transaction", queues=2)
@@ -97,7 +98,7 @@ def test_a_delayed_message_comes_when_it_is_due(broker: Broker, tmp_path: Path) 
 
 
 def test_invisible_times_are_changed_and_attempts_counted(tmp_path: Path) -> None:
-    settings = RocketmqSettings(stream_start=Start.EARLIEST, invisible_ms_min=1_000)
+    settings = RocketmqSettings(invisible_ms_min=1_000)
     with broker_in_thread(tmp_path / "data", settings) as patient:
         patient.topic("redelivery", queues=8)
         found = run("redelivery", patient.address, tmp_path)
@@ -164,6 +165,15 @@ def test_a_push_consumer_in_order_gives_a_message_up(broker: Broker, tmp_path: P
 def test_tags_are_filtered(broker: Broker, tmp_path: Path) -> None:
     assert run("tags", broker.address, tmp_path) == ["Aa", "c"]
     assert broker.statistics("tags", "tags-group").ready == 0
+
+
+def test_sql_expressions_are_filtered_by(broker: Broker, tmp_path: Path) -> None:
+    assert run("sql", broker.address, tmp_path) == ["both", "price"]
+    assert broker.statistics("sql", "sql-group").ready == 0
+
+
+def test_higher_priorities_come_first(broker: Broker, tmp_path: Path) -> None:
+    assert run("priority", broker.address, tmp_path) == ["9", "4", "0"]
 
 
 def test_a_client_goes_on_after_a_restart(tmp_path: Path) -> None:

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from adapters.rocketmq.errors import Code
-from adapters.rocketmq.settings import RocketmqSettings
+from adapters.rocketmq.settings import AutoCreate, RocketmqSettings
+from kernel.model import Start
 from tests.adapters.in_process import READER_KEY_ID, READER_SECRET
 from tests.adapters.rocketmq.support import (
     Broker,
@@ -82,7 +83,8 @@ def test_an_unknown_topic_is_told_with_the_command_that_makes_it(wire: Wire) -> 
     answer = route(wire, "nowhere")
     assert answer.status.code == Code.TOPIC_NOT_FOUND
     assert answer.status.message == (
-        "no topic nowhere; run: weir topic create nowhere --type normal|fifo|delay|transaction"
+        "no topic nowhere; run: "
+        "weir topic create nowhere --type normal|fifo|delay|transaction|priority"
     )
 
 
@@ -122,24 +124,53 @@ def test_a_group_in_order_is_assigned_every_queue(broker: Broker, wire: Wire) ->
     assert [each.message_queue.id for each in answer.assignments] == [0, 1, 2, 3]
 
 
-def test_from_its_assignment_on_a_group_misses_nothing(broker: Broker, wire: Wire) -> None:
+def test_a_new_group_begins_with_what_is_kept(broker: Broker, wire: Wire) -> None:
     from tests.adapters.rocketmq.support import message
 
-    broker.topic("from-now")
-    wire.send(message("from-now", b"before"))
-    assignment(wire, "from-now", "late")
-    wire.send(message("from-now", b"after"))
-    assert wire.receive("from-now", "late", wait_s=2).bodies == [b"after"]
+    broker.topic("kept")
+    wire.send(message("kept", b"before"))
+    assert wire.receive("kept", "late", wait_s=2).bodies == [b"before"]
 
 
-def test_topics_are_made_by_use_only_if_the_setting_says_so(tmp_path: Path) -> None:
-    settings = RocketmqSettings(auto_create_topic=True, auto_create_queues=2)
+def test_from_its_assignment_on_a_group_of_news_misses_nothing(tmp_path: Path) -> None:
+    from tests.adapters.rocketmq.support import message
+
+    settings = RocketmqSettings(stream_start=Start.LATEST, invisible_ms_min=1_000)
+    with broker_in_thread(tmp_path, settings) as latest:
+        latest.topic("from-now")
+        calls = Wire(latest.address)
+        calls.send(message("from-now", b"before"))
+        assignment(calls, "from-now", "late")
+        calls.send(message("from-now", b"after"))
+        assert calls.receive("from-now", "late", wait_s=2).bodies == [b"after"]
+        calls.close()
+
+
+@pytest.mark.parametrize(
+    ("mode", "is_loopback", "makes"),
+    [
+        (AutoCreate.LOOPBACK, True, True),
+        (AutoCreate.LOOPBACK, False, False),
+        (AutoCreate.ALWAYS, False, True),
+        (AutoCreate.NEVER, True, False),
+    ],
+)
+def test_topics_are_made_by_use_if_the_setting_says_so(
+    tmp_path: Path, mode: AutoCreate, is_loopback: bool, makes: bool
+) -> None:
+    settings = RocketmqSettings(auto_create=mode, is_loopback=is_loopback, auto_create_queues=2)
     with broker_in_thread(tmp_path, settings) as generous:
         calls = Wire(generous.address)
-        assert len(route(calls, "made").message_queues) == 2
+        assert len(route(calls, "made").message_queues) == (2 if makes else 0)
         reader = signed(READER_KEY_ID, READER_SECRET)
         assert route(calls, "open-made", headers=reader).status.code == Code.TOPIC_NOT_FOUND
         calls.close()
+
+
+def test_out_of_the_box_only_the_default_tenant_makes_topics_by_use() -> None:
+    settings = RocketmqSettings(is_loopback=True)
+    assert settings.makes_topics_of("default")
+    assert not settings.makes_topics_of("acme")
 
 
 def test_an_operator_may_name_another_address(tmp_path: Path) -> None:

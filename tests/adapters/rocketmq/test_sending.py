@@ -71,9 +71,31 @@ def test_a_topic_may_take_less(broker: Broker, wire: Wire) -> None:
     assert wire.send(message("small", b"x" * 11)).status.code == Code.MESSAGE_BODY_TOO_LARGE
 
 
-@pytest.mark.parametrize("fields", [{"lite_topic": "l"}, {"priority": 3}])
-def test_lite_and_priority_messages_are_refused(wire: Wire, fields: dict[str, object]) -> None:
-    assert wire.send(message("normal", **fields)).status.code == Code.UNSUPPORTED
+def test_lite_messages_are_refused(wire: Wire) -> None:
+    assert wire.send(message("normal", lite_topic="l")).status.code == Code.UNSUPPORTED
+
+
+def test_only_topics_with_priorities_take_them(broker: Broker, wire: Wire) -> None:
+    broker.topic("urgent", "priority")
+    broker.topic("declared-elsewhere", None, priority_max=3)
+    codes = [
+        wire.send(message(topic, priority=3)).status.code
+        for topic in ("urgent", "declared-elsewhere", "normal")
+    ]
+    assert codes == [Code.OK, Code.OK, Code.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE]
+    assert wire.send(message("urgent", priority=-1)).status.code == Code.BAD_REQUEST
+
+
+def test_higher_priorities_are_received_first(broker: Broker, wire: Wire) -> None:
+    broker.topic("levels", "priority")
+    for level in (None, 1, 9, 1_000, 5):
+        fields = {} if level is None else {"priority": level}
+        wire.send(message("levels", str(level).encode(), **fields))
+    got = [wire.receive("levels", "g", batch=1, wait_s=2) for _ in range(5)]
+    assert [each.bodies[0] for each in got] == [b"9", b"1000", b"5", b"1", b"None"]
+    first = got[0].messages[0].system_properties
+    assert (first.priority, first.message_type) == (9, 6)
+    assert got[1].messages[0].system_properties.priority == 1_000, "as it was sent"
 
 
 @pytest.mark.parametrize(
