@@ -47,6 +47,7 @@ DECIDED = {
     "topics": TENANT,
     "groups": TENANT,
     "routers": TENANT,
+    "sessions": TENANT,
     "users": TENANT,
     "keys": TENANT,
     "policies": TENANT,
