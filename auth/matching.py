@@ -28,6 +28,10 @@ from typing import Final, Protocol
 
 from .rules import Kind, Resource
 
+ANY_NAME: Final = "\0"
+"""Stands for every name of a kind other than the tree, for what may reach any of them: an allow
+must cover all names, and any deny touches it. No name holds NUL."""
+
 
 @dataclass(frozen=True, slots=True)
 class Values:
@@ -87,6 +91,8 @@ class NamePattern:
         return _matches(pieces, name)
 
     def touches(self, name: str, who: Values) -> bool:
+        if name == ANY_NAME:
+            return True
         return _matches(self._pieces if self._pieces is not None else self._bind(who), name)
 
     def _bind(self, who: Values) -> list[str]:

@@ -2,6 +2,7 @@
 
 Rules:
 - What no rule allows is denied. A deny beats every allow, in whatever policy it stands.
+- But a client id is allowed as long as no allow names that kind, `*` not counting (ADR 20).
 - A principal acts inside its own tenant. `administer tenant:NAME` reaches other tenants, and
   `node` resources count at all, only for principals of the tenant `default`.
 - A decision is always made by the policies of now: every check compares the store's generation,
@@ -40,6 +41,8 @@ from .rules import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from .records import Policy
 
 SHARED_DECISIONS_MAX = 4_096
@@ -115,7 +118,16 @@ _UNDECIDED = _no_decisions()
 class RuleSet:
     """The compiled rules of one list of policies."""
 
-    __slots__ = ("__weakref__", "_allows", "_denies", "decisions", "personal", "policies", "tenant")
+    __slots__ = (
+        "__weakref__",
+        "_allows",
+        "_denies",
+        "_names_clients",
+        "decisions",
+        "personal",
+        "policies",
+        "tenant",
+    )
 
     def __init__(self, tenant: str, policies: tuple[Policy, ...]) -> None:
         self.tenant = tenant
@@ -123,6 +135,8 @@ class RuleSet:
         self._allows: list[list[_Entry]] = [[] for _ in range(PERMISSION_COUNT)]
         self._denies: list[list[_Entry]] = [[] for _ in range(PERMISSION_COUNT)]
         self.personal = False
+        self._names_clients = not tenant
+        """Whether an allow names client ids, so that others are denied. (Nobody has none.)"""
         self.decisions = _no_decisions()
         for policy in policies:
             for number, rule in enumerate(policy.rules, start=1):
@@ -133,7 +147,11 @@ class RuleSet:
         for resource in rule.resources:
             entry = _Entry(policy, number, rule, compile_resource(resource))
             self.personal = self.personal or entry.matcher.personal
-            kinds = Kind if resource.kind is None else (resource.kind,)
+            if resource.kind is not None:
+                kinds: Iterable[Kind] = (resource.kind,)
+                self._names_clients |= resource.kind is Kind.CLIENT and rule.effect is Effect.ALLOW
+            else:
+                kinds = Kind if rule.effect is Effect.ALLOW else _DENIED_BY_STAR
             for action in rule.actions:
                 for kind in kinds:
                     tables[permission(action, kind)].append(entry)
@@ -152,8 +170,13 @@ class RuleSet:
         for entry in self._allows[number]:
             if entry.matcher.covers(name, who):
                 return True, entry, "allowed by a rule"
+        if kind is Kind.CLIENT and not self._names_clients:
+            return True, None, "no rule says which client ids are allowed"
         return False, None, "no rule allows it"
 
+
+_DENIED_BY_STAR = tuple(kind for kind in Kind if kind is not Kind.CLIENT)
+"""A deny of `*` may have been written before there was that kind: who may only publish connects."""
 
 _NO_RIGHTS = RuleSet("", ())
 """The rules of whoever is not (any more) a principal."""

@@ -17,6 +17,11 @@ in any other pattern `*` stands for any run of characters. `${username}` and `${
 for the principal's name and the client id of the connection, always literally: a client id of
 `#` matches the text `#` and never a wildcard (auth.matching says how).
 
+Connecting with a client id is `consume client:ID`. That kind came later than the others, so it is
+the only one that is allowed where no rule says anything: a principal none of whose allows names it
+has any client id that is free (ADR 20). The resource `*` of a deny does not reach it, for the same
+reason; `client:*` does.
+
 Adapters map their own nouns to these actions: an AMQP binding is `publish` on the destination and
 `consume` on the source; a purge is `consume`; a passive declare, GetQueueUrl or QueryRoute is
 `inspect`.
@@ -78,6 +83,8 @@ class Kind(Enum):
     """
     NODE = "node"
     """The installation: nodes, groups, tenants. Only principals of the tenant `default`."""
+    CLIENT = "client"
+    """Client ids, by which sessions are named that outlive connections. Only `consume`."""
 
 
 _ACTIONS = tuple(Action)
@@ -166,6 +173,8 @@ def rule_fault(rule: Rule) -> str | None:
         fault = _resource_fault(resource)
         if fault is not None:
             return fault
+        if resource.kind is Kind.CLIENT and Action.CONSUME not in rule.actions:
+            return f"to connect as {resource} is consume: a rule without it would say nothing"
     return None
 
 

@@ -16,6 +16,7 @@ from gateway.commands import (
     message,
     node,
     route,
+    session,
     tenant,
     topic,
     user,
@@ -47,6 +48,7 @@ app.add_typer(group.app, name="group")
 app.add_typer(route.routers, name="router")
 app.add_typer(route.routes, name="route")
 app.add_typer(message.app, name="message")
+app.add_typer(session.app, name="session")
 app.add_typer(user.users, name="user")
 app.add_typer(user.keys, name="key")
 app.add_typer(user.policies, name="policy")

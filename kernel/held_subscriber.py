@@ -67,6 +67,7 @@ class HeldSubscriber:
         "sink",
         "subscriptions",
         "tenant",
+        "user",
     )
 
     def __init__(
@@ -80,6 +81,7 @@ class HeldSubscriber:
         self._host = host
         self.tenant = spec.tenant
         self.name = spec.name
+        self.user = spec.user
         self.sink = sink
         self.member = member
         """(process that it ends with or 0, number): who it is in shares."""

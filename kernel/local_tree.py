@@ -171,6 +171,10 @@ class LocalTree:
         """Open a subscriber."""
         return await self._subscribing.open(spec, sink)
 
+    async def drop(self, tenant: str, name: str) -> bool:
+        """End a subscriber, whosever it is."""
+        return await self._subscribing.drop(tenant, name)
+
     def _consumer(
         self, subscriber: HeldSubscriber, session: Session, sink: ConsumerSink
     ) -> SubscriberConsumer:

@@ -19,6 +19,8 @@ import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import Protocol
 
+import msgspec
+
 from .broker import tree_commands as tree
 from .client import ConsumerSink, Session
 from .errors import Code, KernelError
@@ -27,7 +29,15 @@ from .ids import RaftGroup
 from .limits import MARK_AHEAD, NAME_BYTES_MAX, WILL_BYTES_MAX
 from .placement import home_group
 from .proposer import Proposer, first_of
-from .tree import Subscriber, SubscriberConsumer, SubscriberSink, SubscriberSpec, Subscription
+from .tree import (
+    Subscriber,
+    SubscriberConsumer,
+    SubscriberSink,
+    SubscriberSpec,
+    Subscription,
+    anothers,
+    belongs_to,
+)
 from .tree_routes import TreeRoutes
 from .tree_table import check_name, check_pattern
 from .turns import Turns
@@ -62,9 +72,15 @@ class Owner(Protocol):
 class Claims(Protocol):
     """What tells other processes that a client has connected here."""
 
-    async def open(self, tenant: str, name: str, *, holds: bool) -> None:
+    async def open(self, tenant: str, name: str, user: str, *, holds: bool) -> None:
         """Return once its connection elsewhere has been told, if it has one that lives in memory.
-        `holds`: this one does. Raises KernelError SESSION_FENCED, UNAVAILABLE.
+        `holds`: this one does. Raises KernelError SESSION_FENCED, UNAVAILABLE; NOT_ALLOWED, it
+        is another user's.
+        """
+
+    async def drop(self, tenant: str, name: str) -> bool:
+        """Have its connection elsewhere told, whosever it is; whether it has one that lives in
+        memory. Raises KernelError UNAVAILABLE.
         """
 
     def holds(self, tenant: str, name: str) -> bool:
@@ -179,12 +195,11 @@ class Subscribing:
         self._next += 1
         subscriber = HeldSubscriber(self, spec, sink, (self._process.owner, self._next))
         async with self._turns.of(key):
-            await self._claim(subscriber, spec)
             known = self._open.get(key)
-            if known is not None:
-                self._take_over(known)
-                if not known.durable:
-                    self._in_background(self._leave_shares(known))
+            if known is not None and not belongs_to(known.user, spec.user):
+                raise anothers()
+            await self._claim(subscriber, spec)
+            self._lose(key)
             if subscriber.durable:
                 if self._lost.pop(subscriber.number, 0) >= subscriber.epoch:
                     raise _fenced()
@@ -192,12 +207,31 @@ class Subscribing:
             self._open[key] = subscriber
             return subscriber
 
+    def _lose(self, key: tuple[str, str]) -> bool:
+        """A connection of this process has a name no more; whether one had it."""
+        known = self._open.get(key)
+        if known is None:
+            return False
+        self._take_over(known)
+        if not known.durable:
+            self._in_background(self._leave_shares(known))
+        return True
+
+    async def drop(self, tenant: str, name: str) -> bool:
+        """End a subscriber, whosever it is; whether there was one."""
+        key = (tenant, name)
+        async with self._turns.of(key):
+            end = tree.EndSubscriber(tenant, name, anyones=True)
+            ended = bool(await self._proposer.propose(self.home_of(tenant, name), end))
+            elsewhere = self.claims is not None and await self.claims.drop(tenant, name)
+            return self._lose(key) or ended or elsewhere
+
     async def _claim(self, subscriber: HeldSubscriber, spec: SubscriberSpec) -> None:
         """Have the name, here and in the log."""
         claims, key = self.claims, (spec.tenant, spec.name)
         holds = spec.expiry_ms == 0 and spec.will is None
         if claims is not None:
-            await claims.open(*key, holds=holds)
+            await claims.open(*key, spec.user, holds=holds)
         try:
             await self._carry_on(subscriber, spec)
         except BaseException:
@@ -217,7 +251,8 @@ class Subscribing:
         home = self.home_of(spec.tenant, spec.name)
         keeps = spec.expiry_ms != 0 or spec.will is not None
         if spec.clean and not keeps:
-            await self._proposer.propose(home, tree.EndSubscriber(spec.tenant, spec.name))
+            end = tree.EndSubscriber(spec.tenant, spec.name, spec.user)
+            await self._propose_as(home, spec, end)
             return
         makes = keeps and process.accepting
         change = tree.OpenSubscriber(
@@ -228,9 +263,10 @@ class Subscribing:
             tree.WillRecord.of(spec.will),
             not makes,
             process.owner,
+            spec.user,
         )
         for _ in range(OPEN_TRIES):
-            opened = await self._proposer.propose(home, change)
+            opened = await self._propose_as(home, spec, change)
             if isinstance(opened, tree.Opened):
                 subscriber.opened(home, opened)
                 return
@@ -240,6 +276,26 @@ class Subscribing:
             raise KernelError(Code.UNAVAILABLE, "what the subscriber is could not be found out")
         if keeps:
             raise KernelError(Code.NO_SPACE, "free disk is below the mark for new messages")
+
+    async def _propose_as(
+        self,
+        home: RaftGroup,
+        spec: SubscriberSpec,
+        change: tree.OpenSubscriber | tree.EndSubscriber,
+    ) -> object:
+        """Propose it; if the subscriber is nobody's, in the name of a user who may have all of it.
+        What it has may change between question and answer: whoever serves it asks again for each.
+        """
+        result = await self._proposer.propose(home, change)
+        if not isinstance(result, tree.Belongings):
+            return result
+        if spec.may_have is not None and not spec.may_have(result):
+            raise anothers()
+        adopting = msgspec.structs.replace(change, adopts=result.number)
+        result = await self._proposer.propose(home, adopting)
+        if isinstance(result, tree.Belongings):  # it has ended meanwhile, and another has begun
+            raise KernelError(Code.UNAVAILABLE, "the subscriber has changed meanwhile")
+        return result
 
     async def close(
         self, subscriber: HeldSubscriber, will: bool, expiry_ms: int | None, notes: Changes

@@ -25,7 +25,7 @@ from typing import Protocol
 import msgspec
 
 from .client import ConsumerSink, Destinations, Session
-from .errors import KernelError
+from .errors import Code, KernelError
 
 
 class WatchSink(Protocol):
@@ -59,6 +59,18 @@ class Will(msgspec.Struct, frozen=True):
     retain: bool = False
 
 
+class Belongings(Protocol):
+    """What a subscriber has that no user has had yet."""
+
+    @property
+    def subscriptions(self) -> Mapping[tuple[str, str], bytes]:
+        """The adapter's options by (share, pattern)."""
+
+    @property
+    def notes(self) -> Mapping[bytes, bytes]:
+        """The adapter's notes."""
+
+
 class SubscriberSpec(msgspec.Struct, frozen=True):
     """What `Tree.open` opens."""
 
@@ -69,6 +81,23 @@ class SubscriberSpec(msgspec.Struct, frozen=True):
     expiry_ms: int | None = 0
     """How long it outlives its connection; 0: ends with it; None: for ever."""
     will: Will | None = None
+    user: str = ""
+    """Whose it is: nobody else opens it, as long as it lives. Empty: nobody's in particular."""
+    may_have: Callable[[Belongings], bool] | None = None
+    """Whether `user` has the rights to all that one has which is nobody's (an older build made it):
+    then it becomes the user's. None: yes."""
+
+
+def belongs_to(known: str, user: str) -> bool:
+    """Whether a subscriber of the user `known` (empty: nobody's) may be opened by `user`. The one
+    rule, wherever one is held: in the log, in the memory of a gateway, at the desk of names.
+    """
+    return not known or known == user
+
+
+def anothers() -> KernelError:
+    """What who is not its user is told of a subscriber. It names nobody."""
+    return KernelError(Code.NOT_ALLOWED, "the subscriber belongs to another user")
 
 
 class SubscriberSink(Protocol):
@@ -202,5 +231,11 @@ class Tree(Protocol):
 
         On disk when it returns, if durable: `expiry_ms` is not 0, or it has a will. Raises
         KernelError: INVALID_ARGUMENT (name), TOO_LARGE (will), LIMIT_EXCEEDED, NO_SPACE (a new one,
-        while free disk is below the mark: those that are known can go on and empty their backlog).
+        while free disk is below the mark: those that are known can go on and empty their backlog);
+        NOT_ALLOWED, it is another user's, and who has it keeps it.
+        """
+
+    async def drop(self, tenant: str, name: str) -> bool:
+        """End a subscriber with all it has, whosever it is: an administrator says so. Its
+        connection is told that it is taken over; whether there was one.
         """

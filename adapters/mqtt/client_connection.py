@@ -10,13 +10,14 @@ of its own; CONNECT, SUBSCRIBE, UNSUBSCRIBE and the end run as short ones.
 
 from __future__ import annotations
 
-from hashlib import blake2b
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import structlog
 
 from adapters.base import Origin
 from adapters.mqtt import notes
+from adapters.mqtt.client_ids import subscriber_name
 from adapters.mqtt.codec.errors import LocalProtocolError
 from adapters.mqtt.codec.packet_types import MQTT_3_1_1, MQTT_5
 from adapters.mqtt.codec.packets import PublishRun
@@ -33,10 +34,11 @@ from adapters.mqtt.events import (
 )
 from adapters.mqtt.handshake import Welcome
 from adapters.mqtt.inbox import LIVE_TOKEN, Inbox
-from adapters.mqtt.limits import SESSION_EXPIRY_NEVER, SUBSCRIBER_NAME_BYTES_MAX
+from adapters.mqtt.limits import SESSION_EXPIRY_NEVER
 from adapters.mqtt.publishing import PUBLISH_TREE, Publisher
 from adapters.mqtt.refusals import reason_of, sign_in_reason
 from adapters.mqtt.requests import Requests
+from adapters.mqtt.rights import USE_CLIENT, may_have
 from adapters.mqtt.session import Session
 from adapters.mqtt.states import ConnectionState
 from adapters.mqtt.stored import publisher_hash, will_slot
@@ -60,14 +62,6 @@ _ASSIGNED_ID_BITS: Final = 96
 _HOLD: Final = "session"
 
 _log = structlog.get_logger("weir.mqtt")
-
-
-def subscriber_name(client_id: str) -> str:
-    """The kernel's name for a client: its id, or a digest of one that is too long for a name."""
-    raw = client_id.encode()
-    if len(raw) <= SUBSCRIBER_NAME_BYTES_MAX:
-        return client_id
-    return f"blake2b:{blake2b(raw, digest_size=32).hexdigest()}"
 
 
 def expiry_ms(expiry_s: int) -> int | None:
@@ -263,6 +257,9 @@ class ClientConnection:
         rights = await env.sign_in.sign_in(login)
         if self._is_over():
             return
+        if not assigned and not rights.allows(USE_CLIENT, self._client_id):
+            self._refuse(ReasonCode.NOT_AUTHORIZED, "the client identifier may not be used")
+            return
         if connect.will is not None and not rights.allows(PUBLISH_TREE, connect.will.topic):
             self._refuse(ReasonCode.NOT_AUTHORIZED, "the will may not be published")
             return
@@ -301,7 +298,13 @@ class ClientConnection:
                 connect.will.retain,
             )
         return SubscriberSpec(
-            rights.principal.tenant, name, connect.clean_start, expiry_ms(expiry_s), will
+            rights.principal.tenant,
+            name,
+            connect.clean_start,
+            expiry_ms(expiry_s),
+            will,
+            rights.principal.name,
+            partial(may_have, rights),
         )
 
     async def _accept(self, assigned: str) -> None:

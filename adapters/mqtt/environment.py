@@ -76,6 +76,7 @@ class Counters:
         "retained_sent",
         "taken_over",
         "too_large",
+        "withheld",
     )
 
     def __init__(self) -> None:
@@ -101,6 +102,8 @@ class Counters:
         """Deliveries left out because the client's maximum packet size is less."""
         self.taken_over = 0
         """Connections ended because their client id connected anew."""
+        self.withheld = 0
+        """Subscriptions of resumed sessions that bring nothing, since the user has no right."""
         self.keep_alive_timeouts = 0
 
 

@@ -34,6 +34,11 @@ if TYPE_CHECKING:
 DECISIONS_MAX: Final = 256
 """Topics whose decision a connection remembers; a full table starts anew."""
 
+_NOT_ASKED: Final = frozenset(
+    {permission(Action.CONSUME, Kind.GROUP), permission(Action.CONSUME, Kind.CLIENT)}
+)
+"""Plugins know no groups; and who is let in with which client id they have decided already."""
+
 _ACTIONS: Final = {
     permission(Action.PUBLISH, Kind.TREE): "publish",
     permission(Action.CONSUME, Kind.TREE): "subscribe",
@@ -67,7 +72,9 @@ class PluginRights:
             if len(self._decisions) >= DECISIONS_MAX:
                 self._decisions.clear()
             action = _ACTIONS.get(number)
-            known = action is not None and self._plugins.permits(self._session, name, action)
+            known = number in _NOT_ASKED or (
+                action is not None and self._plugins.permits(self._session, name, action)
+            )
             self._decisions[number, name] = known
         return known
 

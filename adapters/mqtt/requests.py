@@ -23,6 +23,7 @@ from adapters.mqtt import notes
 from adapters.mqtt.codec.reason_codes import ReasonCode
 from adapters.mqtt.events import SubscribeReceived, UnsubscribeReceived
 from adapters.mqtt.refusals import reason_of
+from adapters.mqtt.rights import may_subscribe
 from adapters.mqtt.subscription import (
     Options,
     Subscribed,
@@ -33,14 +34,13 @@ from adapters.mqtt.subscription import (
 )
 from adapters.mqtt.topic_filter import SHARE_PREFIX, parse_filter
 from adapters.mqtt.views import View
-from auth.rules import Action, Kind, permission
 from kernel.client import ConsumerSpec, PutTopic
 from kernel.errors import Code, KernelError, NotLoaded
 from kernel.model import GroupOptions
 from kernel.tree import Subscription
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from adapters.base import Rights
     from adapters.mqtt.environment import Environment
@@ -53,9 +53,6 @@ if TYPE_CHECKING:
     from kernel.tree import Subscriber
 
 _log = structlog.get_logger("weir.mqtt")
-
-CONSUME_TREE: Final = permission(Action.CONSUME, Kind.TREE)
-CONSUME_TOPIC: Final = permission(Action.CONSUME, Kind.TOPIC)
 
 _SEND_ALWAYS: Final = 0
 _SEND_IF_NEW: Final = 1
@@ -86,6 +83,7 @@ class Requests:
         "_subscriber",
         "_tenant",
         "_waiting",
+        "_withheld",
     )
 
     def __init__(
@@ -118,6 +116,8 @@ class Requests:
         self._fail = fail
         self._waiting: deque[SubscribeReceived | UnsubscribeReceived] | None = None
         self._is_working = False
+        self._withheld: dict[str, Subscribed] | None = None
+        """Subscriptions of the session that its user has not the rights to now."""
 
     def received(self, event: SubscribeReceived | UnsubscribeReceived) -> None:
         """A request came."""
@@ -149,29 +149,39 @@ class Requests:
     # --- Resuming ---------------------------------------------------------------------------
 
     async def resume(self) -> None:
-        """Serve again what the session was subscribed to."""
-        subscriber, level = self._subscriber, self._session.level
-        for subscription, encoded in subscriber.subscriptions.items():
-            text = _text_of(subscription)
-            subscribed = Subscribed(
-                text, parse_filter(text), decode_options(encoded), Way.STORED, level
-            )
-            self._enter(subscribed)
-        for text, encoded in notes.subscriptions_of(
-            subscriber.notes, notes.LIVE_SUBSCRIPTION
-        ).items():
-            options = decode_options(encoded)
-            self._enter(Subscribed(text, parse_filter(text), options, Way.LIVE, level))
+        """Serve again what the session was subscribed to, as far as it still may be."""
+        subscriber = self._subscriber
+        stored = {_text_of(each): options for each, options in subscriber.subscriptions.items()}
+        self._enter_again(stored, Way.STORED)
+        live = notes.subscriptions_of(subscriber.notes, notes.LIVE_SUBSCRIPTION)
+        self._enter_again(live, Way.LIVE)
         memberships = notes.subscriptions_of(subscriber.notes, notes.TOPIC_MEMBERSHIP)
         for text, encoded in memberships.items():
-            subscribed = Subscribed(
-                text, parse_filter(text), decode_options(encoded), Way.TOPIC, level
-            )
-            self._enter(subscribed)
-            await self._rejoin(subscribed)
+            await self._rejoin(self._again(text, encoded, Way.TOPIC))
         await self._env.tree.watched()
         for subscribed in self._inbox.subscriptions.values():
             self._open(subscribed)
+
+    def _again(self, text: str, encoded: bytes, way: Way) -> Subscribed:
+        level = self._session.level
+        return Subscribed(text, parse_filter(text), decode_options(encoded), way, level)
+
+    def _enter_again(self, kept: Mapping[str, bytes], way: Way) -> None:
+        for text, encoded in kept.items():
+            subscribed = self._again(text, encoded, way)
+            if may_subscribe(self._rights, subscribed.filter, None):
+                self._enter(subscribed)
+            else:
+                self._withhold(subscribed)
+
+    def _withhold(self, subscribed: Subscribed) -> None:
+        """The user may not have it any more. It stays part of the session, and what is kept for it
+        is not lost if the right is given back; until the next connection it brings nothing.
+        """
+        if self._withheld is None:
+            self._withheld = {}
+        self._withheld[subscribed.text] = subscribed
+        self._env.counters.withheld += 1
 
     async def _rejoin(self, subscribed: Subscribed) -> None:
         """Be a member of a topic's group again. A topic that is gone brings nothing; the client
@@ -179,9 +189,14 @@ class Requests:
         """
         try:
             topic = await self._topic(subscribed.filter.pattern)
+            if not may_subscribe(self._rights, subscribed.filter, topic):
+                self._withhold(subscribed)
+                return
+            self._enter(subscribed)
             if topic is not None and not self._session.is_over:
                 await self._join_group(topic, subscribed)
         except KernelError as error:
+            self._enter(subscribed)
             _log.warning("group not joined again", filter=subscribed.text, reason=error.message)
 
     # --- SUBSCRIBE --------------------------------------------------------------------------
@@ -213,12 +228,7 @@ class Requests:
             return _Outcome(ReasonCode.QUOTA_EXCEEDED)
         try:
             topic = await self._topic(parsed.pattern) if parsed.share_name else None
-            allowed = (
-                self._rights.allows(CONSUME_TREE, parsed.pattern)
-                if topic is None
-                else self._rights.allows(CONSUME_TOPIC, parsed.pattern)
-            )
-            if not allowed:
+            if not may_subscribe(self._rights, parsed, topic):
                 return _Outcome(ReasonCode.NOT_AUTHORIZED)
             way = self._way(existing, options, topic, is_shared=bool(parsed.share_name))
             subscribed = Subscribed(request.text, parsed, options, way, self._session.level)
@@ -376,6 +386,8 @@ class Requests:
 
     async def _end(self, text: str) -> int:
         subscribed = self._inbox.subscriptions.get(text)
+        if subscribed is None and self._withheld is not None:
+            subscribed = self._withheld.pop(text, None)
         if subscribed is None:
             return ReasonCode.NO_SUBSCRIPTION_EXISTED
         try:

@@ -23,6 +23,7 @@ from gateway.admin.health import HealthRoutes
 from gateway.admin.messages import MessageRoutes
 from gateway.admin.metering import MeteringRoutes
 from gateway.admin.routers import RouterRoutes
+from gateway.admin.sessions import SessionRoutes
 from gateway.admin.tenants import KnownTenants
 from gateway.admin.topics import TopicRoutes
 from gateway.admin.users import PrincipalRoutes
@@ -115,6 +116,7 @@ def build_app(listener: Listener, parts: AdminParts) -> ASGIApp:
             ).routes(),
             *RouterRoutes(parts.client, tenants).routes(),
             *MessageRoutes(parts.client, parts.clock, tenants).routes(),
+            *SessionRoutes(parts.client, tenants).routes(),
             *PrincipalRoutes(parts.principals, tenants).routes(),
             *MeteringRoutes(parts.metering).routes(),
             *(ClusterRoutes(parts.office, None).routes() if parts.office is not None else ()),

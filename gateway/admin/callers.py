@@ -87,6 +87,7 @@ RIGHTS: Final[Mapping[str, Right]] = {
     "POST /routers/{router}/routes": Right.TENANT,
     "GET /routers/{router}/routes/{route}": Right.TENANT,
     "DELETE /routers/{router}/routes/{route}": Right.TENANT,
+    "DELETE /sessions/{client}": Right.TENANT,
     "GET /users": Right.TENANT,
     "POST /users": Right.TENANT,
     "GET /users/{user}": Right.TENANT,

@@ -20,6 +20,7 @@ from ..errors import Code, KernelError
 from ..ids import INDEX_BIT, LogIndex, RaftGroup, TopicId
 from ..limits import NOTES_MAX, SUBSCRIPTIONS_MAX
 from ..model import QueueRef, TopicOptions
+from ..tree import anothers, belongs_to
 from . import tree_commands as tree
 from .commands import Command
 from .observer import Observer, Retention, release
@@ -147,11 +148,17 @@ class Subscribers:
         self.state.changing(Section.SUBSCRIBERS, number)
         return self.state.subscribers.get(number)
 
-    def _open(self, command: tree.OpenSubscriber) -> tree.Opened | bool:
+    def _open(
+        self, command: tree.OpenSubscriber
+    ) -> tree.Opened | tree.Belongings | KernelError | bool:
         state = self.state
         subscriber = self._by_name(command.tenant, command.name)
         if subscriber is None and command.only_known:
             return False
+        if subscriber is not None:
+            refusal = _not_whose(subscriber, command.user, command.adopts)
+            if refusal is not None:
+                return refusal
         lost = None
         if subscriber is not None and command.clean:
             self._end(subscriber)
@@ -170,6 +177,7 @@ class Subscribers:
         subscriber.epoch += 1
         subscriber.connected = True
         subscriber.owner = command.owner
+        subscriber.user = intern(command.user)
         subscriber.expiry_ms = command.expiry_ms
         subscriber.will = command.will
         subscriber.will_at_ms = subscriber.ends_at_ms = None
@@ -221,10 +229,14 @@ class Subscribers:
         if subscriber.number in self.state.subscribers:
             self._observer.tree_changed(SubscriberChanged(subscriber))
 
-    def _end_by_name(self, command: tree.EndSubscriber) -> bool:
+    def _end_by_name(self, command: tree.EndSubscriber) -> tree.Belongings | KernelError | bool:
         subscriber = self._by_name(command.tenant, command.name)
         if subscriber is None:
             return False
+        if not command.anyones:
+            refusal = _not_whose(subscriber, command.user, command.adopts)
+            if refusal is not None:
+                return refusal
         self._end(subscriber)
         return True
 
@@ -321,6 +333,19 @@ class Subscribers:
                 self.state.changing(Section.RETAINED, (command.tenant, name))
                 self.state.retained.remove(command.tenant, name)
                 self._retention.release(self.state.group, known.index, 1)
+
+
+def _not_whose(
+    subscriber: SubscriberState, user: str, adopts: int
+) -> tree.Belongings | KernelError | None:
+    """Why a user is not let have a subscriber; None: it is theirs, or is about to be."""
+    if not belongs_to(subscriber.user, user):
+        return anothers()
+    if subscriber.user or not user or adopts == subscriber.number:
+        return None
+    return tree.Belongings(
+        subscriber.number, dict(subscriber.subscriptions), dict(subscriber.notes)
+    )
 
 
 def _may_leave(progress: Progress, command: tree.LeaveIndex) -> bool:

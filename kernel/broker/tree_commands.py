@@ -66,7 +66,8 @@ class LeaveIndex(msgspec.Struct, frozen=True, array_like=True):
 
 class OpenSubscriber(msgspec.Struct, frozen=True, array_like=True):
     """A connection opens a subscriber. Result: `Opened`; False if nobody knows it and
-    `only_known`.
+    `only_known`; `Belongings` if it is nobody's yet; NOT_ALLOWED if it is another user's. In the
+    latter two nothing has changed.
     """
 
     tenant: str
@@ -79,6 +80,19 @@ class OpenSubscriber(msgspec.Struct, frozen=True, array_like=True):
     owner: int = 0
     """Number of the process whose connection it is, which outlives the leader; 0: the leader's
     own, so that the connection is over when the next leader begins."""
+    user: str = ""
+    """Whose it is, or will be; empty: nobody's in particular, as what older builds wrote."""
+    adopts: int = 0
+    """Number of the subscriber that is nobody's and becomes `user`'s, who may have all of it."""
+
+
+class Belongings(msgspec.Struct, frozen=True, array_like=True):
+    """What a subscriber has that is nobody's, for a user to be judged by who wants it."""
+
+    number: int
+    subscriptions: dict[tuple[str, str], bytes]
+    """Options by (share, pattern)."""
+    notes: dict[bytes, bytes]
 
 
 class Opened(msgspec.Struct, frozen=True, array_like=True):
@@ -138,10 +152,17 @@ class SubscriberDue(msgspec.Struct, frozen=True, array_like=True):
 
 
 class EndSubscriber(msgspec.Struct, frozen=True, array_like=True):
-    """End a subscriber by name, as a clean start does. Result: whether there was one."""
+    """End a subscriber by name, as a clean start does. Result: whether there was one, or as of
+    `OpenSubscriber` if it is not `user`'s.
+    """
 
     tenant: str
     name: str
+    user: str = ""
+    adopts: int = 0
+    """As in `OpenSubscriber`."""
+    anyones: bool = False
+    """Whosever it is: an administrator says so."""
 
 
 class SubscriberLeft(msgspec.Struct, frozen=True, array_like=True):

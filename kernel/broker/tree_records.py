@@ -23,6 +23,7 @@ class SubscriberRecord(msgspec.Struct, frozen=True, array_like=True, tag="subscr
     notes: list[tuple[bytes, bytes]]
     ended: bool
     owner: int = 0
+    user: str = ""
 
 
 class WillItemRecord(msgspec.Struct, frozen=True, array_like=True, tag="will"):

@@ -33,6 +33,7 @@ def subscriber_record(subscriber: SubscriberState, *, ended: bool) -> Subscriber
         sorted(subscriber.notes.items()),
         ended,
         subscriber.owner,
+        subscriber.user,
     )
 
 
@@ -71,6 +72,7 @@ def _restore_subscriber(state: GroupState, record: SubscriberRecord) -> None:
         {(share, pattern): options for share, pattern, options in record.subscriptions},
         dict(record.notes) or NO_NOTES,
         record.owner,
+        intern(record.user),
     )
     if record.ended:
         state.ended_subscribers[record.number] = subscriber

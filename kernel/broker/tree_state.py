@@ -34,6 +34,8 @@ class SubscriberState:
     notes: dict[bytes, bytes] = field(default_factory=lambda: NO_NOTES)
     owner: int = 0
     """Process whose connection it is (`tree_commands.OpenSubscriber`)."""
+    user: str = ""
+    """Whose it is, whoever connects; empty: nobody's yet."""
 
     def note(self, changes: tuple[tuple[bytes, bytes | None], ...]) -> None:
         """Set or (None) remove notes."""

@@ -77,7 +77,11 @@ class _Opened(msgspec.Struct, frozen=True, array_like=True, tag=4):
     value: tree_commands.Opened
 
 
-_Result = _Plain | _Failed | _Topic | _Router | _Opened
+class _Belongings(msgspec.Struct, frozen=True, array_like=True, tag=5):
+    value: tree_commands.Belongings
+
+
+_Result = _Plain | _Failed | _Topic | _Router | _Opened | _Belongings
 _results = msgspec.msgpack.Decoder(tuple[_Result, ...])
 _T = TypeVar("_T")
 
@@ -332,6 +336,8 @@ def _result(value: object) -> _Result:
         return _Router(value)
     if isinstance(value, tree_commands.Opened):
         return _Opened(value)
+    if isinstance(value, tree_commands.Belongings):
+        return _Belongings(value)
     if value is None or isinstance(value, bool | int | list):
         return _Plain(value)
     raise WireError(f"a result of type {type(value).__name__}")

@@ -4,6 +4,7 @@ import gc
 
 import pytest
 
+from auth.matching import ANY_NAME
 from auth.policy import OWN_DECISIONS_MAX, SHARED_DECISIONS_MAX, PolicyBook
 from auth.principal import OPERATOR, Principal
 from auth.records import Alter, Create, Policy, RemoveUser, User
@@ -268,3 +269,54 @@ def test_creating_unrelated_users_keeps_cached_decisions() -> None:
     apply(store, Create(user("bob", "p")))
     assert access.allows(PUBLISH, "a")
     assert access._decisions is before
+
+
+USE_CLIENT = permission(Action.CONSUME, Kind.CLIENT)
+
+
+def test_client_ids_are_free_until_an_allow_names_the_kind() -> None:
+    for lines in (
+        ("allow publish topic:orders",),
+        ("allow publish *", "deny consume *"),
+        ("allow * *",),
+    ):
+        _, book = book_of(policy("p", *lines), user("alice", "p"))
+        assert book.access(ALICE).allows(USE_CLIENT, "any"), lines
+        assert not book.access(Principal("default", "bob")).allows(USE_CLIENT, "any")
+
+
+def test_as_soon_as_one_names_it_only_what_matches_is_allowed() -> None:
+    _, book = book_of(
+        policy("old", "allow publish tree:#"),
+        policy("ids", "allow consume client:${username}:* tree:a"),
+        user("alice", "old", "ids"),
+    )
+    access = book.access(ALICE, "alice:1")
+    assert access.allows(USE_CLIENT, "alice:1")
+    assert not access.allows(USE_CLIENT, "alice")
+    assert not access.allows(USE_CLIENT, "alicex:1")
+    assert access.explain(USE_CLIENT, "bob:1").reason == "no rule allows it"
+
+
+def test_a_deny_that_names_client_ids_holds_and_one_of_everything_does_not() -> None:
+    _, book = book_of(
+        policy("p", "allow publish *", "deny consume *", "deny consume client:admin-*"),
+        user("alice", "p"),
+    )
+    access = book.access(ALICE)
+    assert access.allows(USE_CLIENT, "device")
+    assert not access.allows(USE_CLIENT, "admin-1")
+
+
+def test_any_name_takes_an_allow_of_all_and_no_deny_at_all() -> None:
+    for lines, expected in (
+        (("allow publish topic:*",), True),
+        (("allow publish *",), True),
+        (("allow publish topic:orders-*",), False),
+        (("allow publish topic:${username}*",), False),
+        (("allow publish topic:*", "deny publish topic:secret"), False),
+        (("allow publish topic:*", "deny publish topic:${clientid}-x"), False),
+        (("allow publish topic:*", "deny consume topic:secret"), True),
+    ):
+        _, book = book_of(policy("p", *lines), user("alice", "p"))
+        assert book.access(ALICE).allows(PUBLISH, ANY_NAME) is expected, lines

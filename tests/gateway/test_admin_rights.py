@@ -48,6 +48,7 @@ DECIDED = {
     "topics": TENANT,
     "groups": TENANT,
     "routers": TENANT,
+    "sessions": TENANT,
     "users": TENANT,
     "keys": TENANT,
     "policies": TENANT,

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import queue
+import re
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 import paho.mqtt.client as mqtt
 import pika
@@ -15,7 +18,6 @@ from tests.gateway.serving import Process, serving
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 WAIT_S = 20
 
@@ -79,6 +81,46 @@ def test_a_device_may_use_only_what_its_policy_says(tmp_path: Path) -> None:
             assert device.take().payload == b"up"
             assert device.publish("devices/d2/up", b"up") == 0x87
             assert device.publish("news", b"fake") == 0x87
+
+
+def documented_rules() -> list[str]:
+    """The rules of the policy in docs/mqtt.md."""
+    page = Path("docs/mqtt.md").read_text()
+    return re.findall(r"--rule '([^']+)'", page.split("weir policy create device", 1)[1])[:2]
+
+
+def test_the_documented_policy_keeps_users_apart(tmp_path: Path) -> None:
+    password = "a long password"
+    with serving(tmp_path) as node:
+        rules = documented_rules()
+        assert node.api("PUT", "/policies/device", {"rules": rules}).status < 300
+        for name in ("oven", "lamp"):
+            user = {"name": name, "password": password, "policies": ["device"]}
+            assert node.api("POST", "/users", user).status < 300
+        with client(node, "oven:1", "oven", password, kept=True) as oven:
+            assert oven.connected == 0
+            assert oven.subscribe("devices/oven/#") == 1
+            assert oven.subscribe("devices/lamp/#") == 0x87
+            assert oven.subscribe("devices/#") == 0x87
+            for taken in ("oven:1", "oven:2", "oven", "squatted"):
+                with client(node, taken, "lamp", password) as lamp:
+                    assert lamp.connected == 0x87
+            with client(node, "lamp:1", "lamp", password) as lamp:
+                assert lamp.connected == 0
+                assert lamp.publish("devices/oven/x", b"fake") == 0x87
+                assert lamp.publish("devices/lamp/x", b"mine") in {0, 0x10}
+            assert oven.publish("devices/oven/x", b"mine") == 0
+            assert oven.take().payload == b"mine"
+
+
+def test_an_administrator_drops_a_session(tmp_path: Path) -> None:
+    with serving(tmp_path) as node:
+        with client(node, "a/b:1", kept=True) as device:
+            assert device.subscribe("x") == 1
+        path = "/sessions/" + quote("a/b:1", safe="")
+        assert node.api("DELETE", path).status == 204
+        assert node.api("DELETE", path).status == 404
+        assert node.api("DELETE", path + "?tenant=nobody").status == 404
 
 
 def test_what_was_acknowledged_outlives_a_kill(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from kernel import message as messages
@@ -11,6 +11,7 @@ from kernel.message import Ext
 from kernel.model import DEFAULT_TENANT
 from kernel.ports import Clock
 from kernel.tree import (
+    Belongings,
     Subscriber,
     SubscriberConsumer,
     SubscriberSpec,
@@ -82,10 +83,12 @@ class Guest:
         expiry_ms: int | None = None,
         will: Will | None = None,
         credit: int = 0,
+        user: str = "",
+        may_have: Callable[[Belongings], bool] | None = None,
     ) -> Guest:
         """Open a subscriber, and take what its subscriptions bring."""
         guest = Guest(world, world.peer(name))
-        spec = SubscriberSpec(DEFAULT_TENANT, name, clean, expiry_ms, will)
+        spec = SubscriberSpec(DEFAULT_TENANT, name, clean, expiry_ms, will, user, may_have)
         guest.subscriber = await world.client.tree.open(spec, guest)
         guest.consumer = guest.subscriber.consumer(guest.peer.session, guest.taker)
         for each in guest.subscriber.subscriptions:

@@ -133,6 +133,10 @@ class HostileTree:
             raise
         return fence.subscriber
 
+    async def drop(self, tenant: str, name: str) -> bool:
+        await self._late.turn(way_to((tenant, name)))
+        return await self._local.drop(tenant, name)
+
     def _leave(self, unseen: Subscriber) -> None:
         """Nobody waits for it any more."""
 
@@ -149,7 +153,7 @@ def _through_bytes(spec: SubscriberSpec) -> SubscriberSpec:
     copy = None
     if will is not None:
         copy = Will(*through_bytes([will.name, will.slot, will.delay_ms, will.retain]))
-    tenant, name, clean, expiry_ms = through_bytes(
-        [spec.tenant, spec.name, spec.clean, spec.expiry_ms]
+    tenant, name, clean, expiry_ms, user = through_bytes(
+        [spec.tenant, spec.name, spec.clean, spec.expiry_ms, spec.user]
     )
-    return SubscriberSpec(tenant, name, clean, expiry_ms, copy)
+    return SubscriberSpec(tenant, name, clean, expiry_ms, copy, user, spec.may_have)

@@ -3,12 +3,14 @@
     volatile topic, router   RESERVE -> free?  kept until RELEASE, when all stores have been told of
                              what has it        the first has it, all others are refused
     client of one connection NAME    -> epoch = term << 32 | counter      the newest has it: the one
-                                        before is told (TAKEN), and then the new one is answered
+                                        before is told (TAKEN), and then the new one is answered;
+                                        one of another user is refused
 
 All of it is in the memory of the leader. What is made stands in the announcements that every store
 hears, so a new leader knows of it; a reservation that was under way when the leader changed is
 found out when two have announced one name: then the later one is told that it has to give it up.
-Clients are told of again to a new leader; the higher epoch counts.
+Clients are told of again to a new leader; the higher epoch counts, but of two users the one who
+had the name first has it: the other could only come because the leader did not know yet.
 
 Bounds: RESERVED_MAX reservations of one gateway; the clients of a gateway are as many as it has
 connections, 300 bytes each.
@@ -23,6 +25,7 @@ from ...ids import RaftGroup
 from ...placement import home_group
 from ...rpc.channel import Channel, Reply
 from ...store.node import Store
+from ...tree import anothers, belongs_to
 from . import wire
 from .abroad import Abroad
 from .guest import Process
@@ -35,6 +38,9 @@ TAKEN_MS = 1_000
 
 Name = tuple[str, str]
 """(tenant, name) of a client."""
+
+Holder = tuple[Process, int, str]
+"""(gateway, epoch, user) of who has a client's name."""
 
 
 class Changing(Protocol):
@@ -70,8 +76,8 @@ class NameDesk:
         self._by_channel: dict[Channel, set[tuple[str, str, str]]] = {}
         self._channels: dict[Process, Channel] = {}
         """By which gateways can be told."""
-        self._clients: dict[RaftGroup, tuple[int, dict[Name, tuple[Process, int]]]] = {}
-        """By group: the term of which, and (holder, epoch) of each."""
+        self._clients: dict[RaftGroup, tuple[int, dict[Name, Holder]]] = {}
+        """By group: the term of which, and who holds each."""
         self._counter = 0
         self.figures = NameFigures()
         abroad.arbiter = self
@@ -95,7 +101,7 @@ class NameDesk:
     def _given_up(self, process: Process) -> None:
         """A gateway is gone for good."""
         for _, clients in self._clients.values():
-            for name in [key for key, (holder, _) in clients.items() if holder == process]:
+            for name in [key for key, (holder, *_) in clients.items() if holder == process]:
                 del clients[name]
 
     # --- Topics and routers -----------------------------------------------------------------
@@ -159,7 +165,7 @@ class NameDesk:
 
     def name(self, channel: Channel, asked: wire.Clients, reply: Reply) -> None:
         """A gateway has clients' connections; answered once those who had them before have heard.
-        Raises KernelError NOT_LEADER.
+        Raises KernelError NOT_LEADER; NOT_ALLOWED, if a client just opened is another user's.
         """
         group = RaftGroup(asked.group)
         term = self._term(group)
@@ -169,22 +175,40 @@ class NameDesk:
         process = channel.peer.node, channel.peer.store
         epochs: list[int] = []
         waiting = _Waiting(reply, epochs)
-        for tenant, name, claimed in asked.clients:
+        users = asked.users or [""] * len(asked.clients)
+        for (tenant, name, claimed), user in zip(asked.clients, users, strict=False):
             key = tenant, name
-            holder, known = clients.get(key, (process, 0))
-            if claimed and claimed < known:
+            holder, known, whose = clients.get(key, (process, 0, user))
+            is_theirs = asked.drops or belongs_to(whose, user)
+            if not claimed and not asked.drops:
+                self._check_user(group, key, user)
+                if holder != process and not is_theirs:
+                    self.figures.refused += 1
+                    raise anothers()
+            if claimed and (claimed < known) == is_theirs:
                 epochs.append(0)
                 continue
             self._counter += not claimed
             epoch = claimed or term << 32 | self._counter
-            epochs.append(epoch)
-            if holder != process:
-                self._take(holder, wire.Client(group, tenant, name, epoch), waiting)
+            epochs.append(int(known > 0) if asked.drops else epoch)
+            if holder != process or (asked.drops and known):
+                taken = wire.Client(group, tenant, name, max(epoch, known + 1))
+                self._take(holder, taken, waiting)
             if asked.holds:
-                clients[key] = process, epoch
+                clients[key] = process, epoch, user
             else:
                 clients.pop(key, None)
         waiting.done()
+
+    def _check_user(self, group: RaftGroup, key: Name, user: str) -> None:
+        """Refuse a name whose record is another user's before anybody is told to let go of it. The
+        log has the last word (`broker.subscribers`): this look at it may be a moment old.
+        """
+        state = self._store.replica(group).state
+        number = state.subscriber_names.get(key)
+        if number is not None and not belongs_to(state.subscribers[number].user, user):
+            self.figures.refused += 1
+            raise anothers()
 
     def _take(self, holder: Process, taken: wire.Client, waiting: _Waiting) -> None:
         """Tell a gateway that a client of it has a newer connection elsewhere."""
@@ -208,7 +232,7 @@ class NameDesk:
         """A client of a gateway has gone."""
         _, clients = self._clients.get(RaftGroup(client.group), (0, {}))
         process = channel.peer.node, channel.peer.store
-        holder, epoch = clients.get((client.tenant, client.name), (process, 0))
+        holder, epoch, _ = clients.get((client.tenant, client.name), (process, 0, ""))
         if holder == process and epoch and epoch <= client.epoch:
             del clients[client.tenant, client.name]
 

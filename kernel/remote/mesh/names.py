@@ -54,8 +54,8 @@ class Names:
         self._conflicts: set[tuple[str, str, str]] = set()
         """Of the names that are being taken, those that another has, too."""
         self._taking: set[tuple[str, str, str]] = set()
-        self._held: dict[RaftGroup, dict[tuple[str, str], int]] = {}
-        """Epochs of the clients that end with their connection, by home, tenant and name."""
+        self._held: dict[RaftGroup, dict[tuple[str, str], tuple[int, str]]] = {}
+        """(epoch, user) of the clients that end with their connection, by home, tenant and name."""
         self._opening: dict[tuple[str, str], int] = {}
         """Clients that are being told of, and the highest epoch that another has had since."""
         self._claiming = Claiming(self._claim_all)
@@ -111,14 +111,15 @@ class Names:
 
     # --- Clients ----------------------------------------------------------------------------
 
-    async def open(self, tenant: str, name: str, *, holds: bool) -> None:
+    async def open(self, tenant: str, name: str, user: str, *, holds: bool) -> None:
         """A client has connected here: return once its connection elsewhere has been told, if it
         has one that ends with its connection. `holds`: this one does. Raises KernelError:
-        SESSION_FENCED, it has connected elsewhere meanwhile; UNAVAILABLE.
+        SESSION_FENCED, it has connected elsewhere meanwhile; NOT_ALLOWED, it is another user's;
+        UNAVAILABLE.
         """
         key = tenant, name
         group = home_of_client(self._groups, tenant, name)
-        asked = wire.encode(wire.Clients(group, holds, [(tenant, name, 0)]))
+        asked = wire.encode(wire.Clients(group, holds, [(tenant, name, 0)], [user]))
         self._opening[key] = 0
         try:
             (epoch,) = await self._leaders.ask(group, wire.NAME, asked, partial(_epochs, 1))
@@ -130,7 +131,14 @@ class Names:
         held = self._held.setdefault(group, {})
         held.pop(key, None)
         if holds:
-            held[key] = epoch
+            held[key] = epoch, user
+
+    async def drop(self, tenant: str, name: str) -> bool:
+        """Have the gateway told that holds a client, whosever it is; whether one does."""
+        group = home_of_client(self._groups, tenant, name)
+        asked = wire.encode(wire.Clients(group, False, [(tenant, name, 0)], drops=True))
+        (held,) = await self._leaders.ask(group, wire.NAME, asked, partial(_epochs, 1))
+        return bool(held)
 
     def holds(self, tenant: str, name: str) -> bool:
         """Whether a client that was held still is: it has not connected elsewhere since."""
@@ -140,7 +148,7 @@ class Names:
     def close(self, tenant: str, name: str) -> None:
         """A client that was held has gone, or need not be held. Idempotent."""
         group = home_of_client(self._groups, tenant, name)
-        epoch = self._held.get(group, {}).pop((tenant, name), 0)
+        epoch, _ = self._held.get(group, {}).pop((tenant, name), (0, ""))
         channel = self._leaders.channel_to(group)
         if epoch and channel is not None:
             left = wire.Client(group, tenant, name, epoch)
@@ -157,7 +165,7 @@ class Names:
         if key in self._opening:
             self._opening[key] = max(self._opening[key], epoch)
         held = self._held.get(group, {})
-        if key in held and held[key] < epoch:
+        if key in held and held[key][0] < epoch:
             del held[key]
             self._lose(tenant, name)
 
@@ -169,10 +177,12 @@ class Names:
 
     async def _claim_all(self, group: RaftGroup) -> None:
         """Tell a leader of all clients that are held."""
-        held = [(tenant, name, epoch) for (tenant, name), epoch in self._held[group].items()]
-        for start in range(0, len(held), wire.NAMES_MAX):
-            some = held[start : start + wire.NAMES_MAX]
-            asked = wire.encode(wire.Clients(group, True, some))
+        all_held = list(self._held[group].items())
+        for start in range(0, len(all_held), wire.NAMES_MAX):
+            page = all_held[start : start + wire.NAMES_MAX]
+            some = [(tenant, name, epoch) for (tenant, name), (epoch, _) in page]
+            users = [user for _, (_, user) in page]
+            asked = wire.encode(wire.Clients(group, True, some, users))
             decode = partial(_epochs, len(some))
             epochs = await self._leaders.ask(group, wire.NAME, asked, decode)
             for (tenant, name, epoch), known in zip(some, epochs, strict=True):

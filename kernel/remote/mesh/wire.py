@@ -34,6 +34,7 @@ from msgspec import Meta
 from ... import tree_table
 from ...errors import KernelError, error_named
 from ...ids import TopicId
+from ...limits import NAME_BYTES_MAX
 from ...message import HEADER_BYTES
 from ...model import Route, TopicInfo
 from ...tree_table import is_bad_name
@@ -66,6 +67,9 @@ PAGE_BYTES = 256 * 1024
 
 NAMES_MAX = 1_024
 """Names of one NAME."""
+
+User = Annotated[str, Meta(max_length=NAME_BYTES_MAX)]
+"""Whose a client is; empty: nobody's in particular."""
 
 
 class TopicGone(msgspec.Struct, frozen=True, array_like=True, tag=1):
@@ -145,12 +149,17 @@ class Named(msgspec.Struct, frozen=True, array_like=True):
 
 class Clients(msgspec.Struct, frozen=True, array_like=True):
     """NAME: clients whose connection the gateway has, with the epoch of each; 0: just opened, and
-    to be held if `holds`. Answer: the epochs; 0: a newer connection has it.
+    to be held if `holds`. Answer: the epochs; 0: another connection has it.
     """
 
     group: U16
     holds: bool
     clients: Annotated[list[tuple[Name, Name, U64]], Meta(max_length=NAMES_MAX)]
+    users: Annotated[list[User], Meta(max_length=NAMES_MAX)] = []
+    """Whose each is; older gateways do not say."""
+    drops: bool = False
+    """Whosever they are, they go, and nobody holds them. Answer: 1 for each that somebody has held,
+    else 0."""
 
 
 class Client(msgspec.Struct, frozen=True, array_like=True):

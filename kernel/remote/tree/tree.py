@@ -199,6 +199,10 @@ class ClusterTree:
         """Open a subscriber."""
         return await self._subscribing.open(spec, sink)
 
+    async def drop(self, tenant: str, name: str) -> bool:
+        """End a subscriber, whosever it is."""
+        return await self._subscribing.drop(tenant, name)
+
     def join_mesh(self, mesh: Others, claims: Claims) -> None:
         """Have other processes told of live routes, and of each name that is opened here."""
         self._mesh = mesh

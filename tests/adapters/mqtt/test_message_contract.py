@@ -14,9 +14,9 @@ from adapters.base import Origin
 from adapters.mqtt.codec.packets import Disconnect, Publish
 from adapters.mqtt.codec.properties import Properties
 from adapters.mqtt.codec.reason_codes import ReasonCode
-from adapters.mqtt.requests import CONSUME_TOPIC
 from adapters.mqtt.stored import MQTT_ORIGIN
 from adapters.mqtt.views import text_of_value, uid_text
+from adapters.tree_rights import CONSUME_TOPIC
 from kernel import message as messages
 from kernel.client import PublishBatch, PutTopic
 from kernel.message import Ext, Flag, Message

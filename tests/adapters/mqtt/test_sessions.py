@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from adapters.mqtt.client_connection import subscriber_name
+from adapters.mqtt.client_ids import subscriber_name
 from adapters.mqtt.codec.packet_types import PacketType
 from adapters.mqtt.codec.packets import (
     Ack,

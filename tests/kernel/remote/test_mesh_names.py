@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+import msgspec
 import pytest
 
 from kernel.client import DeleteTopic, PurgeTopic, PutRouter
@@ -16,7 +17,7 @@ from kernel.remote.mesh import wire
 from kernel.remote.mesh.name_desk import NameDesk
 from kernel.remote.mesh.service import MeshService
 from kernel.subscribing import home_of_client
-from kernel.tree import Subscriber, SubscriberSpec
+from kernel.tree import Subscriber, SubscriberSpec, Subscription
 from tests.kernel.remote.cluster import (
     Pair,
     lose,
@@ -257,3 +258,72 @@ async def test_of_many_that_connect_with_one_name_one_stays(two: Pair) -> None:
                 assert result.code is Code.SESSION_FENCED
         held = [each for each in gateways if (DEFAULT_TENANT, "c") in each.tree._subscribing._open]
         assert len(held) == 1
+
+
+def of(user: str, name: str, *, kept: bool = False) -> SubscriberSpec:
+    return SubscriberSpec(DEFAULT_TENANT, name, not kept, 60_000 if kept else 0, None, user)
+
+
+@pytest.mark.parametrize("first_kept", [False, True])
+@pytest.mark.parametrize("second_kept", [False, True])
+async def test_another_users_client_elsewhere_is_refused_and_the_first_one_hears_nothing(
+    two: Pair, first_kept: bool, second_kept: bool
+) -> None:
+    nodes, one, other = two
+    before, after = Connection(), Connection()
+    await one.tree.open(of("ann", "c", kept=first_kept), before)
+    with pytest.raises(KernelError) as error:
+        await other.tree.open(of("bob", "c", kept=second_kept), after)
+    assert error.value.code is Code.NOT_ALLOWED
+    again = Connection()
+    await other.tree.open(of("ann", "c", kept=second_kept), again)
+    await until(lambda: before.lost)
+    assert (before.lost, after.lost, again.lost) == (1, 0, 0)
+    assert desk_of(nodes[0]).figures.refused == 1
+
+
+async def test_of_two_users_the_first_keeps_a_name_that_a_new_leader_did_not_know(
+    two: Pair,
+) -> None:
+    nodes, one, other = two
+    before, after = Connection(), Connection()
+    await one.tree.open(of("ann", "c"), before)
+    group = home_of_client(one.groups, DEFAULT_TENANT, "c")
+    desk_of(nodes[0])._clients.clear()  # as a new leader begins
+    await other.tree.open(of("bob", "c"), after)
+    one.mesh.names._leader_changed(group)
+    await until(lambda: after.lost)
+    assert before.lost == 0
+    assert one.mesh.names.holds(DEFAULT_TENANT, "c")
+    with pytest.raises(KernelError):
+        await other.tree.open(of("bob", "c"), after)
+
+
+@pytest.mark.parametrize("kept", [False, True])
+async def test_an_administrator_drops_a_client_that_another_gateway_has(
+    two: Pair, kept: bool
+) -> None:
+    _, one, other = two
+    connection = Connection()
+    await one.tree.open(of("ann", "c", kept=kept), connection)
+    assert await other.tree.drop(DEFAULT_TENANT, "c")
+    await until(lambda: connection.lost)
+    assert not await other.tree.drop(DEFAULT_TENANT, "c")
+    await other.tree.open(of("bob", "c"), Connection())
+
+
+async def test_what_is_nobodys_is_asked_about_by_a_gateway(two: Pair) -> None:
+    _, one, other = two
+    old = await one.tree.open(of("", "c", kept=True), Connection())
+    await old.subscribe(Subscription("a/+"), b"")
+    await old.close(will=False)
+    asked: list[object] = []
+    spec = msgspec.structs.replace(
+        of("bob", "c", kept=True), may_have=lambda each: bool(asked.append(each.subscriptions))
+    )
+    with pytest.raises(KernelError) as error:
+        await other.tree.open(spec, Connection())
+    assert error.value.code is Code.NOT_ALLOWED
+    assert asked == [{("", "a/+"): b""}]
+    spec = msgspec.structs.replace(of("ann", "c", kept=True), may_have=lambda _: True)
+    assert (await other.tree.open(spec, Connection())).resumed
