@@ -83,8 +83,8 @@ class Port(Protocol):
     def tell_when_moved(self, tell: Callable[[], None]) -> None:
         """Call `tell` once after the next turn of the dispatchers."""
 
-    def wake(self, dispatcher: Dispatcher, delay_ms: int) -> None:
-        """Call `woken` after so long."""
+    def wake(self, dispatcher: Dispatcher, delay_ms: int) -> Callable[[], None]:
+        """Call `woken` after so long; what is returned takes that back."""
 
     def unused(self, dispatcher: Dispatcher) -> None:
         """Its last push consumer has gone."""

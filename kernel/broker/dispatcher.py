@@ -145,6 +145,7 @@ class Dispatcher:
     def end(self, error: KernelError) -> None:
         """The queue is gone: tell everybody."""
         consumers, self.consumers = self.consumers, []
+        self._time.stop()
         self._lone.look(())
         self.consumer_count = 0
         for consumer in consumers:

@@ -26,7 +26,7 @@ class Filtering:
 
     __slots__ = ("_compiled", "_looked_at", "_origins", "_setting", "_soon", "count")
 
-    def __init__(self, origins: Origins, soon: Callable[[], None]) -> None:
+    def __init__(self, origins: Origins, soon: Callable[[], object]) -> None:
         """`soon()` has the dispatcher go on in a later turn."""
         self._origins = origins
         self._soon = soon

@@ -99,6 +99,10 @@ class Ready:
         if self._measured_to is not None:
             self.bytes -= size_at(self._index, offset)
 
+    def is_withheld(self, offset: int) -> bool:
+        """Whether a message is not to be handed out before `admit`."""
+        return bool(self._withheld.get(offset >> 8, 0) >> (offset & 255) & 1)
+
     def admit(self, offset: int) -> bool:
         """A message that may have been withheld is due; whether it was."""
         page = offset >> 8

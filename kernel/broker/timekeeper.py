@@ -26,13 +26,15 @@ class Timekeeper:
     """Looks after the deadlines of one (queue, group)."""
 
     __slots__ = (
+        "_cancel_wake",
+        "_delays",
         "_drop",
+        "_leases",
         "_now_ms",
         "_progress",
         "_queue",
         "_ready",
         "_sifted",
-        "_timers",
         "_wake",
         "_wake_at_ms",
     )
@@ -43,11 +45,11 @@ class Timekeeper:
         progress: Progress,
         ready: Ready,
         now_ms: Callable[[], int],
-        wake: Callable[[int], None],
+        wake: Callable[[int], Callable[[], None]],
         drop: Callable[[Sequence[int]], None],
     ) -> None:
-        """`wake(delay_ms)` has `Dispatcher.woken` called; `drop(offsets)` dead-letters expired
-        messages.
+        """`wake(delay_ms)` has `Dispatcher.woken` called, and returns what takes that back;
+        `drop(offsets)` dead-letters expired messages.
         """
         self._queue = queue
         self._progress = progress
@@ -55,20 +57,29 @@ class Timekeeper:
         self._now_ms = now_ms
         self._wake = wake
         self._drop = drop
-        self._timers = Buckets()
+        self._leases = Buckets()
+        """When what a lease or delay in the log keeps back is due; see `Progress.kept`."""
+        self._delays = Buckets()
+        """When what `Ready` withholds is due."""
         self._wake_at_ms: int | None = None
+        self._cancel_wake: Callable[[], None] | None = None
         self._sifted = progress.floor
         for offset, _lease, deadline_ms in progress.kept():
-            self._timers.add(offset, deadline_ms)
+            self._leases.add(offset, deadline_ms)
         self.sift_delayed()
 
     def add(self, offset: int, due_ms: int) -> None:
-        """A lease or delay of a message ends at a log time."""
-        self._timers.add(offset, due_ms)
+        """A lease or delay of a message, in the log, ends at a log time."""
+        self._leases.add(offset, due_ms)
 
     def woken(self) -> None:
-        """A wake-up that was asked for has come (perhaps early: clocks differ); ask anew."""
+        """A wake-up has come (perhaps early: clocks differ, or others asked for it); ask anew. One
+        is under way at most: else each would ask for its like, and they would only get more.
+        """
         self._wake_at_ms = None
+        if self._cancel_wake is not None:
+            self._cancel_wake()
+            self._cancel_wake = None
 
     def sift_delayed(self) -> None:
         """Keep back the messages among the new ones that are not due."""
@@ -85,7 +96,7 @@ class Timekeeper:
                     due_ms = run.time_ms + run.value(Feature.DELAY, offset)
                     if due_ms > now and not self._progress.is_acked(offset):
                         self._ready.withhold(offset)
-                        self._timers.add(offset, due_ms)
+                        self._delays.add(offset, due_ms)
             at = run.end
 
     def _deadline_ms(self, run: Run, offset: int) -> int | None:
@@ -132,9 +143,9 @@ class Timekeeper:
         """
         now = self._now_ms()
         changes: list[Change] = []
-        for offset in self._timers.due(now):
-            if self._ready.admit(offset):
-                continue
+        for offset in self._delays.due(now):
+            self._ready.admit(offset)
+        for offset in self._leases.due(now):
             holder = self._progress.holder(offset)
             if holder is None or not holder[2] or holder[1] > now:
                 continue
@@ -145,12 +156,36 @@ class Timekeeper:
         return changes
 
     def schedule(self) -> None:
-        """Drop what has expired; be woken when the next message is due or expires."""
-        dues = [self._timers.next_ms(), self._expire() if self.may_expire() else None]
+        """Drop what has expired, and deadlines that no longer hold if there are many; be woken when
+        the next message is due or expires.
+        """
+        progress = self._progress
+        self._leases.sweep(progress.leased + progress.hidden, self._holds)
+        self._delays.sweep(self._ready.withheld_count, self._is_withheld)
+        expires_ms = self._expire() if self.may_expire() else None
+        dues = [self._leases.next_ms(), self._delays.next_ms(), expires_ms]
         due_ms = min((each for each in dues if each is not None), default=None)
         if due_ms is not None and (self._wake_at_ms is None or due_ms < self._wake_at_ms):
+            self.woken()
             self._wake_at_ms = due_ms
-            self._wake(max(1, due_ms - self._now_ms()))
+            self._cancel_wake = self._wake(max(1, due_ms - self._now_ms()))
+
+    def stop(self) -> None:
+        """Be woken no more."""
+        self.woken()
+
+    def _holds(self, offset: int, bucket: int) -> bool:
+        """Whether a lease or delay in the log ends when an entry of `_leases` says."""
+        holder = self._progress.holder(offset)
+        return holder is not None and holder[2] and self._leases.bucket_of(holder[1]) == bucket
+
+    def _is_withheld(self, offset: int, _bucket: int) -> bool:
+        return self._ready.is_withheld(offset)
+
+    @property
+    def deadline_count(self) -> int:
+        """Deadlines kept, those that no longer hold included."""
+        return len(self._leases) + len(self._delays)
 
     def may_expire(self) -> bool:
         """Whether anything here could have a TTL."""

@@ -97,7 +97,7 @@ class Outboxes(Protocol):
     def fetch(self, group: RaftGroup, index: int, done: Callable[[], None]) -> None:
         """Read a log entry into memory, then call `done`."""
 
-    def call_later(self, delay_ms: int, action: Callable[[], None]) -> None:
+    def call_later(self, delay_ms: int, action: Callable[[], None]) -> object:
         """Call `action` after so long."""
 
 

@@ -9,6 +9,8 @@ from ..ids import RaftGroup
 from ..origins import Origins
 
 if TYPE_CHECKING:
+    import asyncio
+
     from .replica import Replica
 
 
@@ -33,5 +35,5 @@ class Host(Protocol):
     def dirty(self, replica: Replica, *, urgent: bool) -> None:
         """The replica has something to propose: at the next commit, or within 5 ms."""
 
-    def call_later(self, delay_ms: int, action: Callable[[], None]) -> None:
+    def call_later(self, delay_ms: int, action: Callable[[], None]) -> asyncio.TimerHandle:
         """Call `action` after so long."""

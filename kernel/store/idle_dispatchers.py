@@ -12,6 +12,7 @@ that go away must cost nothing. Any other queue may be polled again soon, and is
 from __future__ import annotations
 
 from ..broker.dispatcher import Dispatcher
+from ..errors import Code, KernelError
 
 QUEUE_LOOKS = 60
 """Looks, one a second, that a queue's dispatcher outlives its last consumer: to make it anew costs
@@ -19,6 +20,10 @@ QUEUE_LOOKS = 60
 
 FORGOTTEN_MAX = 1_000
 """Queues' dispatchers forgotten in one look: a millisecond or two."""
+
+FORGOTTEN = KernelError(Code.NOT_FOUND, "nobody took anything from it")
+"""How one ends that is forgotten. It has no consumer that could hear of it; but what it had asked
+to be woken for would keep it alive."""
 
 
 class IdleDispatchers:

@@ -52,7 +52,7 @@ class LeaderHost(Protocol):
     def dirty(self, replica: Replica, *, urgent: bool) -> None:
         """The replica has something to propose."""
 
-    def call_later(self, delay_ms: int, action: partial[None]) -> None:
+    def call_later(self, delay_ms: int, action: partial[None]) -> object:
         """Call `action` after so long."""
 
     def entry(self, group: RaftGroup, index: int) -> bytes | None:

@@ -475,9 +475,9 @@ class Store:
         """The last entry that a group's state has applied."""
         return self._groups[group].state.applied
 
-    def call_later(self, delay_ms: int, action: Callable[[], None]) -> None:
+    def call_later(self, delay_ms: int, action: Callable[[], None]) -> asyncio.TimerHandle:
         """Call `action` after so long."""
-        self._loop.call_later(delay_ms / 1000, action)
+        return self._loop.call_later(delay_ms / 1000, action)
 
     def clock_gap_ms(self) -> int:
         """How far the wall clock is ahead of log time (negative: behind it), in the group led here

@@ -26,7 +26,7 @@ from ..log.entry import NOTHING_OPENED
 from ..model import Reason, Route, TopicInfo
 from ..origins import INTERNAL, Origins
 from .host import Host
-from .idle_dispatchers import IdleDispatchers, may_forget
+from .idle_dispatchers import FORGOTTEN, IdleDispatchers, may_forget
 from .idle_lists import IdleLists
 from .listener import Relay
 from .log_clock import LogClock
@@ -314,10 +314,10 @@ class Replica(Observer):
         shrunk: dict[QueueId, set[Dispatcher]] = {}
         for each in idle:
             key = (each.queue.id, each.group)
-            is_used = each in self._idle or not may_forget(each)
-            if is_used or self._dispatchers.get(key) is not each:
+            if each in self._idle or not may_forget(each) or self._dispatchers.get(key) is not each:
                 continue
             del self._dispatchers[key]
+            each.end(FORGOTTEN)
             shrunk.setdefault(each.queue.id, set()).add(each)
         for ident, gone in shrunk.items():
             dispatchers = self._by_queue[ident]
@@ -430,9 +430,9 @@ class Replica(Observer):
         """Log time now."""
         return self.clock.now_ms()
 
-    def wake(self, dispatcher: Dispatcher, delay_ms: int) -> None:
+    def wake(self, dispatcher: Dispatcher, delay_ms: int) -> Callable[[], None]:
         """Call `dispatcher.woken` after so long."""
-        self._host.call_later(delay_ms, dispatcher.woken)
+        return self._host.call_later(delay_ms, dispatcher.woken).cancel
 
     def _propose_trim(self, command: commands.Trim, done: Completion) -> None:
         self.propose(command, (0, 0, 0), done)

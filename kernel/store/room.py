@@ -30,7 +30,7 @@ class Room:
         self,
         journal: Journal,
         runner: Runner,
-        call_later: Callable[[int, Callable[[], None]], None],
+        call_later: Callable[[int, Callable[[], None]], object],
         ready: Callable[[], None],
         fatal: Callable[[str, BaseException], None],
     ) -> None:

@@ -124,9 +124,9 @@ class VolatileGroup:
     async def fetched(self, group: RaftGroup, index: int) -> None:
         """It is in memory, or gone."""
 
-    def call_later(self, delay_ms: int, action: Callable[[], None]) -> None:
+    def call_later(self, delay_ms: int, action: Callable[[], None]) -> asyncio.TimerHandle:
         """Call `action` after so long."""
-        self._loop.call_later(delay_ms / 1000, action)
+        return self._loop.call_later(delay_ms / 1000, action)
 
     # --- Carrying out -----------------------------------------------------------------------
 

@@ -70,7 +70,7 @@ class Host(Protocol):
     def replica(self, group: RaftGroup) -> Replica:
         """One group."""
 
-    def call_later(self, delay_ms: int, action: Callable[[], None]) -> None:
+    def call_later(self, delay_ms: int, action: Callable[[], None]) -> object:
         """Call `action` after so long."""
 
 
