@@ -273,6 +273,8 @@ class Progress:
             self._unlease(page, offset)
             assert page.leases is not None
             del page.leases[offset]
+            if not (page.leases or page.acked or page.attempts):
+                del self.pages[offset >> PAGE_BITS]
         return True
 
     def _unlease(self, page: ProgressPage, offset: int) -> None:

@@ -399,8 +399,8 @@ class PullService(Unconcerned):
         lost = leases.pop(number, None) if leases is not None else None
         if lost is not None and not is_wanted:
             self.figures.returned += len(lost.slot_sizes)
-            ref, leases = QueueRef(lost.queue, lost.group), self._client.leases
-            leases.give_back(ref, lost.name, lost.lease, lost.slot_sizes, lost.origin)
+            ref, give_back = QueueRef(lost.queue, lost.group), self._client.leases.give_back
+            give_back(ref, lost.name, lost.lease, lost.slot_sizes, lost.origin)
 
     # --- What nobody wants ------------------------------------------------------------------
 
