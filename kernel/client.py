@@ -288,6 +288,9 @@ class LeaseChange:
     verb: LeaseVerb
     delay_ms: int = 0
     reason: Reason = Reason.REJECTED
+    slot_bytes: int = 0
+    """With RETURN, of a message that has reached nobody: the size of its slot, so that what was
+    counted as delivered to this lease is counted as returned. 0: somebody has got it."""
 
 
 class SettleSink(Protocol):

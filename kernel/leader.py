@@ -38,6 +38,8 @@ class LeaseChanging:
     verb: LeaseVerb
     reason: Reason
     delay_ms: int
+    slot_bytes: int = 0
+    """With RETURN: see `client.LeaseChange`."""
 
 
 class Holder(Consumer, Protocol):

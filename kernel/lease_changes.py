@@ -7,7 +7,7 @@ a crash, and the lease then ends at its time.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import cast
 
@@ -61,7 +61,14 @@ class LeaseChanges:
         origin: int,
     ) -> Sequence[int]:
         changes = [
-            LeaseChanging(Offset(offset), lease, change.verb, change.reason, change.delay_ms)
+            LeaseChanging(
+                Offset(offset),
+                lease,
+                change.verb,
+                change.reason,
+                change.delay_ms,
+                change.slot_bytes,
+            )
             for _, change, offset, lease in wanted
         ]
         identity = self._proposer.next_identity()
@@ -69,17 +76,31 @@ class LeaseChanges:
         return cast("Sequence[int]", await self._proposer.outcome(ref.group, attempt))
 
     def give_back(
-        self, ref: QueueRef, group: str, offsets: Iterable[int], lease: int, verb: LeaseVerb
+        self, ref: QueueRef, group: str, lease: int, slot_sizes: Mapping[int, int], origin: int
     ) -> None:
-        """End a lease of some offsets (RETURN: they count as never delivered; RELEASE: as delivered
-        once more) without waiting for it. A lease that has ended meanwhile is left alone.
+        """Undo a lease of messages that have reached nobody, without waiting for it: they count as
+        never delivered. By offset the size of the slot; `origin`: whose lease it is.
         """
+        verb, why = LeaseVerb.RETURN, Reason.REJECTED
         changes = [
-            LeaseChanging(Offset(offset), lease, verb, Reason.REJECTED, 0) for offset in offsets
+            LeaseChanging(Offset(offset), lease, verb, why, 0, size)
+            for offset, size in slot_sizes.items()
         ]
-        attempt = partial(
-            _attempt, ref.id, group, changes, self._proposer.next_identity(), INTERNAL
-        )
+        self._send(ref, group, changes, origin)
+
+    def release(self, ref: QueueRef, group: str, lease: int, offsets: Iterable[int]) -> None:
+        """End a lease of messages that somebody may have seen, without waiting for it: they count
+        as delivered once more. One that has ended meanwhile is left alone.
+        """
+        verb, why = LeaseVerb.RELEASE, Reason.REJECTED
+        changes = [LeaseChanging(Offset(offset), lease, verb, why, 0) for offset in offsets]
+        self._send(ref, group, changes, INTERNAL)
+
+    def _send(
+        self, ref: QueueRef, group: str, changes: Sequence[LeaseChanging], origin: int
+    ) -> None:
+        identity = self._proposer.next_identity()
+        attempt = partial(_attempt, ref.id, group, changes, identity, origin)
         self._proposer.send(ref.group, attempt, _nobody)
 
 

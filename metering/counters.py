@@ -88,14 +88,14 @@ class Counter:
         self.key = key
         self._meter = meter
         self.idle = True
-        self._outbound = key.action == Action.DELIVER
+        self._outbound = key.action in (Action.DELIVER, Action.RETURN)
         self.requests = 0
         self.more_units_64k = 0  # beyond the one that each call is
         self.messages = self.units_4k = self.size_bytes = 0
         self.bytes_in = self.bytes_out = 0
 
     def count_one(self, size_bytes: int) -> None:
-        """One message; its bytes are egress if the key's action is deliver, else ingress."""
+        """One message; its bytes are egress if what the key counts goes out, else ingress."""
         if self.idle:
             self.touch()
         self.messages += 1

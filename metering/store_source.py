@@ -38,6 +38,7 @@ _ACTIONS = {
     Verb.ROUTED: Action.ROUTE,
     Verb.DELIVERED: Action.DELIVER,
     Verb.ACKED: Action.ACK,
+    Verb.RETURNED: Action.RETURN,
 }
 _CLASSES = {
     Grade.PLAIN: QueueClass.STANDARD,
@@ -51,7 +52,7 @@ _GRADED_PROTOCOL = "mqtt"
 """The one that grades what is published; its grade 0 has a name too."""
 _OF_PUBLISHING = (Verb.PUBLISHED, Verb.ROUTED)
 # What a bill asks of volatile traffic: references in memory are not `routed`, and acks are free.
-_OF_VOLATILE = (Verb.PUBLISHED, Verb.DELIVERED)
+_OF_VOLATILE = (Verb.PUBLISHED, Verb.DELIVERED, Verb.RETURNED)
 
 _HASH_DIGITS = 16
 

@@ -6,7 +6,8 @@ The order of operations is fixed, and the Spark job (jobs/rated_lines.py) keeps 
                 errors. One usage row may match several SKUs.
 2. multiplier   times the whole factors of its class and other dimensions (1 where none is given)
 3. version      by hour: each hour belongs to the price version in force at its start. A change
-                in mid-month splits the month's quantity into one pool for each version.
+                in mid-month splits the month's quantity into one pool for each version. A pool
+                of less than nothing (returned in it, delivered in the one before) is nothing.
 4. free         the month's free quota is used up by the pools in order of time
 5. tiers        each pool's rest runs through the tiers of its version from the first one on; the
                 flat model is one open tier
@@ -98,6 +99,8 @@ def rate(book: PriceBook, usage: Iterable[Usage], period: Period) -> list[Line]:
     positions = line_positions(book)
     for (tenant, number, version), units in sorted(pools.items()):
         sku = book.skus[number]
+        if units <= 0:
+            continue
         if units > QUANTITY_MAX:
             raise RatingError(f"{tenant} used {units} units of {sku.id}: at most {QUANTITY_MAX}")
         left = free_left.get((tenant, number), sku.prices[version].free)

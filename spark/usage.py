@@ -9,7 +9,10 @@ two equal. This form is for tests, estimates and reading.
 3. kind=store is cumulative: what a record adds is its value less the highest one before it in its
    series (by log index; earlier periods included), and nothing if it fell. A fall is reported.
    A series is a counter of one Raft group from its `cum_since` on.
-4. Usage is the sum by dimension and hour. Cumulative bytes are egress for deliver, else ingress.
+4. Usage is the sum by dimension and hour. Cumulative bytes are egress for deliver and return, else
+   ingress.
+5. What was returned is taken off what was delivered, in the hour in which it was counted: there is
+   no usage of the action `return`, and that of an hour may be below zero.
 """
 
 from __future__ import annotations
@@ -40,6 +43,9 @@ SERIES = (
 CUMULATIVE_ORDER = (
     "log_index", "cum_messages", "cum_bytes", "cum_units_4k", "node", "epoch", "seq",
 )  # fmt: skip
+
+
+EGRESS = (Action.DELIVER, Action.RETURN)
 
 
 class Usage(NamedTuple):
@@ -146,7 +152,7 @@ def _differences(
         after = highest[series] = _highest(before, record)
         falls += after != (record.cum_messages, record.cum_bytes, record.cum_units_4k)
         messages, size_bytes, units = (b - a for a, b in zip(before, after, strict=True))
-        egress = record.action == Action.DELIVER
+        egress = record.action in EGRESS
         grown.append(
             replace(
                 record,
@@ -166,9 +172,12 @@ def _sum(records: Iterable[Record]) -> tuple[Usage, ...]:
     sums: dict[tuple[object, ...], list[int]] = {}
     for record in records:
         hour_us = record.window_start_us - record.window_start_us % HOUR_US
+        sign = 1
+        if record.action == Action.RETURN:
+            sign, record = -1, replace(record, action=Action.DELIVER)  # noqa: PLW2901
         key = (*(getattr(record, name) for name in DIMENSIONS), hour_us)
         total = sums.setdefault(key, [0] * len(SUMS))
         for position, name in enumerate(SUMS):
-            total[position] += getattr(record, name)
+            total[position] += sign * getattr(record, name)
     in_order = sorted(sums.items(), key=lambda item: [str(part) for part in item[0]])
     return tuple(Usage._make((*key, *total)) for key, total in in_order)

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from kernel.client import (
         Client,
         LeaseChange,
-        LeaseVerb,
         PublishBatch,
         Received,
         ReceiveSpec,
@@ -94,10 +93,11 @@ class Receiver(Protocol):
         RocketmqError.
         """
 
-    def give_back(
-        self, spec: ReceiveSpec, tokens: Sequence[bytes], verb: LeaseVerb, delay_ms: int
-    ) -> None:
-        """Make leased messages ready again, without anyone waiting for it."""
+    def give_back(self, spec: ReceiveSpec, tokens: Sequence[bytes], slots: Sequence[bytes]) -> None:
+        """Make leased messages that have reached nobody ready again, without anyone waiting."""
+
+    def shorten(self, spec: ReceiveSpec, tokens: Sequence[bytes], lease_ms: int) -> None:
+        """Let leases end after so long, of messages that their client may have got or not."""
 
 
 class Call(Protocol):

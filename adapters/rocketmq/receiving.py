@@ -240,8 +240,8 @@ class Receives:
             for token in batch.tokens:
                 environment.clients.settled(token)
             receiver = environment.receiver
-            receiver.give_back(spec, batch.tokens[written:], LeaseVerb.RETURN, 0)
-            receiver.give_back(spec, batch.tokens[:written], LeaseVerb.EXTEND, UNDELIVERED_DELAY_MS)
+            receiver.give_back(spec, batch.tokens[written:], batch.slots[written:])
+            receiver.shorten(spec, batch.tokens[:written], UNDELIVERED_DELAY_MS)
             raise
         finally:
             environment.counters.delivered += written

@@ -229,17 +229,31 @@ class Polls:
                 return _NOTHING
             if pull.done() and not pull.cancelled() and pull.exception() is None:
                 # They came at the moment the client went.
-                self.give_back(spec, pull.result().tokens, LeaseVerb.RETURN, 0)
+                received = pull.result()
+                if received.deliveries is not None:
+                    self.give_back(spec, received.tokens, received.deliveries.slots)
             raise
         finally:
             self._waiting.discard(pull)
 
-    def give_back(
-        self, spec: ReceiveSpec, tokens: Sequence[bytes], verb: LeaseVerb, delay_ms: int
-    ) -> None:
-        """Make leased messages ready again, without anyone waiting for it."""
-        if tokens:
-            changes = [LeaseChange(token, verb, delay_ms) for token in tokens]
+    def give_back(self, spec: ReceiveSpec, tokens: Sequence[bytes], slots: Sequence[bytes]) -> None:
+        """Make leased messages that have reached nobody ready again, without anyone waiting for it:
+        they have not been delivered.
+        """
+        self._change(
+            spec,
+            [
+                LeaseChange(token, LeaseVerb.RETURN, slot_bytes=len(slot))
+                for token, slot in zip(tokens, slots, strict=True)
+            ],
+        )
+
+    def shorten(self, spec: ReceiveSpec, tokens: Sequence[bytes], lease_ms: int) -> None:
+        """Let leases end after so long, of messages that their client may have got or not."""
+        self._change(spec, [LeaseChange(token, LeaseVerb.EXTEND, lease_ms) for token in tokens])
+
+    def _change(self, spec: ReceiveSpec, changes: Sequence[LeaseChange]) -> None:
+        if changes:
             self._tasks.start(self._settle(spec, changes))
 
     async def _settle(self, spec: ReceiveSpec, changes: Sequence[LeaseChange]) -> None:

@@ -66,8 +66,12 @@ async def receive_message(context: Context, request: ReceiveMessageRequest) -> R
         environment.counters.empty_receives += 1
         return _NOTHING
     surplus = received.tokens[len(deliveries) :]
-    if surplus:
-        changes = [LeaseChange(token, LeaseVerb.RETURN) for token in surplus]
+    if surplus and received.deliveries is not None:
+        slots = received.deliveries.slots[len(deliveries) :]
+        changes = [
+            LeaseChange(token, LeaseVerb.RETURN, slot_bytes=len(slot))
+            for token, slot in zip(surplus, slots, strict=True)
+        ]
         await environment.client.settle_leases(queue.topic, DEFAULT_GROUP, changes, Origin.SQS)
     environment.counters.received += len(deliveries)
     return ReceiveMessageResult(

@@ -16,6 +16,8 @@ only written once the cluster's format version allows it.
              u32 ranges | range [ranges]        bytes, 4 KiB units: of all messages named
     CHANGE   u64 queue | u8 group length | group | u32 changes | change [changes]
              change: u64 offset | u64 lease | u8 verb | u8 reason | u64 until ms
+             version 2: change | u32 slot bytes      of a message that its lease has brought to
+             nobody, else 0; the batch's origin is that of the lease
     PREPARE  u8 producers length | producers | ENQUEUE
 """
 
@@ -34,6 +36,9 @@ from . import tree_commands as tree
 
 VERSION = 1
 
+CHANGE_RETURNS = 2
+"""Version of a CHANGE that undoes deliveries; all others are of version 1."""
+
 RUN = struct.Struct("<QIHH")
 RANGE = struct.Struct("<QI")
 ACK_RANGE = struct.Struct("<QQI")
@@ -43,6 +48,7 @@ _MARK = struct.Struct("<QQB")
 _LEASE = struct.Struct("<QQQIB")
 _CHANGE = struct.Struct("<QB")
 CHANGE = struct.Struct("<QQBBQ")
+_RETURNING = struct.Struct("<QQBBQI")
 
 
 class Command(IntEnum):
@@ -472,28 +478,42 @@ def decode_lease(body: bytes) -> tuple[QueueId, str, int, list[tuple[int, int]],
     return QueueId(queue), group, deadline_ms, ranges, size, units
 
 
-def encode_change(
-    queue: QueueId, group: str, changes: Sequence[tuple[int, int, LeaseVerb, Reason, int]]
-) -> bytes:
-    """CHANGE of (offset, lease, verb, reason, log time until which it is hidden) each."""
+Change = tuple[int, int, LeaseVerb, Reason, int, int]
+"""(offset, lease, verb, reason, log time until which it is hidden, slot bytes) of a CHANGE."""
+
+
+def encode_change(queue: QueueId, group: str, changes: Sequence[Change]) -> Packed:
+    """CHANGE, of the lowest version that can say it."""
     name = group.encode()
-    packed = [
-        CHANGE.pack(offset, lease, verb.value, REASON_CODES[reason], until_ms)
-        for offset, lease, verb, reason, until_ms in changes
-    ]
-    return b"".join([_CHANGE.pack(queue, len(name)), name, _COUNT.pack(len(packed)), *packed])
+    returns = any(each[5] for each in changes)
+    if returns:
+        packed = [
+            _RETURNING.pack(offset, lease, verb.value, REASON_CODES[reason], until_ms, size)
+            for offset, lease, verb, reason, until_ms, size in changes
+        ]
+    else:
+        packed = [
+            CHANGE.pack(offset, lease, verb.value, REASON_CODES[reason], until_ms)
+            for offset, lease, verb, reason, until_ms, _ in changes
+        ]
+    body = b"".join([_CHANGE.pack(queue, len(name)), name, _COUNT.pack(len(packed)), *packed])
+    return int(Command.CHANGE), CHANGE_RETURNS if returns else VERSION, body
 
 
-def decode_change(
-    body: bytes,
-) -> tuple[QueueId, str, list[tuple[int, int, LeaseVerb, Reason, int]]]:
+def decode_change(version: int, body: bytes) -> tuple[QueueId, str, list[Change]]:
     """(queue, group, changes) of a CHANGE."""
     queue, length = _CHANGE.unpack_from(body)
     at = _CHANGE.size + length
-    changes = [
-        (offset, lease, LeaseVerb(verb), REASONS[reason], until_ms)
-        for offset, lease, verb, reason, until_ms in CHANGE.iter_unpack(
-            memoryview(body)[at + _COUNT.size :]
-        )
-    ]
+    rest = memoryview(body)[at + _COUNT.size :]
+    changes: list[Change]
+    if version == VERSION:
+        changes = [
+            (offset, lease, LeaseVerb(verb), REASONS[reason], until_ms, 0)
+            for offset, lease, verb, reason, until_ms in CHANGE.iter_unpack(rest)
+        ]
+    else:
+        changes = [
+            (offset, lease, LeaseVerb(verb), REASONS[reason], until_ms, size)
+            for offset, lease, verb, reason, until_ms, size in _RETURNING.iter_unpack(rest)
+        ]
     return QueueId(queue), body[_CHANGE.size : at].decode(), changes

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from ..client import LeaseVerb, Settlement
+from ..client import Settlement
 from ..ids import QueueId
 from ..log.entry import Opened
 from ..model import Reason
 from ..origins import Origins
+from .commands import Change
 
 if TYPE_CHECKING:
     from .dispatcher import Dispatcher
@@ -73,9 +74,11 @@ class Port(Protocol):
         """
 
     def propose_change(
-        self, queue: QueueId, group: str, changes: Sequence[tuple[int, int, LeaseVerb, Reason, int]]
+        self, queue: QueueId, group: str, changes: Sequence[Change], origin: int
     ) -> None:
-        """Put changes of timed leases into the log at the next commit."""
+        """Put changes of timed leases into the log at the next commit; `origin`: of the leases that
+        have reached nobody, if any have not.
+        """
 
     def log_time_ms(self) -> int:
         """Log time now."""

@@ -234,8 +234,9 @@ class Dispatcher:
             self.settle(consumer, Settlement.RETURN, handed.offsets, Reason.REJECTED, urgent=False)
         elif handed.offsets:
             what = (handed.lease, LeaseVerb.RETURN, Reason.REJECTED, 0)
-            changes = [(offset, *what) for offset in handed.offsets]
-            self._port.propose_change(self.queue.id, self.group, changes)
+            sizes = map(len, handed.slots)
+            changes = [(at, *what, size) for at, size in zip(handed.offsets, sizes, strict=True)]
+            self._port.propose_change(self.queue.id, self.group, changes, consumer.origin)
 
     def _release(self, offsets: Sequence[int]) -> None:
         """Give back with an attempt counted; those out of attempts are dead-lettered."""
@@ -524,6 +525,6 @@ class Dispatcher:
         self._time.woken()
         changes = self._time.ended(self.is_last_attempt)
         if changes:
-            self._port.propose_change(self.queue.id, self.group, changes)
+            self._port.propose_change(self.queue.id, self.group, changes, INTERNAL)
         self.pump()
         self._time.schedule()

@@ -35,7 +35,7 @@ from .sizes import is_sized
 from .state import GroupState, QueueState, Section
 from .subscribers import Subscribers
 from .sweep import carry_out
-from .usage import units_between, units_of
+from .usage import measure_slots, units_between, units_of
 
 _ENQUEUE = int(Command.ENQUEUE)
 _ACK = int(Command.ACK)
@@ -116,7 +116,7 @@ class Machine:
     def _run(self, index: LogIndex, batch: entries.Batch, entry: bytes) -> tuple[object, ...]:
         results: list[object] = []
         origin = batch.origin
-        for kind, _version, body in batch.commands:
+        for kind, version, body in batch.commands:
             if kind == _ENQUEUE:
                 results.append(self._enqueue(index, body, origin))
             elif kind == _ACK:
@@ -131,7 +131,7 @@ class Machine:
             elif kind == Command.LEASE:
                 results.append(self._lease(index, body, origin))
             elif kind == Command.CHANGE:
-                results.append(self._change(body, origin))
+                results.append(self._change(version, body, origin))
             elif kind == Command.RETAIN:
                 self._subscribers.retain(index, body, entry, self.opened.bounds)
                 results.append(None)
@@ -274,9 +274,9 @@ class Machine:
             self.state.ledger.leased(queue.topic, index, origin, name, got, size, units)
         return leased
 
-    def _change(self, body: bytes, origin: int) -> list[int]:
+    def _change(self, version: int, body: bytes, origin: int) -> list[int]:
         """Change timed leases; per change 1 if the token was good, else 0."""
-        ident, name, changes = commands.decode_change(body)
+        ident, name, changes = commands.decode_change(version, body)
         queue = self._progressing(ident, name)
         progress = queue.groups.get(name) if queue is not None else None
         if queue is None or progress is None:
@@ -284,8 +284,11 @@ class Machine:
         progress.used_ms = self.state.time_ms
         good: list[int] = []
         ended: list[tuple[int, int]] = []
-        for offset, lease, verb, reason, until_ms in changes:
+        returned: list[int] = []
+        for offset, lease, verb, reason, until_ms, slot_bytes in changes:
             late = _is_late(progress, offset, lease, verb)
+            if slot_bytes and progress.take_back(offset, lease):
+                returned.append(slot_bytes)
             if late is None:
                 good.append(0)
                 continue
@@ -307,6 +310,10 @@ class Machine:
             else:
                 progress.unlease(offset)
                 ended.append((offset, 0))
+        if returned:
+            size, units = measure_slots(returned)
+            ledger, index = self.state.ledger, self.state.applied
+            ledger.returned(queue.topic, index, origin, name, len(returned), size, units)
         self._observer.changed(queue, name, ended)
         return good
 

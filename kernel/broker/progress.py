@@ -259,6 +259,24 @@ class Progress:
         if offset >> PAGE_BITS in self.pages:
             self._unlease(self._writable(offset >> PAGE_BITS), offset)
 
+    def take_back(self, offset: int, lease: int) -> bool:
+        """Nobody has got what a lease was to bring: whether that is news. It is not if it has been
+        taken back already; a lease that has run out, or was followed by others, may still be.
+        """
+        if self.is_acked(offset):
+            return True
+        holder = self.holder(offset)
+        if holder is None or holder[0] < lease:
+            return False
+        if holder[0] == lease:
+            page = self._writable(offset >> PAGE_BITS)
+            self._unlease(page, offset)
+            assert page.leases is not None
+            del page.leases[offset]
+            if not (page.leases or page.acked or page.attempts):
+                del self.pages[offset >> PAGE_BITS]
+        return True
+
     def _unlease(self, page: ProgressPage, offset: int) -> None:
         bit = 1 << (offset & 255)
         if not page.leased & bit or page.leases is None:

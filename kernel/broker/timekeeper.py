@@ -11,15 +11,13 @@ from collections.abc import Callable, Sequence
 
 from ..client import LeaseVerb
 from ..model import Reason
+from .commands import Change
 from .features import Feature
 from .progress import Progress
 from .ready import Ready
 from .run_page import Run
 from .state import QueueState
 from .timers import Buckets
-
-Change = tuple[int, int, LeaseVerb, Reason, int]
-"""(offset, lease, verb, reason, hidden until) as `commands.encode_change` takes it."""
 
 
 class Timekeeper:
@@ -152,7 +150,7 @@ class Timekeeper:
             verb = LeaseVerb.RETURN if not holder[0] else LeaseVerb.RELEASE
             if verb is LeaseVerb.RELEASE and is_last_attempt(offset):
                 verb = LeaseVerb.DEAD_LETTER
-            changes.append((offset, holder[0], verb, Reason.ATTEMPTS, 0))
+            changes.append((offset, holder[0], verb, Reason.ATTEMPTS, 0, 0))
         return changes
 
     def schedule(self) -> None:

@@ -7,6 +7,8 @@ What is counted, each message once, by the origin (`kernel.origins`) of the batc
     ROUTED      stored in a queue; every queue counts. Of a topic all origins together are the
                 growth of its end offsets, message by message: the reconciliation of the bill
     DELIVERED   leased until a deadline (deliveries without a timed lease are not in the log)
+    RETURNED    of these, what has reached nobody: who was to get it had gone, or had had enough.
+                Both counters rise; what was delivered is the one less the other
     ACKED       a consumer is done with it, for its group
 
 What the server moves itself (dead letters) has the origin INTERNAL and counts as ROUTED only. A
@@ -51,6 +53,7 @@ _GRADED = int(Feature.KEY | Feature.DELAY) | COPY | CLASSES
 _ORIGIN_BITS = 8
 _ACKED_BIT = 1 << _ORIGIN_BITS
 _ORDERED_BIT = 2 << _ORIGIN_BITS
+_RETURNED_BIT = 4 << _ORIGIN_BITS
 
 
 class Verb(IntEnum):
@@ -60,6 +63,7 @@ class Verb(IntEnum):
     ROUTED = 2
     DELIVERED = 3
     ACKED = 4
+    RETURNED = 5
 
 
 class Grade(IntEnum):
@@ -112,7 +116,7 @@ class TopicUsage:
         self._sent = _NOTHING_SENT
         """By `origin | features << 8`, with the features in _GRADED, once there are two of them."""
         self.taken = _NOTHING_TAKEN
-        """By group and origin with _ACKED_BIT and _ORDERED_BIT."""
+        """By group and origin with _ACKED_BIT, _RETURNED_BIT and _ORDERED_BIT."""
         # The counters used last are at hand: a topic mostly has one writer's and one reader's kind.
         self.sent_key = -1
         self.sent_tally = _NO_TALLY
@@ -152,7 +156,7 @@ class TopicUsage:
             tally = self.taken.setdefault((folded, kind), Tally())
         if kind & _ACKED_BIT:
             self.acked_group, self.acked_kind, self.acked_tally = group, kind, tally
-        else:
+        elif not kind & _RETURNED_BIT:
             self.leased_group, self.leased_kind, self.leased_tally = group, kind, tally
         return tally
 
@@ -241,6 +245,27 @@ class Ledger:
         tally.size += size
         if units != count:
             tally.more_units += units - count
+
+    def returned(
+        self,
+        topic: TopicState,
+        index: int,
+        origin: int,
+        group: str,
+        count: int,
+        size: int,
+        units: int,
+    ) -> None:
+        """A log entry undoes leases that have reached nobody."""
+        usage = topic.counted
+        if usage.last <= self.metered:
+            usage = self._enter(topic, index)
+        usage.last = index
+        ordered = _ORDERED_BIT if topic.definition.groups[group].ordered else 0
+        tally = usage.taken_by(group, origin | _RETURNED_BIT | ordered)
+        tally.messages += count
+        tally.size += size
+        tally.more_units += units - count
 
     def acked(
         self, topic: TopicState, index: int, origin: int, group: str, count: int, *, ordered: bool
@@ -366,7 +391,9 @@ def _counts(ident: TopicId, item: RetiredUsage) -> Iterator[UsageCount]:
             if verb is Verb.ROUTED or not features & COPY:
                 _add(found, (verb, "", key & 255, _grade(features)), tally.three)
     for (group, kind), tally in item.usage.taken.items():
-        verb = Verb.ACKED if kind & _ACKED_BIT else Verb.DELIVERED
+        verb = Verb.RETURNED if kind & _RETURNED_BIT else Verb.DELIVERED
+        if kind & _ACKED_BIT:
+            verb = Verb.ACKED
         grade = Grade.ORDERED if kind & _ORDERED_BIT else Grade.PLAIN
         _add(found, (verb, group, kind & 255, grade), _taken_three(kind, tally))
     for (verb, group, origin, grade), (messages, size, units) in found.items():

@@ -85,6 +85,8 @@ class ChangeLeases(Batch, frozen=True, array_like=True):
     changes: list[tuple[U64, U64, LeaseVerb, Reason, U64]]
     """(offset, lease, verb, reason, delay) of each."""
     origin: U8
+    slot_bytes: list[U32] = []
+    """Of each, or nothing if all are 0 (`client.LeaseChange`)."""
 
 
 class Transact(Batch, frozen=True, array_like=True):

@@ -243,7 +243,10 @@ def encode_change_leases(
     columns: list[tuple[int, int, LeaseVerb, Reason, int]] = [
         (each.offset, each.lease, each.verb, each.reason, each.delay_ms) for each in changes
     ]
-    return _message(ChangeLeases(*at, identity, queue, name, columns, origin))
+    sizes = (
+        [each.slot_bytes for each in changes] if any(each.slot_bytes for each in changes) else []
+    )
+    return _message(ChangeLeases(*at, identity, queue, name, columns, origin, sizes))
 
 
 _change_leases = msgspec.msgpack.Decoder(ChangeLeases)
@@ -255,9 +258,12 @@ def decode_change_leases(payload: bytes) -> tuple[ChangeLeases, list[LeaseChangi
     reader.end()
     if any(delay_ms >= 1 << 62 for *_, delay_ms in head.changes):
         raise WireError("a delay beyond all times")
+    sizes = head.slot_bytes or [0] * len(head.changes)
+    if len(sizes) != len(head.changes):
+        raise WireError("slot sizes of other changes")
     return head, [
-        LeaseChanging(Offset(offset), lease, verb, reason, delay_ms)
-        for offset, lease, verb, reason, delay_ms in head.changes
+        LeaseChanging(Offset(offset), lease, verb, reason, delay_ms, size)
+        for (offset, lease, verb, reason, delay_ms), size in zip(head.changes, sizes, strict=True)
     ]
 
 

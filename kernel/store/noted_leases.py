@@ -7,13 +7,14 @@ members: a node that has no other member finds none.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..broker import commands
 from ..ids import QueueId
 from ..log import entry as entries
+from ..message import HEADER_BYTES
 from ..raft.messages import NORMAL, Entry
 
 if TYPE_CHECKING:
@@ -40,6 +41,9 @@ class NotedLease:
     """(first offset, offsets)."""
     lease: int
     """Index of its entry."""
+    origin: int
+    size: int
+    """Bytes of all its messages."""
 
     def held(self, replica: Replica) -> list[int]:
         """Offsets that are leased by it, and to nobody since."""
@@ -54,6 +58,13 @@ class NotedLease:
                 if holder is not None and holder[0] == self.lease and holder[2]:
                     found.append(offset)
         return found
+
+    def slot_sizes(self, offsets: Sequence[int]) -> dict[int, int]:
+        """Of each of these messages the size of its slot, as far as the log tells: only that of all
+        of them together is exact.
+        """
+        each, more = divmod(self.size, sum(count for _, count in self.ranges))
+        return {offset: HEADER_BYTES + each + (at < more) for at, offset in enumerate(offsets)}
 
 
 def noted_leases(newest: Iterable[Entry], now_ms: int) -> list[NotedLease]:
@@ -73,9 +84,15 @@ def noted_leases(newest: Iterable[Entry], now_ms: int) -> list[NotedLease]:
             if batch.session == 0 and batch.sequence:
                 for kind, _version, command in batch.commands:
                     if kind == _LEASE:
-                        queue, group, _, ranges, *_ = commands.decode_lease(command)
+                        queue, group, _, ranges, size, _ = commands.decode_lease(command)
                         lease = NotedLease(
-                            batch.sequence, QueueId(queue), group, tuple(ranges), entry.index
+                            batch.sequence,
+                            QueueId(queue),
+                            group,
+                            tuple(ranges),
+                            entry.index,
+                            batch.origin,
+                            size,
                         )
                         found.append(lease)
     return found

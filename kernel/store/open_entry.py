@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from ..broker import commands
 from ..broker.tree_commands import Listed, encode_retain
 from ..broker.usage import measure_slots
-from ..client import LeaseVerb, Settlement
+from ..client import Settlement
 from ..errors import KernelError
 from ..ids import QueueId
 from ..limits import BATCH_COMMANDS_MAX, ENTRY_BATCHES_MAX, ENTRY_BYTES_MAX, ENTRY_SLOTS_MAX
@@ -181,14 +181,13 @@ class OpenEntry:
         identity: tuple[int, int, int],
         queue: QueueId,
         group: str,
-        changes: Sequence[tuple[int, int, LeaseVerb, Reason, int]],
+        changes: Sequence[commands.Change],
         done: Completion | None,
         origin: int,
     ) -> None:
         """Changes of timed leases."""
         self._room()
-        body = commands.encode_change(queue, group, changes)
-        own = ((int(commands.Command.CHANGE), commands.VERSION, body),)
+        own = (commands.encode_change(queue, group, changes),)
         self._batches.append(entries.encode_batch(entries.Batch(*identity, own, origin)))
         self._waiting.append(done)
 

@@ -17,14 +17,14 @@ from ..broker.machine import Machine
 from ..broker.observer import Observer, Retention
 from ..broker.state import GroupState, QueueState, RouterState, TopicState
 from ..broker.tree_state import TreeEvent
-from ..client import LeaseVerb, Settlement
+from ..client import Settlement
 from ..errors import Code, KernelError
 from ..ids import QueueId, topic_of
 from ..leader import Identity
 from ..limits import MARK_RENEW, SETTLE_COUNT
 from ..log.entry import NOTHING_OPENED
 from ..model import Reason, Route, TopicInfo
-from ..origins import INTERNAL, Origins
+from ..origins import Origins
 from .host import Host
 from .idle_dispatchers import FORGOTTEN, IdleDispatchers, may_forget
 from .idle_lists import IdleLists
@@ -396,16 +396,16 @@ class Replica(Observer):
         self._host.dirty(self, urgent=True)
 
     def propose_change(
-        self, queue: QueueId, group: str, changes: Sequence[tuple[int, int, LeaseVerb, Reason, int]]
+        self, queue: QueueId, group: str, changes: Sequence[commands.Change], origin: int
     ) -> None:
         """Put changes of timed leases into the open entry."""
-        self.change(queue, group, changes, (0, 0, 0), None, INTERNAL)
+        self.change(queue, group, changes, (0, 0, 0), None, origin)
 
     def change(
         self,
         queue: QueueId,
         group: str,
-        changes: Sequence[tuple[int, int, LeaseVerb, Reason, int]],
+        changes: Sequence[commands.Change],
         identity: tuple[int, int, int],
         done: Completion | None,
         origin: int,

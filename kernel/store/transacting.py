@@ -28,21 +28,19 @@ from ..publish_part import Part
 from .open_entry import ranges_of, retain_commands
 from .replica import Replica
 
-Packed = tuple[int, int, LeaseVerb, Reason, int]
-
 LOST = "a lease of the transaction has ended, or its message was settled"
 
 
 def packed_changes(
     replica: Replica, queue: QueueId, group: str, changes: Sequence[LeaseChanging]
-) -> list[Packed]:
+) -> list[commands.Change]:
     """Changes of timed leases as the log has them, with its times. Raises KernelError NOT_LEADER,
     NOT_FOUND.
     """
     now_ms = replica.log_time_ms()
     is_last = replica.dispatcher(queue, group).is_last_attempt
     return [
-        (each.offset, each.lease, LeaseVerb.DEAD_LETTER, Reason.ATTEMPTS, 0)
+        (each.offset, each.lease, LeaseVerb.DEAD_LETTER, Reason.ATTEMPTS, 0, 0)
         if each.verb is LeaseVerb.RELEASE and is_last(each.offset)
         else (
             each.offset,
@@ -50,6 +48,7 @@ def packed_changes(
             each.verb,
             each.reason,
             now_ms + each.delay_ms if each.delay_ms else 0,
+            each.slot_bytes,
         )
         for each in changes
     ]
@@ -94,7 +93,7 @@ class Plan:
         leases = tuple(
             (queue, group, offset, lease, verb.value)
             for queue, group, packed in self._changes
-            for offset, lease, verb, _reason, _until in packed
+            for offset, lease, verb, *_ in packed
         )
         if leases:
             found.append(commands.encode_control(commands.Guard(leases)))
@@ -108,7 +107,7 @@ class Plan:
             body = commands.encode_settle(queue, group, each.how, each.reason, ranges)
             found.append(_packed(Command.SETTLE, body))
         for queue, group, packed in self._changes:
-            found.append(_packed(Command.CHANGE, commands.encode_change(queue, group, packed)))
+            found.append(commands.encode_change(queue, group, packed))
         if counts is not None:
             found.append(commands.encode_control(tree.Listed(tuple(counts))))
         return found

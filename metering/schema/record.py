@@ -15,7 +15,8 @@ What `action` counts (DESIGN.md 8):
 
     publish  messages the kernel accepted, once each, however many destinations matched
     route    durable references made; its sum is the growth of the end offsets
-    deliver  messages handed to consumers, each attempt once
+    deliver  messages handed to consumers, each attempt once; of timed leases, those made
+    return   of the leases counted as deliver, those that reached nobody: the bill takes them off
     ack      messages a consumer group has done with
     receive, extend, connect, ping, admin   calls, whatever they carried
     connections, queues, storage            levels, kind=gauge only
@@ -67,6 +68,7 @@ class Action(StrEnum):
     PUBLISH = "publish"
     ROUTE = "route"
     DELIVER = "deliver"
+    RETURN = "return"
     ACK = "ack"
     RECEIVE = "receive"
     EXTEND = "extend"

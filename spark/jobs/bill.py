@@ -27,7 +27,7 @@ from urllib.parse import quote
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark text uses
 
-from metering.schema import Kind
+from metering.schema import Action, Kind
 from spark.invoice import EXACT, Invoice, Line
 from spark.jobs import rated_lines, routed, usage_hourly
 from spark.session import apply_settings
@@ -126,18 +126,20 @@ def _count_records(stages: usage_hourly.Stages) -> dict[str, int]:
     """Records read, identities billed, records in quarantine; messages of kinds that add up."""
     compared, conflict = stages.compared, F.col("conflict")
     adds_up = F.col("kind") != Kind.STORE.value
+    returned = F.col("action") == Action.RETURN.value
+    messages = F.when(returned, -F.col("messages")).otherwise(F.col("messages"))
     plain = stages.plain.agg(
         F.count(F.lit(1)).alias("records"),
         F.count(F.lit(1)).alias("unique"),
         F.lit(0).cast("bigint").alias("quarantined"),
-        F.sum(F.when(adds_up, F.col("messages"))).alias("messages"),
+        F.sum(F.when(adds_up, messages)).alias("messages"),
     )
     both = plain.unionByName(
         compared.agg(
             F.sum("copies").alias("records"),
             F.count(F.when(~conflict, 1)).alias("unique"),
             F.sum(F.when(conflict, F.col("copies"))).alias("quarantined"),
-            F.sum(F.when(~conflict & adds_up, F.col("messages"))).alias("messages"),
+            F.sum(F.when(~conflict & adds_up, messages)).alias("messages"),
         )
     )
     return _only_row(both.agg(*(F.sum(name).alias(name) for name in both.columns)))

@@ -63,7 +63,7 @@ def pool(session: SparkSession, book: PriceBook, usage: DataFrame, period: Perio
         F.lit(" at "), F.col("hour").cast("string"), F.lit(" UTC, used by "), F.col("tenant"),
     )  # fmt: skip
     version = F.when(F.col("version").isNull(), F.raise_error(no_price)).otherwise(F.col("version"))
-    units = F.sum("units").alias("units")
+    units = F.greatest(F.sum("units"), F.lit(0)).cast("decimal(38,0)").alias("units")
     sums = (
         rated.withColumn("version", version.cast("int"))
         .groupBy("tenant", "sku_number", "version", "free")
@@ -145,7 +145,7 @@ def _match(number: int, sku: Sku) -> Column:
         F.col("protocol") != INTERNAL,
         F.col("outcome") != Outcome.SERVER_ERROR.value,
         *(F.col(name).isin(*values) for name, values in sku.filters),
-        F.col(sku.measure) > 0,
+        F.col(sku.measure) != 0,
     ]
     units = F.col(sku.measure)
     for name, factors in sku.multipliers:

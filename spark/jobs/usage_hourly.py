@@ -17,7 +17,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name every Spark text
 
 from metering.schema import CUMULATIVE_COLUMNS, SCHEMA_VERSION, TEXT_COLUMNS, Action, Kind
 from metering.schema.record import NUMBER_COLUMNS
-from spark.usage import CUMULATIVE_ORDER, DIMENSIONS, SERIES, SUMS
+from spark.usage import CUMULATIVE_ORDER, DIMENSIONS, EGRESS, SERIES, SUMS
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -122,7 +122,7 @@ def differences(store: DataFrame, earlier: DataFrame) -> DataFrame:
         joined = joined.withColumn(f"before_{name}", F.greatest(base, highest))
     fell = reduce(or_, (F.col(name) < F.col(f"before_{name}") for name in names))
     size_bytes = _growth("cum_bytes")
-    egress = F.col("action") == Action.DELIVER.value
+    egress = F.col("action").isin(*(action.value for action in EGRESS))
     nothing = F.lit(0).cast("bigint")
     return (
         joined.withColumn("fell", fell)
@@ -137,7 +137,16 @@ def differences(store: DataFrame, earlier: DataFrame) -> DataFrame:
 
 
 def hourly(rows: DataFrame) -> DataFrame:
-    """The sums by dimension and hour, and the number of records that fell."""
+    """The sums by dimension and hour, what was returned taken off what was delivered; and the
+    number of records that fell.
+    """
+    returned = F.col("action") == Action.RETURN.value
+    rows = rows.withColumns(
+        {
+            **{name: F.when(returned, -F.col(name)).otherwise(F.col(name)) for name in SUMS},
+            "action": F.when(returned, F.lit(Action.DELIVER.value)).otherwise(F.col("action")),
+        }
+    )
     # Summed as 64-bit integers in half the time of decimals; in ANSI mode overflow is an error.
     sums = [F.sum(name).cast(SUM_TYPE).alias(name) for name in SUMS]
     falls = F.count(F.when(F.col("fell"), 1)).alias("falls")

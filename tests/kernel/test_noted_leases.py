@@ -7,6 +7,7 @@ import pytest
 from kernel.broker import commands
 from kernel.ids import QueueId
 from kernel.log import entry as entries
+from kernel.message import HEADER_BYTES
 from kernel.raft.messages import EMPTY, NORMAL, Entry
 from kernel.store import noted_leases as module
 from kernel.store.noted_leases import SINCE_MS, NotedLease, noted_leases
@@ -20,7 +21,7 @@ def entry(index: int, note: int, time_ms: int = NOW_MS) -> Entry:
     own = ((int(commands.Command.LEASE), commands.VERSION, body),)
     batches = [
         entries.encode_batch(entries.Batch(5, 1, 77, ())),
-        entries.encode_batch(entries.Batch(0, 0, note, own)),
+        entries.encode_batch(entries.Batch(0, 0, note, own, 7)),
     ]
     return Entry(1, index, NORMAL, entries.build(time_ms, batches, (), ()))
 
@@ -33,7 +34,12 @@ def found(*log: Entry) -> list[tuple[int, int]]:
 def test_those_with_a_note_are_found_the_newest_first() -> None:
     log = [entry(3, 8), Entry(2, 4, EMPTY, b""), entry(5, 0), entry(6, 9)]
     assert found(*log) == [(9, 6), (8, 3)]
-    assert noted_leases([log[0]], NOW_MS) == [NotedLease(8, QUEUE, "g", ((3, 2),), 3)]
+    assert noted_leases([log[0]], NOW_MS) == [NotedLease(8, QUEUE, "g", ((3, 2),), 3, 7, 10)]
+
+
+def test_the_sizes_of_what_was_leased_add_up() -> None:
+    (lease,) = noted_leases([entry(3, 8)], NOW_MS)
+    assert sum(lease.slot_sizes([3, 4]).values()) == 10 + 2 * HEADER_BYTES
 
 
 def test_nobody_looks_behind_an_entry_that_is_too_old() -> None:

@@ -105,10 +105,7 @@ class _Answers:
 
 def copies_of(changes: Sequence[LeaseChange]) -> list[LeaseChange]:
     """Changes of leases as they arrive."""
-    return [
-        LeaseChange(bytes(bytearray(each.token)), each.verb, each.delay_ms, each.reason)
-        for each in changes
-    ]
+    return [replace(each, token=bytes(bytearray(each.token))) for each in changes]
 
 
 class HostileClient:

@@ -109,7 +109,7 @@ def random_records(seed: int, count: int, *, repeats: bool = True) -> list[Recor
         if kind == "api":
             size = random.choice([0, 1, 10**6, 10**12])
             columns |= {
-                "action": random.choice(["publish", "deliver", "receive", "admin"]),
+                "action": random.choice(["publish", "deliver", "return", "receive", "admin"]),
                 "api_action": random.choice(["", "SendMessage"]),
                 "outcome": random.choice(outcomes),
                 "network": random.choice(["internal", "internet"]),
@@ -122,7 +122,7 @@ def random_records(seed: int, count: int, *, repeats: bool = True) -> list[Recor
             }
         elif kind == "store":
             columns |= {
-                "action": random.choice(["publish", "route", "deliver", "ack"]),
+                "action": random.choice(["publish", "route", "deliver", "return", "ack"]),
                 "raft_group": random.choice([0, 1]),
                 "cum_since": random.choice([0, 7]),
             }

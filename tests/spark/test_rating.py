@@ -38,6 +38,18 @@ skus:
     )
 
 
+BOOK_OF_DELIVERIES = """
+schema: 1
+name: deliveries
+currency: EUR
+skus:
+  - id: delivered
+    title: Delivered
+    meter: {measure: messages, action: deliver}
+    prices: [{id: delivered@1, from: 2026-02-01, to: null, model: flat, per: 1, price: "1"}]
+"""
+
+
 def bill(prices: PriceBook, rows: list[Usage], period: Period = NOVEMBER) -> list[Invoice]:
     return invoices(prices, rate(prices, rows, period), period, "r1")
 
@@ -89,6 +101,17 @@ def test_usage_without_a_price_is_refused_and_not_given_away() -> None:
     row = usage(messages=1)._replace(hour_us=january.start_us)
     with pytest.raises(RatingError, match=r"sold has no price at 2026-01-01 00:00 UTC; acme"):
         bill(book(), [row], january)
+
+
+def test_what_was_returned_in_a_month_beyond_what_was_delivered_costs_nothing() -> None:
+    both = [record(0, messages=3, action="deliver"), record(1, messages=5, action="return")]
+    usage_rows = list(aggregate(both, NOVEMBER).usage)
+    assert [row.messages for row in usage_rows] == [-2]
+    prices = parse_price_book(BOOK_OF_DELIVERIES)
+    assert bill(prices, usage_rows) == []
+    more = record(2, NOVEMBER.start_us + DAY_US, messages=4, action="deliver")
+    (invoice,) = bill(prices, list(aggregate([*both, more], NOVEMBER).usage))
+    assert [line.quantity for line in invoice.lines] == [2]
 
 
 def test_a_leap_day_belongs_to_its_february() -> None:

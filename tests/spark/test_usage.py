@@ -66,6 +66,23 @@ def test_cumulative_deliveries_are_egress() -> None:
     assert (row.bytes_in, row.bytes_out) == (0, 40)
 
 
+def test_what_was_returned_is_taken_off_what_was_delivered() -> None:
+    rows = [
+        store(0, 0, 10, 17, action="deliver", cum_units_4k=20),
+        store(1, 0, 10, 5, action="return", cum_units_4k=6),
+        store(2, 1, 20, 7, action="return", cum_units_4k=8),
+        record(3, action="deliver", messages=4, bytes_out=40, units_4k=4, topic="volatile"),
+        record(4, action="return", messages=1, bytes_out=10, units_4k=1, topic="volatile"),
+    ]
+    usage = aggregate(rows, NOVEMBER).usage
+    assert {row.action for row in usage} == {"deliver"}
+    assert messages_by_hour(Aggregation(usage, 0, 0, (), 0, 0))[1] == -2
+    assert sum(row.messages for row in usage) == 10 + 3
+    assert sum(row.bytes_out for row in usage) == 100 + 30
+    assert sum(row.units_4k for row in usage) == 12 + 3
+    assert not any(row.bytes_in for row in usage)
+
+
 def test_series_do_not_mix() -> None:
     rows = [
         store(0, 0, 10, 5),

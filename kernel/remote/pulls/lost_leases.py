@@ -29,8 +29,10 @@ class LostLease:
     group: RaftGroup
     queue: QueueId
     name: str
-    offsets: list[int]
+    slot_sizes: dict[int, int]
+    """By offset."""
     lease: int
+    origin: int
 
 
 def tag_of(process: str) -> int:
@@ -50,7 +52,8 @@ def lost_leases(replica: Replica) -> Lost:
         offsets = each.held(replica)
         if offsets:
             tag, number = divmod(each.note, 1 << NUMBER_BITS)
-            lease = LostLease(replica.group, each.queue, each.group, offsets, each.lease)
+            sizes = each.slot_sizes(offsets)
+            lease = LostLease(replica.group, each.queue, each.group, sizes, each.lease, each.origin)
             found.setdefault(tag, {})[number] = lease
     return found
 

@@ -25,7 +25,7 @@ import asyncio
 from functools import partial
 
 from ...broker.consumers import Handed
-from ...client import LeaseVerb, ReceiveSpec
+from ...client import ReceiveSpec
 from ...errors import Code, KernelError
 from ...ids import QueueId, RaftGroup
 from ...limits import SESSION_CLAIM_MS
@@ -84,13 +84,25 @@ class PullFigures:
 class _Question:
     """A pull that was asked for."""
 
-    __slots__ = ("answer", "gateway", "group", "handed", "name", "number", "pull", "reply", "size")
+    __slots__ = (
+        "answer",
+        "gateway",
+        "group",
+        "handed",
+        "name",
+        "number",
+        "origin",
+        "pull",
+        "reply",
+        "size",
+    )
 
     def __init__(self, gateway: _Gateway, head: pull_wire.Pull, reply: Reply) -> None:
         self.gateway = gateway
         self.number = head.number
         self.group = RaftGroup(head.group)
         self.name = head.name
+        self.origin = head.origin
         self.reply = reply
         self.pull: Pull | None = None
         self.handed: Handed | None = None
@@ -191,7 +203,9 @@ class PullService(Unconcerned):
         for question in gateway.unheard.values():
             assert question.handed is not None
             self.figures.released += len(question.handed.offsets)
-            self._end_lease(question, question.handed, LeaseVerb.RELEASE)
+            handed, leases = question.handed, self._client.leases
+            ref = QueueRef(handed.queue, question.group)
+            leases.release(ref, question.name, handed.lease, handed.offsets)
 
     def told(self, channel: Channel, method: int, payload: bytes) -> None:
         """What became of answers."""
@@ -343,7 +357,7 @@ class PullService(Unconcerned):
         for at, slot in enumerate(handed.slots):
             size += len(slot)
             if at and size > ANSWER_BYTES_MAX:
-                over = Handed(handed.queue, handed.offsets[at:], [], None)
+                over = Handed(handed.queue, handed.offsets[at:], handed.slots[at:], None)
                 over.lease = handed.lease
                 self._give_back(question, over)
                 del handed.offsets[at:], handed.slots[at:]
@@ -384,10 +398,9 @@ class PullService(Unconcerned):
         leases = self._lost.get(gateway.tag)
         lost = leases.pop(number, None) if leases is not None else None
         if lost is not None and not is_wanted:
-            self.figures.returned += len(lost.offsets)
-            ref = QueueRef(lost.queue, lost.group)
-            verb = LeaseVerb.RETURN
-            self._client.leases.give_back(ref, lost.name, lost.offsets, lost.lease, verb)
+            self.figures.returned += len(lost.slot_sizes)
+            ref, give_back = QueueRef(lost.queue, lost.group), self._client.leases.give_back
+            give_back(ref, lost.name, lost.lease, lost.slot_sizes, lost.origin)
 
     # --- What nobody wants ------------------------------------------------------------------
 
@@ -412,8 +425,6 @@ class PullService(Unconcerned):
 
     def _give_back(self, question: _Question, handed: Handed) -> None:
         self.figures.returned += len(handed.offsets)
-        self._end_lease(question, handed, LeaseVerb.RETURN)
-
-    def _end_lease(self, question: _Question, handed: Handed, verb: LeaseVerb) -> None:
-        ref = QueueRef(handed.queue, question.group)
-        self._client.leases.give_back(ref, question.name, handed.offsets, handed.lease, verb)
+        ref, leases = QueueRef(handed.queue, question.group), self._client.leases
+        sizes = dict(zip(handed.offsets, map(len, handed.slots), strict=True))
+        leases.give_back(ref, question.name, handed.lease, sizes, question.origin)

@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from kernel.broker.usage import Verb, counts
 from kernel.client import LeaseChange, LeaseVerb, PutTopic, Received, ReceiveSpec
 from kernel.ids import Offset
+from kernel.message import HEADER_BYTES
 from kernel.model import DEFAULT_GROUP, DEFAULT_TENANT, GroupOptions, TopicInfo, TopicOptions
 from kernel.publish_part import Part
 from kernel.remote.client import ClusterClient
@@ -52,6 +54,17 @@ def leased(nodes: list[Node], topic: TopicInfo) -> int:
     )
 
 
+def billed(nodes: list[Node]) -> tuple[int, int, int]:
+    """Messages, bytes and units delivered, less those returned, as the leaders have counted."""
+    sums = [0, 0, 0]
+    replicas = [each for node in nodes for each in node.opened.store.replicas() if each.serving]
+    for each in (each for replica in replicas for each in counts(replica.state)):
+        sign = {Verb.DELIVERED: 1, Verb.RETURNED: -1}.get(each.verb, 0)
+        for place, value in enumerate((each.messages, each.size_bytes, each.units_4k)):
+            sums[place] += sign * value
+    return sums[0], sums[1], sums[2]
+
+
 async def test_what_is_pulled_is_leased_and_settled_by_token(tmp_path: Path) -> None:
     async with running_stores(tmp_path) as nodes, gateway_of(nodes) as client:
         topic = await made(nodes)
@@ -92,9 +105,14 @@ async def test_a_cancelled_poll_leaves_no_lease_behind(tmp_path: Path) -> None:
             pull.cancel()
             found = (await asyncio.gather(pull, return_exceptions=True))[0]
             if isinstance(found, Received):
-                changes = [LeaseChange(each, LeaseVerb.RETURN) for each in found.tokens]
+                assert found.deliveries is not None
+                changes = [
+                    LeaseChange(each, LeaseVerb.RETURN, slot_bytes=len(slot))
+                    for each, slot in zip(found.tokens, found.deliveries.slots, strict=True)
+                ]
                 await client.settle_leases(topic, DEFAULT_GROUP, changes)
         await until(lambda: not leased(nodes, topic))
+        assert billed(nodes) == (0, 0, 0)
         assert len(await client.peek(topic, 0, Offset(0), 10)) == 5
 
 
@@ -209,5 +227,9 @@ async def test_what_a_leader_leased_before_it_died_unheard_is_ready_again_at_onc
             assert got.deliveries.attempts in (None, [1])
             nothing = await client.receive(ReceiveSpec(info, DEFAULT_GROUP, wait_ms=200))
             assert nothing.deliveries is None
+            living = [each for each in nodes if disturbance != "kill" or each is not leader]
+            assert heard.deliveries is not None
+            slots = [*heard.deliveries.slots, *got.deliveries.slots]
+            assert billed(living) == (2, sum(map(len, slots)) - 2 * HEADER_BYTES, 2)
             changes = [LeaseChange(each.tokens[0], LeaseVerb.ACK) for each in (heard, got)]
             assert await client.settle_leases(info, DEFAULT_GROUP, changes) == [None, None]

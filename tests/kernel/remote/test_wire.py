@@ -199,6 +199,9 @@ def test_administration_lease_changes_and_purges_arrive() -> None:
     head, changes = wire.decode_change_leases(_change_leases())
     assert (head.queue, head.name, head.origin) == (QUEUE, "g", 4)
     assert changes == [LeaseChanging(Offset(7), 8, LeaseVerb.RELEASE, Reason.ATTEMPTS, 9)]
+    returned = LeaseChanging(Offset(8), 9, LeaseVerb.RETURN, Reason.REJECTED, 0, 5_000)
+    parts = wire.encode_change_leases(AT, WHO, QUEUE, "g", [*changes, returned], 4)
+    assert wire.decode_change_leases(b"".join(parts))[1] == [*changes, returned]
     purge = wire.decode_purge(b"".join(wire.encode_purge(AT, WHO, QUEUE, "g", in_flight=True)))
     assert (purge.queue, purge.name, purge.in_flight) == (QUEUE, "g", True)
 

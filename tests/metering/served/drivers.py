@@ -197,11 +197,11 @@ class MqttClient:
         self._client.subscribe(pattern, qos)
         assert self._events.get(timeout=ANSWER_S) == "subscribed"
 
-    def publish(self, name: str, qos: int) -> None:
-        self._client.publish(name, b"x" * 10, qos).wait_for_publish(ANSWER_S)
+    def publish(self, name: str, qos: int, body: str = "x" * 10) -> None:
+        self._client.publish(name, body, qos).wait_for_publish(ANSWER_S)
 
-    def take(self) -> None:
-        self._messages.get(timeout=ANSWER_S)
+    def take(self) -> bytes:
+        return self._messages.get(timeout=ANSWER_S)
 
     def end(self) -> None:
         self._client.disconnect()
