@@ -114,9 +114,8 @@ def test_a_long_backlog_of_one_key_gives_its_places_back() -> None:
     for start in range(0, 9 * SPENT_MAX, 8):
         taken = keys.take(Turn(), 8, lambda _: 1 << 60)
         assert taken == list(range(start, start + 8))
-        for offset in taken:
-            freed = keys.free(offset)
-        keys.opened(freed)
+        for key in [keys.free(offset) for offset in taken]:
+            keys.opened(key)
     assert len(keys._keys[1]._ahead) <= 3 * SPENT_MAX
 
 
