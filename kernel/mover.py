@@ -322,6 +322,7 @@ def _take(dispatcher: Dispatcher, count: int) -> list[Offset]:
     back: list[Offset] = []
     blocked: set[int] = set()
     index = dispatcher.queue.index
+    dispatcher.gather()
     if dispatcher.queue.topic.groups[dispatcher.group].ordered:
         held = dispatcher.holds()
         if dispatcher.leased_count != len(held):

@@ -22,10 +22,11 @@ from .consumers import Credit, DispatchedConsumer, Handed, check_exclusive, offs
 from .dispatch_port import Port
 from .features import Feature
 from .filtering import Filtering
+from .in_order import InOrder
 from .lone import Lone
 from .marks import Marks
 from .observer import ACKED_LATE
-from .ordering import KeyLocks
+from .ordering import Turn
 from .ready import Ready
 from .run_page import Run
 from .state import QueueState
@@ -61,10 +62,7 @@ class Dispatcher:
         self._halted = 0
         """Nothing is handed out while one of `FETCHES`, `AWAITS_CLAIMS`, `NO_LEASE` is set."""
         self._pumping = False
-        self._locks = KeyLocks() if self._options.ordered else None
         self.filtering = Filtering(port.origins, lambda: port.wake(self, 1))
-        for offset in (offset for offset, lease, _ in self._progress.kept() if lease):
-            self._lock(offset)
         self._time = Timekeeper(
             queue,
             self._progress,
@@ -73,6 +71,11 @@ class Dispatcher:
             lambda delay_ms: port.wake(self, delay_ms),
             partial(self._propose, Settlement.DEAD_LETTER, Reason.EXPIRED, urgent=True),
         )
+        self._in_order: InOrder | None = None
+        if self._options.ordered:
+            soon = partial(port.wake, self, 1)
+            order = InOrder(queue, self._progress, self.ready, self._time, self._fresh, soon)
+            self._in_order = order
         self._time.schedule()
         self._lone = Lone(self, self._progress, self.ready, port, self._marks.ask)
 
@@ -85,7 +88,8 @@ class Dispatcher:
     @property
     def ready_count(self) -> int:
         """Messages that wait for a taker, those behind a blocked ordering key included."""
-        return self.ready.count + (self._locks.parked_count if self._locks is not None else 0)
+        in_order = self._in_order
+        return self.ready.count + (in_order.waiting_count if in_order is not None else 0)
 
     @property
     def leased_count(self) -> int:
@@ -166,9 +170,7 @@ class Dispatcher:
 
     def blocks(self, offset: int) -> bool:
         """Whether somebody else holds the ordering key of a message."""
-        if self._locks is None:
-            return False
-        return self._locks.is_leased(self.queue.index.find(offset).value(Feature.KEY, offset))
+        return self._in_order is not None and self._in_order.blocks(offset)
 
     def hold(self, consumer: DispatchedConsumer, offsets: Sequence[int]) -> None:
         """A consumer, attached or over, holds messages that have been taken out of `ready`."""
@@ -298,7 +300,9 @@ class Dispatcher:
                 self._back((offset,))
             else:
                 self._unlock((offset,))
-                if until_ms == ACKED_LATE:
+                in_order = self._in_order
+                is_kept = in_order is not None and in_order.forget(offset)
+                if until_ms == ACKED_LATE and not is_kept:
                     self.ready.forget(offset)
         self._time.schedule()
         self.pump()
@@ -306,8 +310,8 @@ class Dispatcher:
     def purged(self) -> None:
         """A purge was applied."""
         self.ready.purged()
-        if self._locks is not None:
-            self.ready.give_back(self._locks.purge(self._progress.is_acked))
+        if self._in_order is not None:
+            self._in_order.purged(self._progress.is_acked)
             self.pump()
 
     def holds(self) -> list[int]:
@@ -316,16 +320,18 @@ class Dispatcher:
 
     # --- Ordering keys ----------------------------------------------------------------------
 
+    def gather(self) -> None:
+        """Have all that is ready, and that nobody else's holding keeps back, in `ready`."""
+        if self._in_order is not None:
+            self._in_order.gather()
+
     def _lock(self, offset: int) -> None:
-        if self._locks is not None:
-            key = self.queue.index.find(offset).value(Feature.KEY, offset)
-            if key:
-                self._locks.lock(key, offset)
+        if self._in_order is not None:
+            self._in_order.lock(offset)
 
     def _unlock(self, offsets: Iterable[int]) -> None:
-        if self._locks is not None:
-            for offset in offsets:
-                self.ready.give_back(self._locks.free(offset))
+        if self._in_order is not None:
+            self._in_order.unlock(offsets)
 
     # --- Dispatch ---------------------------------------------------------------------------
 
@@ -333,7 +339,10 @@ class Dispatcher:
         """Hand out what can be handed out (hot); then drop what has come to the front too old."""
         if self._pumping or self._halted or not self._port.may_hand_out() or self._lone.pass_on():
             return
-        if self.consumers and self.ready.may_have():
+        in_order = self._in_order
+        if self.consumers and (
+            self.ready.may_have() or (in_order is not None and in_order.has_free)
+        ):
             self._pump()
         if self._time.may_expire():
             self._time.schedule()
@@ -344,32 +353,30 @@ class Dispatcher:
 
     def _pump(self) -> None:
         self._pumping = True
-        own: dict[DispatchedConsumer, set[int]] = {}
+        turns: dict[DispatchedConsumer, Turn] = {}
         try:
-            while self._pump_once(own):
+            while self._pump_once(turns):
                 pass
         finally:
             self._pumping = False
         self._flush()
 
-    def _pump_once(self, own: dict[DispatchedConsumer, set[int]]) -> bool:
+    def _pump_once(self, turns: dict[DispatchedConsumer, Turn]) -> bool:
         takers = self._takers()
         if not takers:
             return False
-        if self._locks is not None or any(each.spec.filter is not None for each in takers):
+        if self._in_order is not None or any(each.spec.filter is not None for each in takers):
             takers = takers[self._turn % len(takers) :][:1]
         count = sum(each.credit for each in takers)
         timed = all(each.spec.lease_ms is not None for each in takers)
-        taken = self._marks.take(count, timed=timed)
+        if self._in_order is None:
+            taken = self._fresh(count, timed)
+        else:
+            turn = turns.setdefault(takers[0], Turn())
+            taken = self._in_order.next(turn, takers[0].spec, count)
         if taken is None:
             return False
         run, offsets = taken
-        if run.features & Feature.TTL or self.queue.topic.options.message_ttl_ms is not None:
-            offsets = self._time.drop_expired(run, offsets)
-        if self._locks is not None and offsets:
-            keys = own.setdefault(takers[0], set())
-            offsets, over = self._locks.admit(run, offsets, keys, count)
-            self.ready.give_back(over)
         if not offsets:
             return True
         entry = self._port.entry(run.index)
@@ -384,6 +391,18 @@ class Dispatcher:
                 return self.filtering.goes_on()
         self._hand_out(takers, run, offsets, entry)
         return True
+
+    def _fresh(self, count: int, timed: bool) -> tuple[Run, Sequence[int]] | None:
+        """The next ready messages of one run, without those that have expired; None: there is none
+        for a taker with, or without, timed leases.
+        """
+        taken = self._marks.take(count, timed=timed)
+        if taken is None:
+            return None
+        run, offsets = taken
+        if run.features & Feature.TTL or self.queue.topic.options.message_ttl_ms is not None:
+            offsets = self._time.drop_expired(run, offsets)
+        return run, offsets
 
     def _drop_unwanted(
         self, consumer: DispatchedConsumer, run: Run, offsets: Sequence[int], entry: bytes

@@ -91,6 +91,63 @@ def test_a_message_given_back_returns_to_the_head_of_its_group(sqs, make_queue) 
     assert messages[0]["Attributes"]["ApproximateReceiveCount"] == "2"
 
 
+def test_a_receive_is_filled_from_one_group_before_it_goes_on_to_the_next(sqs, make_queue) -> None:
+    """So ten groups that have more are served by ten receives at the same time, not by one."""
+    url = make_queue(fifo=True)
+    for number in range(12):
+        for group in "abcdefghij":
+            send(sqs, url, f"{group}{number:02d}", group)
+    batches = [bodies(receive(sqs, url, VisibilityTimeout=600)) for _ in range(10)]
+    assert batches == [[f"{group}{at:02d}" for at in range(10)] for group in "abcdefghij"]
+    assert receive(sqs, url) == []
+
+
+def test_a_receive_takes_other_groups_when_the_first_has_too_few(sqs, make_queue) -> None:
+    url = make_queue(fifo=True)
+    for body in ("a1", "b1", "c1", "a2", "b2"):
+        send(sqs, url, body, body[0])
+    assert bodies(receive(sqs, url)) == ["a1", "a2", "b1", "b2", "c1"]
+
+
+@pytest.mark.parametrize("ends", ["by itself", "by its holder"])
+def test_a_message_whose_visibility_ended_comes_alone_while_later_ones_are_in_flight(
+    sqs, make_queue, ends: str
+) -> None:
+    url = make_queue(fifo=True)
+    for body in ("1", "2", "3", "4"):
+        send(sqs, url, body)
+    one, two, three = receive(sqs, url, 3, VisibilityTimeout=600)
+    sqs.change_message_visibility(
+        QueueUrl=url,
+        ReceiptHandle=one["ReceiptHandle"],
+        VisibilityTimeout=1 if ends == "by itself" else 0,
+    )
+    (again,) = receive(sqs, url, VisibilityTimeout=600, WaitTimeSeconds=5)
+    assert again["Body"] == "1"
+    assert again["Attributes"]["ApproximateReceiveCount"] == "2"
+    for each in (two, three):
+        assert receive(sqs, url) == []
+        delete(sqs, url, each)
+    assert receive(sqs, url) == []
+    delete(sqs, url, again)
+    assert bodies(receive(sqs, url)) == ["4"]
+
+
+def test_a_message_whose_visibility_ended_waits_for_an_earlier_one_in_flight(
+    sqs, make_queue
+) -> None:
+    """As AWS does: up to the first that is still invisible, and nothing behind it."""
+    url = make_queue(fifo=True)
+    for body in ("1", "2", "3"):
+        send(sqs, url, body)
+    one, two, three = receive(sqs, url)
+    for each in (one, three):
+        release(sqs, url, each)
+    assert bodies(receive(sqs, url)) == ["1"]
+    delete(sqs, url, two)
+    assert receive(sqs, url) == []
+
+
 def test_a_group_stays_blocked_while_a_timeout_is_extended(sqs, make_queue) -> None:
     url = make_queue(fifo=True, VisibilityTimeout="1")
     for body in ("1", "2"):
