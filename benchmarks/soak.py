@@ -116,11 +116,16 @@ def sqs(port: int, rate: float, done: Callable[[], None]) -> None:
 def mqtt(port: int, rate: float, done: Callable[[], None]) -> None:
     """QoS 1 both ways, one client."""
     import paho.mqtt.client as paho
+    from paho.mqtt.enums import CallbackAPIVersion
 
-    client = paho.Client(paho.CallbackAPIVersion.VERSION2, "soak", protocol=paho.MQTTv5)
+    client = paho.Client(CallbackAPIVersion.VERSION2, "soak", protocol=paho.MQTTv5)
     client.username_pw_set("guest", "guest")
     ready = threading.Event()
-    client.on_connect = lambda *_: client.subscribe("soak/#", qos=1)
+
+    def subscribe(*_: object) -> None:
+        client.subscribe("soak/#", qos=1)
+
+    client.on_connect = subscribe
     client.on_subscribe = lambda *_: ready.set()
     client.on_message = lambda *_: done()
     client.connect("127.0.0.1", port)

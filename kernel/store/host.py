@@ -9,9 +9,14 @@ from ..ids import RaftGroup
 from ..origins import Origins
 
 if TYPE_CHECKING:
-    import asyncio
-
     from .replica import Replica
+
+
+class Timer(Protocol):
+    """A call to come."""
+
+    def cancel(self) -> None:
+        """Never mind."""
 
 
 class Host(Protocol):
@@ -35,5 +40,5 @@ class Host(Protocol):
     def dirty(self, replica: Replica, *, urgent: bool) -> None:
         """The replica has something to propose: at the next commit, or within 5 ms."""
 
-    def call_later(self, delay_ms: int, action: Callable[[], None]) -> asyncio.TimerHandle:
+    def call_later(self, delay_ms: int, action: Callable[[], None]) -> Timer:
         """Call `action` after so long."""

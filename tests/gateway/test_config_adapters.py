@@ -42,7 +42,7 @@ def test_amqp_offers_the_mechanisms_it_shows() -> None:
 def test_rocketmq_shows_every_setting_of_its_adapter_with_its_default() -> None:
     shown = load(environ={}).settings.protocols["rocketmq"].values()
     known = {field.name: field.default for field in fields(RocketmqSettings)}
-    # 0 stands for any skew; listeners hold the advertised addresses and whether they are on loopback,
+    # 0 stands for any skew; listeners hold the advertised addresses and whether all are loopback,
     # tenants the namespaces.
     assert shown.pop("sign_in_skew_ms_max") == 0
     for name in ("sign_in_skew_ms_max", "advertised", "is_loopback", "namespaces"):
