@@ -165,7 +165,11 @@ def build_rocketmq(protocol: Protocol, services: Services) -> Adapter:
         services.identity.policies,
         [
             GrpcListener(
-                name, each.host, each.port, read_pem_pair(services.tls()) if each.tls else None
+                name,
+                each.host,
+                each.port,
+                read_pem_pair(services.tls()) if each.tls else None,
+                plain_too=each.plain_too,
             )
             for name, each in listeners.items()
         ],

@@ -115,6 +115,9 @@ def _metering_findings(settings: Settings) -> Iterator[Finding]:
 
 
 def _tls_findings(settings: Settings) -> Iterator[Finding]:
+    for path, listener in settings.open_listeners().items():
+        if listener.plain_too and (not listener.tls or path[:2] != ("protocols", "rocketmq")):
+            yield (*path, "plain_too"), "is for RocketMQ's listeners with `tls: true`"
     tls = settings.node.tls
     if (tls.certificate is None) != (tls.private_key is None):
         missing = "certificate" if tls.certificate is None else "private_key"

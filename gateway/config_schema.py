@@ -56,6 +56,9 @@ class Listener(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     port: Annotated[int, Meta(ge=0, le=65_535, description="TCP port; 0 takes a free one.")]
     enabled: Annotated[bool, Meta(description="Whether to listen.")] = True
     tls: Annotated[bool, Meta(description="Whether a TLS handshake comes first.")] = False
+    plain_too: Annotated[
+        bool, Meta(description="With `tls`: plain connections too, told apart by the first byte.")
+    ] = False
     advertised: Annotated[
         str | None, Meta(description="Address told to clients; null echoes the one they used.")
     ] = None

@@ -1,7 +1,8 @@
 """The driver: gRPC servers, the clock and tasks around `Service`, and the adapter as a whole.
 
 It decides nothing. One gRPC server a listener, because a route depends on the listener a call came
-in by. gRPC moves messages as bytes here: `Service` parses them.
+in by; before one for TLS and plain text a `relay`. gRPC moves messages as bytes here: `Service`
+parses them.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from adapters.rocketmq.environment import Environment, Listener
 from adapters.rocketmq.errors import RocketmqError
 from adapters.rocketmq.grpc_calls import grpc_calls
 from adapters.rocketmq.names import shown_topic, topic_name
+from adapters.rocketmq.relay import Relay
 from adapters.rocketmq.routes import place_named, place_of
 from adapters.rocketmq.service import SERVICE, Service
 from adapters.rocketmq.settings import DRAIN_GRACE_S, RocketmqSettings
@@ -63,6 +65,8 @@ class GrpcListener:
     host: str
     port: int
     tls: PemPair | None = None
+    plain_too: bool = False
+    """With `tls`: clients may come without TLS as well, on the same port."""
     reuse_port: bool = False
     """Share the port between worker processes (SO_REUSEPORT)."""
 
@@ -136,6 +140,7 @@ class RocketmqAdapter:
         self._service = Service(self._environment)
         self._streams = Streams(self._service, self._tasks)
         self._servers: dict[str, _GrpcServer] = {}
+        self._relays: dict[str, Relay] = {}
         self._addresses: dict[str, tuple[str, int]] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._renewing: asyncio.Task[None] | None = None
@@ -165,6 +170,8 @@ class RocketmqAdapter:
 
     async def drain(self) -> None:
         """Take no new call (GOAWAY), end polls and streams, return when all calls have ended."""
+        for relay in self._relays.values():
+            relay.close()
         closing = self._loop.create_task(self._close_servers(DRAIN_GRACE_S))
         self._polls.drain()
         self._streams.drain()
@@ -195,11 +202,13 @@ class RocketmqAdapter:
         figures["logins_refused"] = environment.gate.refused
         figures["checks_not_asked"] = environment.producers.not_asked
         figures["leases_not_renewed"] = environment.clients.not_renewed
+        figures["connections_refused"] = sum(each.refused for each in self._relays.values())
         return AdapterStatistics(
             connections=len(environment.clients),
             counters=figures,
             gauges={
                 "polls": len(self._polls),
+                "connections_relayed": sum(map(len, self._relays.values())),
                 "streams": len(self._streams),
                 "leases_renewed": environment.clients.renewal_count,
             },
@@ -210,16 +219,10 @@ class RocketmqAdapter:
     async def _open(self, wanted: GrpcListener) -> None:
         """Bind and serve one listener."""
         server: _GrpcServer = grpc.aio.server(options=_options(self._settings, wanted))
-        host = f"[{wanted.host}]" if ":" in wanted.host else wanted.host
-        address = f"{host}:{wanted.port}"
-        try:
-            if wanted.tls is None:
-                port = server.add_insecure_port(address)
-            else:
-                pair = (wanted.tls.private_key, wanted.tls.certificate)
-                port = server.add_secure_port(address, grpc.ssl_server_credentials((pair,)))
-        except RuntimeError as error:
-            raise _reason(wanted, address, error) from None
+        if wanted.tls is not None and wanted.plain_too:
+            port = await self._open_relay(wanted, server, wanted.tls)
+        else:
+            port = _bind(server, wanted.host, wanted.port, wanted.tls)
         listener = Listener(
             wanted.name, place_of(wanted.host, port), self._advertised.get(wanted.name)
         )
@@ -227,6 +230,17 @@ class RocketmqAdapter:
         await server.start()
         self._servers[wanted.name] = server
         self._addresses[wanted.name] = (wanted.host, port)
+
+    async def _open_relay(self, wanted: GrpcListener, server: _GrpcServer, tls: PemPair) -> int:
+        """Bind for clients with and without TLS; the port."""
+        inside = "127.0.0.1"
+        relay = Relay(
+            _bind(server, inside, 0, None),
+            _bind(server, inside, 0, tls),
+            self._settings.connections_max,
+        )
+        self._relays[wanted.name] = relay
+        return await relay.start(wanted.host, wanted.port, reuse_port=wanted.reuse_port)
 
     def _serve(self, server: _GrpcServer, listener: Listener) -> None:
         """Register every call of the service."""
@@ -244,6 +258,7 @@ class RocketmqAdapter:
         self._addresses.clear()
         await asyncio.gather(*(server.stop(grace_s) for server in servers))
         self._servers.clear()
+        await asyncio.gather(*(relay.stop() for relay in self._relays.values()))
 
     # --- Time -------------------------------------------------------------------------------
 
@@ -285,16 +300,26 @@ def _advertised(name: str, address: str) -> Place:
         raise ValueError(message) from None
 
 
-def _reason(wanted: GrpcListener, address: str, error: RuntimeError) -> OSError:
-    """Why an address cannot be bound. gRPC does not say, so the system is asked once more."""
+def _bind(server: _GrpcServer, host: str, port: int, tls: PemPair | None) -> int:
+    """Have gRPC listen; the port. Raises OSError."""
+    address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     try:
-        socket.create_server(
-            (wanted.host, wanted.port),
-            family=socket.AF_INET6 if ":" in wanted.host else socket.AF_INET,
-        ).close()
+        if tls is None:
+            return server.add_insecure_port(address)
+        pair = (tls.private_key, tls.certificate)
+        return server.add_secure_port(address, grpc.ssl_server_credentials((pair,)))
+    except RuntimeError as error:
+        raise _reason(host, port, error) from None
+
+
+def _reason(host: str, port: int, error: RuntimeError) -> OSError:
+    """Why an address cannot be bound. gRPC does not say, so the system is asked once more."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        socket.create_server((host, port), family=family).close()
     except OSError as told:
         return told
-    return OSError(f"cannot listen on {address}: {error}")
+    return OSError(f"cannot listen on {host}:{port}: {error}")
 
 
 def _options(settings: RocketmqSettings, listener: GrpcListener) -> list[tuple[str, int]]:

@@ -40,6 +40,9 @@ FILTER_TAGS_MAX: Final = 256
 FILTERS_KEPT_MAX: Final = 256
 """SQL92 expressions kept compiled, at most some 20 KB each: an application has a few."""
 
+FIRST_BYTE_S: Final = 10
+"""A connection that has not said anything for so long is closed; clients speak at once."""
+
 ATTEMPT_ID_CHARACTERS_MAX: Final = 128
 """Clients send a UUID."""
 
@@ -187,6 +190,8 @@ class RocketmqSettings:
     """Lease of messages that the server renews for a push consumer while that is alive."""
     auto_renew_ms_max: int = 3 * _HOUR_MS
     """For how long it renews them."""
+    connections_max: int = 65_536
+    """Of a listener for TLS and plain text; of others gRPC does not tell."""
     request_bytes_max: int = 130 * 1024 * 1024
     idle_timeout_ms: int = 120_000
     """A connection without a call for so long is closed."""
