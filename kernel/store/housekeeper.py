@@ -23,6 +23,7 @@ from ..ids import RaftGroup
 from ..log.checkpoint import CheckpointJob
 from ..log.errors import JournalError, RecordDamaged
 from ..log.journal import Journal, MaintenanceJob
+from ..log.mark import MarkJob
 from ..log.rewrite import RewriteJob
 from ..log.writer import PrepareJob
 from ..ports import Disk
@@ -68,6 +69,10 @@ LOOK_SECONDS = 0.1
 """What asks for a look at every segment (there are 6,000 in 100 GB) is looked at so often, and
 after each job."""
 
+MARK_SECONDS = 1.0
+"""The mark of what was synced is brought to the disk so often at most: what a power loss leaves
+unproven is about as old."""
+
 RETRY_SECONDS = 1.0
 """After a failed job (a full disk) the next try comes so much later."""
 
@@ -100,6 +105,7 @@ class Housekeeper:
         self._busy = False
         self._paused_until = 0.0
         self._no_segment_until = 0.0
+        self._next_mark = 0.0
         self._next_poke = 0.0
         self._next_look = 0.0
         self._ticker: asyncio.TimerHandle | None = None
@@ -209,7 +215,9 @@ class Housekeeper:
         if look:
             self._next_look = now + LOOK_SECONDS
         job = (
-            self._journal.maintenance(segments=now >= self._no_segment_until, removals=look)
+            self._journal.maintenance(
+                segments=now >= self._no_segment_until, mark=now >= self._next_mark, removals=look
+            )
             if not self._stopping
             else None
         )
@@ -279,6 +287,8 @@ class Housekeeper:
 
     def _maintained(self, job: MaintenanceJob) -> None:
         self._journal.end_maintenance(job)
+        if isinstance(job, MarkJob):
+            self._next_mark = self._loop.time() + MARK_SECONDS
         if isinstance(job, PrepareJob) and job.error is not None:
             self._no_segment_until = self._loop.time() + RETRY_SECONDS
         self._judge_space()
