@@ -76,11 +76,7 @@ def recover(
     ValueError.
     """
     ensure_meta(disk, random)
-    # A process that was killed between a rename and its sync has left names that are there but
-    # not durable: whatever is read from here on must not be gone after the next power loss.
-    for directory in (ROOT_DIRECTORY, JOURNAL_DIRECTORY, SNAPSHOT_DIRECTORY):
-        if directory == ROOT_DIRECTORY or disk.names(directory):
-            disk.sync_directory(directory)
+    _sync_names(disk)
     checkpoint = Checkpoint.read(disk)
     first = None if members is None else Membership(tuple(sorted(members)))
     snapshots = Snapshots(disk, checkpoint)
@@ -97,6 +93,8 @@ def recover(
 
     journal, recovered = recover_journal(disk, options, checkpoint, others, approve)
     damaged = {**recovered.damaged, **snapshots.unreadable}
+    if recovered.unreadable:
+        damaged.update(missing.shared)
     if repair:
         for number in damaged:
             journal.healed(number)
@@ -124,14 +122,6 @@ def recover(
     replay = Replay(journal, states, commits, node)
     for group_number, index, term, body in recovered.entries:
         replay.take(RaftGroup(group_number), index, term, body)
-    if recovered.unreadable:
-        damaged.update(missing.shared)
-        for number in map(RaftGroup, missing.shared):
-            journal.void(number)
-            states[number] = GroupState(number)
-            states[number].membership = Membership()
-            snapshot_members.pop(number, None)
-            replay.configurations.pop(number, None)
     journal.finish_recovery()
     admit(journal)
     record = states[METADATA_GROUP].records.get(DATA_GROUPS_RECORD)
@@ -143,3 +133,12 @@ def recover(
         {RaftGroup(number): why for number, why in damaged.items()},
         missing.lost,
     )
+
+
+def _sync_names(disk: Disk) -> None:
+    """A process that was killed between a rename and its sync has left names that are there but not
+    durable: whatever is read from here on must not be gone after the next power loss.
+    """
+    for directory in (ROOT_DIRECTORY, JOURNAL_DIRECTORY, SNAPSHOT_DIRECTORY):
+        if directory == ROOT_DIRECTORY or disk.names(directory):
+            disk.sync_directory(directory)
