@@ -19,6 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from ..ports import Disk
+from .aside import AsideJob
 from .bodies import Bodies
 from .checkpoint import Checkpoint, CheckpointJob, HardState
 from .checkpointing import next_checkpoint
@@ -368,6 +369,16 @@ class Journal:
     def damaged(self) -> frozenset[int]:
         """Groups that lost synced data here and have not been healed."""
         return self._damaged
+
+    def set_aside(self, group: int, index: int) -> AsideJob:
+        """A job that keeps the bytes of an entry that does not read; then `set_aside_done`."""
+        place = self._locations.locate(group, index) if self.has(group, index) else None
+        return AsideJob(self._disk, self._seed, (group, index), place)
+
+    def set_aside_done(self, job: AsideJob) -> None:
+        """The job has run, or failed: what reads after all is in memory now."""
+        job.done()
+        self._bodies.add_read([], job.entry)
 
     def void(self, group: int) -> None:
         """Nothing that this journal has of a group counts any more, but its term. It is `damaged`,

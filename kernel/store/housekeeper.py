@@ -99,7 +99,9 @@ class Housekeeper:
         self._worker: Runner = workers("weir-housekeeping")
         self._accept = accept
         self._fatal = fatal
-        self._watch = DiskWatch(disk, self._worker, self._judge_space, reserve_bytes)
+        self._watch = DiskWatch(
+            *(disk, self._worker, self._judge_space, reserve_bytes, store.unreadable.losses.look)
+        )
         self.sparse_bytes_min = sparse_bytes_min
         """A smaller journal is never rewritten; may be changed at any time."""
         self._busy = False
@@ -236,7 +238,7 @@ class Housekeeper:
 
     def _look(self) -> None:
         """Begin a checkpoint or a rewrite, if one is due."""
-        if not self._dumping and (self._store.is_doomed or self._checkpoint_due()):
+        if not self._dumping and (self._store.unreadable.is_doomed or self._checkpoint_due()):
             self._checkpoint()
         # A rewrite takes room before it gives some: never out of the reserve.
         may = self._journal.can_accept and self._is_sparse()
@@ -328,7 +330,7 @@ class Housekeeper:
     def _checkpoint(self) -> None:
         """Snapshots of the groups that changed, in slices; then `ckpt`."""
         changed = self._changed()
-        if not changed and not self._store.is_doomed:
+        if not changed and not self._store.unreadable.is_doomed:
             return
         self._hastened = False
         self._last_checkpoint = self._loop.time()
@@ -371,7 +373,7 @@ class Housekeeper:
 
     def _checkpointed(self, written: dict[int, tuple[int, str]], job: CheckpointJob) -> None:
         self._journal.checkpointed(job)
-        self._store.checkpointed()
+        self._store.unreadable.checkpointed()
         self.checkpoints += 1
         for number, (index, name) in written.items():
             group = RaftGroup(number)

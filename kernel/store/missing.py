@@ -85,8 +85,9 @@ class Missing:
         held, alone = self._held(scan, suspects)
         lost: dict[RaftGroup, Sequence[int]]
         lost = {group: indexes for group, indexes in held.items() if group in alone}
-        if lost and not self._repair:
-            raise JournalDamaged(_gone(scan, lost) or _unreadable(lost))
+        gone = _gone(scan, lost)
+        if gone and not self._repair:
+            raise JournalDamaged(gone)
         self.lost = lost
         self.shared = {
             int(group): f"entry {indexes[0]}, which messages stand in, is unreadable"
@@ -138,13 +139,6 @@ def _gone(scan: Scan, lost: Mapping[RaftGroup, Sequence[int]]) -> dict[int, str]
     )
     return {
         int(group): f"{len(each)} entries that messages stand in are gone: {_named(each)}{why}"
-        for group, each in lost.items()
-    }
-
-
-def _unreadable(lost: Mapping[RaftGroup, Sequence[int]]) -> dict[int, str]:
-    return {
-        int(group): f"{len(each)} entries that messages stand in are unreadable: {_named(each)}"
         for group, each in lost.items()
     }
 
