@@ -58,8 +58,8 @@ def run(settings: Settings) -> int:
 
 
 DAMAGED: Final = {
-    "all": "nothing was changed; what the disk lost is only in a copy of the data directory, if "
-    "there is one (docs/formats.md)",
+    "all": "nothing was changed; put back what is missing if there is a copy, or see with "
+    "`weir doctor --data DIR` what is lost, and go on without it with --repair (docs/formats.md)",
     "store": "nothing was changed; if the other stores have it all, begin with an empty data "
     "directory and run `weir cluster join` (docs/cluster.md)",
 }

@@ -48,6 +48,8 @@ BODY_BYTES_MAX = 16 * 1024 * 1024
 PROPERTIES_BYTES_MAX = 256 * 1024
 """Largest ext + native: twice the largest block a frame of 128 KiB can carry."""
 
+_UID = struct.Struct("<QQ")
+_UID_AT = 16
 _EXT_FIELD = struct.Struct("<BI")
 
 
@@ -191,6 +193,12 @@ def decode(slot: bytes) -> Message:
         body=slot[body_at : body_at + body_bytes],
         age_s=age_s,
     )
+
+
+def uid_at(content: bytes, start: int) -> bytes:
+    """Uid of the message whose slot begins at `start`. struct.error if nothing is there."""
+    high, low = _UID.unpack_from(content, start + _UID_AT)
+    return struct.pack(">QQ", high, low)
 
 
 def split(slot: bytes) -> tuple[bytes, bytes]:

@@ -285,6 +285,8 @@ class Mover:
             if progress.is_acked(offset):
                 continue  # too old, since it was taken
             name = step.destination or await self._origin(replica, dispatcher, offset)
+            if progress.is_acked(offset):
+                continue  # its entry does not read, and was given up
             if name is None or not await self._is_there(step.tenant, name):
                 dispatcher.released(taken[at:])
                 return found, MoveFailure.NO_DESTINATION if name else MoveFailure.NO_ORIGIN
@@ -302,6 +304,8 @@ class Mover:
         run = dispatcher.queue.index.find(offset)
         entry = self._store.entry(replica.group, run.index)
         while entry is None:
+            if self._store.is_given_up(replica.group, run.index):
+                return None
             await self._store.fetched(replica.group, run.index)
             entry = self._store.entry(replica.group, run.index)
         history = history_of(decode(entries.slot(entry, run.slot)))

@@ -33,6 +33,8 @@ from ..client import LeaseVerb, Settlement
 from ..ids import Offset, QueueId, TopicId
 from ..model import GroupOptions, QueueRef, Reason, Route, RouterOptions, TopicOptions
 from . import tree_commands as tree
+from .give_up import GiveUp
+from .reasons import REASON_CODES, REASONS
 
 VERSION = 1
 
@@ -96,19 +98,11 @@ class Command(IntEnum):
     MOVE = 65
     SWEEP = 66
     LISTED = 67
+    GIVE_UP = 68
 
 
 WITH_MESSAGES = frozenset({Command.ENQUEUE, Command.PREPARE, Command.RETAIN})
 """Commands over slots of their own entry: without the slots they must not stand there."""
-
-REASON_CODES = {
-    Reason.ATTEMPTS: 1,
-    Reason.EXPIRED: 2,
-    Reason.REJECTED: 3,
-    Reason.OVERFLOW: 4,
-    Reason.TOO_LARGE: 5,
-}
-REASONS = {code: reason for reason, code in REASON_CODES.items()}
 
 
 class LeaderStart(msgspec.Struct, frozen=True, array_like=True):
@@ -311,6 +305,7 @@ Control = (
     | Metered
     | Move
     | Guard
+    | GiveUp
 )
 
 CONTROL_TYPES: dict[Command, type[Control]] = {
@@ -347,6 +342,7 @@ CONTROL_TYPES: dict[Command, type[Control]] = {
     Command.METERED: Metered,
     Command.MOVE: Move,
     Command.GUARD: Guard,
+    Command.GIVE_UP: GiveUp,
 }
 _TYPE_OF = {kind: command for command, kind in CONTROL_TYPES.items()}
 Packed = tuple[int, int, bytes]

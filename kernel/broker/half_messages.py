@@ -143,6 +143,13 @@ class HalfCommands:
         self._retention.release(self._state.group, half.index, 1)
         return ROLLED_BACK
 
+    def give_up(self, index: int) -> int:
+        """A log entry does not read: roll back the half messages in it. How many there were."""
+        lost = list(self._halves.of_entry(index))
+        for half in lost:
+            self._roll_back(half)
+        return len(lost)
+
     def drop_queues(self, queues: Iterable[QueueId]) -> None:
         """Queues are gone, and their half messages with them."""
         gone = set(queues)

@@ -27,6 +27,7 @@ from .commands import Command
 from .definitions import Definitions
 from .features import CLASSES, COPY, CUT, LARGE, Feature, columns_of, each_of, features_of
 from .half_messages import HalfCommands
+from .lost_entries import LostEntries
 from .observer import ACKED, ACKED_LATE, Observer, Retention, release
 from .outbox import Outbox, has_own_reference
 from .progress import Progress
@@ -77,6 +78,7 @@ class Machine:
             Command.METERED: self._metered,
             Command.MOVE: self._outbox.move,
             Command.GUARD: self._guard,
+            Command.GIVE_UP: LostEntries(state, retention, observer, self._halves).give_up,
         }
 
     def apply(self, index: LogIndex, term: int, body: bytes) -> list[object]:

@@ -7,7 +7,7 @@ Applications Recover from fsync Failures?").
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 
 class JournalError(Exception):
@@ -26,6 +26,18 @@ class JournalDamaged(JournalError):
     """Synced records are unreadable: acknowledged data may be missing. Nothing was changed."""
 
     def __init__(self, groups: Mapping[int, str]) -> None:
-        reasons = "; ".join(f"group {group}: {why}" for group, why in sorted(groups.items()))
+        by_reason: dict[str, list[int]] = {}
+        for group, why in sorted(groups.items()):
+            by_reason.setdefault(why, []).append(group)
+        reasons = "; ".join(f"{_named(some)}: {why}" for why, some in by_reason.items())
         super().__init__(f"the journal is damaged ({reasons})")
         self.groups = dict(groups)
+
+
+def _named(groups: Sequence[int]) -> str:
+    """Words for rising numbers of groups."""
+    if len(groups) == 1:
+        return f"group {groups[0]}"
+    if groups[-1] - groups[0] == len(groups) - 1:
+        return f"groups {groups[0]} to {groups[-1]}"
+    return f"groups {', '.join(map(str, groups))}"

@@ -15,17 +15,20 @@ when every write of its batch is on the disk.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 from ..ports import Disk
+from .aside import AsideJob
 from .bodies import Bodies
 from .checkpoint import Checkpoint, CheckpointJob, HardState
 from .checkpointing import next_checkpoint
 from .errors import JournalError
 from .groups import GroupLog
 from .install import InstallJob
+from .mark import MarkFile
 from .meta import CleanEnd, set_clean
+from .options import JournalOptions
 from .read import READ_AHEAD_BYTES, ReadJob, read_body
 from .record import (
     BATCH_GROUPS_MAX,
@@ -35,8 +38,9 @@ from .record import (
     encode_number,
     seed_of,
 )
-from .recovery import Recovered, RecoveredState, recover_files, replay
+from .recovery import Recovered, RecoveredState, nothing_to_say, recover_files, replay
 from .rewrite import LiveSlots, RewriteJob
+from .scan import Scan
 from .segment import SEGMENT_BYTES_MIN, Segment
 from .space import MaintenanceJob, Space
 from .statistics import JournalStatistics, SegmentStatistics, segments_of, statistics_of
@@ -48,27 +52,12 @@ __all__ = ["Journal", "JournalOptions", "MaintenanceJob"]
 _ENTRY = int(RecordType.ENTRY)
 
 
-@dataclass(frozen=True, slots=True)
-class JournalOptions:
-    """Sizes of a journal."""
-
-    segment_bytes: int = 64 * 1024 * 1024
-    reserve_bytes: int = 8 * 1024 * 1024
-    """The segment kept for settlements on a full disk: 300,000 acks of single messages, and as much
-    less to keep ready than a whole segment."""
-    cache_bytes: int = 256 * 1024 * 1024
-    cold_bytes: int = 16 * 1024 * 1024
-    rewrite_share: float = 0.34
-    """A segment with a smaller live share may be rewritten: a third, since a journal of more than
-    three times its live bytes (`housekeeper.SPARSE_FACTOR`) always has such a segment."""
-    accept_damage: bool = False
-    """Open although groups lost synced data; they are named in `Recovered.damaged`."""
-
-
 class Journal:
     """See the module's head. Made by `recover`."""
 
-    def __init__(self, disk: Disk, options: JournalOptions, state: RecoveredState) -> None:
+    def __init__(
+        self, disk: Disk, options: JournalOptions, state: RecoveredState, mark: MarkFile
+    ) -> None:
         self._disk = disk
         self._options = options
         self._checkpoint = state.checkpoint
@@ -84,6 +73,7 @@ class Journal:
             segment=state.segment,
             next_number=state.next_number,
             sequence=state.next_sequence,
+            mark=mark,
             segment_bytes=options.segment_bytes,
             reserve_bytes=min(options.reserve_bytes, options.segment_bytes),
             place=self._locations.place,
@@ -97,22 +87,27 @@ class Journal:
 
     @staticmethod
     def recover(
-        disk: Disk, options: JournalOptions, checkpoint: Checkpoint | None
+        disk: Disk,
+        options: JournalOptions,
+        checkpoint: Checkpoint | None,
+        approve: Callable[[Scan], None] = nothing_to_say,
     ) -> tuple[Journal, Recovered]:
         """Open the journal of a data directory, whatever its last run left. Blocking.
 
         Reads from the checkpoint's segment on, cuts a torn tail, copies what is not proven to be on
-        disk. `store.meta` must exist (`meta.ensure_meta`). Errors: JournalDamaged if synced records
+        disk. `store.meta` must exist (`meta.ensure_meta`). `approve` sees what was found before
+        anything is changed, and may raise. Errors: JournalDamaged if synced records
         are unreadable and `options.accept_damage` is off (nothing was changed then), FormatError,
         JournalError, OSError.
         """
         if options.segment_bytes < SEGMENT_BYTES_MIN or options.segment_bytes % 4096:
             raise JournalError(f"segment_bytes: a multiple of 4096 from {SEGMENT_BYTES_MIN} on")
-        state, meta = recover_files(
+        state, meta, mark = recover_files(
             disk,
             checkpoint,
             segment_bytes=options.segment_bytes,
             accept_damage=options.accept_damage,
+            approve=approve,
         )
         scan = state.scan
         marks = {number: group.index for number, group in state.checkpoint.groups.items()}
@@ -121,15 +116,16 @@ class Journal:
             hard_states={number: log.hard_state for number, log in scan.groups.items()},
             last={number: (log.last_index, log.last_term) for number, log in scan.groups.items()},
             marks=marks,
-            entries=replay(disk, scan, seed_of(meta.store), list(scan.chain), marks),
+            entries=replay(disk, scan, list(scan.chain), marks),
             damaged=dict(scan.damaged),
             damaged_all=scan.damage_all,
             unreadable=scan.unreadable,
+            unread=scan.unread,
             checkpoint=state.checkpoint,
             records_scanned=scan.records,
             records_copied=state.copied,
         )
-        return Journal(disk, options, state), recovered
+        return Journal(disk, options, state, mark), recovered
 
     def finish_recovery(self) -> None:
         """Snapshots are loaded, references retained, entries replayed: what is dead may go."""
@@ -374,13 +370,15 @@ class Journal:
         """Groups that lost synced data here and have not been healed."""
         return self._damaged
 
-    def missing(self) -> dict[int, int]:
-        """By group the first entry that something refers to and the journal does not have. Slow."""
-        lost: dict[int, int] = {}
-        for group, index in self._locations.held():
-            if not self._locations.has(group, index):
-                lost[group] = min(index, lost.get(group, index))
-        return lost
+    def set_aside(self, group: int, index: int) -> AsideJob:
+        """A job that keeps the bytes of an entry that does not read; then `set_aside_done`."""
+        place = self._locations.locate(group, index) if self.has(group, index) else None
+        return AsideJob(self._disk, self._seed, (group, index), place)
+
+    def set_aside_done(self, job: AsideJob) -> None:
+        """The job has run, or failed: what reads after all is in memory now."""
+        job.done()
+        self._bodies.add_read([], job.entry)
 
     def void(self, group: int) -> None:
         """Nothing that this journal has of a group counts any more, but its term. It is `damaged`,
@@ -420,14 +418,18 @@ class Journal:
 
     # --- Space ------------------------------------------------------------------------------
 
-    def maintenance(self, *, segments: bool = True, removals: bool = True) -> MaintenanceJob | None:
-        """The next job that housekeeping wants done in a thread (a segment to prepare, a location
-        file to write, segments to remove), None if there is none. Then `end_maintenance(job)`.
+    def maintenance(
+        self, *, segments: bool = True, mark: bool = True, removals: bool = True
+    ) -> MaintenanceJob | None:
+        """The next job that housekeeping wants done in a thread (a segment to prepare, the mark to
+        sync, a location file to write, segments to remove), None if there is none. Then
+        `end_maintenance(job)`.
 
         After a failed preparation the same is wanted at once: ask without `segments` for a second.
-        `removals` looks at every segment: now and then is enough.
+        The `mark` is to be synced after each batch: once a second is enough. `removals` looks at
+        every segment: now and then is enough.
         """
-        return self._space.maintenance(segments=segments, removals=removals)
+        return self._space.maintenance(segments=segments, mark=mark, removals=removals)
 
     def end_maintenance(self, job: MaintenanceJob) -> None:
         """The job has run without error."""

@@ -93,6 +93,17 @@ class Locations:
         """Whether the entry is placed in a segment that is still there."""
         return self.position(group, index) >> SEGMENT_SHIFT in self.segments
 
+    def reaches(self, group: int, index: int) -> bool:
+        """Whether the entry is placed, and the file of its segment reaches as far."""
+        chunk = self._groups.get(group, {}).get(index >> CHUNK_SHIFT)
+        if chunk is None:
+            return False
+        slot = index & CHUNK_MASK
+        position = chunk.positions[slot]
+        segment = self.segments.get(position >> SEGMENT_SHIFT)
+        end = ((position & OFFSET_MASK) << 3) + chunk.lengths[slot]
+        return segment is not None and end <= segment.size
+
     def locate(self, group: int, index: int) -> tuple[Segment, int, int]:
         """(segment, offset, record length). JournalError if the journal does not hold the entry."""
         chunk = self._chunk(group, index)

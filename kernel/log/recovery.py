@@ -8,20 +8,23 @@
    segment takes these records, is synced, and the checkpoint is replaced by one with a **cut**,
    which says that the old segment ends where the copy begins. A crash before that replacement
    leaves the copy unnamed: the next recovery ignores and removes it.
-4. Files that nothing refers to are removed, the clean mark is removed.
+4. Files that nothing refers to are removed, the mark of what is synced is set, the clean mark is
+   removed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from ..ports import Disk
 from .checkpoint import Checkpoint, Cut, HardState, Position
 from .errors import JournalDamaged, JournalError
+from .evidence import Place
 from .files import JOURNAL_DIRECTORY, NO_SPACE, locations_name, segment_name, write_all
 from .location_file import LocationFileJob
 from .locations import Locations, pack_position
+from .mark import Mark, MarkFile, read_mark
 from .meta import StoreMeta, read_meta, set_clean
 from .record import (
     HEADER_BYTES,
@@ -32,7 +35,7 @@ from .record import (
     padded_bytes,
     seed_of,
 )
-from .scan import Place, Scan, segment_numbers
+from .scan import Scan, segment_numbers
 from .segment import (
     HEADER_PAGE_BYTES,
     SEGMENT_BYTES_MIN,
@@ -70,7 +73,9 @@ class Recovered:
     damaged_all: str | None
     """Why groups may have lost something that do not stand in `last`."""
     unreadable: bool
-    """Below the checkpoint something is: entries may be missing (`Journal.missing`)."""
+    """Below the checkpoint something is: entries may be missing."""
+    unread: float
+    """So many records at most; infinite if nothing tells."""
     checkpoint: Checkpoint
     """The last one: names of the snapshots (an empty one if none was ever written)."""
     records_scanned: int
@@ -91,9 +96,14 @@ class RecoveredState:
 
 
 def recover_files(
-    disk: Disk, checkpoint: Checkpoint | None, *, segment_bytes: int, accept_damage: bool
-) -> tuple[RecoveredState, StoreMeta]:
-    """Scan, and bring the files into order. Blocking.
+    disk: Disk,
+    checkpoint: Checkpoint | None,
+    *,
+    segment_bytes: int,
+    accept_damage: bool,
+    approve: Callable[[Scan], None],
+) -> tuple[RecoveredState, StoreMeta, MarkFile]:
+    """Scan, have the owner `approve` of what was found, and bring the files into order. Blocking.
 
     Errors: JournalDamaged (nothing changed), FormatError, JournalError without `store.meta`,
     OSError.
@@ -103,12 +113,14 @@ def recover_files(
         raise JournalError("store.meta is missing: make one with ensure_meta")
     if checkpoint is not None and checkpoint.store != meta.store:
         raise JournalError("the checkpoint belongs to another store")
-    scan = Scan(disk, meta, checkpoint)
+    known, written = read_mark(disk, meta.store)
+    scan = Scan(disk, meta, checkpoint, known)
     scan.run()
     _check_clean_end(scan, meta)
     new_damage = set(scan.damaged) - set(checkpoint.damaged if checkpoint else ())
     if new_damage and not accept_damage:
         raise JournalDamaged(scan.damaged)
+    approve(scan)
     base = checkpoint or Checkpoint(meta.store, Position(0, HEADER_PAGE_BYTES), 0)
     removed = _remove_unreferenced(disk, scan)
     if not scan.chain and not scan.floor:
@@ -118,23 +130,29 @@ def recover_files(
     else:
         state = _copy_tail(disk, scan, base, segment_bytes)
     state.removed = removed + _remove_unreferenced(disk, scan)
+    mark = MarkFile(disk, meta.store, written)
+    mark.open(Mark(state.next_sequence - 1, state.segment.number, state.segment.end))
     set_clean(disk, None)
     for segment in scan.scanned:
         if segment.sealed and segment.headers is not None:
             LocationFileJob(disk, segment, bytes(segment.headers), seed_of(meta.store)).run()
             segment.headers = None
-    return state, meta
+    return state, meta, mark
+
+
+def nothing_to_say(_scan: Scan) -> None:
+    """Whoever opens a journal for itself has nothing to approve of."""
 
 
 def replay(
-    disk: Disk, scan: Scan, seed: int, chain: list[int], marks: Mapping[int, int]
+    disk: Disk, scan: Scan, chain: list[int], marks: Mapping[int, int]
 ) -> Iterator[tuple[int, int, int, bytes]]:
     """The entries behind the marks, from the chain's segments, in order."""
     for number in chain:
         segment = scan.locations.segments[number]
         file = disk.open(segment_name(number))
         try:
-            reader = SegmentReader(file, segment.end, seed)
+            reader = SegmentReader(file, segment.end, scan.seed)
             for offset, header in reader.search(HEADER_PAGE_BYTES, -1):
                 if header.type != RecordType.ENTRY:
                     continue

@@ -5,32 +5,33 @@ on every record is read and verified, segment by segment as PAD records and cuts
 does not read. That one is either **torn** (the end: it was never synced, nobody heard ok) or
 **damaged** (it was synced; cutting it would lose acknowledged data in silence). It is damaged if
 
-- the checkpoint, the clean mark or the closing record of a later batch says it was synced, or
+- the checkpoint, the clean mark, the mark of what was synced (`mark`) or the closing record of a
+  later batch says it was synced, or
 - records of a later batch follow (a batch is begun only when the one before it is synced), or
 - every sector of it was written and yet it does not match its sum.
 
-One case is left that nobody can tell: in the last batch, of which no checkpoint knows yet, a record
-whose body has a sector of zeros. A bit that changed there looks like that sector never written, and
-is taken for torn: every power loss would be damage else.
+One case is left that nobody can tell: in the last batch, if a power loss took the mark of it, a
+record whose body has a sector of zeros. A bit that changed there looks like that sector never
+written, and is taken for torn: every power loss would be damage else.
 
 After damage the scan goes on at the next whole record. Which groups lost something follows from
 the closing record of the batch, which counts the records of each group. A group whose log began
-anew behind it, with a snapshot from another store, has lost nothing. Below the checkpoint only
-bodies of entries can be lost: `unreadable`.
+anew behind it, with a snapshot from another store, has lost nothing. Below the checkpoint's place
+only bodies of entries can be lost: `unreadable`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import NamedTuple
+import math
 
 from ..ports import Disk
 from .checkpoint import Checkpoint, HardState, Position
-from .errors import FormatError
+from .evidence import Lookout, Place
 from .files import JOURNAL_DIRECTORY, segment_name
 from .groups import GroupLog
 from .location_file import read_location_file
 from .locations import Locations, pack_position
+from .mark import Mark
 from .meta import StoreMeta
 from .record import (
     BatchEnd,
@@ -42,13 +43,7 @@ from .record import (
     decode_number,
     seed_of,
 )
-from .segment import (
-    HEADER_PAGE_BYTES,
-    Segment,
-    SegmentHeader,
-    SegmentKind,
-    decode_segment_header,
-)
+from .segment import HEADER_PAGE_BYTES, Segment
 from .segment_reader import SegmentReader
 
 _ENTRY = int(RecordType.ENTRY)
@@ -64,47 +59,36 @@ def segment_numbers(disk: Disk) -> list[int]:
     return sorted(int(name[:-4]) for name in names if name.endswith(".seg"))
 
 
-class Place(NamedTuple):
-    """Where a record stands."""
-
-    segment: int
-    offset: int
-    header: Header
-
-
-class _Evidence(NamedTuple):
-    """What follows an unreadable record."""
-
-    synced: bool
-    """It proves that the record was synced."""
-    resume: Place | None
-    """The next whole record."""
-
-
 class Scan:
     """One pass over the journal of a store. OSError, FormatError."""
 
-    def __init__(self, disk: Disk, meta: StoreMeta, checkpoint: Checkpoint | None) -> None:
+    def __init__(
+        self, disk: Disk, meta: StoreMeta, checkpoint: Checkpoint | None, mark: Mark
+    ) -> None:
         self._disk = disk
-        self._store = meta.store
-        self._seed = seed_of(meta.store)
+        self.seed = seed_of(meta.store)
         self._cuts = dict(checkpoint.cuts) if checkpoint else {}
         self.floor = max(
             checkpoint.synced_sequence if checkpoint else 0,
             meta.clean.sequence if meta.clean else 0,
+            mark.sequence,
         )
         """Sequence that is known to be synced before anything is read."""
         self.numbers = segment_numbers(disk)
+        self._lookout = Lookout(disk, meta.store, self.numbers, self._cuts)
         self.locations = Locations()
         self.groups: dict[int, GroupLog] = {}
-        self._marks: dict[int, int] = {}
+        self.marks: dict[int, int] = {}
+        """By group what its snapshot has applied."""
         for number, group in (checkpoint.groups if checkpoint else {}).items():
             self.groups[number] = GroupLog(group.index, group.term, group.hard_state)
-            self._marks[number] = group.index
+            self.marks[number] = group.index
         self.closed: list[Close] = list(checkpoint.closed) if checkpoint else []
         self._unclosed: list[Place] = []
         self.unreadable = False
         """Something below the checkpoint is: bodies may be missing."""
+        self.unread = 0.0
+        """So many records at most; infinite if nothing tells."""
         self._known_damage = checkpoint.damaged if checkpoint else frozenset()
         self.damaged: dict[int, str] = {}
         self.damage_all: str | None = None
@@ -128,7 +112,10 @@ class Scan:
         self._counts: dict[int, int] = {}
         self._batch_first: int | None = None
         self._batch_ended = False
+        self._position = checkpoint.position if checkpoint else Position(0, 0)
         self._start = checkpoint.position.segment if checkpoint else min(self.numbers, default=0)
+        self._is_first_known = checkpoint is None
+        """The journal has to begin with record 1: no checkpoint stands for what was before."""
 
     def run(self) -> None:
         """Scan everything."""
@@ -137,14 +124,16 @@ class Scan:
                 self._sealed(number)
         if self._start:
             self._walk(self._start, bounded=False)
+        elif self.floor:
+            self._lost_by_everybody("no segment is there, and there were some")
         self._close_hole()
-        for group, why in self._gaps.items():
-            self.damaged.setdefault(group, why)
         if self.damage_all is not None:
             for group in self.groups.keys() - self._anew:
                 self.damaged.setdefault(group, self.damage_all)
             if not self.groups:
                 self.damaged[0] = self.damage_all
+        for group, why in self._gaps.items():
+            self.damaged.setdefault(group, why)
         for group in self._known_damage:
             self.damaged.setdefault(group, "damaged since an earlier run")
 
@@ -152,7 +141,7 @@ class Scan:
 
     def _sealed(self, number: int) -> None:
         """A segment wholly below the checkpoint."""
-        rows = read_location_file(self._disk, number, self._seed)
+        rows = read_location_file(self._disk, number, self.seed)
         if rows is None:
             self._walk(number, bounded=True)
             return
@@ -177,7 +166,7 @@ class Scan:
     def _walk(self, number: int, *, bounded: bool) -> None:
         """Read the chain from the start of segment `number` on; only that segment if `bounded`."""
         offset = HEADER_PAGE_BYTES
-        self.next_sequence = self._first_sequence(number)
+        self.next_sequence = self._lookout.first_sequence(number)
         anything_goes = True
         self._batch_first = None
         while True:
@@ -209,7 +198,7 @@ class Scan:
         cut = self._cuts.get(number)
         file = self._disk.open(segment_name(number))
         try:
-            reader = SegmentReader(file, cut.offset if cut else segment.size, self._seed)
+            reader = SegmentReader(file, cut.offset if cut else segment.size, self.seed)
             for at, header in reader.records(offset):
                 if header.sequence != self.next_sequence and not anything_goes:
                     break
@@ -252,28 +241,12 @@ class Scan:
         if segment.headers is not None:
             self.scanned.append(segment)
 
-    def _first_sequence(self, number: int) -> int:
-        """A lower bound of the sequences in a segment, from its header; 0 if that is unreadable."""
-        header = self._header_of(number)
-        return header.sequence_floor if header is not None else 0
-
-    def _header_of(self, number: int) -> SegmentHeader | None:
-        if number not in self.numbers:
-            return None
-        file = self._disk.open(segment_name(number))
-        try:
-            header = decode_segment_header(file.pread(HEADER_PAGE_BYTES, 0))
-        finally:
-            file.close()
-        if header is not None and header.store != self._store:
-            raise FormatError(f"segment {number} belongs to another store")
-        return header
-
     # --- Problems ---------------------------------------------------------------------------
 
     def _missing(self, number: int, *, bounded: bool) -> Place | None:
         """The journal leads to a segment that does not exist."""
-        evidence = self._look_behind(number, 0, None, bounded=bounded)
+        bad = self.next_sequence
+        evidence = self._lookout.behind(number, 0, None, bad, bounded=bounded)
         if not evidence.synced and not self._is_below_floor():
             return None
         return self._damage(f"segment {number} is missing", evidence.resume, bounded=bounded)
@@ -282,14 +255,20 @@ class Scan:
         self, number: int, offset: int, reader: SegmentReader, *, bounded: bool
     ) -> Place | None:
         """The record at `offset` does not read: None if that is the end, else where to go on."""
-        evidence = self._look_behind(number, offset, reader, bounded=bounded)
+        bad = self.next_sequence
+        evidence = self._lookout.behind(number, offset, reader, bad, bounded=bounded)
         torn = reader.may_be_torn(offset) and reader.record(offset) is None
         unused = offset == HEADER_PAGE_BYTES and number not in self.locations.segments
         if bounded and unused and torn and evidence.resume is None:
             return None
-        if torn and not evidence.synced and not self._is_below_floor() and not bounded:
+        is_cut = number not in self._cuts and self._lookout.is_cut(number, reader.end)
+        is_end = torn and not evidence.synced and not self._is_below_floor()
+        if is_end and not bounded and not is_cut:
             return None
-        return self._damage(f"segment {number} at {offset}", evidence.resume, bounded=bounded)
+        where = f"segment {number} at {offset}"
+        if is_cut:
+            where += f", a file that is cut short to {reader.end} bytes"
+        return self._damage(where, evidence.resume, bounded=bounded, cut=is_cut)
 
     def _is_below_floor(self) -> bool:
         """Whether the checkpoint or the clean mark says that the next record was synced. Without
@@ -297,16 +276,23 @@ class Scan:
         """
         return bool(self.floor) and self.floor >= self.next_sequence
 
-    def _damage(self, where: str, resume: Place | None, *, bounded: bool) -> Place | None:
+    def _damage(
+        self, where: str, resume: Place | None, *, bounded: bool, cut: bool = False
+    ) -> Place | None:
         if self._batch_first is None:
             # Nothing was read before it: whole batches may be lost, whoever they were of.
             self._batch_first = self.next_sequence
+        until = resume.header.sequence if resume is not None else self.floor + 1
+        lost = max(until - self.next_sequence, 1)
         if resume is not None:
             self.next_sequence = resume.header.sequence
-        if bounded:
+        if bounded or (resume is not None and resume[:2] <= self._position):
             self.unreadable = True
+            if not cut:
+                self.unread += lost if resume is not None else math.inf
         else:
-            self._hole = self._hole or f"unreadable after it was synced: {where}"
+            some = "1 record" if lost == 1 else f"{lost} records"
+            self._hole = self._hole or f"{some} unreadable after being synced: {where}"
             if resume is None:
                 self._lost_by_everybody(self._hole)
         return resume
@@ -321,60 +307,6 @@ class Scan:
             self._lost_by_everybody(self._hole)
             self._hole = None
 
-    def _look_behind(
-        self, number: int, offset: int, reader: SegmentReader | None, *, bounded: bool
-    ) -> _Evidence:
-        """What the records behind an unreadable one say about it."""
-        bad = self.next_sequence
-        resume: Place | None = None
-        batch_end: int | None = None
-        for at in self._behind(number, offset, reader, bounded=bounded):
-            resume = resume or at[0]
-            header, end = at[0].header, at[1]
-            if batch_end is not None and header.sequence > batch_end:
-                return _Evidence(True, resume)
-            if end is not None:
-                if end.synced >= bad or end.first > bad:
-                    return _Evidence(True, resume)
-                batch_end = header.sequence
-        return _Evidence(False, resume)
-
-    def _behind(
-        self, number: int, offset: int, reader: SegmentReader | None, *, bounded: bool
-    ) -> Iterator[tuple[Place, BatchEnd | None]]:
-        """Whole records behind an unreadable one, with what closing records say."""
-        if reader is not None:
-            yield from self._search(number, offset, reader)
-        following = None if bounded else self._following(number)
-        while following is not None:
-            file = self._disk.open(segment_name(following))
-            try:
-                size = self._cuts[following].offset if following in self._cuts else file.size()
-                reader = SegmentReader(file, size, self._seed)
-                yield from self._search(following, HEADER_PAGE_BYTES, reader)
-            finally:
-                file.close()
-            following = self._following(following)
-
-    def _search(
-        self, number: int, offset: int, reader: SegmentReader
-    ) -> Iterator[tuple[Place, BatchEnd | None]]:
-        for at, header in reader.search(offset, self.next_sequence):
-            closing = header.type == RecordType.BATCH_END
-            end = decode_batch_end(reader.body(at, header)) if closing else None
-            yield Place(number, at, header), end
-
-    def _following(self, number: int) -> int | None:
-        """The next segment that may continue the journal: a cut's, else the next normal one."""
-        if number in self._cuts:
-            return self._cuts[number].next
-        for candidate in self.numbers:
-            if candidate > number:
-                header = self._header_of(candidate)
-                if header is None or header.kind == SegmentKind.NORMAL:
-                    return candidate
-        return None
-
     # --- Records ----------------------------------------------------------------------------
 
     def _accept(self, place: Place, body: bytes | None) -> None:
@@ -386,6 +318,11 @@ class Scan:
             self.unproven = []
         kind = header.type
         self._batch_ended = kind == _BATCH_END
+        if self._is_first_known:
+            self._is_first_known = False
+            if header.sequence > 1:
+                why = f"the first {header.sequence - 1} records are gone, and so is ckpt"
+                self._lost_by_everybody(why)
         self.next_sequence = header.sequence + 1
         self.records += 1
         if kind == _ENTRY:
@@ -408,7 +345,7 @@ class Scan:
         header = place.header
         log = self.group(header.group)
         index = header.log_index
-        mark = self._marks.get(header.group, 0)
+        mark = self.marks.get(header.group, 0)
         if index > mark and place.segment < self._start:
             # What is behind the marks stands from the checkpoint on (`next_checkpoint`): this was
             # replaced, by entries that may be gone already.
@@ -432,7 +369,7 @@ class Scan:
         """A snapshot from another store took the place of the log, if the checkpoint says so too:
         what stood behind it is void.
         """
-        mark = self._marks.get(header.group, 0)
+        mark = self.marks.get(header.group, 0)
         if header.log_index <= mark:
             log = self.group(header.group)
             if log.last_index > mark:

@@ -36,7 +36,8 @@ class SegmentReader:
 
     def __init__(self, file: File, end: int, seed: int, window_bytes: int = WINDOW_BYTES) -> None:
         self._file = file
-        self._end = end
+        self.end = end
+        """Nothing is read behind it."""
         self._seed = seed
         self._window_bytes = window_bytes
         self._window = b""
@@ -45,7 +46,7 @@ class SegmentReader:
     def record(self, offset: int) -> Header | None:
         """Header of the record at `offset` if all of it is whole. OSError, FormatError."""
         header = self.node_part(offset)
-        if header is None or offset + header.length > self._end:
+        if header is None or offset + header.length > self.end:
             return None
         self._cover(offset, header.length)
         if not is_whole(memoryview(self._window), header, offset - self._at):
@@ -101,12 +102,12 @@ class SegmentReader:
         header = self.node_part(offset)
         if header is None:
             return self._has_zero_sector(offset, NODE_SUMMED_BYTES)
-        if offset + header.length > self._end:
+        if offset + header.length > self.end:
             return False
         return self._has_zero_sector(offset, header.length)
 
     def _has_zero_sector(self, offset: int, length: int) -> bool:
-        end = min(offset + length, self._end)
+        end = min(offset + length, self.end)
         if end <= offset:
             return True
         self._cover(offset, length)
@@ -119,7 +120,7 @@ class SegmentReader:
 
     def _next_not_zero(self, offset: int) -> int | None:
         """First multiple of 8 from `offset` on whose 8 bytes are not all zero."""
-        while offset < self._end:
+        while offset < self.end:
             self._cover(offset, 8)
             at = offset - self._at
             found = _NOT_ZERO.search(self._window, at, at + _NEAR_BYTES)
@@ -139,9 +140,9 @@ class SegmentReader:
 
     def _cover(self, offset: int, length: int) -> None:
         """Have [offset, offset + length) in the window, as far as the segment goes."""
-        end = min(offset + length, self._end)
+        end = min(offset + length, self.end)
         if offset >= self._at and end <= self._at + len(self._window):
             return
-        wanted = min(max(length, self._window_bytes), max(0, self._end - offset))
+        wanted = min(max(length, self._window_bytes), max(0, self.end - offset))
         self._window = self._file.pread(wanted, offset)
         self._at = offset

@@ -12,6 +12,7 @@ from .files import JOURNAL_DIRECTORY, locations_name, segment_name
 from .install import InstallJob
 from .location_file import LocationFileJob
 from .locations import Locations
+from .mark import MarkJob
 from .record import Close, RecordType, seed_of
 from .rewrite import LiveSlots, RewriteJob
 from .segment import HEADER_PAGE_BYTES, Segment
@@ -38,7 +39,7 @@ class RemovalJob:
         self._disk.sync_directory(JOURNAL_DIRECTORY)
 
 
-MaintenanceJob = PrepareJob | LocationFileJob | RemovalJob | SurveyJob
+MaintenanceJob = PrepareJob | MarkJob | LocationFileJob | RemovalJob | SurveyJob
 
 
 class Space:
@@ -68,10 +69,12 @@ class Space:
 
     # --- Jobs -------------------------------------------------------------------------------
 
-    def maintenance(self, *, segments: bool, removals: bool) -> MaintenanceJob | None:
+    def maintenance(self, *, segments: bool, mark: bool, removals: bool) -> MaintenanceJob | None:
         """See `Journal.maintenance`."""
         prepare = self._writer.prepare() if segments else None
-        return prepare or self._index() or (self._removal_or_survey() if removals else None)
+        sync = self._writer.mark.job() if mark and prepare is None else None
+        urgent = prepare or sync or self._index()
+        return urgent or (self._removal_or_survey() if removals else None)
 
     def begin(self, limit: int) -> None:
         """Recovery is over: segments below number `limit` stand wholly below the checkpoint."""
@@ -95,6 +98,8 @@ class Space:
         """The job has run without error."""
         if isinstance(job, PrepareJob):
             self._writer.end_prepare(job)
+        elif isinstance(job, MarkJob):
+            self._writer.mark.end()
         elif isinstance(job, LocationFileJob):
             self._indexing = None
         elif isinstance(job, SurveyJob):
@@ -123,7 +128,9 @@ class Space:
         if self._indexing is not None or not self._to_index:
             return None
         segment = self._to_index.pop(0)
-        headers, segment.headers = segment.headers or bytearray(), None
+        headers, segment.headers = segment.headers, None
+        if headers is None:  # not every record of it is known: a start reads it whole
+            return None
         self._indexing = LocationFileJob(self._disk, segment, bytes(headers), self._seed)
         return self._indexing
 

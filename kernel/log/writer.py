@@ -29,6 +29,7 @@ from .checkpoint import HardState, Position
 from .errors import JournalError
 from .files import NO_SPACE, write_all
 from .locations import SEGMENT_SHIFT
+from .mark import Mark, MarkFile
 from .record import (
     ALIGNMENT,
     HEADER_BYTES,
@@ -179,6 +180,7 @@ class Writer:
         segment: Segment,
         next_number: int,
         sequence: int,
+        mark: MarkFile,
         segment_bytes: int,
         reserve_bytes: int,
         place: Callable[[int, int, int, int], None],
@@ -191,6 +193,7 @@ class Writer:
         self._next_number = next_number
         self._sequence = sequence
         """Sequence of the next record."""
+        self.mark = mark
         self._segment_bytes = segment_bytes
         self._reserve_bytes = reserve_bytes
         self._place = place
@@ -273,6 +276,8 @@ class Writer:
         for part in batch.parts:
             part.segment.synced_end = part.segment.end
             self.bytes_written += part.segment.end - part.offset
+        end = batch.parts[-1].segment
+        self.mark.synced(Mark(self.synced_sequence, end.number, end.synced_end))
         return batch
 
     def sealed_by(self, batch: WriteBatch) -> list[Segment]:
@@ -432,6 +437,7 @@ class Writer:
 
     def close(self) -> None:
         """Close the open and the ready files."""
+        self.mark.close()
         for segment in (self._segment, *self._ready, *self._unusable):
             if segment.file is not None:
                 segment.file.close()

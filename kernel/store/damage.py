@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from ..broker.snapshot import load
@@ -12,6 +12,7 @@ from ..log.checkpoint import Checkpoint
 from ..log.errors import JournalDamaged
 from ..log.journal import Journal, JournalOptions
 from ..log.recovery import Recovered
+from ..log.scan import Scan
 from ..ports import Disk
 from ..raft.messages import Membership
 from .snapshot_file import SnapshotDamaged, read
@@ -21,12 +22,14 @@ class Snapshots:
     """The states in the snapshots that a checkpoint names."""
 
     def __init__(self, disk: Disk, checkpoint: Checkpoint | None) -> None:
+        self.names: dict[RaftGroup, str] = {}
         self.states: dict[RaftGroup, GroupState] = {}
         self.unreadable: dict[int, str] = {}
         for number, mark in (checkpoint.groups if checkpoint else {}).items():
             if mark.snapshot:
                 try:
                     self.states[RaftGroup(number)] = load(read(disk, mark.snapshot))
+                    self.names[RaftGroup(number)] = mark.snapshot
                 except SnapshotDamaged as error:
                     self.unreadable[number] = str(error)
 
@@ -66,14 +69,18 @@ class Others:
 
 
 def recover_journal(
-    disk: Disk, options: JournalOptions, checkpoint: Checkpoint | None, others: Others | None
+    disk: Disk,
+    options: JournalOptions,
+    checkpoint: Checkpoint | None,
+    others: Others | None,
+    approve: Callable[[Scan], None],
 ) -> tuple[Journal, Recovered]:
     """Nothing is changed before it is clear that others have what is damaged."""
     try:
-        return Journal.recover(disk, options, checkpoint)
+        return Journal.recover(disk, options, checkpoint, approve)
     except JournalDamaged as error:
         check(others, error.groups, checkpoint)
-    return Journal.recover(disk, replace(options, accept_damage=True), checkpoint)
+    return Journal.recover(disk, replace(options, accept_damage=True), checkpoint, approve)
 
 
 def check(others: Others | None, damaged: Mapping[int, str], checkpoint: Checkpoint | None) -> None:

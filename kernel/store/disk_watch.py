@@ -59,8 +59,11 @@ class DiskWatch:
         runner: Runner,
         changed: Callable[[], None],
         mark_bytes: int | None = None,
+        look_too: Callable[[], None] = lambda: None,
     ) -> None:
+        """`look_too`: what else the thread looks at, as often."""
         self._disk = disk
+        self._look_too = look_too
         self._runner = runner
         self._changed = changed
         self._mark_bytes = mark_bytes
@@ -76,6 +79,7 @@ class DiskWatch:
     def _measure(self) -> None:
         """Thread."""
         self._seen = self._measured()
+        self._look_too()
 
     def _measured(self) -> DiskSpace:
         free, total = self._disk.free_bytes(), self._disk.total_bytes()

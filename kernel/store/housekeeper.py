@@ -23,6 +23,7 @@ from ..ids import RaftGroup
 from ..log.checkpoint import CheckpointJob
 from ..log.errors import JournalError, RecordDamaged
 from ..log.journal import Journal, MaintenanceJob
+from ..log.mark import MarkJob
 from ..log.rewrite import RewriteJob
 from ..log.writer import PrepareJob
 from ..ports import Disk
@@ -68,6 +69,10 @@ LOOK_SECONDS = 0.1
 """What asks for a look at every segment (there are 6,000 in 100 GB) is looked at so often, and
 after each job."""
 
+MARK_SECONDS = 1.0
+"""The mark of what was synced is brought to the disk so often at most: what a power loss leaves
+unproven is about as old."""
+
 RETRY_SECONDS = 1.0
 """After a failed job (a full disk) the next try comes so much later."""
 
@@ -94,12 +99,15 @@ class Housekeeper:
         self._worker: Runner = workers("weir-housekeeping")
         self._accept = accept
         self._fatal = fatal
-        self._watch = DiskWatch(disk, self._worker, self._judge_space, reserve_bytes)
+        self._watch = DiskWatch(
+            *(disk, self._worker, self._judge_space, reserve_bytes, store.unreadable.losses.look)
+        )
         self.sparse_bytes_min = sparse_bytes_min
         """A smaller journal is never rewritten; may be changed at any time."""
         self._busy = False
         self._paused_until = 0.0
         self._no_segment_until = 0.0
+        self._next_mark = 0.0
         self._next_poke = 0.0
         self._next_look = 0.0
         self._ticker: asyncio.TimerHandle | None = None
@@ -209,7 +217,9 @@ class Housekeeper:
         if look:
             self._next_look = now + LOOK_SECONDS
         job = (
-            self._journal.maintenance(segments=now >= self._no_segment_until, removals=look)
+            self._journal.maintenance(
+                segments=now >= self._no_segment_until, mark=now >= self._next_mark, removals=look
+            )
             if not self._stopping
             else None
         )
@@ -228,7 +238,7 @@ class Housekeeper:
 
     def _look(self) -> None:
         """Begin a checkpoint or a rewrite, if one is due."""
-        if not self._dumping and (self._store.is_doomed or self._checkpoint_due()):
+        if not self._dumping and (self._store.unreadable.is_doomed or self._checkpoint_due()):
             self._checkpoint()
         # A rewrite takes room before it gives some: never out of the reserve.
         may = self._journal.can_accept and self._is_sparse()
@@ -279,6 +289,8 @@ class Housekeeper:
 
     def _maintained(self, job: MaintenanceJob) -> None:
         self._journal.end_maintenance(job)
+        if isinstance(job, MarkJob):
+            self._next_mark = self._loop.time() + MARK_SECONDS
         if isinstance(job, PrepareJob) and job.error is not None:
             self._no_segment_until = self._loop.time() + RETRY_SECONDS
         self._judge_space()
@@ -318,7 +330,7 @@ class Housekeeper:
     def _checkpoint(self) -> None:
         """Snapshots of the groups that changed, in slices; then `ckpt`."""
         changed = self._changed()
-        if not changed and not self._store.is_doomed:
+        if not changed and not self._store.unreadable.is_doomed:
             return
         self._hastened = False
         self._last_checkpoint = self._loop.time()
@@ -361,7 +373,7 @@ class Housekeeper:
 
     def _checkpointed(self, written: dict[int, tuple[int, str]], job: CheckpointJob) -> None:
         self._journal.checkpointed(job)
-        self._store.checkpointed()
+        self._store.unreadable.checkpointed()
         self.checkpoints += 1
         for number, (index, name) in written.items():
             group = RaftGroup(number)

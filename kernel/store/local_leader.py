@@ -59,7 +59,12 @@ class LeaderHost(Protocol):
         """A log entry, if it is in memory."""
 
     async def fetched(self, group: RaftGroup, index: int) -> None:
-        """Return once a log entry that something refers to has been read into memory."""
+        """Return once a log entry that something refers to has been read into memory, or given
+        up.
+        """
+
+    def is_given_up(self, group: RaftGroup, index: int) -> bool:
+        """Whether nobody will ever read a log entry."""
 
 
 class LocalLeader:
@@ -293,11 +298,15 @@ class LocalLeader:
                 continue
             count = min(run.end - at, messages - len(found))
             entry = self._host.entry(group, run.index)
+            if entry is None and self._host.is_given_up(group, run.index):
+                at += count
+                continue
             if entry is None and not state.is_needed(at):
                 at += 1
                 continue
             if entry is None:
                 await self._host.fetched(group, run.index)
+                at = max(at, index.head)
                 continue
             slots = entries.slots(entry, run.slot, count)
             found += [(Offset(at + i), slot) for i, slot in enumerate(slots) if slot]

@@ -19,7 +19,6 @@ from collections.abc import Callable, Sequence
 from ..errors import Code, KernelError
 from ..ids import VOLATILE_GROUP, RaftGroup
 from ..limits import SETTLE_DELAY_MS
-from ..log.errors import JournalError
 from ..log.journal import Journal
 from ..log.writer import WriteBatch
 from ..origins import Origins
@@ -29,6 +28,7 @@ from ..raft.messages import LEADER, Message, Ready, Snapshot
 from .consensus import Consensus, Origin, RaftTiming
 from .listener import Listener, Relay
 from .local_leader import HalfRoom, LocalLeader
+from .losses import Losses
 from .member import Member
 from .name_matching import Names
 from .open_entry import Filled
@@ -39,6 +39,7 @@ from .room import Room
 from .store_statistics import StoreStatistics
 from .ticker import Ticker
 from .topic_room import TopicRoom
+from .unreadable import Unreadable
 from .volatile import VolatileGroup
 from .worker import Workers
 
@@ -72,6 +73,7 @@ class Store:
         clock: Clock,
         fatal: Callable[[str, BaseException], None],
         workers: Workers,
+        losses: Losses,
         *,
         node: int = 1,
         peers: Peers | None = None,
@@ -91,8 +93,10 @@ class Store:
         self._peers = peers or Alone()
         self._relay = Relay()
         self._writer = workers("weir-journal-writer")
-        self._reader = Reader(loop, journal, workers("weir-journal-reader"), self._unreadable)
-        self._doom: tuple[str, BaseException] | None = None
+        reading = workers("weir-journal-reader")
+        self.unreadable = Unreadable(loop, self, journal, losses, clock, reading, fatal)
+        self._reader = Reader(loop, journal, reading, self.unreadable.failed)
+        self.unreadable.reader = self._reader
         self._dirty: dict[Replica, None] = {}
         self._writing: WriteBatch | None = None
         self._gathered: list[tuple[Member, Filled]] = []
@@ -157,6 +161,7 @@ class Store:
         """Write what is pending, then stop the threads."""
         self.consensus.wall_clocks.stop()
         self.consensus.healing.stop()
+        self.unreadable.stop()
         self._ticker.stop()
         await self.wait_idle()
         self._writer.stop()
@@ -445,31 +450,9 @@ class Store:
         """Return once a log entry that something refers to has been read into memory."""
         await self._reader.fetched(group, index)
 
-    def _unreadable(self, group: RaftGroup, index: int, error: BaseException) -> None:
-        """An entry cannot be read. If others have the group, it is healed from them; that begins
-        with the next start of the process, and the disk has to know until then.
-        """
-        sentence = f"entry {index} of group {group} could not be read"
-        member = self._groups.get(group)
-        ours = member is None or self.consensus.is_alone(member)
-        if ours or not isinstance(error, JournalError):
-            self._fatal(sentence, error)
-            return
-        self.journal.mark_damaged(group)
-        self._doom = (sentence, error)
-        self.consensus.healing.checkpoint_wanted()
-
-    @property
-    def is_doomed(self) -> bool:
-        """The process ends once a checkpoint names the groups that are damaged."""
-        return self._doom is not None
-
-    def checkpointed(self) -> None:
-        """One is durable."""
-        doom = self._doom
-        if doom is not None and self.journal.damaged <= self.journal.last_checkpoint.damaged:
-            self._doom = None
-            self._fatal(*doom)
+    def is_given_up(self, group: RaftGroup, index: int) -> bool:
+        """Whether nobody will ever read a log entry."""
+        return self.unreadable.is_given_up(group, index)
 
     def applied(self, group: RaftGroup) -> int:
         """The last entry that a group's state has applied."""

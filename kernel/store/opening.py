@@ -6,16 +6,18 @@ recover (`recovering`) -> store, housekeeper, client
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ..client import PutRecord
+from ..ids import RaftGroup
 from ..limits import DATA_GROUPS_DEFAULT, DATA_GROUPS_MAX
 from ..local_client import LocalClient
 from ..log.journal import JournalOptions
 from ..ports import Clock, Disk, Random
 from .consensus import Origin, RaftTiming
 from .housekeeper import SPARSE_BYTES_MIN, Housekeeper
+from .losses import Losses
 from .node import Store
 from .peers import Peers
 from .recovering import DATA_GROUPS_RECORD, recover
@@ -35,6 +37,8 @@ class LocalStore:
     """Entries replayed behind the snapshots."""
     clean: bool
     """Whether the last run ended in order."""
+    lost: Mapping[RaftGroup, Sequence[int]]
+    """Entries that the disk lost, and that are given up once this store leads."""
     source: SnapshotSource | None = None
     receiver: SnapshotReceiver | None = None
     """Of a store that has others beside it."""
@@ -48,11 +52,13 @@ class LocalStore:
         await self.client.start(clean=self.clean)
         if not self.store.leads_all:
             self.housekeeper.start()
+            await self.store.unreadable.give_up_all(self.lost)
             return
         if DATA_GROUPS_RECORD not in self.client.records(DATA_GROUPS_RECORD):
             count = str(len(self.store.data_groups)).encode()
             await self.client.administer(PutRecord(DATA_GROUPS_RECORD, count))
         self.housekeeper.start()
+        await self.store.unreadable.give_up_all(self.lost)
 
     async def stop(self) -> None:
         """Everything pending to disk, a last checkpoint, the mark of an orderly end."""
@@ -102,6 +108,7 @@ def open_store(
     options = options or JournalOptions(segment_bytes=SEGMENT_BYTES)
     recovered = recover(disk, random, options, data_groups, node, members, heals=peers is not None)
     loop = asyncio.get_running_loop()
+    losses = Losses(disk)
     store = Store(
         loop,
         recovered.journal,
@@ -115,6 +122,7 @@ def open_store(
         clock,
         fatal,
         workers,
+        losses,
         node=node,
         peers=peers,
         timing=timing,
@@ -130,7 +138,10 @@ def open_store(
     housekeeper = Housekeeper(
         loop, store, disk, workers, accept, fatal, reserve_bytes, sparse_bytes_min, slice_records
     )
-    local = LocalStore(store, client, housekeeper, recovered.replayed, recovered.clean)
+    store.unreadable.expect(recovered.lost)
+    local = LocalStore(
+        *(store, client, housekeeper, recovered.replayed, recovered.clean, recovered.lost)
+    )
     if peers is not None:
         outgoing = workers("weir-snapshots-out")
         hear = store.consensus.healing.hear

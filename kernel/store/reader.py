@@ -19,10 +19,10 @@ class Reader:
         loop: asyncio.AbstractEventLoop,
         journal: Journal,
         runner: Runner,
-        failed: Callable[[RaftGroup, int, BaseException], None],
+        failed: Callable[[RaftGroup, int, BaseException, bool], None],
     ) -> None:
-        """`failed` is told of a group's entry that cannot be read: nobody who waits for it will
-        ever hear.
+        """`failed` is told of a group's entry that cannot be read, and whether by a reader of its
+        log: who waits for it hears nothing before `over`.
         """
         self._loop = loop
         self._journal = journal
@@ -41,22 +41,26 @@ class Reader:
         if waiting is not None:
             waiting.append(done)
             return
+        self._waiting[key] = [done]
         try:
             job = self._journal.read_ahead(group, index, log=log)
         except JournalError as error:
-            self._failed(group, index, error)
+            self._failed(group, index, error, log)
             return
-        self._waiting[key] = [done]
 
         def finished(error: BaseException | None) -> None:
-            if error is not None:
-                self._failed(group, index, error)
-                return
             self._journal.end_read(job)
-            for each in self._waiting.pop(key):
-                each()
+            if error is None:
+                self.over(group, index)
+            else:
+                self._failed(group, index, error, log)
 
         self._runner.submit(job.run, finished)
+
+    def over(self, group: RaftGroup, index: int) -> None:
+        """The entry is in memory, or given up: whoever waits looks again."""
+        for each in self._waiting.pop((group, index), ()):
+            each()
 
     async def fetched(self, group: RaftGroup, index: int) -> None:
         """Return once an entry that something refers to has been read."""

@@ -158,6 +158,9 @@ class Bodies(Protocol):
     async def fetched(self, group: RaftGroup, index: int) -> None:
         """Return once one that the journal has is in memory."""
 
+    def is_given_up(self, group: RaftGroup, index: int) -> bool:
+        """Whether nobody will ever read a log entry."""
+
     def applied(self, group: RaftGroup) -> int:
         """The last entry that the group's state has applied."""
 
@@ -213,6 +216,8 @@ class SnapshotSource:
         for index in asked.indexes[:ENTRIES_MAX]:
             body = journal.entry(group, index)
             while body is None and journal.has(group, index):
+                if self._bodies.is_given_up(group, index):
+                    break
                 await self._bodies.fetched(group, index)
                 body = journal.entry(group, index)
             if body is None and self._bodies.applied(group) < asked.applied:

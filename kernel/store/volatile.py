@@ -124,6 +124,10 @@ class VolatileGroup:
     async def fetched(self, group: RaftGroup, index: int) -> None:
         """It is in memory, or gone."""
 
+    def is_given_up(self, group: RaftGroup, index: int) -> bool:
+        """Memory has no damage."""
+        return False
+
     def call_later(self, delay_ms: int, action: Callable[[], None]) -> asyncio.TimerHandle:
         """Call `action` after so long."""
         return self._loop.call_later(delay_ms / 1000, action)

@@ -12,6 +12,7 @@ from kernel.log.errors import FormatError, JournalDamaged, JournalError, RecordD
 from kernel.log.files import locations_name, segment_name
 from kernel.log.journal import Journal
 from kernel.log.location_file import read_location_file
+from kernel.log.mark import MARK_NAME
 from kernel.log.meta import read_meta, write_meta
 from kernel.log.record import RecordType, seed_of
 from kernel.log.segment_reader import SegmentReader
@@ -74,9 +75,9 @@ def test_the_last_batch_is_no_exception() -> None:
         Store(disk, history)
 
 
-@pytest.mark.parametrize("proof", ["nothing", "a later batch", "a checkpoint"])
+@pytest.mark.parametrize("proof", ["nothing", "a later batch"])
 def test_a_sector_of_zeros_in_the_last_batch_may_be_one_that_was_never_written(proof: str) -> None:
-    """The limit of what can be told: it ends with the next batch or checkpoint."""
+    """The limit of what can be told without a mark: it ends with the next batch."""
     history = History()
     store = Store(new_disk(), history)
     store.append(0, body_of([bytes(2_000)]))
@@ -84,18 +85,55 @@ def test_a_sector_of_zeros_in_the_last_batch_may_be_one_that_was_never_written(p
     if proof == "a later batch":
         store.append(1, body_of([b"later"]))
         store.commit()
-    elif proof == "a checkpoint":
-        store.checkpoint()
     disk = store.disk.crashed_copy()
     offset, length, _kind = records(disk)[0]
     disk.flip(segment_name(1), offset + length // 2)
     if proof == "nothing":
+        disk.remove(MARK_NAME)
         journal, recovered = Journal.recover(disk, OPTIONS, None)
         assert not recovered.damaged
         assert journal.last_index(0) == 0
     else:
-        with pytest.raises(JournalDamaged):
+        with pytest.raises(JournalDamaged, match="1 record unreadable after being synced"):
             Store(disk, history)
+
+
+def test_of_a_checkpoints_segment_what_stands_before_it_is_below_it() -> None:
+    history = History()
+    store = Store(new_disk(), history)
+    first = store.append(0, body_of([bytes(2_000)]))
+    store.commit()
+    store.checkpoint()
+    disk = store.disk.crashed_copy()
+    offset, length, _kind = records(disk)[0]
+    disk.flip(segment_name(1), offset + length // 2)
+
+    journal, recovered = Journal.recover(disk, OPTIONS, Checkpoint.read(disk))
+
+    assert (recovered.damaged, recovered.unreadable, recovered.unread) == ({}, True, 1)
+    assert not journal.has(0, first)
+
+
+def test_a_journal_that_begins_later_than_its_first_record_needs_its_checkpoint() -> None:
+    """What was before stands in snapshots, of which nobody knows any more."""
+    store, history = written_store(commits=120)
+    store.checkpoint()
+    disk = store.disk.crashed_copy()
+    disk.remove("ckpt")
+    disk.remove(segment_name(1))
+    with pytest.raises(JournalDamaged, match="and so is ckpt"):
+        Store(disk, history)
+
+
+def test_a_file_that_is_shorter_than_its_segment_is_damage() -> None:
+    store, history = written_store()
+    disk = store.disk.crashed_copy()
+    disk.remove(MARK_NAME)
+    content = disk.content(segment_name(1))
+    end = records(disk)[-1][0]
+    disk.put(segment_name(1), content[:end])
+    with pytest.raises(JournalDamaged, match="cut short"):
+        Store(disk, history)
 
 
 class Plain:

@@ -15,6 +15,7 @@ import pytest
 
 from kernel.log import entry
 from kernel.log.checkpoint import Checkpoint
+from kernel.log.mark import MARK_NAME
 from kernel.log.meta import read_meta
 from tests.kernel.log.harness import META, History, Store, body_of, new_disk
 from tests.simulator.disk import SimulatedDisk
@@ -46,7 +47,9 @@ def write_fixture() -> tuple[SimulatedDisk, History]:
     store.append(1, body_of([b"of term 1, copied by recovery"]))
     store.commit()
     last = store.journal.last_index(1)
-    store = Store(store.disk.killed_copy(), history)  # an unclean end: the tail is copied
+    disk = store.disk.killed_copy()
+    disk.remove(MARK_NAME)  # which builds of that format did not write, and copied more
+    store = Store(disk, history)  # an unclean end: the tail is copied
     store.append(1, body_of([b"of term 2"]), term=2)
     store.append(1, body_of([b"of term 3"]), term=3)
     store.append(1, body_of([b"of term 3 too"]), term=3)

@@ -1,0 +1,297 @@
+"""A log entry that does not read is given up, whoever asks for it, and all else goes on."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import pytest
+
+from kernel.broker.snapshot import state_hash
+from kernel.client import ReceiveSpec, Settlement
+from kernel.ids import Offset, RaftGroup
+from kernel.log.aside import lost_name
+from kernel.log.errors import RecordDamaged
+from kernel.log.files import segment_name
+from kernel.log.record import HEADER_BYTES
+from kernel.model import (
+    DEFAULT_GROUP,
+    DEFAULT_TENANT,
+    DeadLetter,
+    GroupOptions,
+    Start,
+    TopicInfo,
+    TopicKind,
+    TopicOptions,
+)
+from kernel.store import unreadable
+from kernel.store.losses import Losses
+from tests.kernel.test_half_messages import prepare
+from tests.kernel.tree_client import retained, tell
+from tests.simulator.peer import Draft
+from tests.simulator.world import World, simulated
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+DURABLE_SECONDS = 15
+"""After so long a checkpoint has followed."""
+
+
+def entry_of(world: World, topic: TopicInfo, offset: int) -> tuple[RaftGroup, int]:
+    """The log entry in which a message of a topic's only queue stands."""
+    ref = topic.queues[0]
+    queue = world.opened.store.replica(ref.group).state.queues.get(ref.id)
+    assert queue is not None
+    return ref.group, queue.index.find(offset).index
+
+
+def damage(world: World, group: RaftGroup, index: int) -> Callable[[], None]:
+    """Change a bit of an entry's last byte, and have memory forget it; what changes it back."""
+    journal = world.opened.store.journal
+    segment, offset, length = journal._locations.locate(group, index)
+    assert length > HEADER_BYTES
+    place = segment_name(segment.number), offset + length - 1
+    world.disk.flip(*place)
+    journal.forget(group, index)
+    return lambda: world.disk.flip(*place)
+
+
+def lost(world: World) -> list[tuple[str, tuple[tuple[int, int], ...]]]:
+    """(topic, ranges of offsets) of everything that was given up, also as the files say it."""
+    losses = world.opened.store.unreadable.losses
+    assert losses.all() == Losses(world.disk).all()
+    return [(each.topic, each.offsets) for loss in losses.all() for each in loss.queues]
+
+
+def hashes(world: World) -> list[bytes]:
+    return [state_hash(each.state) for each in world.opened.store.replicas()[:-1]]
+
+
+async def three(world: World, name: str = "hurt", **options: object) -> TopicInfo:
+    """A topic with three messages, an entry each."""
+    peer = world.peer()
+    topic = await peer.topic(name, group=GroupOptions(**options))  # type: ignore[arg-type]
+    for body in (b"one", b"two", b"three"):
+        await peer.publish(topic, body)
+    return topic
+
+
+@pytest.mark.parametrize("ordered", [False, True], ids=["plain", "ordered"])
+@simulated()
+async def test_what_cannot_be_read_is_given_up_and_the_queue_goes_on(
+    world: World, ordered: bool
+) -> None:
+    topic = await three(world, ordered=ordered)
+    other = await three(world, "other")
+    uid = (await world.client.peek(topic, 0, Offset(1), 1))[0][1][16:32]
+    key = entry_of(world, topic, 1)
+    damage(world, *key)
+
+    taker = world.peer().attach(topic, credit=10)
+    await taker.wait_for(2)
+    assert taker.bodies == [b"one", b"three"]
+    others = world.peer().attach(other, credit=10)
+    await others.wait_for(3)
+    await taker.ack()
+
+    assert lost(world) == [("hurt", ((1, 1),))]
+    assert world.disk.content(lost_name(*key, "entry"))
+    (loss,) = world.opened.store.unreadable.losses.all()
+    (uid_said,) = loss.queues[0].uids
+    assert bytes.fromhex(uid_said) == uid[7::-1] + uid[:7:-1]
+    assert world.figures(topic).ready == world.figures(topic).leased == 0
+    assert not world.fatal
+
+
+@simulated()
+async def test_replay_comes_to_the_same_state_and_a_start_finds_nothing_new(world: World) -> None:
+    topic = await three(world)
+    damage(world, *entry_of(world, topic, 1))
+    taker = world.peer().attach(topic, credit=10)
+    await taker.wait_for(2)
+    await asyncio.sleep(DURABLE_SECONDS)  # the damage is below a checkpoint
+    await world.peer().publish(topic, b"four")
+    await world.settle_down()
+    before = hashes(world)
+    world.kill()
+    world.open()
+    assert hashes(world) == before
+    await world.opened.start()
+    again = world.peer().attach(topic, credit=10)
+    await again.wait_for(3)
+    assert sorted(again.bodies) == [b"four", b"one", b"three"]
+    assert lost(world) == [("hurt", ((1, 1),))]
+
+
+@simulated()
+async def test_a_start_that_finds_it_gives_it_up_before_anybody_asks(world: World) -> None:
+    """There is no index of the segment, so all of it is read."""
+    topic = await three(world)
+    key = entry_of(world, topic, 1)
+    await asyncio.sleep(DURABLE_SECONDS)
+    world.opened.store.journal.forget(*key)
+    segment, offset, length = world.opened.store.journal._locations.locate(*key)
+    await world.stop()
+    world.disk.flip(segment_name(segment.number), offset + length - 1)
+    await world.start()
+    assert lost(world) == [("hurt", ((1, 1),))]
+    taker = world.peer().attach(topic, credit=10)
+    await taker.wait_for(2)
+    assert taker.bodies == [b"one", b"three"]
+    await world.restart()
+    assert lost(world) == [("hurt", ((1, 1),))]
+
+
+@simulated()
+async def test_pulls_and_peeks_go_on_behind_it(world: World) -> None:
+    topic = await three(world)
+    damage(world, *entry_of(world, topic, 0))
+    assert [offset for offset, _ in await world.client.peek(topic, 0, Offset(0), 10)] == [1, 2]
+    damage(world, *entry_of(world, topic, 1))
+    spec = ReceiveSpec(topic, DEFAULT_GROUP, lease_ms=60_000, messages=10)
+    received = await world.client.receive(spec)
+    assert received.deliveries is not None
+    assert list(received.deliveries.offsets) == [2]
+    assert lost(world) == [("hurt", ((0, 1),)), ("hurt", ((1, 1),))]
+
+
+@simulated()
+async def test_a_stream_goes_on_for_every_group_that_comes_to_it(world: World) -> None:
+    peer = world.peer()
+    options = TopicOptions(kind=TopicKind.STREAM, retention_ms=3_600_000)
+    topic = await peer.topic("stream", options)
+    for body in (b"one", b"two", b"three"):
+        await peer.publish(topic, body)
+    damage(world, *entry_of(world, topic, 1))
+    taker = peer.attach(topic, credit=10)
+    await taker.wait_for(2)
+    groups = {"late": GroupOptions(start=Start.EARLIEST)}
+    topic = await peer.topic("stream", options, groups=groups)
+    late = peer.attach(topic, credit=10, group="late")
+    await late.wait_for(2)
+    assert taker.bodies == late.bodies == [b"one", b"three"]
+    assert [slot[-3:] for _, slot in await world.client.peek(topic, 0, Offset(0), 9)] == [
+        b"one",
+        b"ree",
+    ]
+    assert len(lost(world)) == 1
+
+
+@simulated()
+async def test_retained_half_and_dead_messages_let_go_of_it(world: World) -> None:
+    await tell(world, "a/1", b"kept", retain=True)
+    await tell(world, "a/2", b"lost", retain=True)
+    stores = world.opened.store.replicas()
+    (held,) = [
+        (each.group, found.index)
+        for each in stores
+        if (found := each.state.retained.get(DEFAULT_TENANT, "a/2")) is not None
+    ]
+    damage(world, *held)
+    assert await retained(world, "a/+") == [("a/1", b"kept")]
+
+    peer = world.peer()
+    topic = await peer.topic("halves", group=GroupOptions(dead_letter=DeadLetter(None, "dead")))
+    token = await prepare(peer, topic, b"half")
+    replica = world.opened.store.replica(topic.queues[0].group)
+    (half,) = replica.state.halves.waiting.values()
+    await peer.publish(topic, b"bad")
+    taker = peer.attach(topic, credit=10)
+    await taker.wait_for(1)
+    # The topic of dead letters is missing, so that this one waits.
+    await taker.settle(Settlement.DEAD_LETTER, 0)
+    await world.settle_down()
+    (letter,) = replica.state.outbox.values()
+    for index in (half.index, letter.index):
+        damage(world, replica.group, index)
+        await world.opened.store.fetched(replica.group, index)
+    await world.settle_down()
+
+    assert not replica.state.outbox
+    assert not replica.state.halves.waiting
+    assert token
+    found = world.opened.store.unreadable.losses.all()
+    assert sorted((each.retained, each.half_messages, each.dead_letters) for each in found) == [
+        ((), 0, 1),
+        ((), 1, 0),
+        (((DEFAULT_TENANT, "a/2"),), 0, 0),
+    ]
+    assert [each.messages for each in found] == [1, 1, 1]
+    assert not world.fatal
+
+
+@simulated()
+async def test_what_reads_the_second_time_is_not_lost(world: World) -> None:
+    topic = await three(world)
+    mend = damage(world, *entry_of(world, topic, 1))
+    store = world.opened.store
+    failed = store.unreadable.failed
+
+    def mended(*found: object) -> None:
+        mend()
+        failed(*found)  # type: ignore[arg-type]
+
+    store._reader._failed = mended
+    taker = world.peer().attach(topic, credit=10)
+    await taker.wait_for(3)
+    assert taker.bodies == [b"one", b"two", b"three"]
+    assert lost(world) == []
+
+
+@simulated()
+async def test_too_many_of_them_are_for_somebody_to_see_to(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(unreadable, "LOST_ENTRIES_MAX", 1)
+    topic = await three(world)
+    for offset in (0, 1):
+        damage(world, *entry_of(world, topic, offset))
+    world.peer().attach(topic, credit=10)
+    await asyncio.sleep(1)
+    ((sentence, error),) = world.fatal
+    assert "could not be read" in sentence
+    assert isinstance(error, RecordDamaged)
+    assert lost(world) == [("hurt", ((0, 1),))]
+
+
+@simulated()
+async def test_on_a_full_disk_nothing_is_given_up_that_is_not_kept_aside(world: World) -> None:
+    topic = await three(world)
+    damage(world, *entry_of(world, topic, 0))
+    capacity, world.disk.capacity = world.disk.capacity, world.disk.used
+    taker = world.peer().attach(topic, credit=10)
+    await asyncio.sleep(5)
+    assert taker.bodies == []
+    world.disk.capacity = capacity
+    await taker.wait_for(2)
+    assert taker.bodies == [b"two", b"three"]
+    assert not world.fatal
+
+
+@simulated()
+async def test_what_somebody_took_away_is_said_no_more(world: World) -> None:
+    topic = await three(world)
+    damage(world, *entry_of(world, topic, 0))
+    await world.peer().attach(topic, credit=10).wait_for(2)
+    losses = world.opened.store.unreadable.losses
+    assert (len(losses), losses.messages) == (1, 1)
+    for name in world.disk.names("lost"):
+        world.disk.remove(f"lost/{name}")
+    await asyncio.sleep(3)
+    assert (len(losses), losses.messages) == (0, 0)
+
+
+@simulated()
+async def test_a_message_with_many_in_its_entry_takes_them_all_along(world: World) -> None:
+    peer = world.peer()
+    topic = await peer.topic("many")
+    await peer.publish(topic, *[Draft(b"%d" % each) for each in range(50)])
+    await peer.publish(topic, b"behind")
+    damage(world, *entry_of(world, topic, 7))
+    taker = peer.attach(topic, credit=100)
+    await taker.wait_for(1)
+    assert taker.bodies == [b"behind"]
+    assert lost(world) == [("many", ((0, 50),))]
+    (loss,) = world.opened.store.unreadable.losses.all()
+    assert len(loss.queues[0].uids) == 50
