@@ -17,6 +17,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar, cast
 
+from adapters.lingering import LINGERING
 from kernel.listening import stop_listening
 
 if TYPE_CHECKING:
@@ -126,18 +127,26 @@ class StreamProtocol(asyncio.Protocol):
         transport = self.transport
         data = out[0] if len(out) == 1 else b"".join(out)
         out.clear()
-        if transport is not None and not transport.is_closing():
+        if transport is not None and not self._closing and not transport.is_closing():
             self.bytes_out += len(data)
             transport.write(data)
 
     def close(self) -> None:
-        """Write what is there, then close; bytes that still come in are ignored. Idempotent."""
+        """Write what is there, then close; bytes that still come in are ignored. Idempotent.
+
+        The socket lingers, so that the last words arrive (see `lingering`); `closed` comes soon.
+        """
         if self._closing:
             return
         self.flush()
         self._closing = True
-        if self.transport is not None:
-            self.transport.close()
+        transport = self.transport
+        if transport is None:
+            return
+        if not transport.is_closing() and LINGERING.take(self.loop, transport):
+            self.loop.call_soon(self.connection_lost, None)
+        else:
+            transport.close()
 
     def abort(self) -> None:
         """Drop the connection with whatever was not written. Idempotent."""
@@ -158,8 +167,8 @@ class StreamProtocol(asyncio.Protocol):
 
     def hold_reading(self, reason: str) -> None:
         """Stop reading until `release_reading` is called with the same reason."""
-        if not self._holds and self.transport is not None and not self.transport.is_closing():
-            self.transport.pause_reading()
+        if not self._holds and not self._closing:
+            self._set_reading(on=False)
         self._holds |= {reason}
 
     def release_reading(self, reason: str) -> None:
@@ -167,8 +176,16 @@ class StreamProtocol(asyncio.Protocol):
         if reason not in self._holds:
             return
         self._holds -= {reason}
-        if not self._holds and self.transport is not None and not self.transport.is_closing():
-            self.transport.resume_reading()
+        if not self._holds and not self._closing:
+            self._set_reading(on=True)
+
+    def _set_reading(self, *, on: bool) -> None:
+        transport = self.transport
+        if transport is not None and not transport.is_closing():
+            if on:
+                transport.resume_reading()
+            else:
+                transport.pause_reading()
 
     @property
     def is_reading_held(self) -> bool:
@@ -304,11 +321,13 @@ class Listeners(Generic[ProtocolT]):
         await asyncio.gather(*(stop_listening(server) for server in servers.values()))
 
     async def wait_until_empty(self) -> None:
-        """Return when no connection is left."""
+        """Return when no connection is left, and what was said last has arrived (`lingering`)."""
         if self.connections:
             await self._emptied.wait()
+        await LINGERING.wait_until_empty(self._loop)
 
     def abort_all(self) -> None:
         """Drop every connection at once."""
         for connection in list(self.connections):
             connection.abort()
+        LINGERING.end(self._loop)

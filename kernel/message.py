@@ -5,14 +5,15 @@
     u8  version (1)     u8 origin       u8 priority     u8 flags
     u32 body length     u32 native length               u32 ext length
     u64 uid high        u64 uid low     u64 published (ms since the epoch, wall of the gateway)
-    u64 ttl (ms, 0: none)               u64 delay (ms, 0: none)
+    u64 ttl (ms, 0: none, 2^64-1: 0)    u64 delay (ms, 0: none)
     u64 ordering-key hash (0: no key)   u32 tag hash (0: no tag)        u32 age (s)
 
 `origin` is an opaque byte that an adapter registers (`adapters/base.py` lists them). `native` is
 the writer's property block as the bytes that came: the same protocol reads back exactly what was
 written. `ext` holds the kernel's own variable fields (`Ext`), each at most once, in ascending type
 order: `u8 type | u32 length | bytes`. ttl and delay count from the log time at which the message
-is appended. The age is 0 but for dead letters: how long they had been stored before they came here.
+is appended; a ttl of 0 ms, at once or never, is spelled `TTL_AT_ONCE`. The age is 0 but for dead
+letters: how long they had been stored before they came here.
 Nothing here is parsed again on the way through the log.
 
 The hot path calls `HEADER.pack` / `LENGTHS.unpack_from` directly; the functions below are for the
@@ -45,6 +46,9 @@ SLOT_BYTES_SMALL = UNIT_BYTES + HEADER_BYTES
 
 BODY_BYTES_MAX = 16 * 1024 * 1024
 """Largest body: a hard limit (DESIGN.md 3); a topic may set less."""
+TTL_AT_ONCE = (1 << 64) - 1
+"""How a header spells a TTL of 0 ms: whoever waits for the message gets it, or it expires."""
+
 PROPERTIES_BYTES_MAX = 256 * 1024
 """Largest ext + native: twice the largest block a frame of 128 KiB can carry."""
 

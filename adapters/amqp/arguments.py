@@ -39,8 +39,9 @@ if TYPE_CHECKING:
 ADAPTER_NAME: Final = "amqp"
 """Our key in `declarations` of topics and routers."""
 
-DURATION_MS_MAX: Final = 2**32 - 1
-"""Largest x-expires and x-message-ttl that RabbitMQ takes (49 days)."""
+DURATION_MS_MAX: Final = 315_360_000_000
+"""Largest x-expires and x-message-ttl that RabbitMQ takes (ten years): Celery's native delays
+declare 134,217,728,000."""
 COUNT_MAX: Final = 2**63 - 1
 PRIORITY_MAX: Final = 255
 DELIVERY_LIMIT_DEFAULT: Final = 20
@@ -243,8 +244,7 @@ def topic_options(declaration: QueueDeclaration, base: TopicOptions) -> TopicOpt
     overflow = text_of(arguments.get("x-overflow"))
     priority = number("x-max-priority")
     values: dict[str, object] = {
-        # The kernel's TTL starts at 1 ms; with 0 a message is delivered at once or expires.
-        "message_ttl_ms": None if ttl_ms is None else max(ttl_ms, 1),
+        "message_ttl_ms": ttl_ms,
         "unused_expiry_ms": number("x-expires"),
         "messages_max": number("x-max-length"),
         "bytes_max": number("x-max-length-bytes"),

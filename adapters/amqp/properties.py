@@ -97,8 +97,10 @@ _FLAGS: Final = tuple(1 << 15 - place for place in range(PROPERTY_COUNT))
 _UNUSED_FLAGS: Final = 0b11
 _LAYOUTS: Final[dict[int, tuple[tuple[int, _Kind], ...]]] = {}
 _PERSISTENT: Final = 2
-TTL_MS_MAX: Final = 2**32 - 1
-"""Largest expiration RabbitMQ takes (49 days)."""
+TTL_MS_MAX: Final = 315_360_000_000
+"""Largest expiration RabbitMQ takes (ten years)."""
+_TTL_DIGITS_MAX: Final = 20
+"""Longer ones are not looked at: leading zeros are no reason to refuse, a megabyte of them is."""
 DELAY_MS_MAX: Final = 40 * 24 * 3600 * 1000
 """Largest x-delay: how far ahead the kernel delivers."""
 
@@ -185,7 +187,7 @@ def _interesting_headers(block: bytes, start: int, end: int) -> Table:
 
 def _expiration(digits: bytes) -> int:
     # isdigit() of bytes knows ASCII digits only, which is what we want.
-    if not digits.isdigit() or len(digits) > 10 or int(digits) > TTL_MS_MAX:
+    if not digits.isdigit() or len(digits) > _TTL_DIGITS_MAX or int(digits) > TTL_MS_MAX:
         text = digits.decode("utf-8", "replace")
         raise AmqpError(
             PRECONDITION_FAILED,

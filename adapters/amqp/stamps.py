@@ -84,8 +84,8 @@ class Stamps:
         is_of_sender = wants_reply or user_id is not None
         of_sender = OfSender(user_id, wants_reply) if is_of_sender else None
         start = _START.pack(_VERSION, _ORIGIN, priority, _PERSISTENT if persistent else 0)
-        # In the header 0 means none; an expiration of 0 is "at once or never".
-        ttl_ms = 0 if ttl_ms is None else ttl_ms or 1
+        # In the header 0 means none.
+        ttl_ms = 0 if ttl_ms is None else ttl_ms or message.TTL_AT_ONCE
         if headers.entries:
             fields = _ext(headers)
             if message_id:

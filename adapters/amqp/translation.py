@@ -25,7 +25,7 @@ from adapters.amqp.names import amqp_key
 from adapters.amqp.stored import SHARED_PROPERTIES, parse_native
 from adapters.base import Origin
 from kernel import message as messages
-from kernel.message import Ext, Flag, Message
+from kernel.message import TTL_AT_ONCE, Ext, Flag, Message
 from kernel.model import Reason
 
 if TYPE_CHECKING:
@@ -159,7 +159,8 @@ def _foreign(message: Message, queue: str, origins: Origins) -> tuple[str, str, 
     if message.priority:
         fields[properties.PRIORITY] = bytes((message.priority,))
     if message.ttl_ms:
-        fields[properties.EXPIRATION] = _short(str(message.ttl_ms))
+        ttl_ms = 0 if message.ttl_ms == TTL_AT_ONCE else message.ttl_ms
+        fields[properties.EXPIRATION] = _short(str(ttl_ms))
     fields[properties.TIMESTAMP] = (message.published_ms // 1000).to_bytes(8, "big")
     given = message.ext.get(Ext.MESSAGE_ID, b"").decode("utf-8", "replace")
     fields[properties.MESSAGE_ID] = _short(given or _uid_text(message.uid))

@@ -22,7 +22,7 @@ from adapters.mqtt.codec.properties import Properties, hop_properties, message_b
 from adapters.mqtt.limits import FOREIGN_PROPERTY_BYTES_MAX, TEXT_BYTES_MAX
 from adapters.mqtt.stored import KERNEL_PROPERTIES, NATIVE, NATIVE_BYTES
 from kernel import message as messages
-from kernel.message import HEADER, HEADER_BYTES, Ext, decode_ext
+from kernel.message import HEADER, HEADER_BYTES, TTL_AT_ONCE, Ext, decode_ext
 
 if TYPE_CHECKING:
     from kernel.message import Message
@@ -156,7 +156,8 @@ class View:
             expiry_s = None
             if self.ttl_ms:
                 # What is left, a started second counting as one ([MQTT-3.3.2-6]).
-                expiry_s = min(max(1, -(-(self.ttl_ms - waited_ms) // 1000)), 0xFFFF_FFFF)
+                ttl_ms = 0 if self.ttl_ms == TTL_AT_ONCE else self.ttl_ms
+                expiry_s = min(max(1, -(-(ttl_ms - waited_ms) // 1000)), 0xFFFF_FFFF)
             block = hop_properties(expiry_s, kind.identifiers) + block
         if kind.tells_uid:
             high, low = self.uid

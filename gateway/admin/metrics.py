@@ -14,6 +14,7 @@ from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import Collector
 
 import gateway
+from adapters.lingering import LINGERING
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -84,6 +85,10 @@ class NodeCollector(Collector):
                 refused.add_metric(labels, value)
         yield gauge
         yield refused
+        text = "Connections that have ended and whose last words the client has time to read."
+        yield GaugeMetricFamily("weir_connections_lingering", text, value=len(LINGERING))
+        text = "Connections that were closed without that, since so many had it."
+        yield CounterMetricFamily("weir_connections_cut_short", text, value=LINGERING.refused)
         yield from counters.values()
         yield from gauges.values()
 

@@ -345,6 +345,9 @@ class Dispatcher:
         ):
             self._pump()
         if self._time.may_expire():
+            if not self._halted:
+                is_wanted = bool(self._takers())
+                self._time.handed_out(is_wanted=is_wanted, has_consumers=bool(self.consumers))
             self._time.schedule()
 
     def options_changed(self) -> None:

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from ..message import HEADER, Flag
 
 U32_MAX = (1 << 32) - 1
-"""TTLs and delays are clipped to it: 49.7 days, above the longest that any protocol allows (40
-days for a delay); a longer TTL counts as that long."""
+"""TTLs and delays are clipped to it: 49.7 days, above the longest delay that any protocol allows
+(40 days). Runs in which a TTL is longer have `Feature.LONG_TTL` besides."""
 
 COPY = 1 << 15
 """Bit of a run beside its features: its messages have a destination before this one, by which
@@ -61,6 +61,9 @@ class Feature:
     first send."""
     HOLE = 1024
     """No message at all: offsets that every group is done with."""
+    LONG_TTL = 2048
+    """A TTL of the run is above U32_MAX, or `message.TTL_AT_ONCE`: the column has them as they are.
+    Stands in pages only; those of older builds have none, there such a TTL counts as U32_MAX."""
 
 
 COLUMNS: tuple[tuple[int, str, int], ...] = (
@@ -73,6 +76,7 @@ COLUMNS: tuple[tuple[int, str, int], ...] = (
     (Feature.ORIGIN_SLOT, "I", -1),
     (Feature.SIZE, "I", 4),
     (Feature.AGE, "I", 14),
+    (Feature.LONG_TTL, "Q", -1),
 )
 """(feature, type of its array, where it stands among the fields of a header; -1: nowhere)."""
 
@@ -101,6 +105,10 @@ def columns_of(features: int, entry: bytes, bounds: Sequence[int]) -> dict[int, 
     for feature, kind, field in COLUMNS:
         if features & feature and field >= 0:
             columns[feature] = array(kind, [min(row[field], _LIMITS[kind]) for row in rows])
+    if features & Feature.TTL:
+        ttls = [row[_TTL_FIELD] for row in rows]
+        if max(ttls) > U32_MAX:
+            columns[Feature.LONG_TTL] = array("Q", ttls)
     return columns
 
 
@@ -109,4 +117,5 @@ def each_of(first: int, count: int) -> list[tuple[int, bytes]]:
     return [(offset, b"") for offset in range(first, first + count)]
 
 
+_TTL_FIELD = 10
 _LIMITS = {"B": 255, "I": U32_MAX, "Q": (1 << 64) - 1}

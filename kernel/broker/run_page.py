@@ -8,7 +8,7 @@ values of such runs stand in further columns of the page, one per feature that a
 message by message; `extra` is where the run's values begin in each:
 
     priority u8 | ttl ms u32 | delay ms u32 | key hash u64 | tag hash u32
-    origin index u64 | origin slot u32 | size u32 | age s u32
+    origin index u64 | origin slot u32 | size u32 | age s u32 | long ttl ms u64
 
 Full pages never change (`runs`).
 """

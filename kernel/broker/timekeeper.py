@@ -3,6 +3,11 @@
 Volatile: rebuilt from the state by a new leader. Log time only. A lease or delay that has ended
 becomes a CHANGE command, an expired message a dead letter; the dispatcher hears of both when they
 are applied.
+
+A TTL of 0, *at once*, is no matter of the clock: however long the log took, whoever waits for the
+message gets it. It has expired as soon as the dispatcher had nobody to give it to: at once if the
+group has no consumers, and else AT_ONCE_WAIT_MS later, since consumers of whole batches ask for
+more only behind what they were handed. One that came back has had its chance.
 """
 
 from __future__ import annotations
@@ -10,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from ..client import LeaseVerb
+from ..message import TTL_AT_ONCE
 from ..model import Reason
 from .commands import Change
 from .features import Feature
@@ -19,15 +25,20 @@ from .run_page import Run
 from .state import QueueState
 from .timers import Buckets
 
+AT_ONCE_WAIT_MS = 20
+"""A consumer's next request is a turn of its event loop away, in a cluster a round trip."""
+
 
 class Timekeeper:
     """Looks after the deadlines of one (queue, group)."""
 
     __slots__ = (
+        "_asked",
         "_cancel_wake",
         "_delays",
         "_drop",
         "_leases",
+        "_missed",
         "_now_ms",
         "_progress",
         "_queue",
@@ -62,6 +73,10 @@ class Timekeeper:
         self._wake_at_ms: int | None = None
         self._cancel_wake: Callable[[], None] | None = None
         self._sifted = progress.floor
+        self._missed = queue.index.tail
+        """Below it messages whose TTL is 0 have found nobody."""
+        self._asked: tuple[int, int] | None = None
+        """(tail then, when that is to be `_missed`): consumers are there, and ask for nothing."""
         for offset, _lease, deadline_ms in progress.kept():
             self._leases.add(offset, deadline_ms)
         self.sift_delayed()
@@ -98,14 +113,33 @@ class Timekeeper:
             at = run.end
 
     def _deadline_ms(self, run: Run, offset: int) -> int | None:
-        """Log time at which a message expires; None: never."""
-        ttl = run.value(Feature.TTL, offset)
+        """Log time at which a message expires; None: never, or that is not settled yet."""
+        ttl = run.value(Feature.LONG_TTL, offset) or run.value(Feature.TTL, offset)
         topic_ttl = self._queue.topic.options.message_ttl_ms
+        if ttl == TTL_AT_ONCE or topic_ttl == 0:
+            is_late = offset < self._missed or self._progress.failures(offset)
+            return run.time_ms if is_late else None
         if topic_ttl is not None:
             ttl = min(ttl, topic_ttl) if ttl else topic_ttl
         elif not ttl:
             return None
         return run.time_ms + ttl
+
+    def handed_out(self, *, is_wanted: bool, has_consumers: bool) -> None:
+        """The dispatcher has handed out what it could. `is_wanted`: there are consumers that would
+        take more; `has_consumers`: there are some that may ask for more.
+        """
+        tail = self._queue.index.tail
+        if is_wanted:
+            self._asked = None
+        elif not has_consumers or not self._ready.may_have():
+            self._missed, self._asked = tail, None
+        else:
+            now = self._now_ms()
+            if self._asked is not None and self._asked[1] <= now:
+                self._missed, self._asked = self._asked[0], None
+            if self._asked is None and self._missed < tail:
+                self._asked = (tail, now + AT_ONCE_WAIT_MS)
 
     def drop_expired(self, run: Run, offsets: Sequence[int]) -> Sequence[int]:
         """Dead-letter those of the messages that have expired; the others."""
@@ -161,7 +195,10 @@ class Timekeeper:
         self._leases.sweep(progress.leased + progress.hidden, self._holds)
         self._delays.sweep(self._ready.withheld_count, self._is_withheld)
         expires_ms = self._expire() if self.may_expire() else None
-        dues = [self._leases.next_ms(), self._delays.next_ms(), expires_ms]
+        asked_ms = self._asked[1] if self._asked is not None else None
+        if asked_ms is not None and asked_ms <= self._now_ms():
+            asked_ms = None  # looked at by the next `handed_out`, which something else holds up
+        dues = [self._leases.next_ms(), self._delays.next_ms(), expires_ms, asked_ms]
         due_ms = min((each for each in dues if each is not None), default=None)
         if due_ms is not None and (self._wake_at_ms is None or due_ms < self._wake_at_ms):
             self.woken()

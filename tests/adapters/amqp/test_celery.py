@@ -12,6 +12,7 @@ import celery.contrib.testing.worker
 import kombu
 import kombu.simple
 import pytest
+from kombu.transport import native_delayed_delivery
 
 from tests.adapters.amqp.broker import Broker
 
@@ -104,3 +105,30 @@ def test_celery_works_with_its_defaults(app: celery.Celery, threaded_broker: Bro
     client = threaded_broker.store.client
     assert client.topic("default", "celery") is not None
     assert client.router("default", "celery") is not None
+
+
+def test_native_delays_of_kombu(threaded_broker: Broker) -> None:
+    """28 quorum queues, the last with a TTL of 134,217,728,000 ms; and one message by them."""
+    with kombu.Connection(threaded_broker.url()) as connection:
+        native_delayed_delivery.declare_native_delayed_delivery_exchanges_and_queues(
+            connection, "quorum"
+        )
+        exchange = kombu.Exchange("tasks", "topic", durable=True)
+        tasks = kombu.Queue("tasks", exchange, routing_key="tasks.new")(connection.channel())
+        tasks.declare()
+        native_delayed_delivery.bind_queue_to_native_delayed_delivery_exchange(connection, tasks)
+        key = native_delayed_delivery.calculate_routing_key(1, "tasks.new")
+        producer = connection.Producer(serializer="json")
+        began = time.monotonic()
+        producer.publish({"name": "late"}, exchange="celery_delayed_27", routing_key=key)
+        received: list[object] = []
+
+        def take(body: object, message: kombu.Message) -> None:
+            received.append(body)
+            message.ack()
+
+        with connection.Consumer(tasks, callbacks=[take]):
+            while not received:
+                connection.drain_events(timeout=5)
+        assert received == [{"name": "late"}]
+        assert time.monotonic() - began >= 0.9

@@ -207,6 +207,30 @@ def test_expired_messages_are_not_delivered_and_dead_lettered(channel: BlockingC
     assert _drain(channel, "dead", 1) == [b"queue ttl"]
 
 
+@pytest.mark.parametrize("of_queue", [True, False])
+def test_with_a_ttl_of_zero_who_waits_gets_it_and_nobody_else(
+    connect: Callable[[], BlockingConnection], of_queue: bool
+) -> None:
+    """Each of them waits for the disk, which takes longer than no time."""
+    giver, taker = connect().channel(), connect().channel()
+    arguments = {"x-message-ttl": 0} if of_queue else {}
+    giver.queue_declare("now", durable=True, arguments=arguments)
+    giver.confirm_delivery()
+    now = pika.BasicProperties(expiration="0")
+    giver.basic_publish("", "now", b"nobody waits", now)
+    assert taker.basic_get("now")[0] is None
+    got: list[bytes] = []
+    taker.basic_consume("now", lambda *said: got.append(said[3]), auto_ack=True)
+    sent = [b"%d" % number for number in range(50)]
+    for body in sent:
+        giver.basic_publish("", "now", body, now)
+    ends = time.monotonic() + 10
+    while len(got) < len(sent):
+        assert time.monotonic() < ends, got
+        taker.connection.process_data_events(time_limit=0.1)
+    assert got == sent
+
+
 def test_a_full_queue_drops_its_head_or_refuses(channel: BlockingChannel) -> None:
     channel.queue_declare("head", durable=True, arguments={"x-max-length": 2})
     for body in (b"1", b"2", b"3"):

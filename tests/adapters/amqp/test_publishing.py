@@ -27,7 +27,7 @@ from adapters.amqp.stored import AMQP_ORIGIN, parse_native
 from adapters.amqp.topology import PUBLISH_ROUTER, PUBLISH_TOPIC
 from adapters.base import Origin
 from kernel import message
-from kernel.message import Ext, Flag
+from kernel.message import TTL_AT_ONCE, Ext, Flag
 from tests.adapters.amqp.wire import Wire, block_of, close_of, stored_in
 
 
@@ -52,7 +52,8 @@ def test_what_is_stored_does_not_depend_on_how_the_bytes_come(piece: int) -> Non
     assert wire.connection.channels[1].confirms.floor == 5
     for each in stored:
         assert each.origin == Origin.AMQP
-        assert (each.priority, each.ttl_ms, each.flags) == (5, 1, Flag.PERSISTENT)
+        assert (each.priority, each.flags) == (5, Flag.PERSISTENT)
+        assert each.ttl_ms == TTL_AT_ONCE
         assert each.published_ms == wire.host.wall_ms()
         assert each.ext == {}
         native = parse_native(each.native)

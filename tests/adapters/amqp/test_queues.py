@@ -197,7 +197,9 @@ def test_arguments_become_options_of_topic_and_group() -> None:
 def test_special_values_of_arguments() -> None:
     wire = Wire().open()
     wire.declare("now", durable=True, arguments=Table.of({"x-message-ttl": 0}))
-    assert _topic(wire, "now").options.message_ttl_ms == 1
+    assert _topic(wire, "now").options.message_ttl_ms == 0
+    wire.declare("years", durable=True, arguments=Table.of({"x-expires": 315_360_000_000}))
+    assert _topic(wire, "years").options.unused_expiry_ms == 315_360_000_000
     wire.declare("any", durable=True, arguments=Table.of({"x-delivery-limit": -1}))
     assert _topic(wire, "any").groups[DEFAULT_GROUP].attempts_max is None
     quorum = {"x-queue-type": "quorum"}
@@ -238,7 +240,7 @@ def test_arguments_about_placement_and_unknown_ones_are_accepted(
         {"x-message-ttl": "60"},
         {"x-message-ttl": 1.5},
         {"x-message-ttl": True},
-        {"x-message-ttl": 2**32},
+        {"x-message-ttl": 315_360_000_001},
         {"x-expires": 0},
         {"x-max-length": -1},
         {"x-max-length-bytes": "many"},

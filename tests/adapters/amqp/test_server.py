@@ -107,6 +107,32 @@ async def test_a_client_that_does_not_answer_our_goodbye_is_dropped(tmp_path: Pa
             await client.receive()
 
 
+@pytest.mark.parametrize("why", ["closed", "error"])
+async def test_a_client_that_writes_on_hears_the_last_words(broker: Broker, why: str) -> None:
+    """npm's amqplib hung: the socket went with close-ok, and its writes met a reset."""
+    async with _raw(broker) as client:
+        await client.open()
+        client.writer.transport.pause_reading()  # type: ignore[attr-defined]
+        if why == "closed":
+            client.send(0, spec.ConnectionClose(200, "bye", 0, 0))
+        else:
+            # The error and the close-ok that answers it: the connection is over for us.
+            client.writer.write(b"\x01\x00\x00\x00\x00\x00\x00\x00")
+            client.send(0, spec.ConnectionCloseOk())
+        async with asyncio.timeout(10):
+            while broker.adapter.statistics().connections:
+                await asyncio.sleep(0.005)
+        for _ in range(3):
+            client.writer.write(Wire.publish_bytes(1, "", "q", bytes(50_000)))
+            await client.writer.drain()
+        client.writer.transport.resume_reading()  # type: ignore[attr-defined]
+        answer = await client.receive()
+        expected = spec.ConnectionCloseOk if why == "closed" else spec.ConnectionClose
+        assert isinstance(answer, expected)
+        with pytest.raises(EOFError):
+            await client.receive()
+
+
 async def test_stop_drops_connections_at_once_and_twice_is_fine(broker: Broker) -> None:
     async with _raw(broker) as client:
         await client.open()

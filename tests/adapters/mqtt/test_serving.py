@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from adapters.mqtt.codec.packets import FilterOptions, Publish
+from adapters.mqtt.codec.packets import Disconnect, FilterOptions, Publish
 from adapters.mqtt.codec.properties import Properties
 from adapters.mqtt.codec.reason_codes import ReasonCode
 from adapters.mqtt.config import SessionConfig
@@ -159,6 +159,26 @@ async def test_a_tolerant_server_acknowledges_an_old_client_what_it_may_not_publ
         old = await broker.connect("old", 4)
         assert await old.publish("secret", qos=1) == 0
         await taker.nothing()
+
+
+async def test_a_client_that_publishes_on_and_on_hears_why_it_was_disconnected(
+    tmp_path,
+) -> None:
+    """[MQTT-4.13.1-1]: DISCONNECT 0x93 met a reset while more was under way, and was lost."""
+    settings = MqttSettings(session=SessionConfig(receive_maximum=3))
+    async with serving(tmp_path, settings) as broker:
+        giver = await broker.connect("giver")
+        giver.writer.transport.pause_reading()
+        for packet_id in range(1, 5):
+            giver.send(Publish("a", b"x", 2, packet_id=packet_id))
+        await broker.until_connections(0)
+        for _ in range(3):
+            giver.send(Publish("a", bytes(50_000), 0))
+            await giver.writer.drain()
+        giver.writer.transport.resume_reading()
+        goodbye = (await giver.closed())[-1]
+        assert isinstance(goodbye, Disconnect)
+        assert goodbye.reason_code == ReasonCode.RECEIVE_MAXIMUM_EXCEEDED
 
 
 async def test_the_properties_of_a_message_reach_its_subscribers_unaltered(

@@ -8,6 +8,7 @@ from collections.abc import Coroutine
 import pytest
 
 from adapters.base import ListenerAddress
+from adapters.lingering import LINGERING
 from adapters.sqs.connection import HttpConnection
 from adapters.sqs.environment import Counters
 from adapters.sqs.http import HttpResponse
@@ -23,6 +24,7 @@ class Transport:
         self.written = b""
         self.is_reading = True
         self.ended: list[str] = []
+        self.protocol: asyncio.BaseProtocol | None = None
 
     def set_write_buffer_limits(self, high: int) -> None: ...
 
@@ -41,11 +43,19 @@ class Transport:
     def write_eof(self) -> None:
         self.ended.append("eof")
 
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
+        self.protocol = protocol
+
     def close(self) -> None:
         self.ended.append("close")
 
     def abort(self) -> None:
         self.ended.append("abort")
+        if self.protocol is not None:
+            self.protocol.connection_lost(None)
 
     def is_closing(self) -> bool:
         return "abort" in self.ended or "close" in self.ended
@@ -230,7 +240,9 @@ async def test_when_shut_down_an_idle_connection_goes_at_once_and_a_busy_one_aft
     assert transport.ended == []
     await host.answer()
     assert b"connection: close" in transport.written
-    assert transport.ended == ["close"]
+    assert transport.ended == ["eof"]
+    LINGERING.end(asyncio.get_running_loop())
+    assert transport.ended == ["eof", "abort"]
 
 
 async def test_the_address_reached_is_one_of_a_url(connection: HttpConnection) -> None:

@@ -14,6 +14,7 @@ from kernel.broker.run_page import RUNS_PER_PAGE, RunPage
 from kernel.broker.runs import DEAD_RUNS_KEPT, YOUNG_RUNS_MAX, RunIndex
 from kernel.broker.sweep import punch
 from kernel.log import entry as entries
+from kernel.message import TTL_AT_ONCE
 from tests.simulator.peer import Draft
 
 KINDS = {Feature.PRIORITY: "B", Feature.TTL: "I", Feature.DELAY: "I", Feature.KEY: "Q"}
@@ -302,7 +303,24 @@ def test_columns_hold_each_messages_values_clipped() -> None:
         Feature.PRIORITY: [3, 0],
         Feature.TTL: [U32_MAX, 0],
         Feature.DELAY: [0, 40],
+        Feature.LONG_TTL: [U32_MAX + 7, 0],
     }
+
+
+def test_long_ttls_survive_a_page_and_cost_short_ones_nothing() -> None:
+    index = RunIndex()
+    for at, ttl_ms in enumerate((5, U32_MAX, 10 * U32_MAX, TTL_AT_ONCE)):
+        slot = b"".join(Draft(b"a", ttl_ms=ttl_ms).parts((1, 2), 3))
+        entry = entries.build(1, [], [len(slot)], [slot])
+        columns = columns_of(features_of(slot), entry, entries.directory(entry)[:1])
+        assert (Feature.LONG_TTL in columns) == (ttl_ms > U32_MAX)
+        index.append_with(at + 1, 0, 1, 3, columns)
+    again = RunIndex()
+    again.restore([RunPage.load(page.dump()) for page in index.pages()], index.young(), index.tail)
+    for each in (index, again):
+        found = [each.find(at).value(Feature.LONG_TTL, at) for at in range(4)]
+        assert found == [0, 0, 10 * U32_MAX, TTL_AT_ONCE]
+        assert [each.find(at).value(Feature.TTL, at) for at in range(2)] == [5, U32_MAX]
 
 
 @settings(max_examples=60, deadline=None)
