@@ -1,6 +1,6 @@
 # Weir's commands. Each sets up what it needs in .venv, once; `make` alone lists them.
 #
-# Needs Python 3.11 or newer with pip, and make. Only `make test-spark` needs Java 17.
+# Needs Python 3.11 or newer with pip, and make. The billing jobs bring their Java.
 # Another Python: `make PYTHON=python3.12 run`.
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3 || echo python3.11)
@@ -54,11 +54,10 @@ test: $(READY_DEV) ## Run all tests.
 	cat $(VENV)/simulated.log; \
 	exit $$code
 
-test-spark: $(READY_SPARK) ## Run the tests of the billing jobs (needs Java 17).
-	@command -v java >/dev/null || { echo "The Spark tests need Java 17 (Debian: openjdk-17-jre-headless); java is not on the PATH." >&2; exit 1; }
+test-spark: $(READY_SPARK) ## Run the tests of the billing jobs.
 	$(BIN)/python -m pytest tests/spark $(ARGS)
 
-setup-spark: $(READY_SPARK) ## Install PySpark into .venv (460 MB to download).
+setup-spark: $(READY_SPARK) ## Install PySpark into .venv (500 MB to download).
 
 setup-npm: $(READY_NPM) ## Install npm's clients, which a few tests use (30 MB; needs node and npm).
 
@@ -134,6 +133,6 @@ $(READY_NPM): tests/npm/package.json
 	@touch $@
 
 $(READY_SPARK): $(READY_DEV)
-	@echo "Setting up $(VENV) with PySpark (460 MB to download) ..."
+	@echo "Setting up $(VENV) with PySpark (500 MB to download) ..."
 	@$(INSTALL) -e '.[dev,s3,spark]'
 	@touch $@

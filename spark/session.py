@@ -1,26 +1,23 @@
 """The Spark session of the billing jobs, with every setting that a bill depends on.
 
-Needs the extra `spark` (pyspark, pandas < 3, pyarrow) and a Java runtime of version 17. On a
-cluster the same settings come in through `apply_settings`, whatever spark-submit was given.
+Needs the extra `spark`: pyspark, pandas < 3, pyarrow, and a Java for where there is none (`java`).
+On a cluster the same settings come in through `apply_settings`, whatever spark-submit was given.
 """
 
 from __future__ import annotations
 
 import importlib.util
 import os
-import shutil
-import subprocess
 import sys
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING
+
+from spark.java import JavaUnavailableError, find_java, java_home
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pyspark.sql import SparkSession
-
-JAVA_VERSION_MIN = 17
 
 # What decides values. Hours are of UTC; an overflow is an error and not a null; a decimal result
 # that needs more than 38 digits is an error and not a rounded number.
@@ -64,19 +61,12 @@ def check_available() -> None:
     """Raises SparkUnavailableError unless a session can be opened here."""
     if importlib.util.find_spec("pyspark") is None:
         raise SparkUnavailableError(
-            "billing needs pyspark: pip install 'weir-mq[spark]' (460 MB to download)"
+            "billing needs pyspark: pip install 'weir-mq[spark]' (500 MB to download)"
         )
-    java = _java()
-    if java is None:
-        raise SparkUnavailableError(
-            f"billing needs Java {JAVA_VERSION_MIN}: install a JRE, or set JAVA_HOME"
-        )
-    found = subprocess.run([java, "-version"], capture_output=True, text=True, check=False)  # noqa: S603 - the java of JAVA_HOME or PATH
-    version = _major_version(found.stderr)
-    if version < JAVA_VERSION_MIN:
-        raise SparkUnavailableError(
-            f"billing needs Java {JAVA_VERSION_MIN} or newer, {java} is version {version}"
-        )
+    try:
+        find_java()
+    except JavaUnavailableError as error:
+        raise SparkUnavailableError(str(error)) from error
 
 
 @contextmanager
@@ -99,7 +89,8 @@ def local_session(
     profile = _QUICK_SETTINGS if quick else {}
     for name, value in {**VALUE_SETTINGS, **_LOCAL_SETTINGS, **profile}.items():
         builder = builder.config(name, value)
-    session = builder.getOrCreate()
+    with java_home():
+        session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     try:
         yield session
@@ -111,21 +102,3 @@ def apply_settings(session: SparkSession) -> None:
     """Give a session that someone else opened the settings that decide values."""
     for name, value in VALUE_SETTINGS.items():
         session.conf.set(name, value)
-
-
-def _java() -> str | None:
-    home = os.environ.get("JAVA_HOME")
-    if home and (Path(home) / "bin" / "java").exists():
-        return str(Path(home) / "bin" / "java")
-    return shutil.which("java")
-
-
-def _major_version(text: str) -> int:
-    """17 in `openjdk version "17.0.15"`, 8 in `java version "1.8.0"`, 0 if there is none."""
-    parts = text.split('"')
-    if len(parts) < 2:
-        return 0
-    numbers = parts[1].split(".")
-    major = numbers[1] if numbers[0] == "1" and len(numbers) > 1 else numbers[0]
-    digits = "".join(ch for ch in major if ch.isdigit())
-    return int(digits or 0)
