@@ -97,8 +97,12 @@ class RouteTable:
         if child.empty():
             node.drop(levels[at])
 
-    def match(self, key: str, attributes: Mapping[str, object] | None) -> Iterable[Route]:
-        """Routes that a message with this key (and these attributes) takes."""
+    def match(
+        self, key: str, attributes: Mapping[str, object] | None, *, is_tree_name: bool = False
+    ) -> Iterable[Route]:
+        """Routes that a message with this key (and these attributes) takes. `is_tree_name`: as in
+        the tree, no wildcard at the first level matches a key that begins with `$`.
+        """
         kind = self.options.match
         if kind is Match.EXACT:
             return self._exact.get(key, ())
@@ -107,7 +111,13 @@ class RouteTable:
         if kind is Match.ATTRIBUTES:
             return [each for each in self.routes if _attributes_match(each, attributes or {})]
         found: dict[Route, None] = {}
-        self._walk(self._root, key.split("/", LEVELS_MAX), 0, found, set())
+        levels = key.split("/", LEVELS_MAX)
+        if is_tree_name and key.startswith("$"):
+            child = self._root.children.get(levels[0])
+            if child is not None:
+                self._walk(child, levels, 1, found, set())
+        else:
+            self._walk(self._root, levels, 0, found, set())
         return found
 
     def _walk(
@@ -152,20 +162,25 @@ def resolve(
     router: str,
     key: str,
     attributes: Mapping[str, object] | None,
+    *,
+    is_tree_name: bool = False,
 ) -> tuple[list[str], set[str]]:
     """Names of the topics that a message published to `router` reaches, each once, through any
     depth of routers, each visited once; and the routers visited. A router where nothing matched
     passes the message to its alternate. Names of things that are gone are left to the caller.
+    `is_tree_name`: the message comes from the tree to `router`.
     """
     topics: dict[str, None] = {}
     visited = {router}
     ahead = [router]
     while ahead:
-        table = table_of(ahead.pop())
+        name = ahead.pop()
+        table = table_of(name)
         if table is None:
             continue
         matched = False
-        for route in table.match(key, attributes):
+        from_tree = is_tree_name and name == router
+        for route in table.match(key, attributes, is_tree_name=from_tree):
             matched = True
             if route.topic is not None:
                 topics[route.topic] = None

@@ -76,7 +76,9 @@ class Topology:
             table.add(route)
             self._note(tenant, name, route)
         if options.tree:
-            self.tree.put_door(tenant, name, lambda key: self._reached(tenant, name, key, None)[0])
+            self.tree.put_door(
+                tenant, name, lambda key: self._reached(tenant, name, key, None, True)[0]
+            )
         else:
             self.tree.remove_door(tenant, name)
         self._changed()
@@ -183,11 +185,22 @@ class Topology:
         return Found(topics)
 
     def _reached(
-        self, tenant: str, router: str, key: str, attributes: Mapping[str, object] | None
+        self,
+        tenant: str,
+        router: str,
+        key: str,
+        attributes: Mapping[str, object] | None,
+        is_tree_name: bool = False,
     ) -> tuple[tuple[TopicInfo, ...], bool]:
         """Topics that a publish reaches, and whether it comes by a door of the tree."""
         table_of = self._tables.get
-        names, visited = resolve(lambda name: table_of((tenant, name)), router, key, attributes)
+        names, visited = resolve(
+            lambda name: table_of((tenant, name)),
+            router,
+            key,
+            attributes,
+            is_tree_name=is_tree_name,
+        )
         topics = (self.topics.get((tenant, name)) for name in names)
         tables = (table_of((tenant, name)) for name in visited)
         in_tree = any(table is not None and table.options.tree for table in tables)

@@ -33,19 +33,20 @@ from adapters.amqp.names import (
     is_reply_address,
     resource,
 )
-from adapters.amqp.topology import CONSUME_TOPIC, named
+from adapters.amqp.topology import named
 from adapters.amqp.transaction import Mode, Room, Transaction, next_mode
+from adapters.tree_rights import CONSUME_TOPIC, out_of_topic
 from kernel.client import ConsumerSpec, PutTopic, ReceiveSpec, Settlement
 from kernel.errors import Code, KernelError
 from kernel.model import DEFAULT_GROUP, GroupOptions, TopicInfo, TopicKind
 from metering.counters import measure_slots
 
 if TYPE_CHECKING:
+    from adapters.amqp.caller import Caller
     from adapters.amqp.consuming import Consumers
     from adapters.amqp.environment import Environment
     from adapters.amqp.method_base import Method
     from adapters.amqp.publishing import Assembly, Publisher
-    from adapters.amqp.topology import Caller
     from adapters.amqp.transaction import Delivered
     from kernel.client import Consumer
 
@@ -345,8 +346,7 @@ class ChannelMethods:
             topic = await self._direct_replies.begin(channel, method)
             queue = topic.name
         else:
-            self._caller.require(CONSUME_TOPIC, "queue", queue)
-            topic = await self._consumable(queue)
+            topic = await self._readable(queue)
         if topic.options.kind is TopicKind.STREAM and method.arguments.get("x-stream-offset"):
             raise AmqpError(NOT_IMPLEMENTED, "x-stream-offset is not served")
         link = Link(channel, tag, queue, channel.prefetch, no_ack=method.no_ack)
@@ -382,6 +382,13 @@ class ChannelMethods:
             raise AmqpError(ACCESS_REFUSED, f"{where} in exclusive use") from None
         return consumer
 
+    async def _readable(self, queue: str) -> TopicInfo:
+        """The queue, which the caller may consume. Raises AmqpError 403, 404 or 405."""
+        self._caller.require(CONSUME_TOPIC, "queue", queue)
+        topic = await self._consumable(queue)
+        self._caller.require_all(out_of_topic(queue, topic))
+        return topic
+
     async def _consumable(self, queue: str) -> TopicInfo:
         """The queue, with the group that AMQP consumes by. Raises AmqpError 404 or 405."""
         topic = await self._declarations.queue(self._caller, queue)
@@ -407,13 +414,12 @@ class ChannelMethods:
     async def on_get(self, channel: Channel, method: spec.BasicGet) -> Method | None:
         """One message now, or get-empty."""
         queue = named(check_name(method.queue, "queue"), channel.last_declared)
-        self._caller.require(CONSUME_TOPIC, "queue", queue)
         if channel.outstanding >= UNACKED_PER_CHANNEL_MAX:
             raise AmqpError(
                 PRECONDITION_FAILED,
                 f"{UNACKED_PER_CHANNEL_MAX} deliveries are unacknowledged on the channel",
             )
-        topic = await self._consumable(queue)
+        topic = await self._readable(queue)
         received = await self._client.receive(
             ReceiveSpec(topic, DEFAULT_GROUP, session=self._caller.session)
         )

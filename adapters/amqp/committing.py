@@ -22,12 +22,12 @@ from kernel.errors import KernelError, NotLoaded
 from kernel.model import Reason
 
 if TYPE_CHECKING:
+    from adapters.amqp.caller import Caller
     from adapters.amqp.channel import Channel
     from adapters.amqp.consuming import Consumers
     from adapters.amqp.environment import Environment
     from adapters.amqp.method_base import Method
     from adapters.amqp.publishing import Publisher, Routed
-    from adapters.amqp.topology import Caller
     from adapters.amqp.transaction import Message, Transaction
     from kernel.client import Consumer, Settlement
 

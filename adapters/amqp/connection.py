@@ -20,6 +20,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from adapters.amqp import handshake, limits, spec
+from adapters.amqp.caller import Caller
 from adapters.amqp.channel import Channel, ChannelMethods
 from adapters.amqp.consuming import Consumers
 from adapters.amqp.errors import (
@@ -53,7 +54,6 @@ from adapters.amqp.methods import decode_method, encode_method
 from adapters.amqp.operations import Operation, Operations
 from adapters.amqp.publishing import Publisher
 from adapters.amqp.reader import Reader
-from adapters.amqp.topology import Caller
 from auth.errors import AuthError
 
 if TYPE_CHECKING:

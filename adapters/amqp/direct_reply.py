@@ -34,10 +34,10 @@ from kernel.client import PutTopic
 from kernel.model import DEFAULT_GROUP, GroupOptions, TopicInfo, TopicOptions
 
 if TYPE_CHECKING:
+    from adapters.amqp.caller import Caller
     from adapters.amqp.channel import Channel
     from adapters.amqp.environment import Environment
     from adapters.amqp.stamps import OfSender
-    from adapters.amqp.topology import Caller
 
 
 class DirectReplies:

@@ -28,6 +28,8 @@ from adapters.amqp.stored import plain_value
 from kernel.model import AttributesMatch, Match, Route, RouterOptions
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from kernel.model import RouterInfo
 
 MATCHES: Final = {
@@ -224,3 +226,26 @@ def _attributes(arguments: Table) -> tuple[AttributesMatch, tuple[tuple[str, byt
         except UnicodeEncodeError:
             raise AmqpError(PRECONDITION_FAILED, "names of headers must be UTF-8") from None
     return combine, tuple(wanted.items())
+
+
+def needs_attributes(router_of: Callable[[str], RouterInfo | None], name: str) -> bool:
+    """Whether a publish to router `name` can meet one that matches by attributes.
+
+    `router_of` may raise NotLoaded.
+    """
+    ahead = [name]
+    seen = {name}
+    while ahead:
+        router = router_of(ahead.pop())
+        if router is None:
+            continue
+        if router.options.match is Match.ATTRIBUTES:
+            return True
+        further = [route.router for route in router.routes if route.router is not None]
+        if router.options.alternate is not None:
+            further.append(router.options.alternate)
+        for each in further:
+            if each not in seen:
+                seen.add(each)
+                ahead.append(each)
+    return False

@@ -54,10 +54,10 @@ from kernel.message import HEADER_BYTES
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from adapters.amqp.caller import Caller
     from adapters.amqp.channel import Channel
     from adapters.amqp.environment import Environment, Host
     from adapters.amqp.returns import Kept
-    from adapters.amqp.topology import Caller
     from kernel.client import Destinations, PublishBatch, PublishSink
 
 Routed = tuple[Message, "Destinations | None"]

@@ -16,10 +16,10 @@ from adapters.amqp.lifecycle import ChannelState
 from adapters.amqp.methods import encode_method
 
 if TYPE_CHECKING:
+    from adapters.amqp.caller import Caller
     from adapters.amqp.channel import Channel
     from adapters.amqp.environment import Environment, Host
     from adapters.amqp.targets import Target
-    from adapters.amqp.topology import Caller
     from kernel.client import Destinations
 
 Kept = tuple["Channel", "Target", bytes, bytes]

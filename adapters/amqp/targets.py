@@ -18,19 +18,22 @@ from adapters.amqp.errors import (
     NOT_IMPLEMENTED,
     AmqpError,
 )
+from adapters.amqp.exchanges import needs_attributes
 from adapters.amqp.limits import ROUTES_MAX
 from adapters.amqp.names import PREDECLARED, is_reply_address, resource, router_key
 from adapters.amqp.returns import may_be_for_nobody
+from adapters.amqp.router_rights import PUBLISH_ROUTER, names_topic, through
 from adapters.amqp.stored import attributes_of, native_prefix
-from adapters.amqp.topology import PUBLISH_ROUTER, PUBLISH_TOPIC, Caller, needs_attributes
+from adapters.tree_rights import PUBLISH_TOPIC, into_topic
 from kernel.errors import Code, KernelError, NotLoaded
-from kernel.model import TOPICS_ROUTER
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from adapters.amqp.caller import Caller
     from adapters.amqp.stamps import Stamp
     from kernel.client import Client, Destinations
+    from kernel.model import TopicInfo
 
 Head = tuple[int, "Destinations", "Stamp", bytes, int]
 """What the octets of a message before its body mean: channel number, destinations, stamp, native
@@ -134,11 +137,32 @@ class Targets:
                 return
         if is_reply_address(target.key):
             target.is_mandatory = False
+            topic = self._client.topic(self._caller.tenant, target.key)
         else:
-            self._caller.require(PUBLISH_TOPIC, "queue", target.key)
-        topic = self._client.topic(self._caller.tenant, target.key)
+            topic = self.check_queue(target.key)
         if topic is not None:
             target.to = self._client.to_topic(topic)
+
+    def check_queue(self, name: str) -> TopicInfo | None:
+        """The queue of a name, to which the caller may publish straight; None if there is none.
+        Raises AmqpError 403; NotLoaded.
+        """
+        self._caller.require(PUBLISH_TOPIC, "queue", name)
+        topic = self._client.topic(self._caller.tenant, name)
+        self._caller.require_all(into_topic(name, topic))
+        return topic
+
+    def check_key(self, exchange: str, key: str) -> None:
+        """Refuse a key that the caller may not send through an exchange that it may publish to:
+        of each message, and each one of its further keys. Raises AmqpError 403; NotLoaded.
+        """
+        tenant, sent = self._caller.tenant, router_key(exchange, key)
+        topic = None
+        if names_topic(exchange, sent):
+            self._caller.require(PUBLISH_TOPIC, "queue", sent)
+            topic = self._client.topic(tenant, sent)
+        router = self._client.router(tenant, exchange)
+        self._caller.require_all(through(exchange, router, sent, topic))
 
     def _find_by_router(self, target: Target) -> None:
         tenant = self._caller.tenant
@@ -150,8 +174,7 @@ class Targets:
         if by_attributes is None:
             by_attributes = self._check_exchange(tenant, name)
         target.is_by_attributes = by_attributes
-        if name == TOPICS_ROUTER:
-            self._caller.require(PUBLISH_TOPIC, "queue", router_key(name, target.key))
+        self.check_key(name, target.key)
         if not by_attributes:
             target.to = self._to_router(name, target.key, None)
         to = target.to

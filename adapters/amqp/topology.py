@@ -15,10 +15,10 @@ KernelError where the kernel's own sentence says it best.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from adapters.amqp import arguments, exchanges, spec
+from adapters.amqp.caller import Caller
 from adapters.amqp.errors import (
     ACCESS_REFUSED,
     NOT_FOUND,
@@ -37,6 +37,20 @@ from adapters.amqp.names import (
     resource,
     router_key,
 )
+from adapters.amqp.router_rights import (
+    CONSUME_ROUTER,
+    PUBLISH_ROUTER,
+    keys_of,
+    names_topic,
+    out_of,
+    through,
+)
+from adapters.tree_rights import (
+    CONSUME_TOPIC,
+    PUBLISH_TOPIC,
+    into_topic,
+    out_of_topic,
+)
 from auth.rules import Action, Kind, permission
 from kernel.client import (
     DeleteRoute,
@@ -50,9 +64,7 @@ from kernel.client import (
 from kernel.errors import Code, KernelError, NotLoaded
 from kernel.model import (
     DEFAULT_GROUP,
-    TOPICS_ROUTER,
     GroupOptions,
-    Match,
     Route,
     RouterInfo,
     TopicInfo,
@@ -60,39 +72,13 @@ from kernel.model import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from adapters.base import Rights
-    from auth.rules import Permission
-    from kernel.client import Client, Session
+    from kernel.client import Client
     from kernel.ports import Random
 
 CONFIGURE_TOPIC: Final = permission(Action.CONFIGURE, Kind.TOPIC)
 INSPECT_TOPIC: Final = permission(Action.INSPECT, Kind.TOPIC)
-PUBLISH_TOPIC: Final = permission(Action.PUBLISH, Kind.TOPIC)
-CONSUME_TOPIC: Final = permission(Action.CONSUME, Kind.TOPIC)
 CONFIGURE_ROUTER: Final = permission(Action.CONFIGURE, Kind.ROUTER)
 INSPECT_ROUTER: Final = permission(Action.INSPECT, Kind.ROUTER)
-PUBLISH_ROUTER: Final = permission(Action.PUBLISH, Kind.ROUTER)
-CONSUME_ROUTER: Final = permission(Action.CONSUME, Kind.ROUTER)
-
-
-@dataclass(frozen=True, slots=True)
-class Caller:
-    """On whose behalf something is asked for: one open connection."""
-
-    tenant: str
-    virtual_host: str
-    """What the client calls the tenant: for error texts."""
-    rights: Rights
-    session: Session
-
-    def require(self, number: Permission, what: str, name: str) -> None:
-        """Raise AmqpError 403 unless the principal may use `name` (a `what`) so."""
-        if not self.rights.allows(number, name):
-            where = resource(what, name, self.virtual_host)
-            user = self.rights.principal.name
-            raise AmqpError(ACCESS_REFUSED, f"access to {where} refused for user '{user}'")
 
 
 class Declarations:
@@ -180,7 +166,7 @@ class Declarations:
             alternate = text_of(method.arguments.get("alternate-exchange"))
             if alternate:
                 caller.require(CONSUME_ROUTER, "exchange", name)
-                caller.require(PUBLISH_ROUTER, "exchange", alternate)
+                await self._require_through(caller, alternate, None)
             known = await self._create_exchange(caller.tenant, name, wanted)
             if known is None:
                 return spec.ExchangeDeclareOk()
@@ -241,6 +227,8 @@ class Declarations:
             raise
         route = exchanges.route(router, method.routing_key, method.arguments, router=target)
         if isinstance(method, spec.ExchangeBind):
+            await self._require_out_of(caller, router, route.key)
+            await self._require_through(caller, target, keys_of(router, route.key))
             await self._client.administer(PutRoute(caller.tenant, source, route))
             return spec.ExchangeBindOk()
         await self._unbind(caller.tenant, source, route)
@@ -291,7 +279,7 @@ class Declarations:
     ) -> TopicInfo | None:
         """The new queue; None if another connection was faster."""
         wanted = _declaration(name, caller.virtual_host, method)
-        self._require_dead_letters(caller, name, method)
+        await self._require_dead_letters(caller, name, method)
         base = TopicOptions(
             durable=not wanted.is_volatile,
             owner=caller.session.id if wanted.exclusive else None,
@@ -337,21 +325,47 @@ class Declarations:
             options, groups = topic.options, topic.groups
         else:
             _check_adoptable(topic, wanted, caller.virtual_host)
-            self._require_dead_letters(caller, topic.name, method)
+            await self._require_dead_letters(caller, topic.name, method)
             options = arguments.topic_options(wanted, topic.options)
             group = topic.groups.get(DEFAULT_GROUP, GroupOptions())
             groups = {**topic.groups, DEFAULT_GROUP: arguments.group_options(wanted, group)}
         change = PutTopic(caller.tenant, topic.name, options, groups, session=caller.session)
         return await self._put_topic(change) or topic
 
-    def _require_dead_letters(self, caller: Caller, name: str, method: spec.QueueDeclare) -> None:
+    async def _require_dead_letters(
+        self, caller: Caller, name: str, method: spec.QueueDeclare
+    ) -> None:
         """Rights of a declaration with a dead-letter exchange: what goes there is read here."""
         router = text_of(method.arguments.get("x-dead-letter-exchange"))
         if router is None:
             return
-        caller.require(CONSUME_TOPIC, "queue", name)
-        if router:
-            caller.require(PUBLISH_ROUTER, "exchange", router)
+        caller.require_all(out_of_topic(name, await self.topic(caller.tenant, name)))
+        key = text_of(method.arguments.get("x-dead-letter-routing-key"))
+        if key is not None and router:
+            key = router_key(router, key)
+        await self._require_through(caller, router, key)
+
+    async def _require_through(self, caller: Caller, exchange: str, key: str | None) -> None:
+        """Raise AmqpError 403 unless what has this key (None: any) may be sent through an
+        exchange, which need not exist.
+        """
+        # Before anything is looked up, so that no refusal tells what exists.
+        if exchange:
+            caller.require(PUBLISH_ROUTER, "exchange", exchange)
+        router = await self.router(caller.tenant, exchange) if exchange else None
+        topic = await self._topic_by(caller, exchange, key)
+        caller.require_all(through(exchange, router, key, topic))
+
+    async def _require_out_of(self, caller: Caller, source: RouterInfo, key: str) -> None:
+        """Raise AmqpError 403 unless the caller may have what a binding key takes."""
+        topic = await self._topic_by(caller, source.name, key)
+        caller.require_all(out_of(source, key, topic))
+
+    async def _topic_by(self, caller: Caller, exchange: str, key: str | None) -> TopicInfo | None:
+        """The topic that a key of an exchange names."""
+        if key is None or not names_topic(exchange, key):
+            return None
+        return await self.topic(caller.tenant, key)
 
     async def _declared(self, topic: TopicInfo) -> spec.QueueDeclareOk:
         figures = await self._client.statistics(topic, DEFAULT_GROUP)
@@ -369,16 +383,16 @@ class Declarations:
         caller.require(PUBLISH_TOPIC, "queue", target)
         caller.require(CONSUME_ROUTER, "exchange", source)
         try:
-            await self.queue(caller, target)
+            topic = await self.queue(caller, target)
             router = await self.exchange(caller, source)
         except AmqpError as error:
             if isinstance(method, spec.QueueUnbind) and error.code == NOT_FOUND:
                 return spec.QueueUnbindOk()
             raise
-        if source == TOPICS_ROUTER:  # a binding of it reads the topic that its key names
-            caller.require(CONSUME_TOPIC, "queue", router_key(source, key))
         route = exchanges.route(router, key, method.arguments, topic=target)
         if isinstance(method, spec.QueueBind):
+            await self._require_out_of(caller, router, route.key)
+            caller.require_all(into_topic(target, topic))
             await self._client.administer(PutRoute(caller.tenant, source, route))
             return spec.QueueBindOk()
         await self._unbind(caller.tenant, source, route)
@@ -443,29 +457,6 @@ def check_owner(topic: TopicInfo, caller: Caller) -> None:
     """Refuse a queue that is another connection's own. Raises AmqpError 405."""
     if topic.options.owner not in (None, caller.session.id):
         raise locked(topic.name, caller.virtual_host)
-
-
-def needs_attributes(router_of: Callable[[str], RouterInfo | None], name: str) -> bool:
-    """Whether a publish to router `name` can meet one that matches by attributes.
-
-    `router_of` may raise NotLoaded.
-    """
-    ahead = [name]
-    seen = {name}
-    while ahead:
-        router = router_of(ahead.pop())
-        if router is None:
-            continue
-        if router.options.match is Match.ATTRIBUTES:
-            return True
-        further = [route.router for route in router.routes if route.router is not None]
-        if router.options.alternate is not None:
-            further.append(router.options.alternate)
-        for each in further:
-            if each not in seen:
-                seen.add(each)
-                ahead.append(each)
-    return False
 
 
 def _declaration(

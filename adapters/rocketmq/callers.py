@@ -16,6 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from adapters.tree_rights import allowed, into_topic, out_of_topic
 from auth.errors import AuthError
 from auth.principal import DEFAULT_TENANT, Principal, SignInMode
 from auth.rules import Action, Kind, permission
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from auth.mqv2 import MqV2Verifier
     from auth.records import AccessKey
     from auth.rules import Permission
+    from kernel.model import TopicInfo
 
     from .settings import RocketmqSettings
     from .stubs import Resource
@@ -102,9 +104,23 @@ class Caller:
         self.check(self.rights.allows(PUBLISH, kernel_name), f"publish to topic {name}")
         return kernel_name
 
-    def check(self, allowed: bool, what: str) -> None:
+    def check_into(self, topic: TopicInfo) -> None:
+        """Refuse to write to a topic of the tree without the right to that (hot). Raises
+        FORBIDDEN.
+        """
+        if topic.options.tree:
+            into = allowed(self.rights, into_topic(topic.name, topic))
+            self.check(into, f"publish to tree:{topic.name}, of which the topic is part")
+
+    def check_out_of(self, topic: TopicInfo) -> None:
+        """Refuse to read a topic of the tree without the right to that (hot). Raises FORBIDDEN."""
+        if topic.options.tree:
+            out = allowed(self.rights, out_of_topic(topic.name, topic))
+            self.check(out, f"consume tree:{topic.name}/#, of which the topic is part")
+
+    def check(self, is_allowed: bool, what: str) -> None:
         """Raises FORBIDDEN unless allowed."""
-        if not allowed:
+        if not is_allowed:
             message = f"{self.rights.principal} has no right to {what}"
             raise RocketmqError(Code.FORBIDDEN, message)
 

@@ -82,6 +82,7 @@ async def consuming(
     caller.check(rights.allows(CONSUME, kernel_name), f"consume topic {name.name}")
     caller.check(rights.allows(CONSUME_GROUP, kernel_group), f"use consumer group {kernel_group}")
     found = await environment.topics.find(tenant, kernel_name)
+    caller.check_out_of(found.info)
     return Consuming(caller, found, kernel_group, name)
 
 

@@ -36,6 +36,7 @@ async def send_message(environment: Environment, data: bytes, call: Call) -> byt
     name = caller.topic_to_publish(plain.topic, environment.settings)
     tenant, topics, publisher = caller.tenant, environment.topics, environment.publisher
     topic = topics.known(tenant, name) or await topics.find(tenant, name)
+    caller.check_into(topic.info)
     target = topic.target
     if not target.takes_plain or max(plain.sizes) > target.body_bytes_max:
         return await _send_any(environment, caller, data)
@@ -56,6 +57,7 @@ async def _send_any(environment: Environment, caller: Caller, data: bytes) -> by
     tenant, shown = caller.tenant_of(messages[0].topic)
     name = caller.topic_to_publish(shown.name, environment.settings)
     topic = await environment.topics.find(tenant, name)
+    caller.check_into(topic.info)
     drafts = Drafts(
         messages[0].topic, topic.target, environment.settings, environment.clock.wall_ms()
     )

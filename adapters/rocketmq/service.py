@@ -303,6 +303,7 @@ class Service:
                 tenant, name = caller.tenant_of(topic)
                 kernel_name = caller.topic_to_publish(name.name, environment.settings)
                 found = await environment.topics.find(tenant, kernel_name)
+                caller.check_into(found.info)
             except RocketmqError:
                 continue
             questions.about(found, name)

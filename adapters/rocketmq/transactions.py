@@ -66,6 +66,7 @@ async def end_transaction(environment: Environment, data: bytes, call: Call) -> 
     tenant, shown = caller.tenant_of(request.topic)
     kernel_name = caller.topic_to_publish(shown.name, environment.settings)
     topic = await environment.topics.find(tenant, kernel_name)
+    caller.check_into(topic.info)
     try:
         token = bytes.fromhex(request.transaction_id)
     except ValueError:

@@ -23,7 +23,7 @@ from kernel.moves import KEPT_MAX, PER_SECOND_MAX, PREFIX, MoveFailure, MoveStat
 from . import errors, names, queue_settings
 from .errors import SqsError
 from .gate import CONSUME, INSPECT, PUBLISH
-from .queues import all_visible, check_right
+from .queues import all_visible, check_right, check_tree
 from .shapes import (
     CancelMessageMoveTaskResult,
     ListMessageMoveTasksResult,
@@ -82,8 +82,9 @@ async def start_message_move_task(
         )
     source = await _queue(context, request.source_arn, "SourceArn")
     check_right(context, CONSUME, source.name)
+    check_tree(context, CONSUME, source)
     origins = [
-        topic.name
+        topic
         for topic in all_visible(context)
         if queue_settings.dead_letter_queue(topic) == source.name
     ]
@@ -96,9 +97,10 @@ async def start_message_move_task(
     if request.destination_arn:
         destination = await _queue(context, request.destination_arn, "DestinationArn")
         _check_pair(source, destination)
-        origins = [destination.name]
-    for name in origins:
-        check_right(context, PUBLISH, name)
+        origins = [destination]
+    for origin in origins:
+        check_right(context, PUBLISH, origin.name)
+        check_tree(context, PUBLISH, origin)
     change = StartMove(
         context.caller.tenant,
         source.name,

@@ -25,8 +25,8 @@ from . import (
 )
 from .declaration import Declaration, declaration_of, with_declaration
 from .errors import SqsError
-from .gate import CONFIGURE, CONSUME, INSPECT
-from .queues import all_visible, check_not_reserved, check_right
+from .gate import CONFIGURE, CONSUME, INSPECT, PUBLISH
+from .queues import all_visible, check_not_reserved, check_right, check_tree
 from .settings import DEAD_LETTER_HOPS_MAX, DELETED_RECENTLY_MS, PURGE_INTERVAL_MS
 from .shapes import (
     GetQueueAttributesResult,
@@ -153,7 +153,8 @@ async def _redrive_of(
 ) -> RedrivePolicy | None:
     """The RedrivePolicy among attributes of the queue `name`, its target checked.
 
-    Raises InvalidParameterValue: no such target, one that does not let this queue, a circle.
+    Raises AccessDenied, unless the caller may send to the target, or it is the target already;
+    InvalidParameterValue: no such target, one that does not let this queue, a circle.
     """
     text = attributes.get("RedrivePolicy")
     if not text:
@@ -162,7 +163,14 @@ async def _redrive_of(
     target = policy.target
     topic = None
     if target.account == context.caller.account:
-        topic = await context.environment.queues.topic(context.caller.tenant, target.name)
+        queues, tenant = context.environment.queues, context.caller.tenant
+        known = await queues.topic(tenant, name)
+        is_new = known is None or queue_settings.dead_letter_queue(known) != target.name
+        if is_new:
+            check_right(context, PUBLISH, target.name)
+        topic = await queues.topic(tenant, target.name)
+        if is_new and topic is not None:
+            check_tree(context, PUBLISH, topic)
     if topic is None:
         raise policies.dead_letter_target_missing(text)
     allowed = declaration_of(topic.options).attributes.get("RedriveAllowPolicy")

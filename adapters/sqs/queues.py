@@ -9,6 +9,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from adapters.tree_rights import (
+    CONSUME_TOPIC,
+    PUBLISH_TOPIC,
+    allowed,
+    into_topic,
+    out_of_topic,
+)
 from kernel.client import PutTopic
 from kernel.errors import NotLoaded
 from kernel.limits import RESERVED_PREFIXES
@@ -104,7 +111,7 @@ class Queues:
             topic = self._client.topic(context.caller.tenant, name)
         except NotLoaded:
             return None
-        return self._seen(context.caller.tenant, name, topic)
+        return self._seen(context, name, topic, number)
 
     async def find(self, context: Context, url: str | None, number: Permission) -> Queue:
         """The queue of a URL, which the caller may use as `number` says.
@@ -113,16 +120,20 @@ class Queues:
         """
         name = _name_in(context, url, number)
         topic = await self._topic(context.caller.tenant, name)
-        return self._seen(context.caller.tenant, name, topic)
+        return self._seen(context, name, topic, number)
 
-    def _seen(self, tenant: str, name: str, topic: TopicInfo | None) -> Queue:
-        """The queue that a topic is to SQS. Raises QueueDoesNotExist."""
-        queue = self._kept.get((tenant, name))
-        if queue is not None and queue.topic is topic:
-            return queue
-        if topic is None or not is_visible(topic):
-            raise SqsError(errors.QUEUE_DOES_NOT_EXIST)
-        return self._ready(topic)
+    def _seen(
+        self, context: Context, name: str, topic: TopicInfo | None, number: Permission
+    ) -> Queue:
+        """The queue that a topic is to SQS. Raises QueueDoesNotExist, AccessDenied."""
+        queue = self._kept.get((context.caller.tenant, name))
+        if queue is None or queue.topic is not topic:
+            if topic is None or not is_visible(topic):
+                raise SqsError(errors.QUEUE_DOES_NOT_EXIST)
+            queue = self._ready(topic)
+        if queue.topic.options.tree:
+            check_tree(context, number, queue.topic)
+        return queue
 
     async def find_to_consume(self, context: Context, url: str | None, number: Permission) -> Queue:
         """As `find`; makes the group `default` if the topic has none yet (a stream)."""
@@ -187,11 +198,26 @@ def check_not_reserved(name: str) -> None:
 def check_right(context: Context, number: Permission, name: str) -> None:
     """Check that the caller may do something to a queue. Raises AccessDenied."""
     caller = context.caller
-    if caller.rights.allows(number, name):
-        return
+    if not caller.rights.allows(number, name):
+        raise _denied(context, name)
+
+
+def check_tree(context: Context, number: Permission, topic: TopicInfo) -> None:
+    """Check that the caller may use a queue that is part of the topic tree so, besides the right
+    on the queue. Raises AccessDenied.
+    """
+    needed = into_topic if number == PUBLISH_TOPIC else out_of_topic
+    if number in {PUBLISH_TOPIC, CONSUME_TOPIC} and not allowed(
+        context.caller.rights, needed(topic.name, topic)
+    ):
+        raise _denied(context, topic.name)
+
+
+def _denied(context: Context, name: str) -> SqsError:
+    caller = context.caller
     user = f"arn:aws:iam::{caller.account}:user/{caller.rights.principal.name}"
     action = f"sqs:{context.action.lower()}"
-    raise SqsError(
+    return SqsError(
         errors.ACCESS_DENIED,
         f"User: {user} is not authorized to perform: {action} on resource: "
         f"{context.arn_of(name)} because no policy allows the {action} action",

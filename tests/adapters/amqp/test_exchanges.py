@@ -12,16 +12,14 @@ from adapters.amqp.errors import (
 )
 from adapters.amqp.fields import Table
 from adapters.amqp.names import PREDECLARED
+from adapters.amqp.router_rights import CONSUME_ROUTER, PUBLISH_ROUTER
 from adapters.amqp.topology import (
     CONFIGURE_ROUTER,
     CONFIGURE_TOPIC,
-    CONSUME_ROUTER,
-    CONSUME_TOPIC,
     INSPECT_ROUTER,
     INSPECT_TOPIC,
-    PUBLISH_ROUTER,
-    PUBLISH_TOPIC,
 )
+from adapters.tree_rights import CONSUME_TOPIC, PUBLISH_TOPIC
 from kernel.model import (
     AttributesMatch,
     Match,

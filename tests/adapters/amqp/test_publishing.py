@@ -22,10 +22,11 @@ from adapters.amqp.limits import (
     ROUTES_MAX,
 )
 from adapters.amqp.methods import encode_method
+from adapters.amqp.router_rights import PUBLISH_ROUTER
 from adapters.amqp.stamps import HEADER, Stamps
 from adapters.amqp.stored import AMQP_ORIGIN, parse_native
-from adapters.amqp.topology import PUBLISH_ROUTER, PUBLISH_TOPIC
 from adapters.base import Origin
+from adapters.tree_rights import PUBLISH_TOPIC
 from kernel import message
 from kernel.message import TTL_AT_ONCE, Ext, Flag
 from tests.adapters.amqp.wire import Wire, block_of, close_of, stored_in

@@ -1,0 +1,105 @@
+"""Every action of every protocol, with each of its rights missing, with all of them, with each
+denied, by somebody of another tenant, and once more after they were taken away.
+
+A row says exactly what its action takes: one right more than it says, or one less, fails. What
+protocols.yaml lists and no row is about, fails too.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from gateway.config import load
+from tests.rights import amqp_rows
+from tests.rights.rows import Row
+from tests.rights.site import (
+    EVERYTHING,
+    ROOT,
+    STRANGER,
+    USER,
+    WAIT_S,
+    Actor,
+    Refused,
+    Site,
+    running_site,
+    tried,
+)
+
+PROTOCOLS = {"amqp": amqp_rows}
+CASES = [
+    pytest.param(f"{name}{number}", row, id=f"{name}: {row.label}")
+    for name, rows in PROTOCOLS.items()
+    for number, row in enumerate(rows.ROWS)
+]
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    with running_site(tmp_path_factory.mktemp("rights")) as running:
+        yield running
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_every_operation_has_a_row(protocol: str) -> None:
+    rows = PROTOCOLS[protocol]
+    listed = set(load(environ={}).settings.protocols[protocol].operations)
+    with_rows = {row.operation for row in rows.ROWS}
+    without = set(rows.NO_RIGHT_OF_ITS_OWN)
+    assert not with_rows & without
+    assert with_rows | without == listed
+
+
+@pytest.mark.parametrize(("name", "row"), CASES)
+def test_an_action_takes_its_rights_and_no_others(site: Site, name: str, row: Row) -> None:
+    needs = [need.replace("{n}", name) for need in row.needs]
+    with _actor(site, ROOT, name) as root:
+        row.before(root)
+    if row.names_tenant:
+        assert _refused(site, STRANGER, name, row), "somebody of another tenant"
+    for missing in needs:
+        site.allow(*[_instead(need) if need == missing else need for need in needs])
+        assert _refused(site, USER, name, row), f"without {missing}"
+        site.rules((*EVERYTHING, f"deny {missing}"))
+        assert _refused(site, USER, name, row), f"denied: {missing}"
+    site.allow(*needs)
+    with _actor(site, USER, name) as user:
+        tried(row.do, user)
+        site.allow()
+        if needs and row.again:
+            _until_refused(row, user)
+
+
+def _actor(site: Site, login: str, name: str) -> Actor:
+    actor = Actor(site, login)
+    actor.name = name
+    return actor
+
+
+def _refused(site: Site, login: str, name: str, row: Row) -> bool:
+    with _actor(site, login, name) as actor:
+        try:
+            tried(row.do, actor)
+        except Refused:
+            return True
+    return False
+
+
+def _until_refused(row: Row, user: Actor) -> None:
+    """What is asked for on an open connection is refused soon after the right is gone."""
+    deadline = time.monotonic() + WAIT_S
+    while time.monotonic() < deadline:
+        try:
+            tried(row.do, user)
+        except Refused:
+            return
+    raise AssertionError("still allowed")
+
+
+def _instead(need: str) -> str:
+    """A right to something else in place of this one."""
+    action, _, resource = need.partition(" ")
+    kind, _, _ = resource.partition(":")
+    return f"{action} {kind}:somethingelse"
