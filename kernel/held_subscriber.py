@@ -23,12 +23,14 @@ class SubscriberHost(Protocol):
     """What a subscriber asks of the tree."""
 
     async def subscribe(
-        self, subscriber: HeldSubscriber, subscription: Subscription, options: bytes
-    ) -> bool:
-        """See `tree.Subscriber`."""
+        self, subscriber: HeldSubscriber, wanted: Mapping[Subscription, bytes]
+    ) -> dict[Subscription, bool | KernelError]:
+        """See `tree.Subscriber.subscribe_all`."""
 
-    async def unsubscribe(self, subscriber: HeldSubscriber, subscription: Subscription) -> bool:
-        """See `tree.Subscriber`."""
+    async def unsubscribe(
+        self, subscriber: HeldSubscriber, subscriptions: Sequence[Subscription]
+    ) -> dict[Subscription, bool | KernelError]:
+        """See `tree.Subscriber.unsubscribe_all`."""
 
     def note(
         self,
@@ -112,11 +114,23 @@ class HeldSubscriber:
 
     async def subscribe(self, subscription: Subscription, options: bytes) -> bool:
         """Subscribe, or change the options; whether it is new."""
-        return await self._host.subscribe(self, subscription, options)
+        return _told((await self._host.subscribe(self, {subscription: options}))[subscription])
+
+    async def subscribe_all(
+        self, wanted: Mapping[Subscription, bytes]
+    ) -> Mapping[Subscription, bool | KernelError]:
+        """Subscribe to several."""
+        return await self._host.subscribe(self, wanted)
 
     async def unsubscribe(self, subscription: Subscription) -> bool:
         """End a subscription; whether there was one."""
-        return await self._host.unsubscribe(self, subscription)
+        return _told((await self._host.unsubscribe(self, (subscription,)))[subscription])
+
+    async def unsubscribe_all(
+        self, subscriptions: Sequence[Subscription]
+    ) -> Mapping[Subscription, bool | KernelError]:
+        """End several."""
+        return await self._host.unsubscribe(self, subscriptions)
 
     def note(
         self, changes: Changes, done: Callable[[KernelError | None], None] | None = None
@@ -131,3 +145,9 @@ class HeldSubscriber:
     async def close(self, *, will: bool, expiry_ms: int | None = -1, notes: Changes = ()) -> None:
         """The connection is over."""
         await self._host.close(self, will, expiry_ms, notes)
+
+
+def _told(result: bool | KernelError) -> bool:
+    if isinstance(result, KernelError):
+        raise result
+    return result

@@ -107,6 +107,11 @@ class Leader(Protocol):
     def propose(self, change: commands.Control, identity: Identity, done: Done | None) -> None:
         """Carry out one administrative command."""
 
+    def propose_all(
+        self, changes: Sequence[commands.Control], identity: Identity, done: Done
+    ) -> None:
+        """Carry out several, one after the other, in one batch: it has a result of each."""
+
     def change_leases(
         self,
         queue: QueueId,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 
 from .broker.consumers import Credit, DispatchedConsumer
 from .broker.subscribers import INDEX_OPTIONS
@@ -18,6 +19,13 @@ from .unused_groups import note_use
 
 ListsOf = Callable[[str, str], Sequence[QueueRef]]
 """The reference lists of a (tenant, pattern)."""
+
+
+PARTS_ENDED_TOGETHER = 1_024
+"""A few milliseconds: a subscriber may have 10,000 subscriptions, with a list in each group."""
+
+Soon = Callable[[Callable[[], None]], object]
+"""Calls something in a later turn of the loop."""
 
 
 class _IdlePart:
@@ -51,6 +59,7 @@ class LocalSubscriberConsumer:
         "_pool",
         "_session",
         "_sink",
+        "_soon",
         "_store",
         "_subscriber",
         "_turn",
@@ -63,12 +72,14 @@ class LocalSubscriberConsumer:
         sink: ConsumerSink,
         store: Store,
         lists_of: ListsOf,
+        soon: Soon,
     ) -> None:
         self._subscriber = subscriber
         self._session = session
         self._sink = sink
         self._store = store
         self._lists_of = lists_of
+        self._soon = soon
         self._pool = Credit()
         self._parts: dict[Subscription, list[DispatchedConsumer | _IdlePart]] = {}
         self._turn = 0
@@ -107,7 +118,9 @@ class LocalSubscriberConsumer:
 
     def filled(self, part: _IdlePart) -> None:
         """A message has come for a part that was idle: its dispatcher is about to be told."""
-        parts = self._parts[part.subscription]
+        parts = self._parts.get(part.subscription)
+        if parts is None:
+            return  # it is about to be ended
         if self._session.closed:
             parts.remove(part)
             return
@@ -136,8 +149,9 @@ class LocalSubscriberConsumer:
     def grant(self, messages: int) -> None:
         """Credit for so many more deliveries; the lists take from it in turn."""
         pool = self._pool
-        pool.left += messages
-        if pool.left <= 0:
+        had, pool.left = pool.left, pool.left + messages
+        if had > 0 or pool.left <= 0:
+            # While there is credit, nothing waits for it: what comes is handed out at once.
             return
         parts = [each for each in self._each() if isinstance(each, DispatchedConsumer)]
         self._turn += 1
@@ -151,8 +165,21 @@ class LocalSubscriberConsumer:
 
     def cancel(self) -> None:
         """Stop deliveries."""
-        self._end(self._each())
+        idle: list[_IdlePart] = []
+        for part in self._each():
+            if isinstance(part, _IdlePart):
+                idle.append(part)
+            else:
+                part.cancel()
         self._parts.clear()
+        self._end_some(idle)
+
+    def _end_some(self, idle: list[_IdlePart]) -> None:
+        """End parts that have brought nothing; of very many, some in each turn."""
+        self._end(idle[-PARTS_ENDED_TOGETHER:])
+        del idle[-PARTS_ENDED_TOGETHER:]
+        if idle:
+            self._soon(partial(self._end_some, idle))
 
 
 def list_info(tenant: str, pattern: str, ref: QueueRef) -> TopicInfo:

@@ -46,7 +46,8 @@ class LocalTree:
     ) -> None:
         self._store = store
         self._routes = host.topology.tree
-        self._keeper = Keeper(store, host, proposer.propose)
+        self._soon = loop.call_soon
+        self._keeper = Keeper(store, host, proposer)
         self.owners = Owners(store, host, self._keeper)
         """Whose connections are over, when their process is."""
         self._subscribing = Subscribing(
@@ -165,6 +166,16 @@ class LocalTree:
                 messages.append((max(0, replica.log_time_ms() - kept.time_ms), slot))
         return messages
 
+    async def retains(self, tenant: str, patterns: Sequence[str]) -> Sequence[bool]:
+        """Whether something may be retained under each pattern."""
+        found: list[bool] = []
+        for each in patterns:
+            check_pattern(each)
+            groups = self._routes.groups_of(tenant, each)
+            states = (self._store.replica(group).state for group in groups)
+            found.append(any(state.retained.has(tenant, each) for state in states))
+        return found
+
     # --- Subscribers ------------------------------------------------------------------------
 
     async def open(self, spec: SubscriberSpec, sink: SubscriberSink) -> Subscriber:
@@ -179,5 +190,10 @@ class LocalTree:
         self, subscriber: HeldSubscriber, session: Session, sink: ConsumerSink
     ) -> SubscriberConsumer:
         return LocalSubscriberConsumer(
-            subscriber, cast("LocalSession", session), sink, self._store, self._routes.indexes_of
+            subscriber,
+            cast("LocalSession", session),
+            sink,
+            self._store,
+            self._routes.indexes_of,
+            self._soon,
         )

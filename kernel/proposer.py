@@ -7,7 +7,7 @@ the volatile group, that is in memory).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from .broker import commands
 from .courier import Attempt, Send
@@ -24,6 +24,17 @@ def first_of(results: object) -> object:
     if isinstance(results, KernelError):
         return results
     return results[0] if isinstance(results, tuple) and results else None
+
+
+def all_of(results: object, count: int) -> list[object]:
+    """What each command of a batch of `count` came to; a KernelError for each if the batch as a
+    whole was not carried out, or nobody knows.
+    """
+    if isinstance(results, tuple) and len(results) == count:
+        return list(results)
+    error = first_of(results)
+    assert isinstance(error, KernelError), "a batch has a result of each command, or an error"
+    return [error] * count
 
 
 async def propose_to(leader: Leader, change: commands.Control, identity: Identity) -> object:
@@ -73,6 +84,28 @@ class Proposer:
         """
         identity = self.next_identity()
         return self._begin(group, lambda leader, heard: leader.propose(change, identity, heard))
+
+    def begin_all(
+        self, group: RaftGroup, changes: Sequence[commands.Control]
+    ) -> asyncio.Future[list[object]]:
+        """Propose several commands as one batch; what each comes to, KernelErrors included."""
+        identity = self.next_identity()
+        future: asyncio.Future[list[object]] = asyncio.get_running_loop().create_future()
+
+        def done(results: object) -> None:
+            if not future.done():
+                future.set_result(all_of(results, len(changes)))
+
+        if len(changes) == 1:
+            # What every store understands, of whatever version.
+            self.send(
+                group, lambda leader, heard: leader.propose(changes[0], identity, heard), done
+            )
+        else:
+            self.send(
+                group, lambda leader, heard: leader.propose_all(changes, identity, heard), done
+            )
+        return future
 
     def _begin(self, group: RaftGroup, attempt: Attempt) -> asyncio.Future[object]:
         future: asyncio.Future[object] = asyncio.get_running_loop().create_future()

@@ -8,10 +8,9 @@ begins. All of it is the duty of the group's leader.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterator
+from collections.abc import Collection, Coroutine, Iterator
 from typing import Protocol
 
-from .broker import commands
 from .broker import tree_commands as tree
 from .broker.state import GroupState
 from .broker.timers import Buckets
@@ -22,11 +21,12 @@ from .destinations import LiveAbroad
 from .errors import KernelError
 from .held_subscriber import group_of
 from .ids import RaftGroup
+from .proposer import Proposer
 from .publish import Batch
 from .store.needless import needless
 from .store.node import Store
 from .store.replica import Replica
-from .subscribing import leaving
+from .subscribing import leaving, slices
 from .topology import Topology
 from .tree import Subscription
 
@@ -80,16 +80,15 @@ Wanted = dict[tuple[str, str], dict[str, list[tuple[tuple[int, int] | None, int]
 Read = tuple[str, str, str]
 """(tenant, pattern, group): who reads a list."""
 
-Propose = Callable[[RaftGroup, commands.Control], Awaitable[object]]
-
 
 class Keeper:
     """Deadlines, wills and leavings of all groups."""
 
-    def __init__(self, store: Store, host: TreeHost, propose: Propose) -> None:
+    def __init__(self, store: Store, host: TreeHost, proposer: Proposer) -> None:
         self._store = store
         self._host = host
-        self._propose = propose
+        self._propose = proposer.propose
+        self._begin_all = proposer.begin_all
         self._due = Buckets(DUE_WIDTH_MS)
         """Subscriber numbers, by the log time at which something may be to happen to them."""
         self._due_count = 0
@@ -245,12 +244,20 @@ class Keeper:
 
     async def _leave_all(self, replica: Replica, ended: SubscriberState) -> None:
         """A subscriber has ended: leave its reference lists."""
-        for share, pattern in list(ended.subscriptions):
-            member = (0, ended.number)
-            subscription = Subscription(pattern, share)
-            change = leaving(ended.tenant, subscription, ended.number, member, ended.epoch)
-            groups = self._host.topology.tree.groups_of(ended.tenant, pattern)
-            await asyncio.gather(*(self._propose(each, change) for each in groups))
+        routes, who = self._host.topology.tree, ((0, ended.number), ended.epoch)
+        for some in slices(
+            [Subscription(pattern, share) for share, pattern in ended.subscriptions]
+        ):
+            by_group: dict[RaftGroup, list[tree.LeaveIndex]] = {}
+            for each in some:
+                change = leaving(ended.tenant, each, ended.number, *who)
+                for group in routes.groups_of(ended.tenant, each.pattern):
+                    by_group.setdefault(group, []).append(change)
+            begun = [self._begin_all(*batch) for batch in by_group.items()]
+            for results in [await each for each in begun]:
+                error = next((each for each in results if isinstance(each, KernelError)), None)
+                if error is not None:
+                    raise error
         await self._propose(replica.group, tree.SubscriberLeft(ended.number))
 
     def owners_in(self, replica: Replica) -> set[int]:

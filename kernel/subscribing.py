@@ -16,12 +16,13 @@ has fdatasynced; one that ends with its connection lives in memory only.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from typing import Protocol
 
 import msgspec
 
 from .broker import tree_commands as tree
+from .broker.commands import Control
 from .client import ConsumerSink, Session
 from .errors import Code, KernelError
 from .held_subscriber import Changes, HeldSubscriber, group_of
@@ -51,6 +52,13 @@ not as what: then it is opened once more."""
 
 LOST_KEPT_MAX = 4_096
 """Connections lost to others that may not have been told yet that they had been opened."""
+
+TOGETHER_MAX = 256
+"""Subscriptions that are changed in one go, where somebody has very many: a batch of commands of
+each Raft group, whose apply takes a few milliseconds."""
+
+TOGETHER_CHARACTERS_MAX = 256 * 1024
+"""Characters of their patterns: some may be very long."""
 
 Consuming = Callable[[HeldSubscriber, Session, ConsumerSink], SubscriberConsumer]
 
@@ -324,9 +332,11 @@ class Subscribing:
 
     async def _leave_shares(self, subscriber: HeldSubscriber) -> None:
         """A subscriber that lived in memory is over."""
-        shares, subscriber.subscriptions = subscriber.subscriptions, {}
-        for subscription in shares:
-            await self._leave(subscriber, subscription)
+        shares, subscriber.subscriptions = list(subscriber.subscriptions), {}
+        for some in slices(shares):
+            failed = await _failed_of(self._begin_each(subscriber, some, _leaving))
+            if failed:
+                raise next(iter(failed.values()))
 
     def consumer(
         self, subscriber: HeldSubscriber, session: Session, sink: ConsumerSink
@@ -337,80 +347,85 @@ class Subscribing:
     # --- Subscriptions ------------------------------------------------------------------------
 
     async def subscribe(
-        self, subscriber: HeldSubscriber, subscription: Subscription, options: bytes
-    ) -> bool:
-        """Subscribe; on disk, in all groups concerned, when it returns."""
-        check_pattern(subscription.pattern)
-        _check_share(subscription.share)
-        if not subscriber.durable and not subscription.share:
-            raise KernelError(Code.INVALID_ARGUMENT, "the subscriber ends with its connection")
+        self, subscriber: HeldSubscriber, wanted: Mapping[Subscription, bytes]
+    ) -> dict[Subscription, bool | KernelError]:
+        """Subscribe to each, with its options; on disk, in all groups concerned, when it returns:
+        whether it is new, or why there is none.
+        """
+        told: dict[Subscription, bool | KernelError] = {}
+        for subscription in wanted:
+            try:
+                _check(subscriber, subscription)
+            except KernelError as error:
+                told[subscription] = error
+        good = {each: options for each, options in wanted.items() if each not in told}
         async with self._turns.of(subscriber.number or subscriber):
             _check_open(subscriber)
-            is_new = subscription not in subscriber.subscriptions
-            joins = self._join(subscriber, subscription) if is_new else []
-            errors = []
+            fresh = [each for each in good if each not in subscriber.subscriptions]
+            failed: dict[Subscription, KernelError] = {}
+            joins = self._begin_each(subscriber, fresh, _joining)
             if joins and self._process.owner:
                 # What home knows of must be kept everywhere, though this process may end at any
                 # time. The process of all leaders mends that when it starts, and need not wait.
-                errors = await _errors_of(joins)
+                failed = await _failed_of(joins)
                 joins = []
-            if subscriber.durable and not errors:
-                joins.append(self._put(subscriber, subscription, options))
-            errors += await _errors_of(joins)
-            if errors:
-                if is_new:
-                    await self._leave(subscriber, subscription)
-                raise errors[0]
-            subscriber.subscriptions[subscription] = options
-            return is_new
+            put = [each for each in good if each not in failed] if subscriber.durable else []
+            if put:
+                joins.append(
+                    (
+                        put,
+                        self._proposer.begin_all(
+                            subscriber.home,
+                            [_putting(subscriber, each, good[each]) for each in put],
+                        ),
+                    )
+                )
+            failed.update(await _failed_of(joins))
+            left = [each for each in fresh if each in failed]
+            if left:
+                await _failed_of(self._begin_each(subscriber, left, _leaving))
+            for subscription, options in good.items():
+                if subscription not in failed:
+                    told[subscription] = subscription not in subscriber.subscriptions
+                    subscriber.subscriptions[subscription] = options
+        told.update(failed)
+        return told
 
-    def _join(
-        self, subscriber: HeldSubscriber, subscription: Subscription
-    ) -> list[asyncio.Future[object]]:
-        tenant, pattern, share = subscriber.tenant, subscription.pattern, subscription.share
-        group = group_of(subscriber.number, share)
-        member = subscriber.member if share else None
-        change = tree.JoinIndex(tenant, pattern, group, MARK_AHEAD, member, subscriber.epoch)
-        groups = self._routes.groups_of(tenant, pattern)
-        return [self._proposer.begin(each, change) for each in groups]
+    def _begin_each(
+        self, subscriber: HeldSubscriber, subscriptions: Sequence[Subscription], change: _Change
+    ) -> _Begun:
+        """Have something done in each Raft group that holds what a subscription wants: a batch of
+        each group.
+        """
+        by_group: dict[RaftGroup, list[Subscription]] = {}
+        for each in subscriptions:
+            for group in self._routes.groups_of(subscriber.tenant, each.pattern):
+                by_group.setdefault(group, []).append(each)
+        return [
+            (some, self._proposer.begin_all(group, [change(subscriber, each) for each in some]))
+            for group, some in by_group.items()
+        ]
 
-    def _put(
-        self, subscriber: HeldSubscriber, subscription: Subscription, options: bytes
-    ) -> asyncio.Future[object]:
-        number, epoch = subscriber.number, subscriber.epoch
-        share, pattern = subscription.share, subscription.pattern
-        change = tree.PutSubscription(number, epoch, share, pattern, options)
-        return self._proposer.begin(subscriber.home, change)
-
-    async def unsubscribe(self, subscriber: HeldSubscriber, subscription: Subscription) -> bool:
-        """End a subscription; on disk when it returns."""
+    async def unsubscribe(
+        self, subscriber: HeldSubscriber, subscriptions: Sequence[Subscription]
+    ) -> dict[Subscription, bool | KernelError]:
+        """End each; on disk when it returns: whether there was one, or why it ends only with the
+        subscriber.
+        """
         async with self._turns.of(subscriber.number or subscriber):
             _check_open(subscriber)
-            if subscription not in subscriber.subscriptions:
-                return False
-            if subscriber.durable:
-                await self._proposer.propose(
-                    subscriber.home,
-                    tree.DeleteSubscription(
-                        subscriber.number,
-                        subscriber.epoch,
-                        subscription.share,
-                        subscription.pattern,
-                    ),
-                )
-            del subscriber.subscriptions[subscription]
-            await self._leave(subscriber, subscription)
-            return True
-
-    async def _leave(self, subscriber: HeldSubscriber, subscription: Subscription) -> None:
-        change = leaving(
-            *(subscriber.tenant, subscription, subscriber.number),
-            *(subscriber.member, subscriber.epoch),
-        )
-        groups = self._routes.groups_of(subscriber.tenant, subscription.pattern)
-        errors = await _errors_of([self._proposer.begin(each, change) for each in groups])
-        if errors:
-            raise errors[0]
+            told: dict[Subscription, bool | KernelError] = dict.fromkeys(subscriptions, False)
+            known = [each for each in told if each in subscriber.subscriptions]
+            if subscriber.durable and known:
+                changes = [_deleting(subscriber, each) for each in known]
+                begun = self._proposer.begin_all(subscriber.home, changes)
+                told.update(await _failed_of([(known, begun)]))
+            gone = [each for each in known if told[each] is False]
+            for each in gone:
+                del subscriber.subscriptions[each]
+            told.update(dict.fromkeys(gone, True))
+            told.update(await _failed_of(self._begin_each(subscriber, gone, _leaving)))
+            return told
 
     def note(
         self,
@@ -451,9 +466,71 @@ def leaving(
     return tree.LeaveIndex(tenant, subscription.pattern, group, member if share else None, epoch)
 
 
-async def _errors_of(waiting: Iterable[asyncio.Future[object]]) -> list[KernelError]:
-    results = [await each for each in waiting]
-    return [each for each in results if isinstance(each, KernelError)]
+_Change = Callable[[HeldSubscriber, Subscription], Control]
+_Begun = list[tuple[Sequence[Subscription], "asyncio.Future[list[object]]"]]
+"""Subscriptions, and what the command of each will have come to in one group."""
+
+
+def _joining(subscriber: HeldSubscriber, subscription: Subscription) -> Control:
+    share = subscription.share
+    return tree.JoinIndex(
+        subscriber.tenant,
+        subscription.pattern,
+        group_of(subscriber.number, share),
+        MARK_AHEAD,
+        subscriber.member if share else None,
+        subscriber.epoch,
+    )
+
+
+def _leaving(subscriber: HeldSubscriber, subscription: Subscription) -> Control:
+    return leaving(
+        *(subscriber.tenant, subscription, subscriber.number),
+        *(subscriber.member, subscriber.epoch),
+    )
+
+
+def _putting(
+    subscriber: HeldSubscriber, subscription: Subscription, options: bytes
+) -> tree.PutSubscription:
+    number, epoch = subscriber.number, subscriber.epoch
+    share, pattern = subscription.share, subscription.pattern
+    return tree.PutSubscription(number, epoch, share, pattern, options)
+
+
+def _deleting(subscriber: HeldSubscriber, subscription: Subscription) -> tree.DeleteSubscription:
+    number, epoch = subscriber.number, subscriber.epoch
+    return tree.DeleteSubscription(number, epoch, subscription.share, subscription.pattern)
+
+
+async def _failed_of(begun: _Begun) -> dict[Subscription, KernelError]:
+    """Subscriptions whose command has failed in some group, and why."""
+    failed: dict[Subscription, KernelError] = {}
+    for subscriptions, results in begun:
+        for subscription, result in zip(subscriptions, await results, strict=True):
+            if isinstance(result, KernelError):
+                failed.setdefault(subscription, result)
+    return failed
+
+
+def slices(subscriptions: Sequence[Subscription]) -> Iterator[Sequence[Subscription]]:
+    """Subscriptions, so many at a time that others have their turn in between."""
+    start = size = 0
+    for at, each in enumerate(subscriptions):
+        size += len(each.pattern)
+        if at - start >= TOGETHER_MAX or size > TOGETHER_CHARACTERS_MAX:
+            if at > start:
+                yield subscriptions[start:at]
+            start, size = at, len(each.pattern)
+    if start < len(subscriptions):
+        yield subscriptions[start:]
+
+
+def _check(subscriber: HeldSubscriber, subscription: Subscription) -> None:
+    check_pattern(subscription.pattern)
+    _check_share(subscription.share)
+    if not subscriber.durable and not subscription.share:
+        raise KernelError(Code.INVALID_ARGUMENT, "the subscriber ends with its connection")
 
 
 def _check_share(share: str) -> None:

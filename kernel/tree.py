@@ -169,8 +169,20 @@ class Subscriber(Protocol):
         Raises KernelError: SESSION_FENCED, INVALID_ARGUMENT (bad pattern), LIMIT_EXCEEDED.
         """
 
+    async def subscribe_all(
+        self, wanted: Mapping[Subscription, bytes]
+    ) -> Mapping[Subscription, bool | KernelError]:
+        """`subscribe` for several at once: what it returns or raises for each. As many as one has
+        commands for: give it hundreds, not thousands, so that others have their turn meanwhile.
+        """
+
     async def unsubscribe(self, subscription: Subscription) -> bool:
         """End a subscription; whether there was one. What it had not been given is let go."""
+
+    async def unsubscribe_all(
+        self, subscriptions: Sequence[Subscription]
+    ) -> Mapping[Subscription, bool | KernelError]:
+        """`unsubscribe` for several at once, as `subscribe_all`."""
 
     def note(
         self,
@@ -224,6 +236,12 @@ class Tree(Protocol):
     ) -> Sequence[tuple[int, bytes]]:
         """(age ms, slot) of the retained messages under a pattern, none of them expired, oldest
         name first in byte order. Raises KernelError LIMIT_EXCEEDED if there are more.
+        """
+
+    async def retains(self, tenant: str, patterns: Sequence[str]) -> Sequence[bool]:
+        """Whether `retained` may find something, of each of several patterns: asked first, where
+        there are many of which most have nothing. Give it hundreds. Raises KernelError
+        INVALID_ARGUMENT.
         """
 
     async def open(self, spec: SubscriberSpec, sink: SubscriberSink) -> Subscriber:

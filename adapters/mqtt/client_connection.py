@@ -127,6 +127,8 @@ class ClientConnection:
             self._completed(DeliveriesCompleted([token]))
 
     def _handle(self, events: Sequence[Event]) -> None:
+        if self._inbox is not None and self.session.is_over:
+            self._inbox.stop()
         for event in events:
             self._on_event(event)
         if self.session.has_output:

@@ -89,6 +89,10 @@ class SubscribeReceived(msgspec.Struct, frozen=True):
     subscription_identifier: int
     user_properties: tuple[tuple[str, str], ...]
 
+    @property
+    def filter_count(self) -> int:
+        return len(self.requests)
+
     def undecided(self) -> list[SubscriptionRequest]:
         """The requests that `send_suback` wants a code for, in order."""
         return [request for request in self.requests if not request.refusal]
@@ -100,6 +104,10 @@ class UnsubscribeReceived(msgspec.Struct, frozen=True):
     packet_id: int
     filters: tuple[str, ...]
     user_properties: tuple[tuple[str, str], ...]
+
+    @property
+    def filter_count(self) -> int:
+        return len(self.filters)
 
 
 class Initiator(Enum):

@@ -13,7 +13,8 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
-from adapters.mqtt.limits import BACKLOG_BYTES_MAX, RECENT_UIDS_MAX
+from adapters.mqtt.filter_table import FilterTable
+from adapters.mqtt.limits import BACKLOG_BYTES_MAX, FILTERS_TOGETHER_MAX, RECENT_UIDS_MAX
 from adapters.mqtt.outbound import Sent
 from adapters.mqtt.subscription import Subscribed, Way, combined
 
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 
 LIVE_TOKEN: Final = 0
 """Token of deliveries that nobody stores: their end is of no interest."""
+_OVER: Final[deque[tuple[View, FrameKind, bool]]] = deque()
+"""The backlog of a connection that is over: nothing is put into it."""
 _GONE: Final = Sent.GONE
 _NO_CREDIT: Final = Sent.NO_CREDIT
 
@@ -62,7 +65,7 @@ class Inbox:
         "_host",
         "_recent",
         "_session",
-        "overlapping",
+        "filters",
         "publisher",
         "subscriptions",
         "traffic",
@@ -84,12 +87,17 @@ class Inbox:
         """Counters of its tenant; None if nothing is metered."""
         self.subscriptions: dict[str, Subscribed] = {}
         """By the text of the filter, as the client spells it."""
-        self.overlapping = False
-        """Whether two of them can match one name."""
+        self.filters = FilterTable(self.subscriptions)
+        """The same, for what they match."""
         self._recent: RecentUids | None = None
         # (message, kind of frame, whether it is handed over as a retained one)
         self._backlog: deque[tuple[View, FrameKind, bool]] | None = None
         self._backlog_bytes = 0
+
+    @property
+    def overlapping(self) -> bool:
+        """Whether two of the subscriptions can match one name."""
+        return self.filters.overlapping
 
     # --- Live messages ----------------------------------------------------------------------
 
@@ -116,7 +124,7 @@ class Inbox:
     def live_single(self, view: View, subscription: Subscribed) -> None:
         """See `LiveReceiver.live_single`."""
         kind = subscription.kind
-        if kind.no_local and view.publisher == self.publisher:
+        if (kind.no_local and view.publisher == self.publisher) or self._backlog is _OVER:
             return
         if subscription.held is not None:
             if len(subscription.held) < self._env.settings.backlog_messages_max:
@@ -124,7 +132,7 @@ class Inbox:
             else:
                 self._env.counters.dropped_slow += 1
             return
-        if self.overlapping and not subscription.is_shared:
+        if self.filters.overlapping and not subscription.is_shared:
             matching = self._matching(view)
             if any(each.way is Way.STORED for each in matching):
                 # The stored copy comes by the session's cursor, and stands for all.
@@ -154,13 +162,10 @@ class Inbox:
     # --- Overlapping subscriptions ----------------------------------------------------------
 
     def _matching(self, view: View) -> list[Subscribed]:
-        name = view.topic.decode()
         return [
             each
-            for each in self.subscriptions.values()
-            if not each.is_shared
-            and each.filter.matches(name)
-            and not (each.kind.no_local and view.publisher == self.publisher)
+            for each in self.filters.matching(view.topic.decode())
+            if not (each.kind.no_local and view.publisher == self.publisher)
         ]
 
     def _combined(self, matching: list[Subscribed]) -> FrameKind | None:
@@ -195,6 +200,8 @@ class Inbox:
     # --- What waits -------------------------------------------------------------------------
 
     def _keep(self, view: View, kind: FrameKind) -> None:
+        if self._backlog is _OVER:
+            return
         waiting = len(self._backlog) if self._backlog is not None else 0
         full = waiting >= self._env.settings.backlog_messages_max
         if full or (waiting and self._backlog_bytes + len(view.body) > BACKLOG_BYTES_MAX):
@@ -203,6 +210,8 @@ class Inbox:
         self._backlog_append(view, kind, is_retained=False)
 
     def _backlog_append(self, view: View, kind: FrameKind, *, is_retained: bool) -> None:
+        if self._backlog is _OVER:
+            return
         if self._backlog is None:
             self._backlog = deque()
         self._backlog.append((view, kind, is_retained))
@@ -211,7 +220,7 @@ class Inbox:
     def drain(self) -> None:
         """Sends what waits, as far as the client takes it now."""
         backlog = self._backlog
-        if backlog is None:
+        if backlog is None or backlog is _OVER:
             return
         session, host, counters = self._session, self._host, self._env.counters
         now_ms = self._env.clock.wall_ms()
@@ -241,8 +250,18 @@ class Inbox:
     def _waited_ms(self, view: View) -> int:
         return max(0, self._env.clock.wall_ms() - view.published_ms) if view.ttl_ms else 0
 
+    def stop(self) -> None:
+        """The connection is over: nothing is sent any more."""
+        self._backlog = _OVER
+
     def close(self) -> None:
-        """The connection is over."""
-        self._backlog = None
-        for subscription in self.subscriptions.values():
+        """Nobody hears for this connection any more; of very many subscriptions, some at a time."""
+        self.stop()
+        self._leave_some(list(self.subscriptions.values()))
+
+    def _leave_some(self, left: list[Subscribed]) -> None:
+        for subscription in left[-FILTERS_TOGETHER_MAX:]:
             self._env.live.leave(self, subscription)
+        del left[-FILTERS_TOGETHER_MAX:]
+        if left:
+            self._env.soon(lambda: self._leave_some(left))

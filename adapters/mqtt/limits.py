@@ -46,8 +46,13 @@ TOPIC_ALIASES_OUT_MAX: Final = 32
 
 # SUBSCRIBE and UNSUBSCRIBE requests whose answers are pending before reading pauses.
 REQUESTS_PENDING_MAX: Final = 256
-# Filters in one SUBSCRIBE; those beyond are refused with 0x97, the others are served.
-FILTERS_PER_SUBSCRIBE_MAX: Final = 1_000
+# Filters in one SUBSCRIBE; those beyond are refused with 0x97, the others are served. As many as a
+# session may have (SUBSCRIPTIONS_PER_SESSION_MAX), since they are set up a part at a time.
+FILTERS_PER_SUBSCRIBE_MAX: Final = 10_000
+# Filters that are set up, served again or ended in one go: 5 ms of the loop, and a batch of
+# commands for each Raft group; then everybody else has a turn. Their text is bounded too.
+FILTERS_TOGETHER_MAX: Final = 200
+FILTER_CHARACTERS_TOGETHER_MAX: Final = 256 * 1024
 # Matching costs a step a level; device hierarchies use fewer than ten.
 TOPIC_LEVELS_MAX: Final = 128
 

@@ -69,16 +69,27 @@ class LiveRouter:
         return len(self._patterns)
 
     def join(
-        self, tenant: str, receiver: LiveReceiver, subscription: Subscribed, *, single: bool
+        self,
+        tenant: str,
+        receiver: LiveReceiver,
+        subscription: Subscribed,
+        *,
+        single: bool,
+        instead_of: Subscribed | None = None,
     ) -> None:
-        """Have a subscription served, or serve it in the other way. Raises KernelError."""
-        self.leave(receiver, subscription)
+        """Have a subscription served, or serve it in the other way, or `instead_of` an earlier one
+        of the same filter; the pattern is watched without a break. Raises KernelError.
+        """
         key = (tenant, subscription.filter.pattern)
         pattern = self._patterns.get(key)
         if pattern is None:
             pattern = LivePattern(key)
             pattern.watch = self._tree.watch(*key, self, pattern)
             self._patterns[key] = pattern
+        for earlier in (subscription, instead_of):
+            if earlier is not None and earlier.pattern is pattern:
+                earlier.pattern = None
+                self._take_out(pattern, receiver, earlier)
         if single:
             if pattern.singles is None:
                 pattern.singles = {}
@@ -90,22 +101,25 @@ class LiveRouter:
     def leave(self, receiver: LiveReceiver, subscription: Subscribed) -> None:
         """No more messages for a subscription. Idempotent."""
         pattern = subscription.pattern
-        if pattern is None:
-            return
-        subscription.pattern = None
+        if pattern is not None:
+            subscription.pattern = None
+            self._take_out(pattern, receiver, subscription)
+            if pattern.is_empty:
+                del self._patterns[pattern.key]
+                if pattern.watch is not None:
+                    pattern.watch.cancel()
+
+    @staticmethod
+    def _take_out(pattern: LivePattern, receiver: LiveReceiver, subscription: Subscribed) -> None:
         if pattern.singles is not None and pattern.singles.pop(receiver, None) is not None:
             if not pattern.singles:
                 pattern.singles = None
-        else:
-            members = pattern.kinds.get(subscription.kind)
-            if members is not None:
-                members.pop(receiver, None)
-                if not members:
-                    del pattern.kinds[subscription.kind]
-        if pattern.is_empty:
-            del self._patterns[pattern.key]
-            if pattern.watch is not None:
-                pattern.watch.cancel()
+            return
+        members = pattern.kinds.get(subscription.kind)
+        if members is not None:
+            members.pop(receiver, None)
+            if not members:
+                del pattern.kinds[subscription.kind]
 
     def published_live(self, watch: Watch, slots: Sequence[bytes]) -> None:
         """See `WatchSink`. A hot loop."""

@@ -158,7 +158,9 @@ class Session(Connection):
             events.append(subscribe_received(packet, self._config))
         else:
             events.append(unsubscribe_received(packet))
-        self._requests = {*self._requests, packet_id}
+        if not isinstance(self._requests, set):
+            self._requests = set()
+        self._requests.add(packet_id)
 
     def receive_puback(self, data: bytes, now_ms: int) -> int | None:
         """The token of the delivery that a chunk which is one plain PUBACK ends (hot).
@@ -228,7 +230,9 @@ class Session(Connection):
             return False
         if packet_id not in self._requests:
             raise LocalProtocolError(f"request {packet_id} was never made or is answered already")
-        self._requests = self._requests - {packet_id} or _NO_IDS
+        if isinstance(self._requests, set):
+            self._requests.discard(packet_id)
+            self._requests = self._requests or _NO_IDS
         return True
 
     # -----------------------------------------------------------------------------------------

@@ -176,6 +176,8 @@ class StoredDeliveries:
 
     def deliver(self, consumer: Consumer, deliveries: Deliveries) -> None:
         """See `ConsumerSink`."""
+        if self._session.is_over:
+            return  # it goes back when the kernel's session is closed
         subscribed = consumer.tag
         assert isinstance(subscribed, Subscribed)
         part = self._numbers.get(consumer)
@@ -390,6 +392,8 @@ class StoredDeliveries:
 
     def drain(self) -> None:
         """Sends what waits, as far as there is room now."""
+        if self._session.is_over:
+            return
         waiting = self._waiting
         ended: list[int] = []
         fresh: list[tuple[int, PublishFrame, int]] = []

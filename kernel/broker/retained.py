@@ -116,6 +116,10 @@ class Retained:
         if root is not None:
             yield from _walk(root, pattern.split("/"), 0, [])
 
+    def has(self, tenant: str, pattern: str) -> bool:
+        """Whether any name is under a pattern."""
+        return next(self.match(tenant, pattern), None) is not None
+
     def expired(self, now_ms: int) -> list[tuple[str, str]]:
         """(tenant, name) of what has expired at a log time."""
         return [key for key, due_ms in self._expiring.items() if due_ms <= now_ms]

@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Meta
 
 from ..client import LeaseVerb, Settlement
-from ..limits import NAME_BYTES_MAX, TREE_NAME_BYTES_MAX
+from ..limits import BATCH_COMMANDS_MAX, NAME_BYTES_MAX, TREE_NAME_BYTES_MAX
 from ..model import Reason
 
 PUBLISH = 1
@@ -20,7 +20,8 @@ PEEK = 7
 WHO_LEADS = 8
 SPAN = 9
 SINCE = 10
-"""Methods a gateway calls. The first four belong to a lane and are done once."""
+PROPOSE_ALL = 11
+"""Methods a gateway calls. The first four and the last belong to a lane and are done once."""
 
 STANDINGS = 16
 """Method that a store tells gateways: who leads what, as it knows."""
@@ -75,6 +76,13 @@ class Propose(Batch, frozen=True, array_like=True):
     """`Leader.propose`; body: the command."""
 
     kind: U8
+
+
+class ProposeAll(Batch, frozen=True, array_like=True):
+    """`Leader.propose_all`; bodies: the commands."""
+
+    kinds: Annotated[list[tuple[U8, U32]], Meta(min_length=1, max_length=BATCH_COMMANDS_MAX)]
+    """(type, bytes) of each."""
 
 
 class ChangeLeases(Batch, frozen=True, array_like=True):

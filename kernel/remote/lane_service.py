@@ -423,6 +423,11 @@ def _propose(payload: bytes) -> tuple[calls.Batch, Callable[[Leader, _Answer], N
     return head, lambda leader, done: leader.propose(change, head.identity, done)
 
 
+def _propose_all(payload: bytes) -> tuple[calls.Batch, Callable[[Leader, _Answer], None]]:
+    head, changes = wire.decode_propose_all(payload)
+    return head, lambda leader, done: leader.propose_all(changes, head.identity, done)
+
+
 def _change_leases(payload: bytes) -> tuple[calls.Batch, Callable[[Leader, _Answer], None]]:
     head, changes = wire.decode_change_leases(payload)
     return head, lambda leader, done: leader.change_leases(
@@ -440,6 +445,7 @@ def _purge(payload: bytes) -> tuple[calls.Batch, Callable[[Leader, _Answer], Non
 _BATCHES = {
     calls.PREPARE: _prepare,
     calls.PROPOSE: _propose,
+    calls.PROPOSE_ALL: _propose_all,
     calls.CHANGE_LEASES: _change_leases,
     calls.PURGE: _purge,
 }

@@ -144,6 +144,14 @@ class RemoteLeader:
         parts = wire.encode_propose((self.group, lane.number), identity, change)
         self._call(lane, calls.PROPOSE, parts, done or _nobody)
 
+    def propose_all(
+        self, changes: Sequence[commands.Control], identity: Identity, done: Done
+    ) -> None:
+        """Have several carried out."""
+        lane = self._open()
+        parts = wire.encode_propose_all((self.group, lane.number), identity, changes)
+        self._call(lane, calls.PROPOSE_ALL, parts, done)
+
     def change_leases(
         self,
         queue: QueueId,

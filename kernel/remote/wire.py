@@ -36,6 +36,7 @@ from .calls import (
     Page,
     Peek,
     Propose,
+    ProposeAll,
     Publish,
     Purge,
     Since,
@@ -222,13 +223,38 @@ _propose = msgspec.msgpack.Decoder(Propose)
 def decode_propose(payload: bytes) -> tuple[Propose, commands.Control]:
     """A PROPOSE and its command."""
     head, reader = _split(payload, _propose)
-    body = reader.rest()
-    if head.kind in _REFUSED or head.kind not in commands.CONTROL_TYPES:
-        raise WireError(f"no control command of type {head.kind}")
+    return head, _control(head.kind, reader.rest())
+
+
+def _control(kind: int, body: bytes) -> commands.Control:
+    if kind in _REFUSED or kind not in commands.CONTROL_TYPES:
+        raise WireError(f"no control command of type {kind}")
     try:
-        return head, commands.decode_control(head.kind, body)
+        return commands.decode_control(kind, body)
     except (ValueError, msgspec.MsgspecError) as error:
         raise WireError(str(error)) from None
+
+
+def encode_propose_all(
+    at: tuple[RaftGroup, int], identity: Identity, changes: Sequence[commands.Control]
+) -> list[bytes]:
+    """A PROPOSE_ALL."""
+    packed = [commands.encode_control(each) for each in changes]
+    kinds = [(int(kind), len(body)) for kind, _, body in packed]
+    return _message(ProposeAll(*at, identity, kinds), b"".join(body for _, _, body in packed))
+
+
+_propose_all = msgspec.msgpack.Decoder(ProposeAll)
+
+
+def decode_propose_all(payload: bytes) -> tuple[ProposeAll, list[commands.Control]]:
+    """A PROPOSE_ALL and its commands."""
+    head, reader = _split(payload, _propose_all)
+    changes = [_control(kind, reader.take(size)) for kind, size in head.kinds]
+    reader.end()
+    if any(isinstance(each, commands.ResolveHalf) for each in changes):
+        raise WireError("what becomes of a half message is decided alone")
+    return head, changes
 
 
 def encode_change_leases(

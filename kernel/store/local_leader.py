@@ -226,6 +226,12 @@ class LocalLeader:
             done = self._host.half_room.resolving(replica, change, done)
         replica.propose(change, identity, done)
 
+    def propose_all(
+        self, changes: Sequence[commands.Control], identity: Identity, done: Done
+    ) -> None:
+        """Put several into the open entry, as one batch."""
+        self._replica.propose_all(changes, identity, done)
+
     def change_leases(
         self,
         queue: QueueId,

@@ -144,13 +144,16 @@ class OpenEntry:
         self._bytes += size
         self.bytes += size
 
-    def add_control(
-        self, change: commands.Control, identity: tuple[int, int, int], done: Completion | None
+    def add_controls(
+        self,
+        changes: Sequence[commands.Control],
+        identity: tuple[int, int, int],
+        done: Completion | None,
     ) -> None:
-        """An administrative command: behind the settlements that came before it."""
+        """Administrative commands, as one batch: behind the settlements that came before it."""
         self._close_settled()
         self._room()
-        batch = entries.Batch(*identity, (commands.encode_control(change),))
+        batch = entries.Batch(*identity, [commands.encode_control(each) for each in changes])
         self._batches.append(entries.encode_batch(batch))
         self._waiting.append(done)
 

@@ -423,7 +423,16 @@ class Replica(Observer):
         self, change: commands.Control, identity: Identity, done: Completion | None
     ) -> None:
         """Put an administrative command into the open entry."""
-        self.open.add_control(change, identity, done)
+        self.propose_all((change,), identity, done)
+
+    def propose_all(
+        self,
+        changes: Sequence[commands.Control],
+        identity: tuple[int, int, int],
+        done: Completion | None,
+    ) -> None:
+        """Put several into the open entry, as one batch."""
+        self.open.add_controls(changes, identity, done)
         self._host.dirty(self, urgent=True)
 
     def log_time_ms(self) -> int:

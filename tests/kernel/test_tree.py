@@ -435,3 +435,64 @@ async def test_settlements_of_a_subscriber_can_be_returned_unsettled(world: Worl
     guest.taker.settle_now(Settlement.RETURN, delivery)
     got = await guest.taker.wait_for(2)
     assert [each.attempt for each in got] == [1, 1]
+
+
+@simulated()
+async def test_of_several_subscriptions_each_is_told_what_became_of_it(world: World) -> None:
+    guest = await Guest.open(world, "g", credit=10)
+    wanted = {
+        Subscription("a/+"): b"1",
+        Subscription("bad/#/x"): b"2",
+        Subscription("b", "share"): b"3",
+        Subscription("s" * 10, "n" * 300): b"4",
+    }
+    told = await guest.subscriber.subscribe_all(wanted)
+    good, bad = list(wanted)[::2], list(wanted)[1::2]
+    assert [told[each] for each in good] == [True, True]
+    errors = [told[each] for each in bad]
+    assert all(isinstance(each, KernelError) for each in errors)
+    assert dict(guest.subscriber.subscriptions) == {each: wanted[each] for each in good}
+    again = await guest.subscriber.subscribe_all({good[0]: b"5", Subscription("c"): b"6"})
+    assert again == {good[0]: False, Subscription("c"): True}
+    for each in guest.subscriber.subscriptions:
+        guest.consumer.add(each, each)
+    await tell(world, "a/1", b"x")
+    await tell(world, "b", b"y")
+    assert sorted(guest.bodies) == [b"x", b"y"]
+
+    gone = await guest.subscriber.unsubscribe_all([good[0], Subscription("never")])
+    assert gone == {good[0]: True, Subscription("never"): False}
+    await tell(world, "a/1", b"late")
+    assert len(guest.bodies) == 2
+    await guest.leave()
+    back = await Guest.open(world, "g")
+    assert dict(back.subscriber.subscriptions) == {good[1]: b"3", Subscription("c"): b"6"}
+    with pytest.raises(KernelError) as caught:
+        await guest.subscriber.subscribe_all({Subscription("d"): b""})
+    assert caught.value.code is Code.SESSION_FENCED
+
+
+@simulated()
+async def test_it_is_told_under_which_patterns_something_is_retained(world: World) -> None:
+    await tell(world, "a/b", b"kept", retain=True)
+    tree = world.client.tree
+    patterns = ["a/b", "a/+", "#", "a/c", "b/#", "+"]
+    assert list(await tree.retains(DEFAULT_TENANT, patterns)) == [True] * 3 + [False] * 3
+    with pytest.raises(KernelError):
+        await tree.retains(DEFAULT_TENANT, ["a/#/b"])
+
+
+@simulated()
+async def test_a_list_that_waited_for_credit_is_read_once_there_is_some(world: World) -> None:
+    guest = await Guest.open(world, "g", credit=2)
+    for pattern in ("a", "b", "c"):
+        await guest.subscribe(pattern)
+        await tell(world, pattern, b"1", b"2")
+    assert len(guest.bodies) == 2
+    guest.consumer.grant(1)
+    guest.consumer.grant(2)
+    assert len(guest.bodies) == 5
+    guest.consumer.grant(5)
+    assert len(guest.bodies) == 6
+    await tell(world, "c", b"3")
+    assert guest.bodies[-1] == b"3"

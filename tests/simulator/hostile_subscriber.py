@@ -42,6 +42,15 @@ def copy_of(subscription: Subscription) -> Subscription:
     return Subscription(pattern, share)
 
 
+def _told(
+    results: Mapping[Subscription, bool | KernelError],
+) -> dict[Subscription, bool | KernelError]:
+    return {
+        copy_of(each): error_through_bytes(result) if isinstance(result, KernelError) else result
+        for each, result in results.items()
+    }
+
+
 class HostileSubscriber:
     """`tree.Subscriber`."""
 
@@ -68,6 +77,38 @@ class HostileSubscriber:
         await self._client.definitions.heard()
         self.subscriptions[copy_of(subscription)] = through_bytes(options)
         return is_new
+
+    async def subscribe_all(
+        self, wanted: Mapping[Subscription, bytes]
+    ) -> Mapping[Subscription, bool | KernelError]:
+        late = self._client.late
+        await late.turn(way_to(self.key))
+        copies = {copy_of(each): through_bytes(options) for each, options in wanted.items()}
+        try:
+            told = await self.inner.subscribe_all(copies)
+        except KernelError as error:
+            await late.pause()
+            raise error_through_bytes(error) from None
+        await self._client.definitions.heard()
+        for each, result in told.items():
+            if not isinstance(result, KernelError):
+                self.subscriptions[copy_of(each)] = copies[each]
+        return _told(told)
+
+    async def unsubscribe_all(
+        self, subscriptions: Sequence[Subscription]
+    ) -> Mapping[Subscription, bool | KernelError]:
+        late = self._client.late
+        await late.turn(way_to(self.key))
+        try:
+            told = await self.inner.unsubscribe_all([copy_of(each) for each in subscriptions])
+        except KernelError as error:
+            await late.pause()
+            raise error_through_bytes(error) from None
+        await late.pause()
+        for each in subscriptions:
+            self.subscriptions.pop(each, None)
+        return _told(told)
 
     async def unsubscribe(self, subscription: Subscription) -> bool:
         late = self._client.late

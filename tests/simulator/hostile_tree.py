@@ -115,6 +115,16 @@ class HostileTree:
             await self._late.pause()
         return [(age_ms, slot) for age_ms, slot in through_bytes([list(each) for each in found])]
 
+    async def retains(self, tenant: str, patterns: Sequence[str]) -> Sequence[bool]:
+        await self._late.pause()
+        try:
+            found = await self._local.retains(tenant, through_bytes(list(patterns)))
+        except KernelError as error:
+            raise error_through_bytes(error) from None
+        finally:
+            await self._late.pause()
+        return [bool(each) for each in found]
+
     async def open(self, spec: SubscriberSpec, sink: SubscriberSink) -> Subscriber:
         name = (spec.tenant, spec.name)
         copy = _through_bytes(spec)

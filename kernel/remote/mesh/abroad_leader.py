@@ -85,6 +85,12 @@ class AbroadLeader:
         if done is not None:
             self._loop.call_soon(done, elsewhere())
 
+    def propose_all(
+        self, changes: Sequence[commands.Control], identity: Identity, done: Done
+    ) -> None:
+        """Refused."""
+        self._loop.call_soon(done, elsewhere())
+
     def change_leases(
         self,
         queue: QueueId,

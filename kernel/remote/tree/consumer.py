@@ -11,13 +11,14 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Protocol
 
 from ...client import Consumer, ConsumerSink, ConsumerSpec, Deliveries
 from ...errors import Code, KernelError
 from ...held_subscriber import HeldSubscriber, group_of
 from ...ids import QueueId, RaftGroup
-from ...local_subscriber import list_info
+from ...local_subscriber import Soon, list_info
 from ...model import QueueRef
 from ...session import LocalSession
 from ...tree import Subscription
@@ -32,6 +33,10 @@ leader, a list that is waited for some 200 bytes."""
 
 PAUSE_SECONDS = 1.0
 """Before a list whose stream has ended is waited for again."""
+
+
+PARTS_ENDED_TOGETHER = 256
+"""Each waits in all groups: a few milliseconds."""
 
 
 class IdleStreams:
@@ -120,6 +125,7 @@ class FarSubscriberConsumer:
         "_parts",
         "_pool",
         "_session",
+        "_soon",
         "_streams",
         "_subscriber",
         "_waits",
@@ -136,6 +142,7 @@ class FarSubscriberConsumer:
         idle: IdleStreams,
         groups_of: GroupsOf,
         later: Callable[[float, Callable[..., None], _Subscribed, RaftGroup], object],
+        soon: Soon,
     ) -> None:
         """`later(seconds, action, ...)` calls `action(...)` after so long."""
         self._subscriber = subscriber
@@ -146,6 +153,7 @@ class FarSubscriberConsumer:
         self._idle = idle
         self._groups_of = groups_of
         self._later = later
+        self._soon = soon
         self._pool = Pool()
         self._parts: dict[Subscription, _Subscribed] = {}
 
@@ -209,10 +217,13 @@ class FarSubscriberConsumer:
 
     def _end(self, part: _Subscribed) -> None:
         part.is_over = True
-        for group in part.waits_in:
-            self._waits.remove(group, part.key, part)
+        self._stop_waiting(part)
         for stream in part.streams.values():
             stream.cancel()
+
+    def _stop_waiting(self, part: _Subscribed) -> None:
+        for group in part.waits_in:
+            self._waits.remove(group, part.key, part)
 
     def grant(self, messages: int) -> None:
         """Credit for so many more deliveries, which the lists have in common."""
@@ -221,9 +232,21 @@ class FarSubscriberConsumer:
 
     def cancel(self) -> None:
         """Stop deliveries."""
-        for part in self._parts.values():
-            self._end(part)
+        parts = list(self._parts.values())
         self._parts.clear()
+        for part in parts:
+            part.is_over = True
+            for stream in part.streams.values():
+                stream.cancel()
+        self._end_some(parts)
+
+    def _end_some(self, parts: list[_Subscribed]) -> None:
+        """Wait for the lists of some parts no more; of very many, some in each turn."""
+        for part in parts[-PARTS_ENDED_TOGETHER:]:
+            self._stop_waiting(part)
+        del parts[-PARTS_ENDED_TOGETHER:]
+        if parts:
+            self._soon(partial(self._end_some, parts))
 
 
 class GroupsOf(Protocol):

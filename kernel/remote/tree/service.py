@@ -81,6 +81,7 @@ class TreeService(Unconcerned):
         self._answers: dict[int, Callable[[_Guest, bytes, Reply], None]] = {
             wire.CLAIM: self._claim,
             wire.RETAINED: self._retained,
+            wire.RETAINS: self._retains,
             wire.WAIT: self._wait,
         }
         tree.lost = self._lost
@@ -119,7 +120,7 @@ class TreeService(Unconcerned):
             raise RpcError(str(error)) from None
 
     def called(self, channel: Channel, method: int, payload: bytes, reply: Reply) -> None:
-        """CLAIM, RETAINED or WAIT."""
+        """CLAIM, RETAINED, RETAINS or WAIT."""
         answer = self._answers.get(method)
         if answer is None:
             raise RpcError(f"method {method} is not called")
@@ -211,6 +212,12 @@ class TreeService(Unconcerned):
             replica.idle_lists.remove(known.queue, known)
 
     # --- Retained messages ------------------------------------------------------------------
+
+    def _retains(self, guest: _Guest, payload: bytes, reply: Reply) -> None:
+        question = decode(wire.retaining, payload)
+        retained = self._replica(question.group).state.retained
+        tenant, patterns = question.tenant, question.patterns
+        reply(wire.encode([at for at, each in enumerate(patterns) if retained.has(tenant, each)]))
 
     def _retained(self, guest: _Guest, payload: bytes, reply: Reply) -> None:
         question = decode(wire.questions, payload)

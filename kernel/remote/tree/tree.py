@@ -180,6 +180,29 @@ class ClusterTree:
         found.sort(key=lambda message: message[0])
         return [(age_ms, slot) for _, age_ms, slot in found]
 
+    async def retains(self, tenant: str, patterns: Sequence[str]) -> Sequence[bool]:
+        """Whether something may be retained under each pattern. Also raises KernelError
+        UNAVAILABLE.
+        """
+        by_group: dict[RaftGroup, list[int]] = {}
+        for at, each in enumerate(patterns):
+            check_pattern(each)
+            for group in self._routes.groups_of(tenant, each):
+                by_group.setdefault(group, []).append(at)
+        found = [False] * len(patterns)
+
+        async def ask(group: RaftGroup, places: Sequence[int]) -> None:
+            for start in range(0, len(places), wire.WAIT_MAX):
+                some = places[start : start + wire.WAIT_MAX]
+                question = wire.Retains(group, tenant, [patterns[at] for at in some])
+                parts = wire.encode(question)
+                for place in await self._leaders.ask(group, wire.RETAINS, parts, _numbers):
+                    if place < len(some):
+                        found[some[place]] = True
+
+        await asyncio.gather(*(ask(*each) for each in by_group.items()))
+        return found
+
     async def _retained_in(
         self, group: RaftGroup, tenant: str, pattern: str, messages_max: int
     ) -> list[tuple[str, int, bytes]]:
@@ -224,6 +247,7 @@ class ClusterTree:
             self._idle,
             self._routes.groups_of,
             self._loop.call_later,
+            self._loop.call_soon,
         )
 
 

@@ -4,6 +4,7 @@ gateway -> store
 OWNER     told when a connection opens: the number of this process, whose subscribers are open
 CLAIM     asked of a new leader: which of these open subscribers are lost?
 RETAINED  asked: a page of the retained messages under a pattern
+RETAINS   asked: under which of these patterns is something retained?
 WAIT      asked: tell when these lists have something; answer: those that have already
 FORGET    told: nobody waits for these lists any more
 
@@ -22,7 +23,7 @@ from msgspec import Meta
 from ...limits import GROUP_NAME_BYTES_MAX
 from ..calls import TREE, U16, U32, U64, Name, TreeName
 
-OWNER, CLAIM, RETAINED, WAIT, FORGET, LOST, FILLED = TREE[0:7]
+OWNER, CLAIM, RETAINED, WAIT, FORGET, LOST, FILLED, RETAINS = TREE[0:8]
 
 CLAIM_MAX = 4_096
 """Subscribers in one CLAIM: some 60 KB."""
@@ -70,6 +71,14 @@ class RetainedPage(msgspec.Struct, frozen=True, array_like=True):
     """Where the next page begins; empty: there are no more."""
 
 
+class Retains(msgspec.Struct, frozen=True, array_like=True):
+    """A RETAINS; answer: the places in `patterns` of those under which something may be."""
+
+    group: U16
+    tenant: Name
+    patterns: Annotated[list[TreeName], Meta(max_length=WAIT_MAX)]
+
+
 class Wait(msgspec.Struct, frozen=True, array_like=True):
     """A WAIT or a FORGET. Answer of WAIT: (place in `keys`, queue) of those that have something."""
 
@@ -96,6 +105,7 @@ owners = msgspec.msgpack.Decoder(Positive)
 claims = msgspec.msgpack.Decoder(Claim)
 numbers = msgspec.msgpack.Decoder(list[U64])
 questions = msgspec.msgpack.Decoder(Retained)
+retaining = msgspec.msgpack.Decoder(Retains)
 pages = msgspec.msgpack.Decoder(RetainedPage)
 waits = msgspec.msgpack.Decoder(Wait)
 places = msgspec.msgpack.Decoder(list[tuple[U32, U64]])

@@ -192,6 +192,26 @@ def test_a_run_that_only_a_leader_may_have_cut_is_refused() -> None:
             wire.decode_publish(b"".join(parts))
 
 
+def _propose_all() -> bytes:
+    changes = [
+        tree_commands.JoinIndex("default", "a/+", "own/7", 5),
+        tree_commands.LeaveIndex("default", "b", "g"),
+    ]
+    return b"".join(wire.encode_propose_all(AT, WHO, changes))
+
+
+def test_several_commands_arrive_in_their_order() -> None:
+    head, changes = wire.decode_propose_all(_propose_all())
+    assert (head.group, head.lane, head.identity) == (*AT, WHO)
+    assert changes == [
+        tree_commands.JoinIndex("default", "a/+", "own/7", 5),
+        tree_commands.LeaveIndex("default", "b", "g"),
+    ]
+    for bad in (commands.LeaderStart("7", True), commands.ResolveHalf(QueueId(0), 1, True)):
+        with pytest.raises(wire.WireError):
+            wire.decode_propose_all(b"".join(wire.encode_propose_all(AT, WHO, [bad])))
+
+
 def test_administration_lease_changes_and_purges_arrive() -> None:
     _, change = wire.decode_propose(_propose())
     assert isinstance(change, commands.PutTopic)
@@ -268,6 +288,7 @@ def test_only_leaders_begin_terms() -> None:
         (_transact, decode_transact),
         (_prepare, decode_prepare),
         (_propose, wire.decode_propose),
+        (_propose_all, wire.decode_propose_all),
         (_change_leases, wire.decode_change_leases),
         (_since, wire.decode_since),
         (_results, wire.decode_results),
