@@ -37,6 +37,8 @@ class Relay:
         self._loop = asyncio.get_running_loop()
         self._server: asyncio.Server | None = None
         self._clients: set[_ClientSide] = set()
+        self._empty = asyncio.Event()
+        """Set when the last client has gone."""
         self._connecting: set[asyncio.Task[None]] = set()
         self.refused = 0
         """Connections closed at once because there were too many."""
@@ -68,8 +70,8 @@ class Relay:
         if self._connecting:
             await asyncio.wait(self._connecting)
         # An aborted transport gives its socket back in a later turn of the loop.
-        while self._clients:
-            await asyncio.sleep(0)
+        if self._clients:
+            await self._empty.wait()
         await asyncio.sleep(0)
 
     # --- What the connections ask -----------------------------------------------------------
@@ -80,11 +82,14 @@ class Relay:
             self.refused += 1
             return False
         self._clients.add(client)
+        self._empty.clear()
         return True
 
     def left(self, client: _ClientSide) -> None:
         """Its connection has ended."""
         self._clients.discard(client)
+        if not self._clients:
+            self._empty.set()
 
     def call_later(self, delay_s: float, action: Callable[[], None]) -> asyncio.TimerHandle:
         """Call `action` after so long."""
