@@ -155,7 +155,8 @@ class Identity:
         principal = self.directory.principal(tenant, name)
         if principal is None:
             raise AuthError(AuthCode.BAD_CREDENTIALS, f"login refused from {address}")
-        return self.policies.access(principal, client_id)
+        sign_out = self.directory.sign_out_of(principal)
+        return self.policies.access(principal, client_id, sign_out)
 
     async def close(self) -> None:
         """End the password checks."""

@@ -14,6 +14,7 @@ kept, and of it only whether the key is still good is looked up anew.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from adapters.tree_rights import allowed, into_topic, out_of_topic
@@ -84,6 +85,8 @@ class Caller:
     is_node: bool
     rights: Rights
     tenants: Tenants
+    is_admitted: Callable[[], bool] = field(compare=False)
+    """Whether the key that signed may still sign: asked of what waits and of streams."""
     counters: dict[str, CallCounter] = field(default_factory=dict, compare=False)
     """Of the calls that were carried out, by name."""
 
@@ -117,6 +120,11 @@ class Caller:
         if topic.options.tree:
             out = allowed(self.rights, out_of_topic(topic.name, topic))
             self.check(out, f"consume tree:{topic.name}/#, of which the topic is part")
+
+    def check_admitted(self) -> None:
+        """Raises UNAUTHORIZED if calls with the same headers would not be admitted any more."""
+        if not (self.is_admitted() and self.rights.is_alive()):
+            raise RocketmqError(Code.UNAUTHORIZED, f"{self.rights.principal} was signed out")
 
     def check(self, is_allowed: bool, what: str) -> None:
         """Raises FORBIDDEN unless allowed."""
@@ -216,11 +224,16 @@ class Gate:
             is_node=(language or "").upper() in _NODE,
             rights=rights,
             tenants=self._tenants,
+            is_admitted=_always if key is None else partial(self._may_sign, key),
         )
         if len(self._kept) >= CALLERS_MAX:
             self._kept.clear()
         self._kept[shape] = (key, caller)
         return caller
+
+    def _may_sign(self, key: AccessKey) -> bool:
+        found = self._find_key(key.key_id)
+        return found is not None and found.signs_as(key)
 
     def _sign_in(
         self, authorization: str | None, date_time: str | None, now_ms: int
@@ -236,6 +249,10 @@ class Gate:
             message = "sign in: the authorization names no access key that is known"
             raise RocketmqError(Code.UNAUTHORIZED, message)
         return key, rights
+
+
+def _always() -> bool:
+    return True
 
 
 def _text(value: str | bytes | None) -> str | None:
