@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
     from adapters.base import Adapter
+    from auth.passwords import CheckStatistics
     from auth.tokens import AdminToken
     from gateway.admin.health import HealthRoutes
     from gateway.config_schema import Listener, Protocol, Settings
@@ -131,6 +132,10 @@ class Front:
             ),
         )
         return build_app(self._settings.node.admin, parts)
+
+    def logins(self) -> CheckStatistics:
+        """Figures of the logins by password."""
+        return self._identity.statistics()
 
     @property
     def addresses(self) -> dict[str, str]:

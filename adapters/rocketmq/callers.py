@@ -8,7 +8,7 @@
 Three modes (`auth.principal.SignInMode`): verify; identify, which believes the access key named but
 must know it; off, in which everyone is nobody in particular and may do everything. Clients sign a
 time of whole seconds and nothing else, so the same headers come again and again: what they mean is
-kept, and of it only whether the key is still good is looked up anew.
+kept, and of it only whether key and time are still good is looked at anew.
 """
 
 from __future__ import annotations
@@ -166,20 +166,16 @@ class Gate:
         find_key: Callable[[str], AccessKey | None],
         rights_of: Callable[[AccessKey], Rights | None],
         namespaces: Mapping[str, str],
-        *,
-        checks_time: bool,
     ) -> None:
-        """`verifier` works in the same `mode`; `rights_of`: None for a principal that is gone.
-        `checks_time`: the verifier has a window, so that each call is to be verified.
-        """
+        """`verifier` works in the same `mode`; `rights_of`: None for a principal that is gone."""
         self._verifier = verifier
         self._mode = mode
         self._find_key = find_key
         self._rights_of = rights_of
         self._tenants = Tenants(namespaces, signs_in=mode is not SignInMode.OFF)
-        self._checks_time = checks_time
         self._everyone: Rights = Everyone()
-        self._kept: dict[tuple[object, ...], tuple[AccessKey | None, Caller]] = {}
+        self._kept: dict[tuple[object, ...], tuple[AccessKey | None, Caller, int, int]] = {}
+        """By headers: key, caller, and between which times they hold."""
         self.refused = 0
         """Calls whose signature was not accepted."""
 
@@ -198,8 +194,8 @@ class Gate:
         )
         kept = self._kept.get(shape)
         if kept is not None:
-            key, caller = kept
-            if key is None or (not self._checks_time and self._find_key(key.key_id) is key):
+            key, caller, first_ms, last_ms = kept
+            if key is None or (first_ms <= now_ms <= last_ms and self._find_key(key.key_id) is key):
                 return caller
         return self._learn(shape, now_ms)
 
@@ -228,7 +224,7 @@ class Gate:
         )
         if len(self._kept) >= CALLERS_MAX:
             self._kept.clear()
-        self._kept[shape] = (key, caller)
+        self._kept[shape] = (key, caller, *self._verifier.holds_in(date_time))
         return caller
 
     def _may_sign(self, key: AccessKey) -> bool:

@@ -294,7 +294,6 @@ def _gate(directory: Directory, policies: PolicyBook, settings: RocketmqSettings
         directory.access_key,
         rights_of,
         settings.namespaces,
-        checks_time=settings.sign_in_skew_ms_max is not None,
     )
 
 
