@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from auth.principal import Principal
     from auth.rules import Permission
@@ -47,10 +47,27 @@ class Rights(Protocol):
         """Whether `name` may be used so; cheap enough for every call, not for every message."""
 
     def is_alive(self) -> bool:
-        """False once the principal was removed or disabled."""
+        """False once the principal was removed, disabled or signed out."""
 
     def rules(self) -> object:
         """What decides now: another object whenever what is allowed may be another."""
+
+
+class Holder(Protocol):
+    """Somebody who is connected and holds what rights were asked for when it began: consumers,
+    subscriptions, a waiting poll. What is done message by message or call by call asks each time.
+    """
+
+    def recheck(self) -> Iterator[None]:
+        """Rights may have changed: end, in the protocol's own way, what is held without right by
+        now, and say goodbye to a user that is gone. Yields after each `RECHECK_STEP` of what it
+        holds, so that whoever asks decides on how much is done at a time; what comes or goes
+        meanwhile does no harm.
+        """
+
+
+RECHECK_STEP = 256
+"""Held things that are looked at between two yields of `Holder.recheck`: about 0.1 ms."""
 
 
 class SignIn(Protocol):
@@ -192,6 +209,9 @@ class Adapter(Protocol):
         there is not asked again. `takers`: only clients with these consumers, and
         `amount` counts consumers (`moving.chosen`).
         """
+
+    def holders(self) -> Iterable[Holder]:
+        """All who hold something now; a copy, through which others may go in their own time."""
 
     async def drain(self) -> None:
         """Take no new connection, tell every client to go, return when all have gone."""

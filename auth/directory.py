@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from .store import AuthStore
 
 
+_OF_OPERATORS = (ADMINISTRATOR_POLICY,)
+
+
 class Directory:
     """Look-ups by name. Every answer is of now; nothing is cached but built-in policies."""
 
@@ -87,18 +90,28 @@ class Directory:
     def generation_source(self) -> AuthStore:
         return self._store
 
-    def policies_of(self, principal: Principal) -> tuple[Policy, ...] | None:
+    def policies_of(
+        self, principal: Principal, sign_out: int | None = None
+    ) -> tuple[str, ...] | None:
         if principal.kind is PrincipalKind.OPERATOR:
-            return (self._policy(principal.tenant, ADMINISTRATOR_POLICY),)
+            return _OF_OPERATORS
         if principal.kind is PrincipalKind.DEVELOPMENT:
             user = self._development.user if self._development is not None else None
             if user is None or (user.tenant, user.name) != (principal.tenant, principal.name):
                 return None
         else:
             user = self._store.user(principal.tenant, principal.name)
-        if user is None or not user.enabled:
+        if user is None or not user.enabled or (sign_out is not None and sign_out != user.sign_out):
             return None
-        return tuple(self._policy(user.tenant, name) for name in user.policies)
+        return user.policies
+
+    def policies_named(self, tenant: str, names: tuple[str, ...]) -> tuple[Policy, ...]:
+        return tuple(self._policy(tenant, name) for name in names)
+
+    def sign_out_of(self, principal: Principal) -> int:
+        """What a user's record says of those who sign in with its password now."""
+        user = self._store.user(principal.tenant, principal.name)
+        return user.sign_out if user is not None else 0
 
     def policy(self, tenant: str, name: str) -> Policy | None:
         """A policy by name, stored or built in."""

@@ -5,9 +5,9 @@
     Signature     = HMAC-SHA1(secret, value of x-mq-date-time)
 
 Nothing but that time is signed: the scheme proves that the client knows the secret, and protects
-neither the request nor against its repetition. TLS does that; we claim no more. Clients stamp
-their *local* time with a literal `Z` (Python, Java), or UTC (Node), hex in either case: a window
-on the time must leave 14 hours to both sides, and is off by default.
+neither the request nor, within the window on the time, against its repetition. TLS does that; we
+claim no more. Clients stamp their *local* time with a literal `Z` (Python, Java), or UTC (Node), hex
+in either case: the window must leave 14 hours to both sides.
 
 Clients without credentials send the header with an empty Credential.
 Sans-I/O: keys are looked up by the function given, the time is a parameter.
@@ -30,6 +30,11 @@ if TYPE_CHECKING:
 
 SKEW_MS_MIN = 14 * 3_600_000
 """Time zones reach from UTC-12 to UTC+14: a narrower window refuses honest clients."""
+
+SKEW_MS_DEFAULT = SKEW_MS_MIN + 15 * 60_000
+"""With what a clock that nobody sets may be off: as much as AWS grants."""
+
+FOR_EVER_MS = 1 << 62
 
 HEADER_CHARACTERS_MAX = 1_024
 """A key id of 128 characters and a signature need 300."""
@@ -94,8 +99,20 @@ class MqV2Verifier:
             message = f"the signature does not fit the secret of access key {key_id!a}"
             raise AuthError(AuthCode.BAD_CREDENTIALS, message)
         if self._skew_ms_max is not None:
-            self._check_time(date_time, now_ms)
+            stamp_ms = _stamp_ms(date_time)
+            if abs(now_ms - stamp_ms) > self._skew_ms_max:
+                message = f"x-mq-date-time {date_time!a} is too far from this server's time"
+                raise AuthError(AuthCode.BAD_CREDENTIALS, message)
         return key
+
+    def holds_in(self, date_time: str | None) -> tuple[int, int]:
+        """The wall times, first and last, between which a signature of `date_time` holds, which
+        `verify` has accepted.
+        """
+        if self._mode is not SignInMode.VERIFY or self._skew_ms_max is None or date_time is None:
+            return 0, FOR_EVER_MS
+        stamp_ms = _stamp_ms(date_time)
+        return stamp_ms - self._skew_ms_max, stamp_ms + self._skew_ms_max
 
     def _expected(self, key: AccessKey, date_time: str) -> bytes:
         ready = self._ready.get(key.key_id)
@@ -108,21 +125,18 @@ class MqV2Verifier:
         signer.update(date_time.encode("utf-8", "surrogatepass"))
         return signer.digest()
 
-    def _check_time(self, date_time: str, now_ms: int) -> None:
-        """Refuses a time outside the window. Only what was signed comes here."""
-        match = _DATE_TIME.fullmatch(date_time)
-        if match is None:
-            message = "x-mq-date-time is not of the form 20261121T103000Z"
-            raise AuthError(AuthCode.INVALID_ARGUMENT, message)
-        year, month, day, hour, minute, second = (int(part) for part in match.groups())
-        if year < 1970 or not 1 <= month <= 12 or not 1 <= day <= 31:
-            message = f"x-mq-date-time {date_time!a} is no date"
-            raise AuthError(AuthCode.INVALID_ARGUMENT, message)
-        stamp_ms = timegm((year, month, day, hour, minute, second)) * 1_000
-        assert self._skew_ms_max is not None
-        if abs(now_ms - stamp_ms) > self._skew_ms_max:
-            message = f"x-mq-date-time {date_time!a} is too far from this server's time"
-            raise AuthError(AuthCode.BAD_CREDENTIALS, message)
+
+def _stamp_ms(date_time: str) -> int:
+    """The time that was signed. Raises AuthError INVALID_ARGUMENT."""
+    match = _DATE_TIME.fullmatch(date_time)
+    if match is None:
+        message = "x-mq-date-time is not of the form 20261121T103000Z"
+        raise AuthError(AuthCode.INVALID_ARGUMENT, message)
+    year, month, day, hour, minute, second = (int(part) for part in match.groups())
+    if year < 1970 or not 1 <= month <= 12 or not 1 <= day <= 31:
+        message = f"x-mq-date-time {date_time!a} is no date"
+        raise AuthError(AuthCode.INVALID_ARGUMENT, message)
+    return timegm((year, month, day, hour, minute, second)) * 1_000
 
 
 def _parse(authorization: str | None) -> tuple[str, bytes]:

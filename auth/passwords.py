@@ -8,9 +8,11 @@ Rules:
   reconnect to a fresh process cost one argon2, not a thousand.
 - A login that does not exist, is disabled or has no password is checked against a hash that no
   password fits, made with the same costs: neither time nor answer tells it from a wrong password.
-- The queue is bounded. When it is full, `check` raises AuthError BUSY at once; nothing waits
-  unseen, and signing in again later is the client's part. Adapters answer it in their own way
-  (server busy), never as bad credentials.
+- The queue is bounded, and turns go round (`fair_queue`). When it is full, whoever has most in it
+  hears AuthError BUSY at once; nothing waits unseen, and signing in again later is the client's
+  part. Adapters answer it in their own way (server busy), never as bad credentials.
+- Who guesses waits (`guessing`), before anything is checked; a password that is remembered as right
+  never does.
 
 argon2 releases the interpreter lock, so that the event loop runs on beside it; but a thread at
 work takes a core. Hence one thread less than there are cores.
@@ -22,12 +24,15 @@ import asyncio
 import os
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
 
 import argon2
 
 from .digests import DIGEST_KEY_BYTES, DigestMemory
 from .errors import AuthCode, AuthError
+from .fair_queue import FairQueue
+from .guessing import Guesses, source_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -41,6 +46,9 @@ would lengthen the first minutes after a restart, when every device is checked a
 PENDING_MAX = 256
 """Checks that run or wait. At 36 ms each on one thread the last one waits 9 s, which is what
 clients give a server to answer a connect (10 s is a common limit)."""
+
+DELAYED_MAX = 1_024
+"""Attempts that wait because others failed before them; each holds its client's connection."""
 
 WORKERS_MAX = 4
 
@@ -90,6 +98,28 @@ class CheckStatistics:
     refused_busy: int
     pending: int
     remembered: int
+    delayed: int
+    """Attempts that had to wait because the ones before them failed."""
+    turned_away: int
+    """Those that would have had to wait for too long."""
+    suspects: int
+    """Pairs of an address and a user of which something failed of late."""
+
+
+class _Asked(NamedTuple):
+    """What is to be found out."""
+
+    digest: bytes
+    """Names the check."""
+    stored: str
+    password: bytes
+
+
+class _Check(NamedTuple):
+    """One that waits or runs."""
+
+    asked: _Asked
+    done: asyncio.Future[bool]
 
 
 class PasswordChecker:
@@ -114,8 +144,15 @@ class PasswordChecker:
         self._memory = memory or DigestMemory(random_bytes(DIGEST_KEY_BYTES))
         # A hash of this process alone: what stands for logins that do not exist.
         self._nobody = hash_password(random_bytes(32))
-        self._pool = ThreadPoolExecutor(workers or worker_count(), thread_name_prefix="password")
+        self._workers = workers or worker_count()
+        self._pool = ThreadPoolExecutor(self._workers, thread_name_prefix="password")
+        self._queue: FairQueue[_Check] = FairQueue()
+        self._free = self._workers
         self._pending: dict[bytes, asyncio.Future[bool]] = {}
+        self._guesses = Guesses()
+        self._attempts: dict[tuple[str, bytes], asyncio.Future[bool]] = {}
+        """By source and digest: equal attempts from one source are one."""
+        self._delayed: set[asyncio.Task[bool]] = set()
         self._is_closed = False
         self._recalled = 0
         self._right = 0
@@ -136,54 +173,132 @@ class PasswordChecker:
             self._recalled += 1
         return known
 
-    async def check(self, tenant: str, name: str, password: bytes) -> bool:
-        """Whether the login is right.
+    async def check(self, tenant: str, name: str, password: bytes, address: str = "") -> bool:
+        """Whether the login is right, which was sent from `address`, `host:port` or `host`.
 
-        Raises AuthError BUSY (the queue is full) or UNAVAILABLE (closing, or the check failed).
-        Cancelling it abandons the wait, not the check: its result is remembered.
+        Raises AuthError BUSY (the queue is full, or too much failed before) or UNAVAILABLE
+        (closing, or the check failed). Cancelling it abandons the wait, not the check: its result
+        is remembered.
         """
         known = self.check_cached(tenant, name, password)
-        if known is not None:
-            return known
+        if known or len(password) > PASSWORD_BYTES_MAX:
+            return bool(known)
         if self._is_closed:
             raise AuthError(AuthCode.UNAVAILABLE, "the server is shutting down")
         stored, digest = self._identify(tenant, name, password)
-        running = self._pending.get(digest)
-        if running is None:
-            running = self._start(digest, stored, password)
+        source, user = source_of(address), f"{tenant}:{name}"
+        attempt = self._attempts.get((source, digest))
+        if attempt is None:
+            attempt = self._begin(source, user, _Asked(digest, stored, password))
         # asyncio.wait, unlike await, leaves the check alone when the waiter is cancelled.
-        await asyncio.wait((running,))
-        if running.cancelled():
+        await asyncio.wait((attempt,))
+        if attempt.cancelled():
             raise AuthError(AuthCode.UNAVAILABLE, "the server is shutting down")
-        return running.result()
+        if attempt.result() and self._identify(tenant, name, password)[1] != digest:
+            # The password was changed meanwhile: what was right is so no more.
+            return await self.check(tenant, name, password, address)
+        return attempt.result()
 
     def _identify(self, tenant: str, name: str, password: bytes) -> tuple[str, bytes]:
         """The hash to check against, and the digest that names the check."""
         stored = self._stored_hash(tenant, name) or self._nobody
         return stored, self._memory.digest(tenant, name, stored, password)
 
-    def _start(self, digest: bytes, stored: str, password: bytes) -> asyncio.Future[bool]:
-        if len(self._pending) >= self._pending_max:
+    # --- Attempts: of one source, after what failed before ---------------------------------------
+
+    def _begin(self, source: str, user: str, asked: _Asked) -> asyncio.Future[bool]:
+        """One more attempt of a pair. Raises AuthError BUSY."""
+        wait_ms = self._guesses.begin(source, user, self._clock_ms())
+        if wait_ms is None or (wait_ms and len(self._delayed) >= DELAYED_MAX):
+            if wait_ms is not None:
+                self._guesses.end(source, user, self._clock_ms(), right=None)
+            self._refused += 1
+            message = "too many logins failed: sign in again later"
+            raise AuthError(AuthCode.BUSY, message)
+        attempt: asyncio.Future[bool]
+        if wait_ms:
+            task = asyncio.get_running_loop().create_task(self._later(wait_ms, source, user, asked))
+            self._delayed.add(task)
+            task.add_done_callback(self._delayed.discard)
+            attempt = task
+        else:
+            attempt = self._look(source, user, asked)
+        key = (source, asked.digest)
+        self._attempts[key] = attempt
+        attempt.add_done_callback(lambda done: self._end(key, user, done))
+        return attempt
+
+    async def _later(self, wait_ms: int, source: str, user: str, asked: _Asked) -> bool:
+        await asyncio.sleep(wait_ms / 1000)
+        looking = self._look(source, user, asked)
+        # As in `check`: it may be others' too.
+        await asyncio.wait((looking,))
+        return looking.result()
+
+    def _look(self, source: str, user: str, asked: _Asked) -> asyncio.Future[bool]:
+        """What is known by now, or a check."""
+        known = self._memory.recall(asked.digest, self._clock_ms())
+        if known is None:
+            running = self._pending.get(asked.digest)
+            return running or self._start(source, user, asked)
+        found: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        found.set_result(known)
+        return found
+
+    def _end(self, key: tuple[str, bytes], user: str, done: asyncio.Future[bool]) -> None:
+        del self._attempts[key]
+        # Asked for, or it would be told as never retrieved if nobody waits any more.
+        failed = done.cancelled() or done.exception() is not None
+        right = None if failed else done.result()
+        self._guesses.end(key[0], user, self._clock_ms(), right=right)
+
+    # --- Checks: whoever asks --------------------------------------------------------------------
+
+    def _start(self, source: str, user: str, asked: _Asked) -> asyncio.Future[bool]:
+        done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self._pending[asked.digest] = done
+        check = _Check(asked, done)
+        self._queue.push(source, user, check, is_suspect=self._guesses.is_suspect(source))
+        self._next()
+        if len(self._pending) > self._pending_max:
+            refused = self._queue.drop()
             self._refused += 1
             message = f"{self._pending_max} password checks are waiting: sign in again later"
-            raise AuthError(AuthCode.BUSY, message)
-        loop = asyncio.get_running_loop()
-        running = loop.run_in_executor(self._pool, self._verify, stored, password)
-        self._pending[digest] = running
-        running.add_done_callback(lambda done: self._finish(digest, done))
-        return running
+            self._give_up(refused, AuthError(AuthCode.BUSY, message))
+        return done
 
-    def _finish(self, digest: bytes, done: asyncio.Future[bool]) -> None:
-        del self._pending[digest]
-        if done.cancelled():
-            return
-        if done.exception() is not None:
-            self._failed += 1  # and the waiters get the error itself
-            return
-        right = done.result()
-        self._memory.remember(digest, self._clock_ms(), right=right)
-        self._right += right
-        self._wrong += not right
+    def _next(self) -> None:
+        """Run those whose turn it is, as far as there are threads."""
+        loop = asyncio.get_running_loop()
+        while self._free and len(self._queue):
+            check = self._queue.pop()
+            self._free -= 1
+            running = loop.run_in_executor(
+                self._pool, self._verify, check.asked.stored, check.asked.password
+            )
+            running.add_done_callback(partial(self._finish, check))
+
+    def _finish(self, check: _Check, ran: asyncio.Future[bool]) -> None:
+        self._free += 1
+        error = ran.exception() if not ran.cancelled() else AuthError(AuthCode.UNAVAILABLE, "")
+        if error is not None:
+            self._failed += 1
+            self._give_up(check, error)
+        else:
+            right = ran.result()
+            del self._pending[check.asked.digest]
+            self._memory.remember(check.asked.digest, self._clock_ms(), right=right)
+            self._right += right
+            self._wrong += not right
+            check.done.set_result(right)
+        if not self._is_closed:
+            self._next()
+
+    def _give_up(self, check: _Check, error: BaseException) -> None:
+        del self._pending[check.asked.digest]
+        check.done.set_exception(error)
+        # The waiters get it; if there are none any more, nobody misses it.
+        check.done.exception()
 
     def statistics(self) -> CheckStatistics:
         return CheckStatistics(
@@ -194,6 +309,9 @@ class PasswordChecker:
             self._refused,
             len(self._pending),
             len(self._memory),
+            self._guesses.delayed,
+            self._guesses.turned_away,
+            len(self._guesses),
         )
 
     async def close(self) -> None:
@@ -202,6 +320,11 @@ class PasswordChecker:
         Takes at most the time of one check. May be called twice.
         """
         self._is_closed = True
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        for task in self._delayed:
+            task.cancel()
+        while len(self._queue):
+            stopped = AuthError(AuthCode.UNAVAILABLE, "the server is shutting down")
+            self._give_up(self._queue.pop(), stopped)
         if self._pending:
             await asyncio.wait(list(self._pending.values()))
+        self._pool.shutdown(wait=False)

@@ -56,11 +56,16 @@ and a hundred thousand devices are connected."""
 class Authority(Protocol):
     """Where rights are looked up (auth.directory)."""
 
-    def policies_of(self, principal: Principal) -> tuple[Policy, ...] | None:
-        """Policies that hold for a principal now; None if there is no such principal (any more).
-
-        The policies of one principal are all of its own tenant or built in.
+    def policies_of(
+        self, principal: Principal, sign_out: int | None = None, /
+    ) -> tuple[str, ...] | None:
+        """Names of the policies that hold for a principal now, all of its own tenant or built in;
+        None if there is no such principal (any more). `sign_out`: what its record said when it
+        signed in with a password, None if it did not.
         """
+
+    def policies_named(self, tenant: str, names: tuple[str, ...], /) -> tuple[Policy, ...]:
+        """The policies themselves, as they are now."""
 
     def generation_source(self) -> Generation:
         """The object whose `generation` rises whenever anyone's rights may have changed."""
@@ -190,16 +195,23 @@ class Access:
         "_decisions",
         "_generation",
         "_rules",
+        "_sign_out",
         "_source",
         "client_id",
         "principal",
     )
 
     def __init__(
-        self, book: PolicyBook, source: Generation, principal: Principal, client_id: str | None
+        self,
+        book: PolicyBook,
+        source: Generation,
+        principal: Principal,
+        client_id: str | None,
+        sign_out: int | None,
     ) -> None:
         self._book = book
         self._source = source
+        self._sign_out = sign_out
         self.principal = principal
         self.client_id = client_id
         self._rules = _NO_RIGHTS
@@ -237,7 +249,7 @@ class Access:
         )
 
     def is_alive(self) -> bool:
-        """False once the principal is removed or disabled: the connection should be closed."""
+        """False once the principal is removed, disabled or signed out: its connection goes."""
         return self.rules() is not _NO_RIGHTS
 
     def rules(self) -> object:
@@ -251,7 +263,7 @@ class Access:
 
     def _renew(self) -> None:
         """Takes the rules of now; keeps what was decided if they are the same rules."""
-        rules = self._book.rules_for(self.principal)
+        rules = self._book.rules_for(self.principal, self._sign_out)
         self._generation = self._source.generation
         if rules is self._rules:
             return
@@ -281,23 +293,39 @@ class PolicyBook:
         self._rule_sets: WeakValueDictionary[tuple[str, tuple[str, ...]], RuleSet] = (
             WeakValueDictionary()
         )
+        self._generation = -1
+        self._current: set[tuple[str, tuple[str, ...]]] = set()
+        """Of the lists in `_rule_sets`, those that were compared with the policies of now."""
 
-    def access(self, principal: Principal, client_id: str | None = None) -> Access:
+    def access(
+        self, principal: Principal, client_id: str | None = None, sign_out: int | None = None
+    ) -> Access:
         """The rights of a principal that signed in, for one connection.
 
-        `client_id` is what `${clientid}` stands for; None where the protocol has none.
+        `client_id` is what `${clientid}` stands for; None where the protocol has none. `sign_out`:
+        see `Authority.policies_of`.
         """
-        return Access(self, self._source, principal, client_id)
+        return Access(self, self._source, principal, client_id, sign_out)
 
-    def rules_for(self, principal: Principal) -> RuleSet:
-        """The compiled rules that hold for a principal now. Shared between equal lists."""
-        policies = self._authority.policies_of(principal)
-        if policies is None:
+    def rules_for(self, principal: Principal, sign_out: int | None = None) -> RuleSet:
+        """The compiled rules that hold for a principal now. Shared between equal lists.
+
+        Warm: asked by everyone who is connected whenever anyone's rights change.
+        """
+        names = self._authority.policies_of(principal, sign_out)
+        if names is None:
             return _NO_RIGHTS
-        key = (principal.tenant, tuple(policy.name for policy in policies))
+        if self._generation != self._source.generation:
+            self._generation = self._source.generation
+            self._current.clear()
+        key = (principal.tenant, names)
         rules = self._rule_sets.get(key)
+        if rules is not None and key in self._current:
+            return rules
+        policies = self._authority.policies_named(*key)
         if rules is None or not _same(rules.policies, policies):
             rules = self._rule_sets[key] = RuleSet(principal.tenant, policies)
+        self._current.add(key)
         return rules
 
     def statistics(self) -> int:

@@ -45,6 +45,8 @@ class User(msgspec.Struct, frozen=True, kw_only=True, tag="user"):
     enabled: bool = True
     created_ms: int = 0
     version: int = 0
+    sign_out: int = 0
+    """Raised to sign out whoever has signed in with a password by then."""
 
 
 class AccessKey(msgspec.Struct, frozen=True, kw_only=True, tag="access_key"):
@@ -58,6 +60,11 @@ class AccessKey(msgspec.Struct, frozen=True, kw_only=True, tag="access_key"):
     enabled: bool = True
     created_ms: int = 0
     version: int = 0
+
+    def signs_as(self, other: AccessKey) -> bool:
+        """Whether another record is the same signer, whatever else was altered."""
+        mine = (self.key_id, self.tenant, self.user, self.sealed_secret)
+        return mine == (other.key_id, other.tenant, other.user, other.sealed_secret)
 
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True, tag="policy"):

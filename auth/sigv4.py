@@ -166,6 +166,11 @@ class SigV4Verifier:
             self._claims[text] = claim
         return identity
 
+    def knows(self, key: AccessKey) -> bool:
+        """Whether what a key has signed would be accepted now: it may have been disabled since."""
+        found = self._find_key(key.key_id)
+        return found is not None and found.signs_as(key)
+
     # ------------------------------------------------------------------ the two forms
 
     def _claim_of(self, authorization: bytes) -> tuple[Claim, bytes, bytes]:

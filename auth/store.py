@@ -6,7 +6,9 @@ Rules:
 - The store never touches a disk. It takes changes (`records.Change`) and gives records; a
   snapshot is its records in `records()` order, restored by `restore`.
 - `generation` rises whenever someone's rights may have changed. Whoever caches a decision
-  compares it (auth.policy), so that a removed right ends with the next message.
+  compares it (auth.policy), so that a removed right ends with the next message, and everyone who
+  is connected is looked at anew (gateway.rights_watch). So it does not rise for what nobody has
+  yet: a new user, key or policy. A fleet that is being set up disturbs nobody.
 
 Not thread-safe: it belongs to the event loop.
 """
@@ -184,16 +186,20 @@ class AuthStore:
             self._count_uses(record, 1)
             if before is None:
                 self._users_of_tenant[record.tenant] += 1
-            if before is None or _rights(before) != _rights(record):
+            if before is not None and _rights(before) != _rights(record):
                 self.generation += 1
         elif isinstance(record, AccessKey):
             self._keys[record.key_id] = record
             self._keys_of_user.setdefault((record.tenant, record.user), set()).add(record.key_id)
+            if old is not None:
+                # What was signed with it may be waiting still.
+                self.generation += 1
         else:
             self._policies[record.tenant, record.name] = record
             if old is None:
                 self._policies_of_tenant[record.tenant] += 1
-            self.generation += 1
+            else:
+                self.generation += 1
 
     def _count_uses(self, user: User | None, step: int) -> None:
         if user is None:
@@ -224,6 +230,7 @@ class AuthStore:
         self._keys_of_user[owner].discard(key_id)
         if not self._keys_of_user[owner]:
             del self._keys_of_user[owner]
+        self.generation += 1
         return None
 
     def _remove_policy(self, tenant: str, name: str) -> AuthError | None:
@@ -284,8 +291,8 @@ class AuthStore:
         self.restore(snapshot.records)
 
 
-def _rights(user: User) -> tuple[tuple[str, ...], bool]:
-    return user.policies, user.enabled
+def _rights(user: User) -> tuple[tuple[str, ...], bool, int]:
+    return user.policies, user.enabled, user.sign_out
 
 
 def _version_refusal(record: Record, old: Record | None, *, is_new: bool) -> AuthError | None:

@@ -26,12 +26,14 @@ from gateway.admin.topic_shapes import GroupLimits
 from gateway.builders import BUILDERS, Services
 from gateway.identity import Identity
 from gateway.process import StartRefused
+from gateway.rights_watch import RightsWatch
 from gateway.tls_failures import TlsFailures
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
     from adapters.base import Adapter
+    from auth.passwords import CheckStatistics
     from auth.tokens import AdminToken
     from gateway.admin.health import HealthRoutes
     from gateway.config_schema import Listener, Protocol, Settings
@@ -67,6 +69,7 @@ class Front:
         self._identity = Identity(self._keys.unseal, development_principals(self._reachable), clock)
         self._principals = Principals(client, self._identity.store, self._keys, clock, random)
         self.adapters: list[Adapter] = []
+        self._watch: RightsWatch | None = None
         self.tls_failures = TlsFailures(_log, clock)
 
     async def identify(self, command: str) -> None:
@@ -100,6 +103,8 @@ class Front:
                 self.adapters.append(BUILDERS[name](protocol, services))
         for adapter in self.adapters:
             await _bind(adapter, self._settings.protocols[adapter.name])
+        self._watch = RightsWatch(self._identity.store, self.adapters, asyncio.get_running_loop())
+        self._watch.start()
 
     def admin_app(
         self,
@@ -128,6 +133,10 @@ class Front:
         )
         return build_app(self._settings.node.admin, parts)
 
+    def logins(self) -> CheckStatistics:
+        """Figures of the logins by password."""
+        return self._identity.statistics()
+
     @property
     def addresses(self) -> dict[str, str]:
         """Where it listens, by protocol and listener."""
@@ -150,6 +159,8 @@ class Front:
     async def drain(self) -> None:
         """Tell every client to go, wait until they have, bounded in time; then stop listening."""
         await asyncio.gather(*map(_drain, self.adapters))
+        if self._watch is not None:
+            self._watch.stop()
 
     async def close(self) -> None:
         """Check no more logins."""

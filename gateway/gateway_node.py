@@ -184,7 +184,9 @@ class GatewayNode:
         )
         self._attending = tasks.create_task(self._attendance.run())
         figures = GatewayFigures(client.leaders, client, self._attendance)
-        collector = NodeCollector(figures, front.adapters, self._metering, front.tls_failures)
+        collector = NodeCollector(
+            figures, front.adapters, self._metering, front.tls_failures, front.logins
+        )
         health = HealthRoutes(self._checks, collector)
         exchange.app = front.admin_app(token, health, self._metering, office)
         self._garbage = Garbage(asyncio.get_running_loop())

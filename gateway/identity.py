@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from auth.development import Development
+    from auth.passwords import CheckStatistics
     from kernel.client import Client
     from kernel.ports import Clock
 
@@ -150,12 +151,17 @@ class Identity:
         `client_id` is what `${clientid}` stands for in policies.
         """
         tenant, name = split_login(login)
-        if not await self._passwords.check(tenant, name, password):
+        if not await self._passwords.check(tenant, name, password, address):
             raise AuthError(AuthCode.BAD_CREDENTIALS, f"login refused from {address}")
         principal = self.directory.principal(tenant, name)
         if principal is None:
             raise AuthError(AuthCode.BAD_CREDENTIALS, f"login refused from {address}")
-        return self.policies.access(principal, client_id)
+        sign_out = self.directory.sign_out_of(principal)
+        return self.policies.access(principal, client_id, sign_out)
+
+    def statistics(self) -> CheckStatistics:
+        """Figures of the password checks."""
+        return self._passwords.statistics()
 
     async def close(self) -> None:
         """End the password checks."""

@@ -33,6 +33,7 @@ from adapters.amqp.names import (
     is_reply_address,
     resource,
 )
+from adapters.amqp.revoking import may_stay, withdrawn
 from adapters.amqp.topology import named
 from adapters.amqp.transaction import Mode, Room, Transaction, next_mode
 from adapters.tree_rights import CONSUME_TOPIC, out_of_topic
@@ -351,6 +352,12 @@ class ChannelMethods:
             raise AmqpError(NOT_IMPLEMENTED, "x-stream-offset is not served")
         link = Link(channel, tag, queue, channel.prefetch, no_ack=method.no_ack)
         link.consumer = await self._attach(link, topic, priority, is_exclusive=method.exclusive)
+        if not is_reply_address(queue):
+            link.topic = topic
+            if not may_stay(self._caller, link):
+                # Withdrawn while the kernel was awaited: a recheck has not seen this consumer.
+                link.consumer.cancel()
+                raise withdrawn(self._caller, link)
         if self._meter is not None:
             link.counter = self._meter.delivery_counter(topic.tenant, queue, DEFAULT_GROUP)
         channel.links[tag] = link

@@ -80,7 +80,8 @@ class Connection:
         """Why it is closing, for the operator."""
         self.channels: dict[int, Channel] = {}
         self.session: Session | None = None
-        self._rights: Rights | None = None
+        self.rights: Rights | None = None
+        self.caller: Caller | None = None
         self._reader = Reader(host, self, self.channels)
         self._operations = Operations(host, self)
         self._publisher: Publisher | None = None
@@ -215,9 +216,9 @@ class Connection:
             self._reader.end()
             return
         assert self._publisher is not None
-        assert self._rights is not None
+        assert self.rights is not None
         exchange, key = self._publisher.names_in(self.channels[number], payload)
-        tenant = self._rights.principal.tenant
+        tenant = self.rights.principal.tenant
         loading = self._environment.declarations.load(tenant, exchange, key)
         self._operations.begin(
             Operation(number, spec.BasicPublish, loading, is_fenced=False, is_answered=False)
@@ -292,7 +293,7 @@ class Connection:
         login = handshake.credentials(method)
         self.login = login.login
         try:
-            self._rights = await self._environment.sign_in.sign_in(
+            self.rights = await self._environment.sign_in.sign_in(
                 login.login, login.password, self._host.peer
             )
         except AuthError as error:
@@ -309,7 +310,7 @@ class Connection:
 
     def on_open(self, method: spec.ConnectionOpen) -> None:
         """The virtual host: from here on there is a kernel session."""
-        rights = self._rights
+        rights = self.rights
         assert rights is not None
         environment, tenant = self._environment, rights.principal.tenant
         if method.virtual_host != self._settings.virtual_host_of(tenant):
@@ -319,7 +320,7 @@ class Connection:
                 f"'{rights.principal.name}'",
             )
         self.session = environment.open_session(self._host, tenant, self.features.name)
-        caller = Caller(tenant, method.virtual_host, rights, self.session)
+        caller = self.caller = Caller(tenant, method.virtual_host, rights, self.session)
         frame_max = self.agreement.frame_max
         publisher = Publisher(environment, self._host, caller, self, frame_max)
         consumers = Consumers(environment, self._host, frame_max)
@@ -341,8 +342,8 @@ class Connection:
             )
         except AuthError as error:
             raise AmqpError(NOT_ALLOWED, f"the new secret was refused: {error.message}") from None
-        assert self._rights is not None
-        if rights.principal != self._rights.principal:
+        assert self.rights is not None
+        if rights.principal != self.rights.principal:
             raise AmqpError(NOT_ALLOWED, "the new secret is another principal's")
         return spec.ConnectionUpdateSecretOk()
 
@@ -476,7 +477,7 @@ class Connection:
                 self.send(0, spec.ConnectionUnblocked())
 
     def tick(self, now_ms: int) -> None:
-        """About once a second: deadlines, heartbeats, rights."""
+        """About once a second: deadlines and heartbeats."""
         host = self._host
         verdict = self._liveness.check(
             now_ms, host.bytes_in, host.bytes_out, is_held=host.is_reading_held
@@ -488,12 +489,11 @@ class Connection:
         elif verdict is Verdict.SILENT:
             self._end_work()
             self._go(f"nothing came for two heartbeat intervals of {self.agreement.heartbeat_s} s")
-        else:
-            if verdict is Verdict.BEAT:
-                host.out.append(HEARTBEAT)
-                host.write_soon()
-            assert self._publisher is not None
-            assert self._rights is not None
+        elif verdict is Verdict.BEAT:
+            host.out.append(HEARTBEAT)
+            host.write_soon()
+
+    def rights_changed(self) -> None:
+        """What its publishes lead to may not be allowed any more: they ask again."""
+        if self._publisher is not None:
             self._publisher.targets.recheck()
-            if not self._rights.is_alive():
-                self._close(AmqpError(CONNECTION_FORCED, "the user was removed or disabled"))

@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from adapters.amqp.environment import Environment, Host
     from adapters.base import DeliveryCounter
     from kernel.client import Consumer, Deliveries
+    from kernel.model import TopicInfo
 
 _DELIVER_KEY: Final = CLASS_BASIC << 16 | 60
 _METHOD_START: Final = struct.Struct(">BHII").pack
@@ -131,6 +132,7 @@ class Link:
         "size_estimate",
         "tag",
         "tag_bytes",
+        "topic",
         "unacked",
     )
 
@@ -150,6 +152,8 @@ class Link:
         """Of the message delivered last."""
         self.size_estimate = DELIVERY_BYTES_FIRST_GUESS
         self.consumer: Consumer | None = None
+        self.topic: TopicInfo | None = None
+        """Of the queue, if consuming it takes a right."""
         self.counter: DeliveryCounter | None = None
         self.tag_bytes = short_string(tag)
 

@@ -34,6 +34,7 @@ class Counters:
         "nacked",
         "published",
         "returned",
+        "revoked",
         "rollbacks",
         "unroutable",
     )
@@ -57,6 +58,8 @@ class Counters:
         self.acked = 0
         self.commits = 0
         """Transactions committed."""
+        self.revoked = 0
+        """Consumers ended because their user may not consume any more."""
         self.rollbacks = 0
         """Rolled back, as the client has asked."""
 

@@ -17,6 +17,7 @@ from adapters.amqp.environment import Counters, Environment
 from adapters.amqp.handshake import AmqpSettings
 from adapters.amqp.lifecycle import ConnectionState
 from adapters.amqp.limits import SHORT_STRING_BYTES_MAX
+from adapters.amqp.revoking import recheck
 from adapters.amqp.stamps import Stamps
 from adapters.amqp.stored import register_origin
 from adapters.amqp.topology import Declarations
@@ -25,7 +26,7 @@ from adapters.moving import chosen
 from adapters.transport import Listeners, StreamProtocol, Tasks
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Iterable, Mapping
+    from collections.abc import Coroutine, Iterable, Iterator, Mapping
 
     from adapters.base import AdapterStatistics, SignIn, TrafficCounter, TrafficMeter
     from adapters.moving import Takers
@@ -103,6 +104,10 @@ class AmqpProtocol(StreamProtocol):
             reason=self.connection.reason,
             error=str(error) if error is not None else None,
         )
+
+    def recheck(self) -> Iterator[None]:
+        """`adapters.base.Holder`."""
+        return recheck(self.connection, self._adapter.environment.counters)
 
     def count_octets(self) -> None:
         """Count what came and went since the last time, for the tenant; about once a second."""
@@ -219,6 +224,10 @@ class AmqpAdapter:
             protocol.connection.shut_down(MOVE_REASON + where)
             moved += 1
         return moved
+
+    def holders(self) -> Iterable[AmqpProtocol]:
+        """See `adapters.base.Adapter`."""
+        return list(self._listeners.connections)
 
     async def drain(self) -> None:
         """Take no new connection; close each once what it published is answered."""

@@ -3,7 +3,7 @@
 The arguments, taken as bytes, are the key: a publisher that keeps sending to the same exchange with
 the same routing key pays one dict look-up for parsing, rights and routing; `heads` remembers whole
 beginnings of messages, frame heads included. Everything is forgotten when the kernel's topology
-changes, and within a second when rights do.
+changes, and when rights have changed (`adapters.base.Holder`).
 """
 
 from __future__ import annotations
@@ -115,6 +115,9 @@ class Targets:
         target = self.known.get(arguments)
         if target is not None:
             return target
+        # What is known was all found by one set of rules: else what was found while a right was
+        # held for a moment would outlive it.
+        self.recheck()
         exchange, key, bits = _parse(arguments)
         if bits & _IMMEDIATE:
             raise AmqpError(NOT_IMPLEMENTED, "immediate=true")

@@ -48,7 +48,7 @@ from kernel.errors import KernelError
 from kernel.tree import SubscriberSpec, Will
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from adapters.base import Rights
     from adapters.mqtt.codec.packets import Connect
@@ -155,12 +155,7 @@ class ClientConnection:
     def check_deadline(self, now_ms: int) -> int | None:
         """Ends a connection that was silent for too long; else the time to look again."""
         self._host.count_octets()
-        if self._rights is not None and not self._rights.is_alive():
-            closed = self.session.disconnect(
-                ReasonCode.ADMINISTRATIVE_ACTION, "the user was removed or disabled"
-            )
-        else:
-            closed = self.session.check_deadline(now_ms)
+        closed = self.session.check_deadline(now_ms)
         if closed is not None:
             if closed.reason_code == ReasonCode.KEEP_ALIVE_TIMEOUT:
                 self._env.counters.keep_alive_timeouts += 1
@@ -171,6 +166,19 @@ class ClientConnection:
             # Paused: the client cannot be heard, so it is not the one who is late.
             return now_ms + 1_000
         return deadline_ms
+
+    def recheck(self) -> Iterator[None]:
+        """`adapters.base.Holder`. MQTT has no word for one subscription that the server ends, so
+        that the connection goes with it.
+        """
+        rights = self._rights
+        if rights is None:
+            return
+        if not rights.is_alive():
+            gone = "the user was removed, disabled or signed out"
+            self._fail(ReasonCode.ADMINISTRATIVE_ACTION, gone)
+        elif self._requests is not None:
+            yield from self._requests.recheck()
 
     def shut_down(self) -> None:
         """Says goodbye: the server stops."""

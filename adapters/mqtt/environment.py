@@ -74,6 +74,7 @@ class Counters:
         "publish_refused",
         "published",
         "retained_sent",
+        "revoked",
         "taken_over",
         "too_large",
         "withheld",
@@ -96,6 +97,8 @@ class Counters:
         self.delivered = 0
         """Deliveries to clients, retained ones and repetitions included."""
         self.retained_sent = 0
+        self.revoked = 0
+        """Connections ended because their user may not consume any more what it subscribed to."""
         self.dropped_slow = 0
         """Live messages that a client did not take in time."""
         self.too_large = 0

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import structlog
 
+from adapters.base import RECHECK_STEP
 from adapters.mqtt.codec.reason_codes import ReasonCode
 from adapters.mqtt.events import SubscribeReceived, UnsubscribeReceived
 from adapters.mqtt.limits import FILTERS_TOGETHER_MAX
@@ -39,7 +40,7 @@ from adapters.mqtt.subscriptions import (
 from kernel.errors import KernelError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from adapters.base import Rights
     from adapters.mqtt.environment import Environment
@@ -172,6 +173,27 @@ class Requests:
             self._is_working = True
             self._env.run(self._work())
 
+    # --- Rights that are withdrawn ----------------------------------------------------------
+
+    def recheck(self) -> Iterator[None]:
+        """`adapters.base.Holder`: the first subscription without right ends the connection."""
+        for seen, subscribed in enumerate(list(self._inbox.subscriptions.values()), start=1):
+            if not seen % RECHECK_STEP:
+                yield
+            if self._session.is_over:
+                return
+            current = self._inbox.subscriptions.get(subscribed.text)
+            if current is subscribed and not self._may_keep(subscribed):
+                self._withdrawn(subscribed.text)
+                return
+
+    def _may_keep(self, subscribed: Subscribed) -> bool:
+        return may_subscribe(self._rights, subscribed.filter, subscribed.topic)
+
+    def _withdrawn(self, text: str) -> None:
+        self._env.counters.revoked += 1
+        self._fail(ReasonCode.NOT_AUTHORIZED, f"the right to consume {text} was withdrawn")
+
     # --- SUBSCRIBE --------------------------------------------------------------------------
 
     async def _subscribe(self, events: Sequence[SubscribeReceived]) -> None:
@@ -227,11 +249,17 @@ class Requests:
             options = options_of(request, event.subscription_identifier, event.user_properties)
             way = self._way(existing, options, topic, is_shared=bool(parsed.share_name))
             subscribed = Subscribed(request.text, parsed, options, way, self._session.level)
+            subscribed.topic = topic
             room -= existing is None
             wanted.append(Wanted(place, request, subscribed, existing, topic))
             outcomes.append(Outcome(options.qos, subscribed))
         for place, error in (await self._subscriptions.set_up(wanted, outcomes)).items():
             outcomes[place] = Outcome(reason_of(error))
+        for each in wanted:
+            if not self._may_keep(each.subscribed):
+                # Withdrawn while the kernel was awaited: a recheck may have missed it.
+                self._withdrawn(each.request.text)
+                break
         return outcomes
 
     def _way(

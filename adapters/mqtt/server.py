@@ -36,7 +36,7 @@ WEBSOCKET_LISTENER: Final = "websocket"
 """Name of the listener whose connections begin as HTTP; on the others MQTT comes at once."""
 
 LOOK_MS: Final = 10_000
-"""A connection is looked at so often, however far its deadline: its user may be removed."""
+"""A connection is looked at so often, however far its deadline: its octets are counted."""
 
 FINISH_S: Final = 5.0
 """How long `stop` waits for the last notes and wills to be on disk; a sync takes milliseconds."""
@@ -210,6 +210,10 @@ class MqttAdapter:
             protocol.close()
             moved += 1
         return moved
+
+    def holders(self) -> Iterable[ClientConnection]:
+        """See `adapters.base.Adapter`."""
+        return [each.client for each in self._listeners.connections]
 
     async def drain(self) -> None:
         """Take no new connection; tell every client that the server shuts down, and close."""

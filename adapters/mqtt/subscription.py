@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from adapters.mqtt.topic_filter import TopicFilter
     from adapters.mqtt.views import View
     from kernel.client import Consumer
+    from kernel.model import TopicInfo
 
 _OPTIONS: Final = Struct("<BI")
 _QOS: Final = 0x03
@@ -89,7 +90,7 @@ class Way(IntEnum):
 class Subscribed:
     """One subscription of an open connection."""
 
-    __slots__ = ("consumer", "filter", "held", "kind", "options", "pattern", "text", "way")
+    __slots__ = ("consumer", "filter", "held", "kind", "options", "pattern", "text", "topic", "way")
 
     def __init__(
         self, text: str, topic_filter: TopicFilter, options: Options, way: Way, level: int
@@ -105,6 +106,8 @@ class Subscribed:
         """Where it is registered, if it is LIVE."""
         self.consumer: Consumer | None = None
         """Its membership, if it is of the way TOPIC."""
+        self.topic: TopicInfo | None = None
+        """Of whose consumer group it is a member then."""
 
     @property
     def is_shared(self) -> bool:

@@ -159,7 +159,7 @@ class Subscriptions:
         topics = await self.topics([each.filter.pattern for each in members])
         for subscribed in members:
             found = topics[subscribed.filter.pattern]
-            topic = None if isinstance(found, KernelError) else found
+            topic = subscribed.topic = None if isinstance(found, KernelError) else found
             if topic is found and not may_subscribe(self._rights, subscribed.filter, topic):
                 self._withhold(subscribed)
                 continue

@@ -8,12 +8,13 @@
 Three modes (`auth.principal.SignInMode`): verify; identify, which believes the access key named but
 must know it; off, in which everyone is nobody in particular and may do everything. Clients sign a
 time of whole seconds and nothing else, so the same headers come again and again: what they mean is
-kept, and of it only whether the key is still good is looked up anew.
+kept, and of it only whether key and time are still good is looked at anew.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from adapters.tree_rights import allowed, into_topic, out_of_topic
@@ -84,6 +85,8 @@ class Caller:
     is_node: bool
     rights: Rights
     tenants: Tenants
+    is_admitted: Callable[[], bool] = field(compare=False)
+    """Whether the key that signed may still sign: asked of what waits and of streams."""
     counters: dict[str, CallCounter] = field(default_factory=dict, compare=False)
     """Of the calls that were carried out, by name."""
 
@@ -117,6 +120,11 @@ class Caller:
         if topic.options.tree:
             out = allowed(self.rights, out_of_topic(topic.name, topic))
             self.check(out, f"consume tree:{topic.name}/#, of which the topic is part")
+
+    def check_admitted(self) -> None:
+        """Raises UNAUTHORIZED if calls with the same headers would not be admitted any more."""
+        if not (self.is_admitted() and self.rights.is_alive()):
+            raise RocketmqError(Code.UNAUTHORIZED, f"{self.rights.principal} was signed out")
 
     def check(self, is_allowed: bool, what: str) -> None:
         """Raises FORBIDDEN unless allowed."""
@@ -158,20 +166,16 @@ class Gate:
         find_key: Callable[[str], AccessKey | None],
         rights_of: Callable[[AccessKey], Rights | None],
         namespaces: Mapping[str, str],
-        *,
-        checks_time: bool,
     ) -> None:
-        """`verifier` works in the same `mode`; `rights_of`: None for a principal that is gone.
-        `checks_time`: the verifier has a window, so that each call is to be verified.
-        """
+        """`verifier` works in the same `mode`; `rights_of`: None for a principal that is gone."""
         self._verifier = verifier
         self._mode = mode
         self._find_key = find_key
         self._rights_of = rights_of
         self._tenants = Tenants(namespaces, signs_in=mode is not SignInMode.OFF)
-        self._checks_time = checks_time
         self._everyone: Rights = Everyone()
-        self._kept: dict[tuple[object, ...], tuple[AccessKey | None, Caller]] = {}
+        self._kept: dict[tuple[object, ...], tuple[AccessKey | None, Caller, int, int]] = {}
+        """By headers: key, caller, and between which times they hold."""
         self.refused = 0
         """Calls whose signature was not accepted."""
 
@@ -190,8 +194,8 @@ class Gate:
         )
         kept = self._kept.get(shape)
         if kept is not None:
-            key, caller = kept
-            if key is None or (not self._checks_time and self._find_key(key.key_id) is key):
+            key, caller, first_ms, last_ms = kept
+            if key is None or (first_ms <= now_ms <= last_ms and self._find_key(key.key_id) is key):
                 return caller
         return self._learn(shape, now_ms)
 
@@ -216,11 +220,16 @@ class Gate:
             is_node=(language or "").upper() in _NODE,
             rights=rights,
             tenants=self._tenants,
+            is_admitted=_always if key is None else partial(self._may_sign, key),
         )
         if len(self._kept) >= CALLERS_MAX:
             self._kept.clear()
-        self._kept[shape] = (key, caller)
+        self._kept[shape] = (key, caller, *self._verifier.holds_in(date_time))
         return caller
+
+    def _may_sign(self, key: AccessKey) -> bool:
+        found = self._find_key(key.key_id)
+        return found is not None and found.signs_as(key)
 
     def _sign_in(
         self, authorization: str | None, date_time: str | None, now_ms: int
@@ -236,6 +245,10 @@ class Gate:
             message = "sign in: the authorization names no access key that is known"
             raise RocketmqError(Code.UNAUTHORIZED, message)
         return key, rights
+
+
+def _always() -> bool:
+    return True
 
 
 def _text(value: str | bytes | None) -> str | None:

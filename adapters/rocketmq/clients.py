@@ -15,8 +15,10 @@ from __future__ import annotations
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
+from adapters.base import RECHECK_STEP
 from kernel.client import LeaseChange, LeaseVerb
 
+from .errors import RocketmqError
 from .settings import (
     CLIENT_FORGOTTEN_MS,
     CLIENT_SILENT_MS_MAX,
@@ -27,7 +29,7 @@ from .settings import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from kernel.model import TopicInfo
 
@@ -58,15 +60,23 @@ class KnownClient:
 class Renewal:
     """A lease that is extended as long as its client lives."""
 
-    __slots__ = ("client", "due_ms", "first_ms", "group", "token", "topic")
+    __slots__ = ("check", "client", "due_ms", "first_ms", "group", "token", "topic")
 
     def __init__(
-        self, client: KnownClient, topic: TopicInfo, group: str, token: bytes, now_ms: int
+        self,
+        client: KnownClient,
+        topic: TopicInfo,
+        group: str,
+        token: bytes,
+        now_ms: int,
+        check: Callable[[], None],
     ) -> None:
         self.client = client
         self.topic = topic
         self.group = group
         self.token = token
+        self.check = check
+        """Raises RocketmqError once its caller may not consume any more."""
         self.first_ms = now_ms
         self.due_ms = 0
 
@@ -97,6 +107,8 @@ class Clients:
         """Clients that are to use another gateway: its addresses, and when they asked for routes.
         The one that has not for longest stands first.
         """
+        self.revoked = 0
+        """Leases that are renewed no longer because their holder has lost the right."""
         self.not_renewed = 0
         """Leases that were too many to be renewed."""
 
@@ -150,13 +162,14 @@ class Clients:
         group: str,
         tokens: Iterable[bytes],
         now_ms: int,
+        check: Callable[[], None],
     ) -> None:
-        """Extend these leases, just given, from now on."""
+        """Extend these leases, just given, from now on, as long as `check` raises nothing."""
         for token in tokens:
             if len(self._by_token) >= RENEWALS_MAX:
                 self.not_renewed += 1
                 continue
-            renewal = Renewal(client, topic, group, token, now_ms)
+            renewal = Renewal(client, topic, group, token, now_ms, check)
             client.renewals[token] = renewal
             self._plan(renewal, now_ms)
 
@@ -165,6 +178,19 @@ class Clients:
         renewal = self._by_token.pop(token, None)
         if renewal is not None:
             renewal.client.renewals.pop(token, None)
+
+    def recheck(self) -> Iterator[None]:
+        """`adapters.base.Holder`: leases of who may not consume any more are renewed no longer.
+        Their messages come back by themselves, as from a client that has gone.
+        """
+        for seen, renewal in enumerate(list(self._by_token.values()), start=1):
+            if not seen % RECHECK_STEP:
+                yield
+            try:
+                renewal.check()
+            except RocketmqError:
+                self.settled(renewal.token)
+                self.revoked += 1
 
     def ended(self, key: ClientKey) -> Sequence[Extension]:
         """A client has said that it goes: what gives back the leases renewed for it."""

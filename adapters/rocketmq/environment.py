@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 from .plain_sends import Splitter
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Iterable, Sequence
+    from collections.abc import Awaitable, Callable, Iterable, Sequence
 
     from adapters.base import CallMeter, TrafficMeter
     from kernel.client import (
@@ -40,6 +40,7 @@ class Counters:
         "delivered",
         "polls_abandoned",
         "polls_empty",
+        "revoked",
         "sent",
         "streams",
         "streams_cut",
@@ -53,6 +54,8 @@ class Counters:
         self.polls_empty = 0
         self.polls_abandoned = 0
         """Receives whose client went away while messages were on their way to it."""
+        self.revoked = 0
+        """Polls, streams and renewals ended because their caller has lost the right to them."""
         self.calls_refused = 0
         """Calls whose status is an error of the caller's making, or one that passes."""
         self.calls_failed = 0
@@ -88,9 +91,9 @@ class Settler(Protocol):
 class Receiver(Protocol):
     """Receives that may have to wait (`waiting`)."""
 
-    async def receive(self, spec: ReceiveSpec) -> Received:
+    async def receive(self, spec: ReceiveSpec, check: Callable[[], None]) -> Received:
         """As `Client.receive`, but ends when the adapter drains. Raises KernelError,
-        RocketmqError.
+        RocketmqError, and what `check` raises once whoever waits may not receive any more.
         """
 
     def give_back(self, spec: ReceiveSpec, tokens: Sequence[bytes], slots: Sequence[bytes]) -> None:

@@ -32,7 +32,7 @@ from .settings import (
 from .stubs import parse_receive_message
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from kernel.client import Deliveries
 
@@ -62,6 +62,12 @@ class Consuming(NamedTuple):
         info = self.topic.info
         return Handles(info.tenant, info.name, self.group)
 
+    def check(self) -> None:
+        """Asked again of what goes on: raises UNAUTHORIZED, FORBIDDEN."""
+        self.caller.check_admitted()
+        _check_rights(self.caller, self.topic.info.name, self.group, self.name.name)
+        self.caller.check_out_of(self.topic.info)
+
 
 async def consuming(
     environment: Environment, caller: Caller, topic: Resource, group: Resource
@@ -78,12 +84,17 @@ async def consuming(
     if group_tenant != tenant:
         text = "the topic and the consumer group are in different namespaces"
         raise RocketmqError(Code.FORBIDDEN, text)
-    rights = caller.rights
-    caller.check(rights.allows(CONSUME, kernel_name), f"consume topic {name.name}")
-    caller.check(rights.allows(CONSUME_GROUP, kernel_group), f"use consumer group {kernel_group}")
+    _check_rights(caller, kernel_name, kernel_group, name.name)
     found = await environment.topics.find(tenant, kernel_name)
     caller.check_out_of(found.info)
     return Consuming(caller, found, kernel_group, name)
+
+
+def _check_rights(caller: Caller, topic: str, group: str, shown: str) -> None:
+    """Raises FORBIDDEN; `shown`: the topic as the client spells it."""
+    rights = caller.rights
+    caller.check(rights.allows(CONSUME, topic), f"consume topic {shown}")
+    caller.check(rights.allows(CONSUME_GROUP, group), f"use consumer group {group}")
 
 
 # --- What is received ---------------------------------------------------------------------------
@@ -154,14 +165,14 @@ class Receives:
         )
         now_ms = environment.clock.monotonic_ms()
         client = environment.clients.heard_of(key, now_ms)
-        batch = await self._lease(spec, request.attempt_id, now_ms)
+        batch = await self._lease(spec, request.attempt_id, now_ms, at.check)
         if batch is None:
             environment.counters.polls_empty += 1
             await call.write(wire.NOTHING_RECEIVED)
             return False
         now_ms = environment.clock.monotonic_ms()
         if request.auto_renew:
-            environment.clients.renew(client, topic.info, at.group, batch.tokens, now_ms)
+            environment.clients.renew(client, topic.info, at.group, batch.tokens, now_ms, at.check)
         writer = Writer(
             at.name,
             batch.queue & _QUEUE_NUMBER,
@@ -172,7 +183,9 @@ class Receives:
         await self._write(call, at, spec, batch, writer)
         return True
 
-    async def _lease(self, spec: ReceiveSpec, attempt_id: str, now_ms: int) -> Batch | None:
+    async def _lease(
+        self, spec: ReceiveSpec, attempt_id: str, now_ms: int, check: Callable[[], None]
+    ) -> Batch | None:
         """Messages for a client; None if none came in time."""
         is_ordered = spec.topic.groups[spec.group].ordered
         keeps = is_ordered and 0 < len(attempt_id) <= ATTEMPT_ID_CHARACTERS_MAX
@@ -182,7 +195,7 @@ class Receives:
             earlier = self._attempts.take(key, now_ms)
             batch = await self._again(spec, earlier) if earlier is not None else None
         if batch is None:
-            received = await self._environment.receiver.receive(spec)
+            received = await self._environment.receiver.receive(spec, check)
             if received.deliveries is None:
                 return None
             batch = _batch(received.deliveries, received.tokens)

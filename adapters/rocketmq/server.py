@@ -39,7 +39,7 @@ from kernel.turns import Turns
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from adapters.base import Rights, TrafficMeter
+    from adapters.base import Holder, Rights, TrafficMeter
     from adapters.moving import Takers
     from auth.directory import Directory
     from auth.policy import PolicyBook
@@ -168,6 +168,12 @@ class RocketmqAdapter:
         """
         return self._streams.move(amount, to, takers)
 
+    def holders(self) -> Iterable[Holder]:
+        """See `adapters.base.Adapter`. Calls are signed each; what goes on are streams, polls and
+        the renewal of leases.
+        """
+        return [*self._streams.holders(), *self._polls.holders(), self._environment.clients]
+
     async def drain(self) -> None:
         """Take no new call (GOAWAY), end polls and streams, return when all calls have ended."""
         for relay in self._relays.values():
@@ -200,6 +206,7 @@ class RocketmqAdapter:
         counters = environment.counters
         figures = {name: getattr(counters, name) for name in counters.__slots__}
         figures["logins_refused"] = environment.gate.refused
+        figures["revoked"] += environment.clients.revoked + self._polls.revoked
         figures["checks_not_asked"] = environment.producers.not_asked
         figures["leases_not_renewed"] = environment.clients.not_renewed
         figures["connections_refused"] = sum(each.refused for each in self._relays.values())
@@ -287,7 +294,6 @@ def _gate(directory: Directory, policies: PolicyBook, settings: RocketmqSettings
         directory.access_key,
         rights_of,
         settings.namespaces,
-        checks_time=settings.sign_in_skew_ms_max is not None,
     )
 
 

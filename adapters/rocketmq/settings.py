@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
+from auth.mqv2 import SKEW_MS_DEFAULT
 from auth.principal import DEFAULT_TENANT, SignInMode
 from kernel.model import Start
 
@@ -150,7 +151,7 @@ class RocketmqSettings:
     """See protocols.yaml for the defaults and their reasons."""
 
     sign_in: SignInMode = SignInMode.VERIFY
-    sign_in_skew_ms_max: int | None = None
+    sign_in_skew_ms_max: int | None = SKEW_MS_DEFAULT
     """Window on signed times; None: any. See auth.mqv2."""
     namespaces: Mapping[str, str] = field(default_factory=lambda: {"": DEFAULT_TENANT})
     """Tenant by namespace; a namespace that is not here is its tenant's name."""

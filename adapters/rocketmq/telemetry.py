@@ -31,7 +31,7 @@ from .settings import (
 from .stubs import parse_telemetry_command
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from adapters.moving import Takers
     from adapters.transport import Tasks
@@ -48,8 +48,9 @@ _log = structlog.get_logger("weir.rocketmq")
 class Stream:
     """One open stream."""
 
-    def __init__(self, call: Call, client: KnownClient) -> None:
+    def __init__(self, call: Call, caller: Caller, client: KnownClient) -> None:
         self._call = call
+        self._caller = caller
         self.client = client
         # Bounded by `push` and `ask`, each for its own kind.
         self._commands: asyncio.Queue[tuple[bytes, int]] = asyncio.Queue()
@@ -58,6 +59,17 @@ class Stream:
         self.ended = asyncio.Event()
         self.was_cut = False
         """Whether it was ended because the client did not read."""
+        self.was_revoked = False
+        """Whether it was ended because its caller is admitted no more."""
+
+    def recheck(self) -> Iterator[None]:
+        """`adapters.base.Holder`."""
+        try:
+            self._caller.check_admitted()
+        except RocketmqError:
+            self.was_revoked = True
+            self.ended.set()
+        return iter(())
 
     def push(self, command: bytes) -> bool:
         """Send an answer when its turn comes (never waits); False: the stream is being ended."""
@@ -119,6 +131,10 @@ class Streams:
     def __len__(self) -> int:
         return len(self._open)
 
+    def holders(self) -> list[Stream]:
+        """See `adapters.base.Adapter`."""
+        return list(self._open)
+
     def drain(self) -> None:
         """End every stream; later ones end at once."""
         self._is_draining = True
@@ -161,10 +177,10 @@ class Streams:
         key = (caller.tenant, caller.client_id)
         client = environment.clients.heard_of(key, environment.clock.monotonic_ms())
         client.streams += 1
-        stream = Stream(call, client)
+        stream = Stream(call, caller, client)
         environment.counters.streams += 1
         self._open.add(stream)
-        questions = environment.producers.joined(key, stream.ask)
+        questions = environment.producers.joined(caller, stream.ask)
         meter = environment.meter
         if meter is not None:
             meter.connection_opened(caller.tenant)
@@ -185,6 +201,7 @@ class Streams:
             client.seen_ms = environment.clock.monotonic_ms()
             self._open.discard(stream)
             environment.counters.streams_cut += stream.was_cut
+            environment.counters.revoked += stream.was_revoked
         _log.info("telemetry stream ended", client=caller.client_id, cut=stream.was_cut)
 
     async def _read(self, caller: Caller, call: Call, stream: Stream, questions: Questions) -> None:

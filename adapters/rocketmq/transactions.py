@@ -16,8 +16,10 @@ the kernel's token in hexadecimal.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from adapters.tree_rights import allowed, into_topic
 from kernel.errors import Code as KernelCode
 from kernel.errors import KernelError
 
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kernel.client import Client
+    from kernel.model import TopicInfo
     from kernel.origins import Origins
     from kernel.transactions import HalfCheck, HalfWatch
 
@@ -97,10 +100,11 @@ def _not_a_transaction(text: str) -> RocketmqError:
 class Questions:
     """What is asked over one telemetry stream."""
 
-    __slots__ = ("_ask", "_client", "_watches")
+    __slots__ = ("_ask", "_caller", "_client", "_watches")
 
-    def __init__(self, client: Client, ask: Callable[[bytes], None]) -> None:
+    def __init__(self, client: Client, caller: Caller, ask: Callable[[bytes], None]) -> None:
         self._client = client
+        self._caller = caller
         self._ask = ask
         self._watches: dict[int, HalfWatch] = {}
         """By topic id."""
@@ -111,8 +115,14 @@ class Questions:
         if not topic.has_transactions or info.id in self._watches:
             return
         if len(self._watches) < STREAM_TOPICS_MAX:
-            sink = _Sink(name, self._client.origins, self._ask)
+            sink = _Sink(name, self._client.origins, partial(self._put, info))
             self._watches[info.id] = self._client.halves.watch(info.tenant, info.name, sink)
+
+    def _put(self, topic: TopicInfo, question: bytes) -> None:
+        """Ask, if the client still may publish to the topic: a question holds its message."""
+        caller = self._caller
+        if caller.is_admitted() and allowed(caller.rights, into_topic(topic.name, topic)):
+            self._ask(question)
 
     def close(self) -> None:
         """Ask nothing more."""
@@ -144,16 +154,16 @@ class Producers:
         self.not_asked = 0
         """Questions that were not put, because the client does not read or has just gone."""
 
-    def joined(self, key: ClientKey, ask: Callable[[bytes], bool]) -> Questions:
-        """A client has a stream, over which `ask` puts a question, if it can. To be ended by
+    def joined(self, caller: Caller, ask: Callable[[bytes], bool]) -> Questions:
+        """A caller has a stream, over which `ask` puts a question, if it can. To be ended by
         `left`.
         """
 
         def put(question: bytes) -> None:
             self.not_asked += not ask(question)
 
-        questions = Questions(self._client, put)
-        self._open.setdefault(key, []).append(questions)
+        questions = Questions(self._client, caller, put)
+        self._open.setdefault((caller.tenant, caller.client_id), []).append(questions)
         return questions
 
     def left(self, key: ClientKey, questions: Questions) -> None:

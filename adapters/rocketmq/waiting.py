@@ -3,7 +3,8 @@
 * `SharedBatches`: the sends of one turn of the event loop share kernel batches; each waits for its
   own future, which the one completion of the batch resolves.
 * `SharedChanges`: so do the acks of one turn, one change of leases a topic and group.
-* `Polls`: a receive ends by a message, by its time, by its client's going, or by `drain`.
+* `Polls`: a receive ends by a message, by its time, by its client's going, by a right that is
+  withdrawn, or by `drain`.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from .settings import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from adapters.transport import Tasks
     from kernel.client import Client, PublishBatch, ReceiveSpec, Session
@@ -193,6 +194,27 @@ class _Changes:
             done.cancel()
 
 
+class _Poll:
+    """One that waits. `adapters.base.Holder`."""
+
+    __slots__ = ("_check", "pull", "refusal")
+
+    def __init__(self, pull: asyncio.Task[Received], check: Callable[[], None]) -> None:
+        self.pull = pull
+        self._check = check
+        self.refusal: RocketmqError | None = None
+        """Why its caller may not receive any more."""
+
+    def recheck(self) -> Iterator[None]:
+        """See `adapters.base.Holder`."""
+        try:
+            self._check()
+        except RocketmqError as error:
+            self.refusal = error
+            self.pull.cancel()
+        return iter(())
+
+
 class Polls:
     """Receives, of which some wait."""
 
@@ -203,29 +225,42 @@ class Polls:
         self._loop = loop
         self._tasks = tasks
         self._polls_max = polls_max
-        self._waiting: set[asyncio.Task[Received]] = set()
+        self._waiting: set[_Poll] = set()
         self._is_draining = False
+        self.revoked = 0
+        """Those ended because their caller may not receive any more."""
 
     def __len__(self) -> int:
         return len(self._waiting)
 
-    async def receive(self, spec: ReceiveSpec) -> Received:
+    def holders(self) -> list[_Poll]:
+        """See `adapters.base.Adapter`."""
+        return list(self._waiting)
+
+    async def receive(self, spec: ReceiveSpec, check: Callable[[], None]) -> Received:
         """As `Client.receive`, but ends with nothing on `drain`; cancelling it cancels the poll.
 
-        Raises KernelError, and RocketmqError TOO_MANY_REQUESTS if too many wait.
+        Raises KernelError, RocketmqError TOO_MANY_REQUESTS if too many wait, and what `check`
+        raises.
         """
+        # From here on a recheck sees it; until here it was the call's own to ask.
+        check()
         if self._is_draining:
             return _NOTHING
         if len(self._waiting) >= self._polls_max:
             message = f"{self._polls_max} receives wait already (polls_max)"
             raise RocketmqError(Code.TOO_MANY_REQUESTS, message)
         pull = self._loop.create_task(self._client.receive(spec))
-        self._waiting.add(pull)
+        poll = _Poll(pull, check)
+        self._waiting.add(poll)
         try:
             return await pull
         except asyncio.CancelledError:
             if pull.cancelled() and not _is_cancelling():
-                # By `drain`, which is alone in cancelling a pull and not its call.
+                # By `drain` or a recheck, which are alone in cancelling a pull and not its call.
+                if poll.refusal is not None:
+                    self.revoked += 1
+                    raise poll.refusal from None
                 return _NOTHING
             if pull.done() and not pull.cancelled() and pull.exception() is None:
                 # They came at the moment the client went.
@@ -234,7 +269,7 @@ class Polls:
                     self.give_back(spec, received.tokens, received.deliveries.slots)
             raise
         finally:
-            self._waiting.discard(pull)
+            self._waiting.discard(poll)
 
     def give_back(self, spec: ReceiveSpec, tokens: Sequence[bytes], slots: Sequence[bytes]) -> None:
         """Make leased messages that have reached nobody ready again, without anyone waiting for it:
@@ -266,8 +301,8 @@ class Polls:
     def drain(self) -> None:
         """End every poll with what it has, which is nothing; later ones do not wait."""
         self._is_draining = True
-        for pull in tuple(self._waiting):
-            pull.cancel()
+        for poll in tuple(self._waiting):
+            poll.pull.cancel()
 
 
 def _is_cancelling() -> bool:

@@ -102,8 +102,12 @@ class Peer(Protocol):
 class Polls(Protocol):
     """Receives that may have to wait (`waiting`)."""
 
-    async def receive(self, spec: ReceiveSpec, peer: Peer) -> Received | None:
-        """As `Client.receive`, but None when the peer is lost. Raises KernelError."""
+    async def receive(
+        self, spec: ReceiveSpec, peer: Peer, check: Callable[[], None]
+    ) -> Received | None:
+        """As `Client.receive`, but None when the peer is lost. Raises KernelError, and what `check`
+        raises once whoever waits may not receive any more.
+        """
 
 
 class Locks(Protocol):

@@ -9,6 +9,7 @@ in ARNs.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from auth import sigv4
@@ -48,6 +49,8 @@ class Caller:
     """What receivers are told as SenderId; None: nobody in particular, the account stands in."""
     plain_native: bytes
     """Native block of a message without attributes from this caller: that of most messages."""
+    is_admitted: Callable[[], bool] = field(compare=False)
+    """Whether the key that signed may still sign: asked of what waits."""
     counters: dict[str, CallCounter] = field(default_factory=dict, compare=False)
     """Of the calls that were carried out, by action."""
 
@@ -112,7 +115,8 @@ class Gate:
         if rights is None:
             raise SqsError(errors.INVALID_CLIENT_TOKEN_ID)
         principal = rights.principal
-        caller = self._caller(principal.tenant, region, rights, principal.name)
+        is_admitted = partial(self._verifier.knows, key)
+        caller = self._caller(principal.tenant, region, rights, principal.name, is_admitted)
         if len(self._callers) >= CALLERS_MAX:
             self._callers.clear()
         self._callers[slot] = (key, caller)
@@ -123,11 +127,18 @@ class Gate:
         if caller is None:
             if len(self._everyone) >= CALLERS_MAX:
                 self._everyone.clear()
-            caller = self._caller(DEFAULT_TENANT, region, Everyone(), None)
+            caller = self._caller(DEFAULT_TENANT, region, Everyone(), None, _always)
             self._everyone[region] = caller
         return caller
 
-    def _caller(self, tenant: str, region: str, rights: Rights, sender: str | None) -> Caller:
+    def _caller(
+        self,
+        tenant: str,
+        region: str,
+        rights: Rights,
+        sender: str | None,
+        is_admitted: Callable[[], bool],
+    ) -> Caller:
         return Caller(
             tenant=tenant,
             account=self._accounts.get(tenant, tenant),
@@ -135,4 +146,9 @@ class Gate:
             rights=rights,
             sender_id=sender,
             plain_native=native.encode(NativeBlock(sender_id=sender)),
+            is_admitted=is_admitted,
         )
+
+
+def _always() -> bool:
+    return True

@@ -6,6 +6,7 @@ handle holds on any gateway and after a restart.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from adapters.base import Origin
@@ -17,6 +18,7 @@ from . import errors, receipt_handle, selection, validation
 from .delivered import Delivery, view
 from .errors import SqsError
 from .gate import CONSUME
+from .queues import check_right, check_tree
 from .settings import RECEIVE_BYTES_MAX
 from .shapes import ReceiveMessageResult
 
@@ -46,7 +48,8 @@ async def receive_message(context: Context, request: ReceiveMessageRequest) -> R
     spec = _spec(queue, request, context.peer.taker)
     try:
         if spec.wait_ms:
-            received = await environment.polls.receive(spec, context.peer)
+            check = partial(_check_caller, context, queue)
+            received = await environment.polls.receive(spec, context.peer, check)
         else:
             received = await environment.client.receive(spec)
     except KernelError as error:
@@ -77,6 +80,17 @@ async def receive_message(context: Context, request: ReceiveMessageRequest) -> R
     return ReceiveMessageResult(
         [view(context, each, asked, request, is_fifo=queue.is_fifo) for each in deliveries]
     )
+
+
+def _check_caller(context: Context, queue: Queue) -> None:
+    """Whether a caller that waits may still receive.
+
+    Raises SqsError: AccessDenied, InvalidClientTokenId.
+    """
+    if not (context.caller.is_admitted() and context.caller.rights.is_alive()):
+        raise SqsError(errors.INVALID_CLIENT_TOKEN_ID)
+    check_right(context, CONSUME, queue.name)
+    check_tree(context, CONSUME, queue.topic)
 
 
 def _spec(queue: Queue, request: ReceiveMessageRequest, taker: int) -> ReceiveSpec:

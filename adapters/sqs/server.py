@@ -30,9 +30,9 @@ from .stored import register_origin
 from .waiting import LongPolls, SharedBatches
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from adapters.base import ListenerAddress, Rights, TrafficMeter
+    from adapters.base import Holder, ListenerAddress, Rights, TrafficMeter
     from adapters.moving import Takers
     from auth.records import AccessKey
     from auth.sigv4 import SigV4Verifier
@@ -119,6 +119,10 @@ class SqsAdapter:
             moved += 1
         return moved
 
+    def holders(self) -> Iterable[Holder]:
+        """See `adapters.base.Adapter`. Requests are signed each; what waits are long polls."""
+        return self._polls.holders()
+
     async def drain(self) -> None:
         """Take no new connection; return when every request is answered and its client gone."""
         await self._listeners.stop_accepting()
@@ -146,7 +150,10 @@ class SqsAdapter:
         """Figures now."""
         return AdapterStatistics(
             connections=len(self._listeners.connections),
-            counters={name: getattr(self.counters, name) for name in self.counters.__slots__},
+            counters={
+                **{name: getattr(self.counters, name) for name in self.counters.__slots__},
+                "revoked": self._polls.revoked,
+            },
             gauges={"long_polls": len(self._polls)},
         )
 

@@ -2,7 +2,8 @@
 
 * `SharedBatches`: the sends of one turn of the event loop share a kernel batch; its one completion
   goes on with each of them.
-* `LongPolls`: a receive ends by a message, by its time, by its client's going, or by `drain`.
+* `LongPolls`: a receive ends by a message, by its time, by its client's going, by a right that is
+  withdrawn, or by `drain`.
 """
 
 from __future__ import annotations
@@ -13,10 +14,11 @@ from typing import TYPE_CHECKING, cast
 
 from kernel.client import Received
 
+from .errors import SqsError
 from .settings import PUBLISH_BYTES_MAX
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from kernel.client import Client, PublishBatch, ReceiveSpec, Session
 
@@ -73,6 +75,31 @@ def _resolve(done: asyncio.Future[None]) -> None:
         done.set_result(None)
 
 
+class _Poll:
+    """One that waits. `adapters.base.Holder`."""
+
+    __slots__ = ("_check", "_task", "refusal")
+
+    def __init__(self, task: asyncio.Task[object], check: Callable[[], None]) -> None:
+        self._task = task
+        self._check = check
+        self.refusal: SqsError | None = None
+        """Why its caller may not receive any more."""
+
+    def recheck(self) -> Iterator[None]:
+        """See `adapters.base.Holder`."""
+        try:
+            self._check()
+        except SqsError as error:
+            self.refusal = error
+            self.end()
+        return iter(())
+
+    def end(self) -> None:
+        """End it with what it has, which is nothing."""
+        self._task.cancel()
+
+
 class LongPolls:
     """`environment.Polls`.
 
@@ -83,28 +110,42 @@ class LongPolls:
 
     def __init__(self, client: Client) -> None:
         self._client = client
-        self._waiting: set[asyncio.Task[object]] = set()
+        self._waiting: set[_Poll] = set()
         self._is_draining = False
+        self.revoked = 0
+        """Those ended because their caller may not receive any more."""
 
     def __len__(self) -> int:
         return len(self._waiting)
 
-    async def receive(self, spec: ReceiveSpec, peer: Peer) -> Received | None:
+    def holders(self) -> list[_Poll]:
+        """See `adapters.base.Adapter`."""
+        return list(self._waiting)
+
+    async def receive(
+        self, spec: ReceiveSpec, peer: Peer, check: Callable[[], None]
+    ) -> Received | None:
         """See `environment.Polls`."""
+        # From here on a recheck sees it; until here it was the request's own to ask.
+        check()
         task = asyncio.current_task()
         assert task is not None
+        poll = _Poll(task, check)
         if not self._must_end(peer):
-            self._waiting.add(task)
+            self._waiting.add(poll)
             peer.when_lost(task.cancel)
             try:
                 return await self._client.receive(spec)
             except asyncio.CancelledError:
-                if not self._must_end(peer):
+                if poll.refusal is None and not self._must_end(peer):
                     raise
                 task.uncancel()
             finally:
                 peer.when_lost(None)
-                self._waiting.discard(task)
+                self._waiting.discard(poll)
+        if poll.refusal is not None and not peer.is_lost:
+            self.revoked += 1
+            raise poll.refusal
         return None if peer.is_lost else _NOTHING
 
     def _must_end(self, peer: Peer) -> bool:
@@ -113,5 +154,5 @@ class LongPolls:
     def drain(self) -> None:
         """End every poll with what it has, which is nothing; later ones do not wait."""
         self._is_draining = True
-        for task in tuple(self._waiting):
-            task.cancel()
+        for poll in tuple(self._waiting):
+            poll.end()

@@ -17,11 +17,12 @@ import gateway
 from adapters.lingering import LINGERING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from prometheus_client.metrics_core import Metric
 
     from adapters.base import Adapter
+    from auth.passwords import CheckStatistics
     from gateway.node_metering import NodeMetering
     from gateway.tls_failures import TlsFailures
 
@@ -35,8 +36,10 @@ class NodeCollector(Collector):
         adapters: Sequence[Adapter] = (),
         metering: NodeMetering | None = None,
         tls_failures: TlsFailures | None = None,
+        logins: Callable[[], CheckStatistics] | None = None,
     ) -> None:
         """`below`: figures of the store, or of the way to the stores."""
+        self._logins = logins
         self._below = below
         self._tls_failures = tls_failures
         self._adapters = adapters
@@ -53,6 +56,8 @@ class NodeCollector(Collector):
             for listener, count in self._tls_failures.counts.items():
                 family.add_metric([listener], count)
             yield family
+        if self._logins is not None:
+            yield from login_metrics(self._logins())
         if self._metering is not None:
             yield from metering_metrics(self._metering)
 
@@ -96,6 +101,28 @@ class NodeCollector(Collector):
 def build_info() -> Metric:
     """Which version this is."""
     return GaugeMetricFamily("weir_build_info", f"Weir {gateway.__version__}.", value=1)
+
+
+def login_metrics(figures: CheckStatistics) -> Iterator[Metric]:
+    """What has become of logins by password."""
+    text = "Logins by password: what they came to."
+    family = CounterMetricFamily("weir_logins", text, labels=["outcome"])
+    for outcome, value in (
+        ("recalled", figures.recalled),
+        ("right", figures.checked_right),
+        ("wrong", figures.checked_wrong),
+        ("failed", figures.failed),
+        ("busy", figures.refused_busy - figures.turned_away),
+        ("turned_away", figures.turned_away),
+    ):
+        family.add_metric([outcome], value)
+    yield family
+    text = "Logins that had to wait because the ones before them failed."
+    yield CounterMetricFamily("weir_logins_delayed", text, figures.delayed)
+    text = "Pairs of an address and a user of which a login has failed of late."
+    yield GaugeMetricFamily("weir_login_suspects", text, figures.suspects)
+    text = "Password checks that run or wait."
+    yield GaugeMetricFamily("weir_password_checks_pending", text, figures.pending)
 
 
 def metering_metrics(metering: NodeMetering) -> Iterator[Metric]:

@@ -117,8 +117,11 @@ class Principals:
         password: str | None = None,
         policies: Sequence[str] | None = None,
         enabled: bool | None = None,
+        sign_out: bool = False,
     ) -> User:
-        """Change what is given. Raises AuthError INVALID_ARGUMENT, NOT_FOUND."""
+        """Change what is given; `sign_out`: who has signed in with its password by now is sent
+        away, from every gateway. Raises AuthError INVALID_ARGUMENT, NOT_FOUND.
+        """
         self.user(tenant, name)
         hashed = await _hashed(password)
         async with self._lock:
@@ -129,6 +132,7 @@ class Principals:
                     password_hash=hashed or user.password_hash,
                     policies=user.policies if policies is None else tuple(policies),
                     enabled=user.enabled if enabled is None else enabled,
+                    sign_out=user.sign_out + sign_out,
                 )
             )
 

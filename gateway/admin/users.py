@@ -49,6 +49,8 @@ class UserFields(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     password: str | None = None
     policies: list[str] | None = None
     enabled: bool | None = None
+    sign_out: bool = False
+    """Close the connections that have signed in with its password by now."""
 
 
 class UserShown(Struct, frozen=True, kw_only=True):
@@ -180,6 +182,7 @@ class PrincipalRoutes:
             password=asked.password,
             policies=asked.policies,
             enabled=asked.enabled,
+            sign_out=asked.sign_out,
         )
         return answer(self._user(user))
 

@@ -107,6 +107,14 @@ def set_user(
         bool, typer.Option("--no-policies", help="Take every policy away.")
     ] = False,
     enabled: Enabled = None,
+    sign_out: Annotated[
+        bool,
+        typer.Option(
+            "--sign-out",
+            help="Close the connections that it has signed in by password: with --password, those "
+            "that still know the old one.",
+        ),
+    ] = False,
     url: UrlOption = None,
     data: DataOption = None,
     tenant: TenantOption = None,
@@ -114,7 +122,7 @@ def set_user(
 ) -> None:
     """Change a user; --policy replaces the whole list."""
     api = connect(url, data, tenant)
-    body: dict[str, Any] = {}
+    body: dict[str, Any] = {"sign_out": True} if sign_out else {}
     if policy or no_policies:
         body["policies"] = policy or []
     if enabled is not None:

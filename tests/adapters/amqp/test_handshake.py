@@ -384,8 +384,7 @@ def test_a_new_secret_is_checked() -> None:
 def test_a_removed_user_is_sent_away() -> None:
     wire = Wire().open()
     wire.logins.given[0].alive = False
-    wire.connection.tick(wire.host.now_ms)
-    wire.turn()
+    wire.recheck()
     assert close_of(wire.take_one())[0] == CONNECTION_FORCED
 
 

@@ -13,6 +13,7 @@ from adapters.amqp.frames import PROTOCOL_HEADER, encode_content, scan
 from adapters.amqp.handshake import AmqpSettings
 from adapters.amqp.method_base import Method
 from adapters.amqp.methods import decode_method, encode_method
+from adapters.amqp.revoking import recheck
 from adapters.amqp.stamps import Stamps
 from adapters.amqp.topology import Declarations
 from kernel import message
@@ -234,6 +235,12 @@ class Wire:
         """Send a method and return the one answer."""
         self.send(number, method)
         return self.take_one()
+
+    def recheck(self) -> int:
+        """Rights have changed: everything held is looked at. In how many steps."""
+        steps = len(list(recheck(self.connection, self.environment.counters)))
+        self.turn()
+        return steps
 
     # --- Habits -------------------------------------------------------------------------------
 

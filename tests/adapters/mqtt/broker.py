@@ -91,6 +91,12 @@ class Broker:
         await client.connect(client_id, **fields)
         return client
 
+    def recheck(self) -> None:
+        """Rights have changed."""
+        for holder in self.adapter.holders():
+            for _ in holder.recheck():
+                pass
+
     async def until_connections(self, count: int) -> None:
         """Until no more than so many are left, and what they leave behind is written."""
         async with asyncio.timeout(WAIT_S):

@@ -17,11 +17,13 @@ from adapters.mqtt.codec.packets import (
     Disconnect,
     FilterOptions,
     Publish,
+    Subscribe,
 )
 from adapters.mqtt.codec.properties import Properties
 from adapters.mqtt.codec.reason_codes import ReasonCode
 from adapters.mqtt.config import SessionConfig
 from adapters.mqtt.environment import MqttSettings
+from adapters.tree_rights import CONSUME_TREE
 from auth.errors import AuthCode, AuthError
 from tests.adapters.mqtt.broker import Broker, WireClient, serving
 
@@ -170,17 +172,49 @@ async def test_a_login_decides(broker: Broker) -> None:
     assert broker.logins.seen[-1].client_id == "guest"
 
 
-async def test_one_who_is_removed_is_disconnected(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+async def test_one_who_is_removed_is_disconnected(broker: Broker) -> None:
+    client = await broker.connect()
+    other = await broker.connect("other")
+    broker.logins.given[0].alive = False
+    broker.recheck()
+    [goodbye] = await client.closed()
+    assert goodbye.reason_code == ReasonCode.ADMINISTRATIVE_ACTION
+    await other.ping()
+
+
+async def test_one_whose_subscription_is_not_allowed_any_more_is_disconnected(
+    broker: Broker,
 ) -> None:
-    monkeypatch.setattr("adapters.mqtt.server.LOOK_MS", 100)
-    async with serving(tmp_path) as broker:
-        client = await broker.connect()
-        other = await broker.connect("other")
-        broker.logins.given[0].alive = False
-        [goodbye] = await client.closed()
-        assert goodbye.reason_code == ReasonCode.ADMINISTRATIVE_ACTION
-        await other.ping()
+    client = await broker.connect()
+    other = await broker.connect("other")
+    await client.subscribe("secret/#")
+    await client.subscribe("open/#")
+    await other.subscribe("open/#")
+    broker.recheck()
+    await client.ping()
+    broker.logins.denied.add((CONSUME_TREE, "secret/#"))
+    broker.recheck()
+    [goodbye] = await client.closed()
+    assert goodbye.reason_code == ReasonCode.NOT_AUTHORIZED
+    await other.ping()
+    assert broker.counters.revoked == 1
+
+
+async def test_a_right_withdrawn_while_its_subscribe_is_served_holds_for_it(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = await broker.connect()
+    tree = broker.adapter.environment.tree
+    watched = tree.watched
+
+    async def withdrawn() -> None:
+        await watched()
+        broker.logins.denied.add((CONSUME_TREE, "secret/#"))
+
+    monkeypatch.setattr(tree, "watched", withdrawn)
+    client.send(Subscribe(1, (FilterOptions("secret/#", 0),)))
+    [goodbye] = await client.closed()
+    assert goodbye.reason_code == ReasonCode.NOT_AUTHORIZED
 
 
 async def test_a_silent_client_is_gone_after_one_and_a_half_intervals(broker: Broker) -> None:

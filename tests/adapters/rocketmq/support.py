@@ -17,6 +17,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -225,9 +226,13 @@ def broker_in_thread(
 # --- Raw calls ----------------------------------------------------------------------------------
 
 
-def signed(key_id: str = KEY_ID, secret: str = SECRET, **changed: str | None) -> dict[str, str]:
+SIGNED_AT = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
+
+
+def signed(
+    key_id: str = KEY_ID, secret: str = SECRET, date_time: str = SIGNED_AT, **changed: str | None
+) -> dict[str, str]:
     """The headers of a call as the Python client sends them. None leaves a header out."""
-    date_time = "20261121T103000Z"
     signature = hmac.new(secret.encode(), date_time.encode(), "sha1").hexdigest()
     headers: dict[str, str | None] = {
         "x-mq-language": "PYTHON",

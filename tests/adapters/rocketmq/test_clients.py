@@ -6,6 +6,7 @@ import asyncio
 import queue
 import time
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from adapters.rocketmq.errors import Code
 from adapters.rocketmq.service import SERVICE
 from adapters.rocketmq.settings import MOVED_MS, MOVED_SILENT_MS, RocketmqSettings
 from adapters.rocketmq.telemetry import Streams
+from auth.mqv2 import SKEW_MS_DEFAULT
 from auth.principal import SignInMode
 from tests.adapters.rocketmq.support import (
     Broker,
@@ -296,6 +298,28 @@ def test_a_call_that_is_not_signed_as_it_should_be(
     assert answer.status.code == code
     assert text in answer.status.message
     assert answer.status.message
+
+
+def test_a_signature_of_long_ago_is_refused(wire: Wire) -> None:
+    answer = heartbeat(wire, headers=signed(date_time="20010101T000000Z"))
+    assert answer.status.code == Code.UNAUTHORIZED
+    assert "too far from this server's time" in answer.status.message
+
+
+def test_a_signature_that_was_accepted_is_refused_once_its_time_is_over(tmp_path: Path) -> None:
+    with broker_in_thread(tmp_path) as broker:
+        calls = Wire(broker.address)
+        try:
+            assert heartbeat(calls).status.code == Code.OK
+            broker.clock.put_forward(SKEW_MS_DEFAULT - 60_000)
+            assert heartbeat(calls).status.code == Code.OK
+            broker.clock.put_forward(120_000)
+            assert heartbeat(calls).status.code == Code.UNAUTHORIZED
+            later = datetime.now(UTC) + timedelta(milliseconds=broker.clock.wall_ahead_ms)
+            renewed = signed(date_time=later.strftime("%Y%m%dT%H%M%SZ"))
+            assert heartbeat(calls, headers=renewed).status.code == Code.OK
+        finally:
+            calls.close()
 
 
 def test_hexadecimal_digits_may_be_of_either_case(wire: Wire) -> None:

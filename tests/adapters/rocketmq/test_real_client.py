@@ -69,6 +69,13 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
         yield running
 
 
+@pytest.mark.parametrize("zone", ["Pacific/Kiritimati", "Etc/GMT+12"])
+def test_a_client_may_live_in_any_time_zone(broker: Broker, tmp_path: Path, zone: str) -> None:
+    # It signs its local time as if it were UTC: 14 hours ahead, and 12 behind.
+    found = run("simple", broker.address, tmp_path, TZ=zone)
+    assert found["id"] == found["sent_id"]
+
+
 def test_a_message_comes_back_as_it_was_sent(broker: Broker, tmp_path: Path) -> None:
     found = run("simple", broker.address, tmp_path)
     assert found["id"] == found["sent_id"]

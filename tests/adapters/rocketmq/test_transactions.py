@@ -5,6 +5,7 @@ from __future__ import annotations
 import queue
 import time
 from collections.abc import Iterator
+from types import SimpleNamespace
 
 import pytest
 
@@ -228,7 +229,8 @@ class Mute:
 
 
 def test_questions_that_wait_are_bounded_and_leave_room_for_answers() -> None:
-    stream = Stream(Mute(), KnownClient(("default", "c"), 0))  # type: ignore[arg-type]
+    client = KnownClient(("default", "c"), 0)
+    stream = Stream(Mute(), None, client)  # type: ignore[arg-type]
     assert stream.ask(bytes(QUESTION_BYTES_MAX * 2)), "one, however large"
     assert not stream.ask(b"q")
     assert stream.push(b"answer")
@@ -271,7 +273,8 @@ def test_topics_of_one_stream_are_bounded_and_forgotten_with_it() -> None:
     kernel = Half()
     producers = Producers(kernel)  # type: ignore[arg-type]
     key = ("default", "c")
-    questions = producers.joined(key, lambda question: False)
+    caller = SimpleNamespace(tenant="default", client_id="c")
+    questions = producers.joined(caller, lambda question: False)  # type: ignore[arg-type]
     for number in [0, *range(STREAM_TOPICS_MAX + 5)]:
         producers.publishes(key, Topic(number), Name("", "t"))  # type: ignore[arg-type]
     assert kernel.open == STREAM_TOPICS_MAX

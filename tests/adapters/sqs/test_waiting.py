@@ -1,10 +1,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from functools import partial
 
 import pytest
 
+from adapters.sqs import errors
+from adapters.sqs.errors import SqsError
 from adapters.sqs.recents import Recents
 from adapters.sqs.settings import PUBLISH_BYTES_MAX
 from adapters.sqs.waiting import LongPolls, SharedBatches
@@ -116,8 +119,14 @@ async def client() -> Client:
     return Client()
 
 
-async def started(polls: LongPolls, peer: Peer) -> asyncio.Task[Received | None]:
-    task = asyncio.get_running_loop().create_task(polls.receive(SPEC, peer))
+def allowed() -> None:
+    """Whoever waits may go on."""
+
+
+async def started(
+    polls: LongPolls, peer: Peer, check: Callable[[], None] = allowed
+) -> asyncio.Task[Received | None]:
+    task = asyncio.get_running_loop().create_task(polls.receive(SPEC, peer, check))
     await asyncio.sleep(0)
     assert len(polls) == 1
     return task
@@ -152,17 +161,36 @@ async def test_a_poll_ends_with_its_peer(client: Client) -> None:
 async def test_a_poll_of_a_lost_peer_does_not_begin(client: Client) -> None:
     peer = Peer()
     peer.lose()
-    assert await LongPolls(client).receive(SPEC, peer) is None
+    assert await LongPolls(client).receive(SPEC, peer, allowed) is None
 
 
 async def test_a_drain_ends_polls_with_nothing_and_lets_none_wait(client: Client) -> None:
     polls = LongPolls(client)
     task = await started(polls, Peer())
     polls.drain()
-    for received in (await task, await polls.receive(SPEC, Peer())):
+    for received in (await task, await polls.receive(SPEC, Peer(), allowed)):
         assert received is not None
         assert received.deliveries is None
     assert client.ended == ["cancelled"]
+
+
+async def test_a_poll_whose_right_is_withdrawn_ends_with_the_refusal(client: Client) -> None:
+    polls, refused = LongPolls(client), [False]
+
+    def check() -> None:
+        if refused[0]:
+            raise SqsError(errors.ACCESS_DENIED)
+
+    task = await started(polls, Peer(), check)
+    refused[0] = True
+    for holder in polls.holders():
+        assert list(holder.recheck()) == []
+    with pytest.raises(SqsError) as raised:
+        await task
+    assert raised.value.kind is errors.ACCESS_DENIED
+    assert (len(polls), polls.revoked, client.ended) == (0, 1, ["cancelled"])
+    with pytest.raises(SqsError):
+        await polls.receive(SPEC, Peer(), check)
 
 
 async def test_a_poll_that_is_cancelled_for_another_reason_stays_cancelled(client: Client) -> None:
