@@ -47,6 +47,9 @@ class Agreement(msgspec.Struct, frozen=True):
     explains: bool
     response_information_wanted: bool
     authentication_method: str | None
+    # It carries messages between brokers: what it subscribes to is never its own, and keeps its
+    # RETAIN flag, as MQTT 5 has options for.
+    is_bridge: bool
 
     @property
     def silence_ms_max(self) -> int | None:
@@ -83,6 +86,7 @@ def agree(connect: Connect, config: SessionConfig) -> Agreement:
         explains=properties.request_problem_information != 0,
         response_information_wanted=properties.request_response_information == 1,
         authentication_method=method,
+        is_bridge=connect.is_bridge,
     )
 
 

@@ -62,12 +62,13 @@ _PUBREL: Final = PacketType.PUBREL
 class Session(Connection):
     """The server's side of one MQTT connection; see the module's head."""
 
-    __slots__ = ("_inbound", "_outbound", "_requests")
+    __slots__ = ("_inbound", "_is_bridge", "_outbound", "_requests")
 
     def __init__(self, config: SessionConfig, names: TopicNames, now_ms: int) -> None:
         super().__init__(config, names, now_ms)
         self._inbound = Inbound(config, self._outbox)
         self._outbound = Outbound(self._outbox)
+        self._is_bridge = False
         # Packet identifiers of SUBSCRIBE and UNSUBSCRIBE that wait for the driver.
         # Made for the first, because most connections have none most of the time.
         self._requests: set[int] | frozenset[int] = _NO_IDS
@@ -107,6 +108,7 @@ class Session(Connection):
     def _on_accepted(
         self, agreement: Agreement, in_flight: Iterable[InFlight], received_ids: Iterable[int]
     ) -> None:
+        self._is_bridge = agreement.is_bridge
         self._outbound.open(agreement.delivery_window, agreement.topic_aliases_out)
         self._inbound.restore(received_ids)
         self._outbound.restore(in_flight)
@@ -155,7 +157,7 @@ class Session(Connection):
             self._outbox.send(answer(packet_id, codes))
             return
         if isinstance(packet, Subscribe):
-            events.append(subscribe_received(packet, self._config))
+            events.append(subscribe_received(packet, self._config, is_bridge=self._is_bridge))
         else:
             events.append(unsubscribe_received(packet))
         if not isinstance(self._requests, set):

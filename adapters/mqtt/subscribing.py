@@ -14,12 +14,20 @@ if TYPE_CHECKING:
     from adapters.mqtt.config import SessionConfig
 
 
-def subscribe_received(packet: Subscribe, config: SessionConfig) -> SubscribeReceived:
-    """The request with each filter parsed, or refused alone with 0x8F or 0x97.
+def subscribe_received(
+    packet: Subscribe, config: SessionConfig, *, is_bridge: bool = False
+) -> SubscribeReceived:
+    """The request with each filter parsed, or refused alone with 0x8F or 0x97. What a bridge has
+    no options to say is No Local and Retain As Published.
 
     Raises MqttError 0x82 for No Local on a shared subscription ([MQTT-3.8.3-4]).
     """
     requests = [_request(options, config) for options in packet.filters]
+    if is_bridge:
+        requests = [
+            each._replace(no_local=not is_shared(each.text), retain_as_published=True)
+            for each in requests
+        ]
     for index in range(config.filters_per_subscribe_max, len(requests)):
         requests[index] = requests[index]._replace(filter=None, refusal=ReasonCode.QUOTA_EXCEEDED)
     identifiers = packet.properties.subscription_identifiers

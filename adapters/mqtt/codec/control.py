@@ -4,7 +4,7 @@ A reader takes the packet's body data[position:end] and the protocol level, and 
 The fixed header's flags have been checked before (decoder.py). Each body must end where its last
 field ends.
 
-    CONNECT  | name | level | flags | keep alive | [properties] | payload:
+    CONNECT  | name | level (0x80: bridge) | flags | keep alive | [properties] | payload:
              | client id | [will properties] | [will topic | will payload] | [user] | [password]
     flags    | user 0x80 | password 0x40 | will retain 0x20 | will QoS 0x18 | will 0x04 |
              | clean start 0x02 | reserved 0x01
@@ -39,6 +39,10 @@ from adapters.mqtt.codec.wire import read_binary, read_text, read_u8, read_u16
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+# Before MQTT 5 a client sets this bit of the level to say that it is a bridge, Mosquitto's for one:
+# no part of the standard, and what such clients try first.
+BRIDGE_BIT: Final = 0x80
+_BRIDGED: Final = (MQTT_3_1, MQTT_3_1_1)
 # The names of the protocol with the levels that each may have (MQTT5 3.1.2.1, MQTT 3.1 3.1).
 _LEVELS: Final = {b"MQTT": (MQTT_3_1_1, MQTT_5), b"MQIsdp": (MQTT_3_1,)}
 _PINGREQ: Final = Pingreq()
@@ -54,7 +58,7 @@ class UnsupportedLevelError(MqttError):
 
 
 def read_level(data: bytes, position: int, end: int) -> tuple[int, int]:
-    """The protocol level of a CONNECT.
+    """The protocol level of a CONNECT, without the mark of a bridge.
 
     Raises MqttError 0x81 for another protocol's name, and UnsupportedLevelError for a level that
     does not belong to the name ([MQTT-3.1.2-1], [MQTT-3.1.2-2]).
@@ -64,6 +68,8 @@ def read_level(data: bytes, position: int, end: int) -> tuple[int, int]:
     levels = _LEVELS.get(name)
     if levels is None:
         raise malformed("the protocol name is not MQTT")
+    if level & ~BRIDGE_BIT in _BRIDGED:
+        level &= ~BRIDGE_BIT
     if level not in levels:
         answer_level = MQTT_5 if name == b"MQTT" and level > MQTT_5 else MQTT_3_1_1
         raise UnsupportedLevelError(answer_level, f"protocol level {level} is not served")
@@ -72,6 +78,7 @@ def read_level(data: bytes, position: int, end: int) -> tuple[int, int]:
 
 def read_connect(data: bytes, position: int, end: int, _level: int) -> Connect:
     level, position = read_level(data, position, end)
+    is_bridge = bool(data[position - 1] & BRIDGE_BIT)
     flags, position = read_u8(data, position, end)
     _check_connect_flags(flags, level)
     keep_alive_s, position = read_u16(data, position, end)
@@ -107,6 +114,7 @@ def read_connect(data: bytes, position: int, end: int, _level: int) -> Connect:
         password=password,
         will=will,
         properties=properties,
+        is_bridge=is_bridge,
     )
 
 

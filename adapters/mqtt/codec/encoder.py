@@ -176,6 +176,8 @@ def _packet_id(packet_id: int) -> bytes:
 def _connect(packet: Connect, level: int) -> _Body:
     if packet.password is not None and packet.username is None and level != MQTT_5:
         raise LocalProtocolError("a password needs a user name before MQTT 5")
+    if packet.is_bridge and level == MQTT_5:
+        raise LocalProtocolError("bridges have options instead of a mark in MQTT 5")
     will = packet.will
     flags = packet.clean_start << 1
     if will is not None:
@@ -184,7 +186,7 @@ def _connect(packet: Connect, level: int) -> _Body:
     name = "MQIsdp" if level == MQTT_3_1 else "MQTT"
     parts = [
         encode_text(name),
-        bytes((level, flags)),
+        bytes((level | 0x80 * packet.is_bridge, flags)),
         encode_u16(packet.keep_alive_s),
         _block(packet.properties, PacketType.CONNECT, level),
         encode_text(packet.client_id),

@@ -33,7 +33,9 @@ class Will(msgspec.Struct, frozen=True):
 
 
 class Connect(msgspec.Struct, frozen=True):
-    """MQTT5 3.1. `level` is 3, 4 or 5; `clean_start` is Clean Session in 3.1 and 3.1.1."""
+    """MQTT5 3.1. `level` is 3, 4 or 5; `clean_start` is Clean Session in 3.1 and 3.1.1. A bridge
+    says that it is one before MQTT 5 only.
+    """
 
     type: ClassVar[PacketType] = PacketType.CONNECT
     client_id: str
@@ -44,6 +46,7 @@ class Connect(msgspec.Struct, frozen=True):
     password: bytes | None = None
     will: Will | None = None
     properties: Properties = NO_PROPERTIES
+    is_bridge: bool = False
 
 
 class Connack(msgspec.Struct, frozen=True):

@@ -107,6 +107,7 @@ def connects(draw, level: int):
         password=password,
         will=draw(st.none() | wills(level)),
         properties=properties,
+        is_bridge=level != 5 and draw(flags),
     )
 
 

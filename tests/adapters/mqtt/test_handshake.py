@@ -11,10 +11,12 @@ from adapters.mqtt.codec.packets import (
     Connack,
     Connect,
     Disconnect,
+    FilterOptions,
     Pingreq,
     Pingresp,
     Publish,
     PublishRun,
+    Subscribe,
     Will,
 )
 from adapters.mqtt.codec.properties import Properties
@@ -275,6 +277,9 @@ def test_a_client_can_be_sent_to_another_server():
         ("0004 4d515454 06", "20 03 00 84"),
         ("0004 4d515454 03", "20 02 00 01"),
         ("0006 4d5149736470 05", "20 02 00 01"),
+        ("0004 4d515454 83", "20 02 00 01"),
+        ("0004 4d515454 85", "20 03 00 84"),
+        ("0006 4d5149736470 84", "20 02 00 01"),
     ],
 )
 def test_a_level_that_is_not_served_is_answered_in_a_format_it_may_know(head, answer):
@@ -290,6 +295,22 @@ def test_a_level_that_is_not_served_is_answered_in_a_format_it_may_know(head, an
     else:
         [connack] = from_server(sent, 5)
         assert connack.reason_code == wanted[3]
+
+
+@pytest.mark.parametrize(("head", "level"), [("0004 4d515454 84", 4), ("0006 4d5149736470 83", 3)])
+def test_a_bridge_is_let_in_and_known_to_be_one(head, level):
+    """Mosquitto's bridges mark the level of their CONNECT, and fall back with a pause otherwise."""
+    body = bytes.fromhex(head) + bytes.fromhex("02 000a 0001 61")
+    session = Session(SessionConfig(), NAMES, NOW_MS)
+    [event] = session.receive_data(b"\x10" + bytes((len(body),)) + body, NOW_MS)
+    assert (event.connect.level, event.connect.is_bridge) == (level, True)
+    session.accept(Welcome(session_present=False), NOW_MS)
+    assert session.data_to_send() == bytes.fromhex("20020000")
+    filters = (FilterOptions("a/#", 1), FilterOptions("$share/g/a", 1))
+    [asked] = session.receive_data(encode(Subscribe(7, filters), 4), NOW_MS)
+    own, shared = asked.requests
+    assert (own.no_local, own.retain_as_published) == (True, True)
+    assert (shared.no_local, shared.retain_as_published) == (False, True)
 
 
 def test_a_malformed_connect_is_answered_once_its_level_is_known():
