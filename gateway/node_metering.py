@@ -35,6 +35,7 @@ from metering.collector import Collector
 from metering.counters import Meter
 from metering.driver import MeteringDriver, Ports
 from metering.exporter import Archive, ExportError, export_queue
+from metering.lineage import check_lineage
 from metering.store_source import StoreSource, protocol_names
 from metering.topic import MeteringTopic
 from metering.traffic import Traffic
@@ -105,7 +106,7 @@ class NodeMetering:
         self._settings = settings
         self._directory = data / ARCHIVE_DIRECTORY
         self._meter = Meter(self._now_us(), window_us=settings.flush_interval_s * 1_000_000)
-        self._collector = Collector(node)
+        self._collector = Collector(node, incarnation=SystemRandom().bits(62) | 1)
         names = protocol_names({int(each): each.name.lower() for each in Origin}, INTERNAL)
         self._source = StoreSource(replicas, self._meter, names)
         self._topic = MeteringTopic(client, clock, node)
@@ -196,8 +197,9 @@ class NodeMetering:
 
     # --- The archive ------------------------------------------------------------------------
 
-    async def export(self) -> Exported:
-        """Flush now and export everything there is: for a bill before the hour is over.
+    async def export(self, *, anew: bool = False) -> Exported:
+        """Flush now and export everything there is: for a bill before the hour is over. `anew`: the
+        archive was lost or moved away, and another is to begin.
 
         Raises KernelError: NOT_ALLOWED if that cannot be done here, UNAVAILABLE if it fails now.
         """
@@ -207,20 +209,27 @@ class NodeMetering:
         if self._others is not None:
             flushed = await self._others() and flushed
         try:
-            entries = await self.export_log(final=True)
+            entries = await self.export_log(final=True, anew=anew)
         except (ExportError, OSError) as error:
             raise KernelError(Code.UNAVAILABLE, f"the export failed: {error}") from error
         rows = sum(entry.rows for entry in entries)
         return Exported(str(self._directory), len(entries), rows, flushed)
 
-    async def export_log(self, *, final: bool) -> list[ManifestEntry]:
+    async def export_log(self, *, final: bool, anew: bool = False) -> list[ManifestEntry]:
         """Export what can be cut; with `final` also the hour that is not over. Raises ExportError,
         OSError, KernelError.
         """
+        topic = self._topic
         async with self._exporting, _opened(Archive(self._directory)) as archive:
-            return await export_queue(
-                archive, self._topic, QUEUE, now_us=self._now_us(), final=final
-            )
+            await topic.open()
+            if anew and archive.entries:
+                raise ExportError(f"{self._directory} holds an archive: move it away first")
+            kept = None if anew else topic.kept_head()
+            await check_lineage(archive, topic, QUEUE, kept)
+            entries = await export_queue(archive, topic, QUEUE, now_us=self._now_us(), final=final)
+            if archive.heads[-1] != kept:
+                await topic.keep_head(archive.heads[-1])
+            return entries
 
 
 @asynccontextmanager
@@ -240,8 +249,9 @@ def node_of(data: Path) -> str:
     return meta.node.hex()
 
 
-def export_offline(data: Path) -> None:
-    """Flush and export everything that a data directory holds, while no server runs on it.
+def export_offline(data: Path, *, anew: bool = False) -> None:
+    """Flush and export everything that a data directory holds, while no server runs on it; `anew`:
+    into a new archive.
 
     Opens the store and ends it in order. Blocking. Raises DataDirectoryInUse, JournalError,
     KernelError, ExportError, OSError.
@@ -252,12 +262,12 @@ def export_offline(data: Path) -> None:
         raise KernelError(Code.NOT_FOUND, "no server has ever run on it")
     lock = lock_data_directory(data)
     try:
-        asyncio.run(_export_offline(data))
+        asyncio.run(_export_offline(data, anew=anew))
     finally:
         lock.release()
 
 
-async def _export_offline(data: Path) -> None:
+async def _export_offline(data: Path, *, anew: bool) -> None:
     from gateway.process import fatal
 
     loop = asyncio.get_running_loop()
@@ -273,7 +283,7 @@ async def _export_offline(data: Path) -> None:
         )
         await metering.open()
         await metering.stop()
-        await metering.export_log(final=True)
+        await metering.export_log(final=True, anew=anew)
     finally:
         await local.stop()
 

@@ -113,8 +113,12 @@ class _Underway:
 class Collector:
     """The flushes of one node. Every method is synchronous and bounded."""
 
-    def __init__(self, node: str, *, rows_per_flush_max: int = ROWS_PER_FLUSH_MAX) -> None:
+    def __init__(
+        self, node: str, *, incarnation: int = 0, rows_per_flush_max: int = ROWS_PER_FLUSH_MAX
+    ) -> None:
+        """`incarnation`: of the log, drawn anew by each process that opens it."""
         self._node = node
+        self._incarnation = incarnation
         self._rows_per_flush_max = rows_per_flush_max
         self._state = State.UNREGISTERED
         self._epoch = -1
@@ -164,6 +168,7 @@ class Collector:
             epoch=self._epoch,
             first_seq=self._next_seq,
             emitted_at_us=now_us,
+            incarnation=self._incarnation,
         )
         flush = Flush(batch.flush_id, encode(batch))
         self._step(Event.FLUSH_SENT)

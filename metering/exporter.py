@@ -21,7 +21,7 @@ import asyncio
 import fcntl
 import hashlib
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol, Self
 
 from metering.schema import (
@@ -34,7 +34,14 @@ from metering.schema import (
     decode,
     parse_manifest,
 )
-from metering.schema.manifest import MANIFEST_NAME, file_name, merge_ranges
+from metering.schema.manifest import (
+    MANIFEST_NAME,
+    Head,
+    file_name,
+    heads_of,
+    merge_ranges,
+    next_head,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -119,10 +126,9 @@ class Cut:
         self.to_offset += 1
         self.rows += batch.rows
         last_seq = batch.first_seq + batch.rows - 1
-        self._sources.append(SourceRange(batch.node, batch.epoch, batch.first_seq, last_seq))
-        self._source.update(message.offset.to_bytes(8, "little"))
-        self._source.update(len(message.body).to_bytes(8, "little"))
-        self._source.update(message.body)
+        source = (batch.node, batch.epoch, batch.first_seq, last_seq, batch.incarnation)
+        self._sources.append(SourceRange(*source))
+        add_source(self._source, message)
         return True
 
     def full(self) -> bool:
@@ -148,20 +154,22 @@ class Archive:
     """
 
     def __init__(self, directory: Path) -> None:
-        self._directory = directory
+        self.directory = directory
         self._lock = -1
         self.entries: list[ManifestEntry] = []
+        self.heads = heads_of(b"")
+        """Of the manifest: one more than it has lines."""
 
     def __enter__(self) -> Self:
-        self._directory.mkdir(parents=True, exist_ok=True)
-        self._lock = os.open(self._directory / _LOCK_NAME, os.O_RDWR | os.O_CREAT, 0o644)
+        self.directory.mkdir(parents=True, exist_ok=True)
+        self._lock = os.open(self.directory / _LOCK_NAME, os.O_RDWR | os.O_CREAT, 0o644)
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             self._recover()
         except BaseException as error:
             os.close(self._lock)
             if isinstance(error, BlockingIOError):
-                raise ExportError(f"another exporter is at work in {self._directory}") from error
+                raise ExportError(f"another exporter is at work in {self.directory}") from error
             raise
         return self
 
@@ -188,7 +196,7 @@ class Archive:
         from metering import parquet
 
         known = self._known(cut)
-        path = self._directory / file_name(cut.queue, cut.from_offset, cut.to_offset)
+        path = self.directory / file_name(cut.queue, cut.from_offset, cut.to_offset)
         if known is not None and path.exists() and _sha256(path) == known.sha256:
             return known
         if known is None and path.exists():
@@ -220,10 +228,8 @@ class Archive:
             )
         _sync(temporary)
         temporary.rename(path)
-        _sync(self._directory)
-        if known is None:
-            self._append(entry)
-        return known or entry
+        _sync(self.directory)
+        return known or self._append(entry)
 
     def _known(self, cut: Cut) -> ManifestEntry | None:
         """The manifest's entry of this cut, None if it is the next one of its queue."""
@@ -263,20 +269,25 @@ class Archive:
                 " move it away after finding out why"
             )
 
-    def _append(self, entry: ManifestEntry) -> None:
-        path = self._directory / MANIFEST_NAME
+    def _append(self, entry: ManifestEntry) -> ManifestEntry:
+        last = self.heads[-1]
+        entry = replace(entry, previous=last.sha256)
+        line = entry.to_line()
+        path = self.directory / MANIFEST_NAME
         with path.open("ab") as manifest:
-            manifest.write(entry.to_line())
+            manifest.write(line)
             manifest.flush()
             os.fsync(manifest.fileno())
         if not self.entries:
-            _sync(self._directory)
+            _sync(self.directory)
         self.entries.append(entry)
+        self.heads.append(Head(last.lines + 1, next_head(last.sha256, line)))
+        return entry
 
     def _recover(self) -> None:
-        for leftover in self._directory.glob(f"*{_TEMPORARY_SUFFIX}"):
+        for leftover in self.directory.glob(f"*{_TEMPORARY_SUFFIX}"):
             leftover.unlink()
-        path = self._directory / MANIFEST_NAME
+        path = self.directory / MANIFEST_NAME
         if not path.exists():
             return
         content = path.read_bytes()
@@ -284,6 +295,7 @@ class Archive:
             self.entries = parse_manifest(content)
         except ManifestError as error:
             raise ExportError(f"{path.name}: {error}") from error
+        self.heads = heads_of(content)
         whole = content.rfind(b"\n") + 1
         if whole < len(content):
             with path.open("r+b") as manifest:
@@ -324,6 +336,13 @@ async def export_queue(
     if cut.messages and (final or cut.full() or cut.settled(now_us)):
         entries.append(await asyncio.to_thread(archive.store, cut))
     return entries
+
+
+def add_source(source: hashlib._Hash, message: LogMessage) -> None:
+    """Add a message to the hash of those that a file is made from."""
+    source.update(message.offset.to_bytes(8, "little"))
+    source.update(len(message.body).to_bytes(8, "little"))
+    source.update(message.body)
 
 
 def _sha256(path: Path) -> str:

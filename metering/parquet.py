@@ -40,6 +40,9 @@ def column_name(record_column: str) -> str:
     return record_column.removesuffix("_us") if record_column in _TIMES else record_column
 
 
+INCARNATION = pa.field("incarnation", pa.int64())
+"""Only in files that have one: what older builds counted gives the bytes that they have written."""
+
 ARCHIVE_SCHEMA = pa.schema(
     [
         ("schema_version", pa.int32()),
@@ -57,7 +60,11 @@ ARCHIVE_SCHEMA = pa.schema(
 
 def table_of(queue: int, batches: Iterable[tuple[int, Batch]], version: int) -> pa.Table:
     """The sorted table of the batches of one queue, each with the offset of its message."""
-    parts = [_part(queue, offset, batch, version) for offset, batch in batches]
+    kept = list(batches)
+    schema = ARCHIVE_SCHEMA
+    if any(batch.incarnation for _, batch in kept):
+        schema = schema.append(INCARNATION)
+    parts = [_part(queue, offset, batch, version, schema) for offset, batch in kept]
     table = pa.concat_tables(parts)
     return table.take(pc.sort_indices(table, sort_keys=_SORTING)).combine_chunks()
 
@@ -99,7 +106,7 @@ def source_of(path: Path) -> str:
     return value.decode()
 
 
-def _part(queue: int, offset: int, batch: Batch, version: int) -> pa.Table:
+def _part(queue: int, offset: int, batch: Batch, version: int, schema: pa.Schema) -> pa.Table:
     rows = batch.rows
     columns = {
         "schema_version": pa.repeat(pa.scalar(version, pa.int32()), rows),
@@ -115,4 +122,6 @@ def _part(queue: int, offset: int, batch: Batch, version: int) -> pa.Table:
     for name in NUMBER_COLUMNS:
         kind = _TIME if name in _TIMES else pa.int64()
         columns[column_name(name)] = pa.array(batch.numbers[name], kind)
-    return pa.table(columns, schema=ARCHIVE_SCHEMA)
+    if INCARNATION.name in schema.names:
+        columns[INCARNATION.name] = pa.repeat(pa.scalar(batch.incarnation, pa.int64()), rows)
+    return pa.table(columns, schema=schema)

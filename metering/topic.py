@@ -15,6 +15,7 @@ this check and the append.)
 from __future__ import annotations
 
 import asyncio
+import struct
 from typing import TYPE_CHECKING, Final
 
 from kernel import message as messages
@@ -25,6 +26,7 @@ from kernel.message import Ext, Flag, Message
 from kernel.model import TopicInfo, TopicKind, TopicOptions
 from metering.driver import FlushFenced, FlushUnavailable
 from metering.exporter import LogMessage
+from metering.schema.manifest import Head
 from metering.store_source import SYSTEM_TENANT
 
 if TYPE_CHECKING:
@@ -46,6 +48,11 @@ DEDUPLICATION_MS: Final = _DAY_MS
 
 EPOCH_RECORD: Final = "metering/epoch/"
 
+ARCHIVE_RECORD: Final = "metering/archive/"
+"""The head of a node's archive as of its last export: `u64 lines | 32 SHA-256`."""
+
+_LINES: Final = struct.Struct("<Q")
+
 
 class _Appended:
     """Sink of one flush."""
@@ -66,6 +73,7 @@ class MeteringTopic:
         self._client = client
         self._clock = clock
         self._record = EPOCH_RECORD + node
+        self._archive = ARCHIVE_RECORD + node
         self._topic: TopicInfo | None = None
         self._session: Session | None = None
 
@@ -156,6 +164,23 @@ class MeteringTopic:
             message = messages.decode(slot)
             taken.append(LogMessage(offset, message.published_ms * 1_000, message.body))
         return taken
+
+    # --- The archive's head -----------------------------------------------------------------
+
+    def kept_head(self) -> Head | None:
+        """The one that was kept last; None if there is none."""
+        _, value = self._client.records(self._archive).get(self._archive, (0, b""))
+        if len(value) <= _LINES.size:
+            return None
+        (lines,) = _LINES.unpack_from(value)
+        return Head(lines, value[_LINES.size :].hex())
+
+    async def keep_head(self, head: Head | None) -> None:
+        """Keep a head; None: a new archive begins. Raises KernelError."""
+        value = b""
+        if head is not None:
+            value = _LINES.pack(head.lines) + bytes.fromhex(head.sha256)
+        await self._client.administer(PutRecord(self._archive, value, None))
 
     def _info(self) -> TopicInfo:
         assert self._topic is not None

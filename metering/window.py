@@ -141,6 +141,7 @@ def to_batch(
     epoch: int,
     first_seq: int,
     emitted_at_us: int,
+    incarnation: int = 0,
 ) -> Batch:
     """Rows of a window as a batch, with seq first_seq onwards in the order of the rows."""
     count = len(rows)
@@ -157,4 +158,5 @@ def to_batch(
         rows=count,
         text={name: columns[name] for name in TEXT_COLUMNS},
         numbers={name: columns[name] for name in NUMBER_COLUMNS},
+        incarnation=incarnation,
     )

@@ -7,7 +7,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from metering.schema import ManifestEntry, ManifestError, SourceRange, parse_manifest
-from metering.schema.manifest import MANIFEST_NAME, repeating_files, sequence_gaps
+from metering.schema.manifest import (
+    MANIFEST_NAME,
+    forked_epochs,
+    heads_of,
+    repeating_files,
+    sequence_gaps,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -28,6 +34,8 @@ class Archive:
     gaps: tuple[SourceRange, ...]
     # Names of files in which a record may stand that stands elsewhere too.
     repeating: frozenset[str] = frozenset()
+    # The head of the whole manifest, as the log knows it (`metering.schema.manifest`).
+    head: str = ""
 
     def paths(self, *, repeating: bool) -> list[str]:
         """The files whose records have to be compared, or those where that is not needed."""
@@ -50,8 +58,9 @@ class Archive:
         return digest.hexdigest()
 
 
-def open_archive(directory: Path, period: Period) -> Archive:
-    """The archive files of a period, checked byte for byte against the manifest.
+def open_archive(directory: Path, period: Period, head: str = "") -> Archive:
+    """The archive files of a period, checked byte for byte against the manifest, and that against
+    the head that an export has told, if one is given.
 
     Files of later periods are left out, and files of earlier ones that hold no cumulative rows
     (those are the values that this period's differences begin from). Raises ArchiveError.
@@ -67,6 +76,18 @@ def open_archive(directory: Path, period: Period) -> Archive:
         everything = parse_manifest(content)
     except ManifestError as error:
         raise ArchiveError(f"{manifest}: {error}") from error
+    found = heads_of(content)[-1].sha256
+    if head and head != found:
+        raise ArchiveError(
+            f"{manifest}: its head is {found}, not {head}: lines are missing, or changed"
+        )
+    forked = forked_epochs(everything)
+    if forked:
+        node, epoch = forked[0]
+        raise ArchiveError(
+            f"{manifest}: it holds two lives of one log (node {node}, epoch {epoch}), which was put"
+            " back to an earlier state in between: what was served in both cannot be told apart"
+        )
     entries = tuple(entry for entry in everything if _needed(entry, period))
     for entry in entries:
         _check(directory, entry)
@@ -76,6 +97,7 @@ def open_archive(directory: Path, period: Period) -> Archive:
         entries=entries,
         gaps=tuple(sequence_gaps(until)),
         repeating=frozenset(repeating_files(entries)),
+        head=found,
     )
 
 

@@ -2,6 +2,7 @@
 
 GET  /metering            flushes made and waiting
 POST /metering/export     flush now, export everything to DATA/metering; what was added
+                          ?new_archive=true: the one that was there is lost, or was moved away
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from starlette.routing import Route
 
-from gateway.admin.requests import answer
+from gateway.admin.requests import answer, flag
 from kernel.errors import Code, KernelError
 
 if TYPE_CHECKING:
@@ -39,7 +40,8 @@ class MeteringRoutes:
 
     async def export(self, request: Request) -> Response:
         """Flush and export."""
-        return answer(await self._found().export())
+        anew = flag(request, "new_archive")
+        return answer(await self._found().export(anew=anew))
 
     def _found(self) -> NodeMetering:
         if self._metering is None:

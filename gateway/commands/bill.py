@@ -39,6 +39,13 @@ def bill(
     out: Annotated[
         Path, typer.Option("--out", metavar="DIR", help="Where runs and invoices are kept.")
     ] = DEFAULT_OUT,
+    new_archive: Annotated[
+        bool,
+        typer.Option(
+            "--new-archive",
+            help="Begin a new archive, after the old one was lost or moved away.",
+        ),
+    ] = False,
     price_book: Annotated[
         Path | None, typer.Option("--price-book", metavar="FILE", help="Else Weir's own.")
     ] = None,
@@ -56,7 +63,13 @@ def bill(
     except engine.BILLING_ERRORS as error:
         raise CommandError(str(error), *_advice(error)) from error
     if metering is None:
-        metering = refreshed_archive(data or Path(DEFAULT_DATA))
+        metering = refreshed_archive(data or Path(DEFAULT_DATA), anew=new_archive)
+    elif new_archive:
+        raise CommandError(
+            "--new-archive begins the archive of a data directory",
+            ExitCode.USAGE,
+            "leave out --metering",
+        )
     say(f"billing {period} from {metering}")
     try:
         summary = engine.run(period, metering, out, price_book)
@@ -72,8 +85,10 @@ def bill(
         raise typer.Exit(ExitCode.FAILED)
 
 
-def refreshed_archive(data: Path) -> Path:
-    """The archive of a data directory, with everything that was counted. Raises CommandError."""
+def refreshed_archive(data: Path, *, anew: bool = False) -> Path:
+    """The archive of a data directory, with everything that was counted; `anew`: a new one. Raises
+    CommandError.
+    """
     from gateway.node_metering import ARCHIVE_DIRECTORY, export_offline
     from gateway.process import GATEWAY_FILE
     from kernel.cluster.roster import FILE as HOME_FILE
@@ -84,7 +99,9 @@ def refreshed_archive(data: Path) -> Path:
     address = read_address(data)
     if address is not None:
         try:
-            answer = connect(address, data).post("/metering/export", {})
+            answer = connect(address, data).post(
+                "/metering/export" + ("?new_archive=true" if anew else ""), {}
+            )
         except NoAnswer:
             pass
         else:
@@ -108,7 +125,7 @@ def refreshed_archive(data: Path) -> Path:
         )
     say(f"no server runs on {data}: exporting what it has counted")
     try:
-        export_offline(data)
+        export_offline(data, anew=anew)
     except (DataDirectoryInUse, KernelError, ExportError, JournalError, OSError) as error:
         raise CommandError(
             f"the counts in {data} cannot be exported: {error}",

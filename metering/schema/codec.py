@@ -16,6 +16,7 @@ C speed, so that a flush of thousands of rows does not hold up the event loop.
                       id u8, form u8
                       form 0: one i64, the value of every row
                       form 1, 2, 4, 8: n signed integers of that many bytes
+                  the column 128 is the incarnation, of form 0; without it, 0
 
 All integers are little-endian. A value of a text column is the number of a string. A reader skips
 a column whose id it does not know (id, form and n tell its length) and refuses another version.
@@ -57,6 +58,7 @@ _FORMS = {1: "b", 2: "h", 4: "i", 8: "q"}
 # The ids are the format: new columns take new numbers, old numbers are never used again.
 _TEXT_IDS = {name: number for number, name in enumerate(TEXT_COLUMNS, start=1)}
 _NUMBER_IDS = {name: number for number, name in enumerate(NUMBER_COLUMNS, start=64)}
+_INCARNATION_ID = 128
 _TEXT_NAMES = {number: name for name, number in _TEXT_IDS.items()}
 _NUMBER_NAMES = {number: name for name, number in _NUMBER_IDS.items()}
 
@@ -84,6 +86,9 @@ def encode(batch: Batch) -> bytes:
     for name, column_id in _NUMBER_IDS.items():
         _check_range(name, batch.numbers[name])
         columns.append(_pack(column_id, batch.numbers[name]))
+    if batch.incarnation:
+        _check_range("incarnation", (batch.incarnation,))
+        columns.append(_pack(_INCARNATION_ID, (batch.incarnation,)))
     _check_windows(batch)
     _check_range("epoch", (batch.epoch,))
     _check_range("seq", (batch.first_seq, batch.first_seq + batch.rows))
@@ -131,6 +136,7 @@ def _decode_checked(body: bytes, column_count: int, rows: int, string_count: int
     position += _HEADER.size
     text: dict[str, Sequence[str]] = {}
     numbers: dict[str, Sequence[int]] = {}
+    incarnation = 0
     for _ in range(column_count):
         column_id, values, position = _unpack(body, position, rows)
         if column_id in _TEXT_NAMES:
@@ -143,6 +149,9 @@ def _decode_checked(body: bytes, column_count: int, rows: int, string_count: int
             name = _NUMBER_NAMES[column_id]
             _check_range(name, values)
             numbers[name] = values
+        elif column_id == _INCARNATION_ID:
+            _check_range("incarnation", values)
+            incarnation = values[0]
     if position != len(body):
         raise SchemaError("bytes are left behind the last column")
     missing = (set(TEXT_COLUMNS) - set(text)) | (set(NUMBER_COLUMNS) - set(numbers))
@@ -151,7 +160,8 @@ def _decode_checked(body: bytes, column_count: int, rows: int, string_count: int
     _check_range("epoch", (epoch,))
     _check_range("seq", (first_seq, first_seq + rows))
     _check_range("emitted_at_us", (emitted_at_us,))
-    batch = Batch(strings[node], epoch, first_seq, emitted_at_us, rows, text, numbers)
+    header = (strings[node], epoch, first_seq, emitted_at_us, rows)
+    batch = Batch(*header, text, numbers, incarnation)
     _check_windows(batch)
     return batch
 

@@ -7,15 +7,22 @@ names does not exist for any reader, whatever lies in the directory: it is a lef
     rows, kinds       rows in the file, and of each kind
     window_start_us   the earliest window start, and
     window_end_us     the latest window end of its rows: readers leave out files by these
-    sources           [node, epoch, first seq, last seq] of each run of seqs without a gap
+    sources           [node, epoch, first seq, last seq] of each run of seqs without a gap, and
+                      behind them the incarnation of the log, if the records have one
     size_bytes        of the file, and
     sha256            of its bytes
     source_sha256     of the log messages it was made from: equal input, whatever the writer version
     writer            the library and version that wrote it
+    previous          the head of the lines before this one (lines of older builds have none)
+
+The head of a manifest is a chain of SHA-256: that of the head so far and of one line more, 64 zeros
+before the first. A line that is lost or changed breaks the chain at the next one; the log knows the
+head of the last one (`metering.lineage`).
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from dataclasses import asdict, astuple, dataclass, replace
@@ -44,6 +51,24 @@ class SourceRange:
     epoch: int
     first_seq: int
     last_seq: int
+    incarnation: int = 0
+
+    def to_list(self) -> list[str | int]:
+        """As it stands in a line."""
+        fields: list[str | int] = [self.node, self.epoch, self.first_seq, self.last_seq]
+        return [*fields, self.incarnation] if self.incarnation else fields
+
+
+NO_LINES = "0" * 64
+"""Head of a manifest without lines."""
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """How many lines a manifest has, and their head."""
+
+    lines: int
+    sha256: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +87,7 @@ class ManifestEntry:
     sha256: str
     source_sha256: str
     writer: str
+    previous: str = ""
 
     @property
     def name(self) -> str:
@@ -72,10 +98,10 @@ class ManifestEntry:
         fields = asdict(self) | {
             "schema": SCHEMA_VERSION,
             "name": self.name,
-            "sources": [
-                [item.node, item.epoch, item.first_seq, item.last_seq] for item in self.sources
-            ],
+            "sources": [item.to_list() for item in self.sources],
         }
+        if not self.previous:
+            del fields["previous"]
         text = json.dumps(fields, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
         return text.encode() + b"\n"
 
@@ -88,9 +114,11 @@ def parse_manifest(content: bytes) -> list[ManifestEntry]:
     """The entries of a manifest, in its order.
 
     A last line without its newline was never finished and is left out. Raises ManifestError if a
-    line is malformed, or if the files of a queue leave a gap or overlap.
+    line is malformed or does not follow the one before it, or if the files of a queue leave a gap
+    or overlap.
     """
     entries: list[ManifestEntry] = []
+    head = NO_LINES
     ends: dict[int, int] = {}
     lines = content.split(b"\n")
     for number, line in enumerate(lines[:-1], start=1):
@@ -98,6 +126,12 @@ def parse_manifest(content: bytes) -> list[ManifestEntry]:
             entry = _parse_line(line)
         except (ValueError, KeyError, TypeError, OverflowError) as error:
             raise ManifestError(f"manifest line {number}: {error}") from error
+        if entry.previous != head and (entry.previous or (entries and entries[-1].previous)):
+            raise ManifestError(
+                f"manifest line {number}: it was not written behind the lines that stand before it:"
+                " one of them was lost or changed"
+            )
+        head = next_head(head, line + b"\n")
         expected = ends.get(entry.queue, entry.from_offset)
         if entry.from_offset != expected:
             raise ManifestError(
@@ -109,15 +143,39 @@ def parse_manifest(content: bytes) -> list[ManifestEntry]:
     return entries
 
 
+def next_head(head: str, line: bytes) -> str:
+    """The head with one line more, its newline included."""
+    return hashlib.sha256(head.encode() + line).hexdigest()
+
+
+def heads_of(content: bytes) -> list[Head]:
+    """The heads of a manifest: without lines, with one, and so on."""
+    heads = [Head(0, NO_LINES)]
+    for line in content.split(b"\n")[:-1]:
+        last = heads[-1]
+        heads.append(Head(last.lines + 1, next_head(last.sha256, line + b"\n")))
+    return heads
+
+
+def forked_epochs(entries: Iterable[ManifestEntry]) -> list[tuple[str, int]]:
+    """Epochs of a node that the log has lived through twice: it was put back in between."""
+    found: dict[tuple[str, int], set[int]] = {}
+    for entry in entries:
+        for item in entry.sources:
+            found.setdefault((item.node, item.epoch), set()).add(item.incarnation)
+    return sorted(epoch for epoch, incarnations in found.items() if len(incarnations) > 1)
+
+
 def merge_ranges(ranges: Iterable[SourceRange]) -> Iterator[SourceRange]:
     """The same records as runs that neither touch nor overlap, in order."""
     run: SourceRange | None = None
     for item in sorted(ranges, key=astuple):
         if run is None:
             run = item
-        elif (item.node, item.epoch) == (
+        elif (item.node, item.epoch, item.incarnation) == (
             run.node,
             run.epoch,
+            run.incarnation,
         ) and item.first_seq <= run.last_seq + 1:
             run = replace(run, last_seq=max(run.last_seq, item.last_seq))
         else:
@@ -135,7 +193,7 @@ def sequence_gaps(entries: Iterable[ManifestEntry]) -> list[SourceRange]:
         first = expected.get((run.node, run.epoch), 0)
         if run.first_seq > first:
             gaps.append(SourceRange(run.node, run.epoch, first, run.first_seq - 1))
-        expected[run.node, run.epoch] = run.last_seq + 1
+        expected[run.node, run.epoch] = max(first, run.last_seq + 1)
     return gaps
 
 
@@ -145,14 +203,14 @@ def repeating_files(entries: Iterable[ManifestEntry]) -> set[str]:
     Every other file is free of repeats by its ranges alone: nobody has to compare its rows.
     """
     names: set[str] = set()
-    ranges: list[tuple[str, int, int, int, str]] = []
+    ranges: list[tuple[str, int, int, int, int, str]] = []
     for entry in entries:
         if entry.rows != sum(item.last_seq - item.first_seq + 1 for item in entry.sources):
             names.add(entry.name)
         ranges += [(*astuple(item), entry.name) for item in entry.sources]
     # The range that reaches furthest so far; one that begins within it overlaps it.
     source, reach, holder = ("", -1), -1, ""
-    for node, epoch, first_seq, last_seq, name in sorted(ranges):
+    for node, epoch, first_seq, last_seq, _, name in sorted(ranges):
         if (node, epoch) != source:
             source, reach = (node, epoch), -1
         if first_seq <= reach:
@@ -178,9 +236,11 @@ def _parse_line(line: bytes) -> ManifestEntry:
         if _SHA256.fullmatch(str(fields[name])) is None:
             raise ManifestError(f"{name} is no SHA-256")
     sources = tuple(
-        SourceRange(str(node), int(epoch), int(first), int(last))
-        for node, epoch, first, last in fields["sources"]
+        SourceRange(str(node), *map(int, numbers)) for node, *numbers in fields["sources"]
     )
+    previous = str(fields.get("previous", ""))
+    if previous and _SHA256.fullmatch(previous) is None:
+        raise ManifestError("previous is no SHA-256")
     return ManifestEntry(
         queue=queue,
         from_offset=from_offset,
@@ -194,4 +254,5 @@ def _parse_line(line: bytes) -> ManifestEntry:
         sha256=fields["sha256"],
         source_sha256=fields["source_sha256"],
         writer=str(fields["writer"]),
+        previous=previous,
     )

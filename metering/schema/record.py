@@ -3,7 +3,9 @@
 A record is an aggregate, never one request. Its identity is (node, epoch, seq): the epoch is the
 number that registration granted to the node, and seq counts that node's records densely from 0
 within the epoch. An identity is assigned once and its content never changes, so a reader that
-meets it twice knows a repeat (same content) from a fault (other content).
+meets it twice knows a repeat (same content) from a fault (other content). The incarnation is drawn
+at random whenever a process opens the log: two of them in one epoch of a node prove that the log
+was put back to an earlier state.
 
 Three kinds share the columns:
 
@@ -152,9 +154,12 @@ class Record:
     gauge_max: int = 0
     gauge_integral: int = 0
 
+    # Of the log, as far as the writer told (older ones did not: 0).
+    incarnation: int = 0
 
-# The columns that a message of rows stores one value a row for; (node, epoch, seq, emitted_at_us)
-# are stored once for the whole message.
+
+# The columns that a message of rows stores one value a row for; (node, epoch, seq, emitted_at_us,
+# incarnation) are stored once for the whole message.
 TEXT_COLUMNS = (
     "kind", "tenant", "account", "protocol", "action", "api_action", "topic", "group",
     "queue_class", "network", "region", "outcome",
@@ -202,6 +207,7 @@ class Batch:
     rows: int
     text: dict[str, Sequence[str]]
     numbers: dict[str, Sequence[int]]
+    incarnation: int = 0
 
     @property
     def flush_id(self) -> FlushId:
@@ -211,15 +217,17 @@ class Batch:
     def of(cls, records: Sequence[Record]) -> Batch:
         """The batch of these records.
 
-        Raises ValueError unless they share node, epoch and emitted_at_us and their seq is dense.
+        Raises ValueError unless they share node, epoch, emitted_at_us and incarnation and their seq
+        is dense.
         """
         if not records:
             raise ValueError("a batch holds at least one record")
         first = records[0]
         for position, record in enumerate(records):
-            shared = (record.node, record.epoch, record.emitted_at_us)
-            if shared != (first.node, first.epoch, first.emitted_at_us):
-                raise ValueError("the records of a batch share node, epoch and emitted_at_us")
+            if _shared(record) != _shared(first):
+                raise ValueError(
+                    "the records of a batch share node, epoch, emitted_at_us and incarnation"
+                )
             if record.seq != first.seq + position:
                 raise ValueError(f"seq {record.seq} follows {first.seq + position - 1}")
         return cls(
@@ -232,6 +240,7 @@ class Batch:
             numbers={
                 name: [getattr(record, name) for record in records] for name in NUMBER_COLUMNS
             },
+            incarnation=first.incarnation,
         )
 
     def records(self) -> Iterator[Record]:
@@ -246,5 +255,10 @@ class Batch:
                 epoch=self.epoch,
                 seq=self.first_seq + position,
                 emitted_at_us=self.emitted_at_us,
+                incarnation=self.incarnation,
                 **values,
             )
+
+
+def _shared(record: Record) -> tuple[object, ...]:
+    return record.node, record.epoch, record.emitted_at_us, record.incarnation

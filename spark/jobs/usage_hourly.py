@@ -29,7 +29,7 @@ IDENTITY = ("node", "epoch", "seq")
 _TIMES = ("window_start", "window_end")
 _NUMBERS = tuple(name for name in NUMBER_COLUMNS if name.removesuffix("_us") not in _TIMES)
 # All that must be equal in two records of one identity; `emitted_at` is left out on purpose.
-CONTENT = (*TEXT_COLUMNS, *_TIMES, *_NUMBERS)
+CONTENT = (*TEXT_COLUMNS, *_TIMES, *_NUMBERS, "incarnation")
 
 # Why a record is in quarantine: it shares its identity with other content, or it is a cumulative
 # record below an earlier one of its series.
@@ -46,6 +46,7 @@ ARCHIVE_COLUMNS = ", ".join(
         *(f"{name} string" for name in TEXT_COLUMNS),
         *(f"{name} timestamp" for name in _TIMES),
         *(f"{name} bigint" for name in _NUMBERS),
+        "incarnation bigint",
     )
 )
 
@@ -91,7 +92,9 @@ def read_archive(session: SparkSession, paths: list[str]) -> DataFrame:
         F.lit(f"a metering record of another version than {SCHEMA_VERSION}"),
     )
     # The check is a null that is or-ed in, so that no optimizer finds it without use.
-    return session.read.schema(ARCHIVE_COLUMNS).parquet(*paths).where(known.isNull())
+    rows = session.read.schema(ARCHIVE_COLUMNS).parquet(*paths).where(known.isNull())
+    # Older files have no such column.
+    return rows.withColumn("incarnation", F.coalesce(F.col("incarnation"), F.lit(0).cast("bigint")))
 
 
 def compare(rows: DataFrame) -> DataFrame:

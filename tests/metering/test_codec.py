@@ -38,7 +38,7 @@ def sealed(body: bytes) -> bytes:
 
 
 def test_every_column_of_a_record_is_identity_text_or_number() -> None:
-    identity = {"node", "epoch", "seq", "emitted_at_us"}
+    identity = {"node", "epoch", "seq", "emitted_at_us", "incarnation"}
     columns = {field.name for field in fields(Record)}
     assert columns == identity | set(TEXT_COLUMNS) | set(NUMBER_COLUMNS)
 
@@ -57,6 +57,17 @@ def test_the_format_is_the_one_of_version_1() -> None:
     ]
     assert list(decode(body).records()) == expected
     assert encode(Batch.of(expected)) == body
+
+
+def test_the_incarnation_of_the_log_comes_back_and_is_a_column_that_older_readers_skip() -> None:
+    told = [record(incarnation=2**61 + 5), record(seq=8, incarnation=2**61 + 5)]
+    body = encode(Batch.of(told))
+    assert list(decode(body).records()) == told
+    silent = encode(Batch.of([record(), record(seq=8)]))
+    assert len(body) == len(silent) + 10
+    assert decode(silent).incarnation == 0
+    with pytest.raises(ValueError, match="share"):
+        Batch.of([record(incarnation=1), record(seq=8, incarnation=2)])
 
 
 def test_a_flush_of_many_equal_rows_takes_few_bytes_each() -> None:

@@ -104,6 +104,7 @@ def random_records(seed: int, count: int, *, repeats: bool = True) -> list[Recor
             "topic": random.choice(["orders", "events", ""]),
             "queue_class": random.choice(classes),
             "region": random.choice(["", "eu"]),
+            "incarnation": 77 if node == "n2" else 0,
         }
         kind = random.choice(["api", "api", "store", "gauge"])
         if kind == "api":

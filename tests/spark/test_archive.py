@@ -64,6 +64,26 @@ def test_missing_records_are_found_over_all_files(tmp_path: Path) -> None:
     assert [(gap.epoch, gap.first_seq, gap.last_seq) for gap in gaps] == [(1, 1, 1), (2, 0, 4)]
 
 
+def test_two_lives_of_one_log_stop_the_bill(tmp_path: Path) -> None:
+    again = record(1, incarnation=9, emitted_at_us=1)
+    write_archive(tmp_path, [record(0, incarnation=5), again])
+    with pytest.raises(ArchiveError, match=r"two lives of one log \(node n1, epoch 1\)"):
+        open_archive(tmp_path, NOVEMBER)
+
+
+def test_an_archive_without_its_last_line_is_found_by_the_head_that_was_told(
+    tmp_path: Path,
+) -> None:
+    write_archive(tmp_path, [record(0), record(1, NOVEMBER.start_us + HOUR_US, emitted_at_us=1)])
+    head = open_archive(tmp_path, NOVEMBER).head
+    assert open_archive(tmp_path, NOVEMBER, head).head == head
+    manifest = tmp_path / "manifest.jsonl"
+    lines = manifest.read_bytes().splitlines(keepends=True)
+    manifest.write_bytes(b"".join(lines[:-1]))
+    with pytest.raises(ArchiveError, match="lines are missing, or changed"):
+        open_archive(tmp_path, NOVEMBER, head)
+
+
 def test_no_archive_is_a_clear_error(tmp_path: Path) -> None:
     with pytest.raises(ArchiveError, match="has the exporter run"):
         open_archive(tmp_path, NOVEMBER)

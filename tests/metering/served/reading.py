@@ -34,6 +34,7 @@ def records_of(archive: Path) -> list[Record]:
             for name in ("emitted_at", "window_start", "window_end"):
                 moment = row[name]
                 row[f"{name}_us"] = int(moment.timestamp()) * 1_000_000 + moment.microsecond
+            row.setdefault("incarnation", 0)
             found.append(Record(**{field.name: row[field.name] for field in fields(Record)}))
     return found
 

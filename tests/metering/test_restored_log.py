@@ -1,0 +1,72 @@
+"""A data directory that was put back from a backup, under an archive that is newer."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from gateway.commands.bill import refreshed_archive
+from gateway.commands.output import CommandError
+from gateway.node_metering import ARCHIVE_DIRECTORY
+from metering.schema import Action
+from tests.gateway.serving import Process, serving
+from tests.metering.served.drivers import PERSISTENT
+from tests.metering.served.reading import records_of, usage_of
+
+QUEUE = "kept"
+
+
+def publish(node: Process, count: int) -> None:
+    with node.amqp() as connection:
+        channel = connection.channel()
+        channel.confirm_delivery()
+        channel.queue_declare(QUEUE, durable=True)
+        for _ in range(count):
+            channel.basic_publish("", QUEUE, b"x", PERSISTENT)
+
+
+def published(archive: Path) -> int:
+    rows = usage_of(records_of(archive))
+    return sum(row.messages for row in rows if row.action == Action.PUBLISH)
+
+
+def test_a_log_older_than_its_archive_stops_the_bill_until_a_new_archive_begins(
+    tmp_path: Path,
+) -> None:
+    data, backup = tmp_path / "data", tmp_path / "backup"
+    archive = data / ARCHIVE_DIRECTORY
+    with serving(data) as node:
+        publish(node, 20)
+        assert node.api("POST", "/metering/export").status == 200
+    shutil.copytree(data, backup, symlinks=True, ignore=shutil.ignore_patterns("*.sock"))
+    with serving(data) as node:
+        publish(node, 180)
+        assert node.api("POST", "/metering/export").status == 200
+    assert published(archive) == 200
+
+    newer = tmp_path / "newer"
+    archive.rename(newer)
+    shutil.rmtree(data)
+    shutil.rmtree(backup / ARCHIVE_DIRECTORY)
+    backup.rename(data)
+    newer.rename(archive)
+    with serving(data) as node:
+        publish(node, 180)
+        refused = node.api("POST", "/metering/export")
+        assert refused.status == 503
+        assert "--new-archive" in refused.body.decode()
+        with pytest.raises(CommandError, match="put back to an earlier state"):
+            refreshed_archive(data)
+    with pytest.raises(CommandError, match="put back to an earlier state"):
+        refreshed_archive(data)
+    with pytest.raises(CommandError, match="holds an archive: move it away first"):
+        refreshed_archive(data, anew=True)
+    assert published(archive) == 200, "nothing was added to it"
+
+    archive.rename(newer)
+    with pytest.raises(CommandError, match="0 lines, the log knows of"):
+        refreshed_archive(data)
+    assert published(refreshed_archive(data, anew=True)) == 200, "as this log has served"
+    assert published(refreshed_archive(data)) == 200
