@@ -11,6 +11,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
 from .atomic import Transaction
+from .broker import commands
+from .broker.offsets import RECALLED, RECALLED_MAX, TOO_MANY
 from .client import (
     Consumer,
     LeaseChange,
@@ -21,7 +23,7 @@ from .client import (
     SettleSink,
 )
 from .courier import Attempt
-from .errors import KernelError
+from .errors import Code, KernelError
 from .ids import UUID_VARIANT, UUID_VERSION_BITS, Offset, RaftGroup
 from .leader import Done, Holder, Identity, Leader
 from .lease_changes import LeaseChanges
@@ -165,6 +167,33 @@ class BaseClient(Lookups, ABC):
         """First offset of a queue that was stored at or after a time."""
         ref = topic.queues[number]
         return await self.leader_of(ref.group).offset_since(ref.id, time_ms)
+
+    async def position(self, topic: TopicInfo, number: int, group: str) -> Offset:
+        """How far a group has come in one queue."""
+        ref = topic.queues[number]
+        return Offset((await self.leader_of(ref.group).figures(ref.id, group)).position)
+
+    async def seek(self, topic: TopicInfo, number: int, group: str, offset: Offset) -> Offset:
+        """Have a group go on from another offset of one queue."""
+        ref = topic.queues[number]
+        found = await self._change(ref.group, commands.Seek(ref.id, group, offset))
+        assert isinstance(found, int)
+        return Offset(found)
+
+    async def recall(self, topic: TopicInfo, number: int, offset: Offset) -> bool:
+        """Have nobody get a message that is not due."""
+        ref = topic.queues[number]
+        result = await self._change(ref.group, commands.Recall(ref.id, offset))
+        if result == TOO_MANY:
+            text = f"{RECALLED_MAX} recalled messages of this queue wait for their retention"
+            raise KernelError(Code.LIMIT_EXCEEDED, text)
+        return result == RECALLED
+
+    async def _change(self, group: RaftGroup, change: commands.Control) -> object:
+        identity = self.next_identity()
+        return await self.proposer.outcome_in_time(
+            group, lambda leader, heard: leader.propose(change, identity, heard)
+        )
 
     async def statistics(self, topic: TopicInfo, group: str) -> TopicStatistics:
         """Figures of a topic and group."""

@@ -479,6 +479,23 @@ class Client(Protocol):
         KernelError NOT_FOUND: the topic was deleted.
         """
 
+    async def position(self, topic: TopicInfo, number: int, group: str) -> Offset:
+        """The first offset of queue `number` that a group is not done with. Raises KernelError
+        NOT_FOUND.
+        """
+
+    async def seek(self, topic: TopicInfo, number: int, group: str, offset: Offset) -> Offset:
+        """Have a group of a stream go on from an offset of queue `number`, or the nearest that is
+        there; which that is, once it is on disk. Raises KernelError NOT_FOUND; NOT_ALLOWED (it is
+        no stream); IN_USE (it has consumers, or holds messages).
+        """
+
+    async def recall(self, topic: TopicInfo, number: int, offset: Offset) -> bool:
+        """Have nobody get the message at an offset of queue `number`, if it is not due yet: True
+        once that is on disk. False: too late, or there is none. A repeat answers the same. Raises
+        KernelError LIMIT_EXCEEDED.
+        """
+
     def records(self, prefix: str) -> Mapping[str, tuple[int, bytes]]:
         """(version, value) of the metadata records whose key begins so."""
 

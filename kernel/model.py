@@ -273,3 +273,5 @@ class TopicStatistics(msgspec.Struct, frozen=True):
     expired: int = 0
     """Messages that the group has lost unacked because they were too old (by retention, or by a TTL
     where nothing takes dead letters), since it began."""
+    position: int = 0
+    """Of one queue: the first offset that the group is not done with. 0 for a whole topic."""

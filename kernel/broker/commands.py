@@ -99,6 +99,8 @@ class Command(IntEnum):
     SWEEP = 66
     LISTED = 67
     GIVE_UP = 68
+    RECALL = 70
+    SEEK = 71
 
 
 WITH_MESSAGES = frozenset({Command.ENQUEUE, Command.PREPARE, Command.RETAIN})
@@ -269,6 +271,21 @@ class Move(msgspec.Struct, frozen=True, array_like=True):
     offsets: tuple[Offset, ...]
 
 
+class Recall(msgspec.Struct, frozen=True, array_like=True):
+    """Have no group get a message that is not due yet. Result: see `offsets`."""
+
+    queue: QueueId
+    offset: Offset
+
+
+class Seek(msgspec.Struct, frozen=True, array_like=True):
+    """Have a group of a stream go on from an offset. Result: the offset, or an error."""
+
+    queue: QueueId
+    group: str
+    offset: Offset
+
+
 class Metered(msgspec.Struct, frozen=True, array_like=True):
     """Everything that this Raft group has counted up to a log index was reported (`usage`)."""
 
@@ -306,6 +323,8 @@ Control = (
     | Move
     | Guard
     | GiveUp
+    | Recall
+    | Seek
 )
 
 CONTROL_TYPES: dict[Command, type[Control]] = {
@@ -343,6 +362,8 @@ CONTROL_TYPES: dict[Command, type[Control]] = {
     Command.MOVE: Move,
     Command.GUARD: Guard,
     Command.GIVE_UP: GiveUp,
+    Command.RECALL: Recall,
+    Command.SEEK: Seek,
 }
 _TYPE_OF = {kind: command for command, kind in CONTROL_TYPES.items()}
 Packed = tuple[int, int, bytes]

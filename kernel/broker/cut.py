@@ -214,6 +214,7 @@ class QueueCut:
         "_held",
         "_pages",
         "_queue",
+        "_recalled",
         "_recent",
         "_tail",
         "_trimmed",
@@ -226,6 +227,7 @@ class QueueCut:
         self._queue = queue
         self._tail = queue.index.tail
         self._trimmed = queue.trimmed
+        self._recalled = queue.recalled
         self._pages: list[RunPage | bytes] = [*queue.index.pages()]
         if self._pages:
             self._pages[-1] = _dumped(self._pages[-1])
@@ -252,9 +254,9 @@ class QueueCut:
         groups = self._group_records(later)
         topic = self._queue.topic.id
         some = next(groups, {})
-        yield encode(
-            QueueRecord(ident, topic, self._tail, inline, some, recent, self._trimmed, self._young)
-        )
+        recalled = sorted(self._recalled)
+        own = (self._tail, inline, some, recent, self._trimmed, self._young, recalled)
+        yield encode(QueueRecord(ident, topic, *own))
         for some in groups:
             yield encode(GroupsRecord(ident, some))
         for at in range(step, len(self._pages), step):

@@ -101,6 +101,11 @@ class Dispatcher:
         """Messages that are not due yet."""
         return self._progress.hidden + self.ready.withheld_count
 
+    @property
+    def is_used(self) -> bool:
+        """Whether anybody consumes, waits or holds something."""
+        return bool(self.consumers or self.held_count or self.leasing_count)
+
     def oldest_ms(self) -> int | None:
         """Log time at which the oldest unacked message was stored."""
         floor = self._progress.floor

@@ -29,6 +29,7 @@ from .features import CLASSES, COPY, CUT, LARGE, Feature, columns_of, each_of, f
 from .half_messages import HalfCommands
 from .lost_entries import LostEntries
 from .observer import ACKED, ACKED_LATE, Observer, Retention, release
+from .offsets import Offsets
 from .outbox import Outbox, has_own_reference
 from .progress import Progress
 from .recent import Recent
@@ -69,6 +70,7 @@ class Machine:
             **self._definitions.commands,
             **self._halves.commands,
             **self._subscribers.commands,
+            **Offsets(state, retention, observer).commands,
             Command.LEADER_START: self._leader_start,
             Command.PURGE: self._purge,
             Command.TRIM: self._trim,

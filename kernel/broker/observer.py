@@ -52,6 +52,9 @@ class Observer(Protocol):
     def purged(self, queue: QueueState, group: str) -> None:
         """Everything ready was dropped."""
 
+    def sought(self, queue: QueueState, group: str) -> None:
+        """A group goes on from another offset: all that was known of its messages is past."""
+
     def group_removed(self, queue: QueueState, group: str) -> None:
         """A group is gone from a queue."""
 

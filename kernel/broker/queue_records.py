@@ -18,6 +18,8 @@ def queue_of(record: QueueRecord, topic: TopicState) -> QueueState:
     queue = QueueState(QueueId(record.id), topic, groups)
     queue.index.restore([RunPage.load(page) for page in record.pages], record.young, record.tail)
     queue.trimmed = Offset(record.trimmed)
+    if record.recalled:
+        queue.recalled = dict.fromkeys(record.recalled)
     if record.recent:
         queue.recent = Recent(record.recent)
     return queue

@@ -41,6 +41,7 @@ def is_short(queue: QueueState) -> bool:
     """
     return (
         queue.recent is None
+        and not queue.recalled
         and not queue.index.page_count
         and len(queue.groups) <= PLAIN_GROUPS_MAX
         and not any([each.pages for each in queue.groups.values()])  # noqa: C419 - as fast again

@@ -82,6 +82,8 @@ class QueueRecord(msgspec.Struct, frozen=True, array_like=True, tag="queue"):
     recent: list[tuple[bytes, int, bytes, int]]
     trimmed: int
     young: list[tuple[int, int, int, int]] = []
+    recalled: list[int] = []
+    """Offsets, rising."""
 
 
 class GroupsRecord(msgspec.Struct, frozen=True, array_like=True, tag="groups"):

@@ -7,6 +7,7 @@ gateways in this process look up, and counts that rest are kept as their snapsho
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from sys import intern
 
 from ..ids import Offset, QueueId, TopicId, is_index
@@ -21,6 +22,9 @@ from .runs import RunIndex
 from .usage import NOTHING_COUNTED, Counted, TopicUsage, usage_of
 
 _STREAM = TopicKind.STREAM
+
+_NONE_RECALLED: dict[int, None] = {}
+"""Shared by all queues of which nothing was recalled; never changed."""
 
 INDEX_GROUP = GroupOptions()
 
@@ -150,7 +154,7 @@ class TopicState:
 class QueueState:
     """One queue: the index of its messages and how far each group has come."""
 
-    __slots__ = ("groups", "id", "index", "owed", "recent", "topic", "trimmed")
+    __slots__ = ("groups", "id", "index", "owed", "recalled", "recent", "topic", "trimmed")
 
     def __init__(
         self, ident: QueueId, topic: TopicState, groups: dict[str, Progress] | None = None
@@ -168,6 +172,9 @@ class QueueState:
         """Retention has let go of everything below it."""
         self.recent: Recent | None = None
         """Deduplication ids of the topic's window."""
+        self.recalled = _NONE_RECALLED
+        """Offsets of a stream's messages that nobody gets, since they were recalled. Never changed,
+        only replaced."""
 
     @property
     def needs_watching(self) -> bool:
@@ -199,13 +206,23 @@ class QueueState:
             return self.owed.ranges()
         first = self.first_needed
         if self.topic.options.kind is _STREAM:
-            return [(first, end)] if first < end else []
+            return list(self._not_recalled(first, end))
         return unacked_by_any(list(self.groups.values()), min(first, end), end)
+
+    def _not_recalled(self, start: int, end: int) -> Iterator[tuple[int, int]]:
+        """(start, end) ranges of [start, end) without what was recalled."""
+        for offset in sorted(self.recalled):
+            if start <= offset < end:
+                if start < offset:
+                    yield start, offset
+                start = offset + 1
+        if start < end:
+            yield start, end
 
     def is_needed(self, offset: int) -> bool:
         """Whether one message must be kept."""
         if self.topic.options.kind is TopicKind.STREAM:
-            return offset >= self.trimmed
+            return offset >= self.trimmed and offset not in self.recalled
         if self.owed is not None:
             return self.owed.is_owed(offset)
         return not all(each.is_acked(offset) for each in self.groups.values())
@@ -227,6 +244,8 @@ class QueueState:
         """Drop the front of the index that nobody needs any more."""
         if self.topic.options.kind is _STREAM:
             self.index.drop_below(self.trimmed)
+            if self.recalled:
+                self.recalled = {each: None for each in self.recalled if each >= self.trimmed}
         elif self.owed is not None:
             self.index.drop_below(self.owed.floor)
         elif len(self.groups) == 1:

@@ -224,6 +224,11 @@ class LocalLeader:
             return
         if isinstance(change, commands.ResolveHalf) and self._host.half_room is not None:
             done = self._host.half_room.resolving(replica, change, done)
+        if isinstance(change, commands.Seek) and replica.is_consumed(change.queue, change.group):
+            error = KernelError(Code.IN_USE, f"group {change.group} has consumers")
+            if done is not None:
+                self._host.call_later(0, partial(done, (error,)))
+            return
         replica.propose(change, identity, done)
 
     def propose_all(
@@ -275,6 +280,7 @@ class LocalLeader:
             consumers=dispatcher.consumer_count,
             filtered=dispatcher.filtering.count,
             expired=dispatcher.queue.groups[group].expired,
+            position=dispatcher.queue.groups[group].floor,
         )
 
     async def span(self, queue: QueueId) -> tuple[int, int]:
@@ -315,7 +321,12 @@ class LocalLeader:
                 at = max(at, index.head)
                 continue
             slots = entries.slots(entry, run.slot, count)
-            found += [(Offset(at + i), slot) for i, slot in enumerate(slots) if slot]
+            recalled = state.recalled
+            found += [
+                (Offset(at + i), slot)
+                for i, slot in enumerate(slots)
+                if slot and at + i not in recalled
+            ]
             at += count
         return found
 

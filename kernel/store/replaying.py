@@ -36,6 +36,9 @@ class Silent(Observer):
     def marked(self, queue: QueueState, group: str) -> None:
         """Nothing."""
 
+    def sought(self, queue: QueueState, group: str) -> None:
+        """Nothing."""
+
     def purged(self, queue: QueueState, group: str) -> None:
         """Nothing."""
 

@@ -300,6 +300,11 @@ class Replica(Observer):
         tail = queue.index.tail
         return progress.floor == tail and progress.mark() >= tail + MARK_RENEW
 
+    def is_consumed(self, queue: QueueId, group: str) -> bool:
+        """Whether anybody consumes for a group, waits for its messages or holds some."""
+        dispatcher = self._dispatchers.get((queue, group))
+        return dispatcher is not None and dispatcher.is_used
+
     def forget_idle(self) -> None:
         """Forget dispatchers that nobody consumes from, once what they settled is applied. Asked
         each second.
@@ -508,13 +513,21 @@ class Replica(Observer):
             dispatcher.purged()
             self._pump[dispatcher] = None
 
+    def sought(self, queue: QueueState, group: str) -> None:
+        """A group goes on from another offset: whoever asks next begins there."""
+        self._end_dispatcher(queue, group, KernelError(Code.BUSY, "the group's offset was set"))
+
     def group_removed(self, queue: QueueState, group: str) -> None:
         """A group is gone from a queue: end its consumers."""
+        gone = KernelError(Code.NOT_FOUND, f"group {group} was removed")
+        self._end_dispatcher(queue, group, gone)
+
+    def _end_dispatcher(self, queue: QueueState, group: str, error: KernelError) -> None:
         dispatcher = self._dispatchers.pop((queue.id, group), None)
         if dispatcher is not None:
             self._idle.remove(dispatcher)
             self._by_queue[queue.id].remove(dispatcher)
-            dispatcher.end(KernelError(Code.NOT_FOUND, f"group {group} was removed"))
+            dispatcher.end(error)
 
     def queues_changed(self, topic: TopicState) -> None:
         """Settings changed: messages may be too many or too old now."""

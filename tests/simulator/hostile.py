@@ -25,9 +25,9 @@ from __future__ import annotations
 import asyncio
 import os
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import fields, replace
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import msgspec
 
@@ -81,6 +81,9 @@ from tests.simulator.hostile_tree import HostileTree
 
 RESET_S = (0.2, 1.0)
 """A push stream lives so long, at least and at most, before it is reset."""
+
+
+_Answer = TypeVar("_Answer")
 
 
 class HostileBatch(Batch):
@@ -310,6 +313,25 @@ class HostileClient:
 
     async def span(self, topic: TopicInfo, number: int) -> tuple[int, int]:
         return await self.local.span(topic, number)
+
+    async def position(self, topic: TopicInfo, number: int, group: str) -> Offset:
+        return await self._asked(self.local.position(through_bytes(topic), number, group))
+
+    async def seek(self, topic: TopicInfo, number: int, group: str, offset: Offset) -> Offset:
+        return await self._asked(self.local.seek(through_bytes(topic), number, group, offset))
+
+    async def recall(self, topic: TopicInfo, number: int, offset: Offset) -> bool:
+        return await self._asked(self.local.recall(through_bytes(topic), number, offset))
+
+    async def _asked(self, question: Awaitable[_Answer]) -> _Answer:
+        """An answer that is late, and an error that comes as bytes."""
+        await self.late.pause()
+        try:
+            found = await question
+        except KernelError as error:
+            raise error_through_bytes(error) from None
+        await self.late.pause()
+        return found
 
     async def offset_since(self, topic: TopicInfo, number: int, time_ms: int) -> Offset:
         await self.late.pause()
