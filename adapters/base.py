@@ -142,6 +142,11 @@ class TrafficMeter(DeliveryMeter, Protocol):
         delivery's quality of service).
         """
 
+    def unleased_counter(self, tenant: str, topic: str, group: str) -> DeliveryCounter:
+        """The counter of what a group's members are handed without a lease, where the protocol's
+        other deliveries are timed leases; cheap enough to ask for with every call.
+        """
+
     def calls(self, actions: Mapping[str, str]) -> CallMeter:
         """Counts calls of an API. `actions`: `metering.schema.Action` by the call's own name; all
         others administer.

@@ -68,6 +68,16 @@ class Traffic:
             tenant, Action.DELIVER, topic=short(topic), group=short(group), queue_class=queue_class
         )
 
+    def unleased_counter(self, tenant: str, topic: str, group: str) -> Counter:
+        """Messages handed to a group's members without a lease."""
+        return self._counter(
+            tenant,
+            Action.DELIVER,
+            topic=short(topic),
+            group=short(group),
+            queue_class=QueueClass.STANDARD,
+        )
+
     def call_counter(self, tenant: str, action: str, name: str, outcome: str = _OK) -> Counter:
         """Calls of an API, by their own name; cheap enough to ask for with every call."""
         known = self._calls.get((tenant, name, outcome))

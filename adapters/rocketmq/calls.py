@@ -23,6 +23,7 @@ ACTIONS: Final[Mapping[str, str]] = {
     "EndTransaction": Action.PUBLISH,
     "ForwardMessageToDeadLetterQueue": Action.ACK,
     "Heartbeat": Action.PING,
+    "PullMessage": Action.RECEIVE,
     "ReceiveMessage": Action.RECEIVE,
     "SendMessage": Action.PUBLISH,
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from .plain_sends import Splitter
 
@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     from .wire import Place
 
 
+T = TypeVar("T")
+
+
 class Counters:
     """What the adapter has done since it started. Plain integers, read when somebody asks."""
 
@@ -40,6 +43,7 @@ class Counters:
         "delivered",
         "polls_abandoned",
         "polls_empty",
+        "recalled",
         "revoked",
         "sent",
         "streams",
@@ -54,6 +58,8 @@ class Counters:
         self.polls_empty = 0
         self.polls_abandoned = 0
         """Receives whose client went away while messages were on their way to it."""
+        self.recalled = 0
+        """Delayed messages taken back."""
         self.revoked = 0
         """Polls, streams and renewals ended because their caller has lost the right to them."""
         self.calls_refused = 0
@@ -94,6 +100,13 @@ class Receiver(Protocol):
     async def receive(self, spec: ReceiveSpec, check: Callable[[], None]) -> Received:
         """As `Client.receive`, but ends when the adapter drains. Raises KernelError,
         RocketmqError, and what `check` raises once whoever waits may not receive any more.
+        """
+
+    async def repeat(
+        self, look: Callable[[], Awaitable[T | None]], wait_ms: int, check: Callable[[], None]
+    ) -> T | None:
+        """What `look` finds, asked again and again for so long; None if it finds nothing, or the
+        adapter drains. Raises as `receive`.
         """
 
     def give_back(self, spec: ReceiveSpec, tokens: Sequence[bytes], slots: Sequence[bytes]) -> None:

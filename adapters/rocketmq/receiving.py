@@ -10,7 +10,7 @@ The poll is cut to what remains of the call's deadline, so that no call ends by 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from adapters.base import Origin
 from kernel.client import LeaseChange, LeaseVerb, ReceiveSpec
@@ -22,6 +22,7 @@ from .delivered import Writer
 from .errors import Code, RocketmqError
 from .filters import filter_of
 from .names import group_name, topic_name
+from .recalling import QUEUE_NUMBER
 from .receipt_handle import Handles
 from .settings import (
     ATTEMPT_ID_CHARACTERS_MAX,
@@ -39,12 +40,9 @@ if TYPE_CHECKING:
     from .callers import Caller
     from .environment import Call, Environment
     from .settings import RocketmqSettings
-    from .stubs import Moment, ReceiveMessageRequest, Resource
+    from .stubs import Moment, PullMessageRequest, ReceiveMessageRequest, Resource
     from .topics import Topic
     from .wire import Name
-
-_QUEUE_NUMBER: Final = 0xFF
-"""The low bits of a queue's id (kernel.ids)."""
 
 
 class Consuming(NamedTuple):
@@ -147,7 +145,7 @@ class Receives:
             raise RocketmqError(Code.BAD_REQUEST, "the batch size must be at least 1")
         lease_ms = _lease_ms(request, settings)
         wanted = filter_of(request.filter_expression)
-        asked_ms = _asked_ms(request, settings)
+        asked_ms = asked_wait_ms(request, settings)
         at = await consuming(environment, caller, request.message_queue.topic, request.group)
         topic = await environment.topics.with_group(at.topic, at.group)
         at = at._replace(topic=topic)
@@ -157,7 +155,7 @@ class Receives:
             at.group,
             messages=min(request.batch_size, settings.receive_messages_max),
             # Of what the deadline leaves now: making the group may have taken its time.
-            wait_ms=_wait_ms(asked_ms, call.time_remaining()),
+            wait_ms=wait_ms_of(asked_ms, call.time_remaining()),
             lease_ms=lease_ms,
             filter=wanted,
             origin=Origin.ROCKETMQ,
@@ -175,7 +173,7 @@ class Receives:
             environment.clients.renew(client, topic.info, at.group, batch.tokens, now_ms, at.check)
         writer = Writer(
             at.name,
-            batch.queue & _QUEUE_NUMBER,
+            batch.queue & QUEUE_NUMBER,
             lease_ms,
             store_host,
             environment.client.origins,
@@ -216,7 +214,7 @@ class Receives:
         for place, error in enumerate(errors):
             if error is None:
                 offset = Offset(earlier.offsets[place])
-                number = earlier.queue & _QUEUE_NUMBER
+                number = earlier.queue & QUEUE_NUMBER
                 for found, slot in await client.peek(spec.topic, number, offset, 1):
                     if found == offset:
                         held.append(place)
@@ -291,7 +289,9 @@ def illegal_invisible_time(
     )
 
 
-def _asked_ms(request: ReceiveMessageRequest, settings: RocketmqSettings) -> int:
+def asked_wait_ms(
+    request: ReceiveMessageRequest | PullMessageRequest, settings: RocketmqSettings
+) -> int:
     """For how long to wait for a message, as asked; as long as may be if no time is named.
 
     Raises ILLEGAL_POLLING_TIME.
@@ -304,7 +304,7 @@ def _asked_ms(request: ReceiveMessageRequest, settings: RocketmqSettings) -> int
     return min(asked_ms, settings.polling_ms_max)
 
 
-def _wait_ms(asked_ms: int, remaining_s: float | None) -> int:
+def wait_ms_of(asked_ms: int, remaining_s: float | None) -> int:
     """For how long to wait for a message: what is asked, at most what the deadline leaves."""
     if remaining_s is None:
         return asked_ms

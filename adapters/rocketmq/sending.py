@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from . import wire
 from .errors import Code, RocketmqError, from_kernel
+from .recalling import QUEUE_NUMBER, Sent, encode
 from .settings import SEND_MESSAGES_MAX
 from .stored import Drafts
 from .stubs import parse_send_message
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from kernel.client import PublishBatch
+    from kernel.model import TopicInfo
 
     from .callers import Caller
     from .environment import Call, Environment
@@ -73,11 +75,12 @@ async def _send_any(environment: Environment, caller: Caller, data: bytes) -> by
     client = environment.client
     in_turn = topic.in_turn(client, publisher.number)
     first = batch.count
-    for parts, size, _, key in ready:
+    for parts, size, _, key, _ in ready:
         batch.add(topic.by_key(client) if key else in_turn, parts, size)
     await publisher.stored(batch)
-    idents = [ident for _, _, ident, _ in ready]
-    return _answer(environment, batch, first, idents, is_one_run=False)
+    idents = [ident for _, _, ident, _, _ in ready]
+    delayed = topic.info if any(delay_ms for _, _, _, _, delay_ms in ready) else None
+    return _answer(environment, batch, first, idents, is_one_run=False, delayed=delayed)
 
 
 def _answer(
@@ -87,31 +90,41 @@ def _answer(
     idents: Sequence[bytes],
     *,
     is_one_run: bool,
+    delayed: TopicInfo | None = None,
 ) -> bytes:
     """`is_one_run`: all messages went to one queue, and none can be a duplicate: then they lie side
-    by side, because they were added so.
+    by side, because they were added so. `delayed`: the topic, if there are delayed ones among them.
     """
     count = len(idents)
     failures = batch.failures
-    if failures is None:
+    if failures is None and delayed is None:
         environment.counters.sent += count
         start = _offset(batch, first)
         if start >= 0 and (is_one_run or count == 1):
             return wire.OK + wire.sent_in_a_row(idents, start)
         offsets = (_offset(batch, first + at) for at in range(count))
         return wire.OK + b"".join(map(wire.sent, idents, offsets))
+    failed = failures or {}
     errors = [
-        from_kernel(failure) if (failure := failures.get(first + at)) is not None else None
+        from_kernel(failure) if (failure := failed.get(first + at)) is not None else None
         for at in range(count)
     ]
     environment.counters.sent += errors.count(None)
     entries = (
-        wire.sent(ident, _offset(batch, first + at))
-        if error is None
-        else wire.not_sent(ident, error)
+        _entry(batch, first + at, ident, delayed) if error is None else wire.not_sent(ident, error)
         for at, (ident, error) in enumerate(zip(idents, errors, strict=True))
     )
     return wire.common_status(errors) + b"".join(entries)
+
+
+def _entry(batch: PublishBatch, position: int, ident: bytes, delayed: TopicInfo | None) -> bytes:
+    """Of a message that was stored; it may be recalled if it is one that waits for its time."""
+    place = batch.place(position) if delayed is not None else None
+    if delayed is None or place is None:
+        return wire.sent(ident, _offset(batch, position))
+    queue, offset = place
+    handle = encode(delayed, Sent(queue & QUEUE_NUMBER, offset, ident))
+    return wire.sent_delayed(ident, offset, handle)
 
 
 def _offset(batch: PublishBatch, position: int) -> int:

@@ -5,6 +5,8 @@
     SendMessage                       sending, and transactions
     EndTransaction                    transactions
     ReceiveMessage                    receiving
+    PullMessage, QueryOffset, GetOffset, UpdateOffset      offsets
+    RecallMessage                     recalling
     AckMessage, ChangeInvisibleDuration, ForwardMessageToDeadLetterQueue      settling
     Heartbeat, NotifyClientTermination    here and in clients
     Telemetry                         telemetry
@@ -32,6 +34,8 @@ from .checks import NO_LITE_TOPICS
 from .client_settings import Shown
 from .errors import Code, RocketmqError
 from .names import topic_name
+from .offsets import get_offset, pull_message, query_offset, update_offset
+from .recalling import recall_message
 from .receiving import Receives, consuming
 from .sending import send_message
 from .settings import STREAM_TOPICS_MAX
@@ -57,6 +61,7 @@ if TYPE_CHECKING:
 
     Unary = Callable[[bytes, Call], Awaitable[bytes]]
     Streaming = Callable[[bytes, Call], Awaitable[None]]
+    Receiving = Callable[[bytes, Call, str], Awaitable[bool]]
 
 SERVICE: Final = "apache.rocketmq.v2.MessagingService"
 
@@ -64,16 +69,9 @@ CLIENT_TYPE_MAX: Final = 6
 """The last of `enum ClientType`."""
 
 REFUSED: Final[Mapping[str, str]] = {
-    "RecallMessage": "a message that was sent cannot be recalled",
-    "PullMessage": "messages are received, not pulled: use ReceiveMessage",
-    "UpdateOffset": "consumer groups have no offset to set: use ReceiveMessage and AckMessage",
-    "GetOffset": "consumer groups have no one offset: use ReceiveMessage and AckMessage",
-    "QueryOffset": "offsets cannot be looked up",
     "SyncLiteSubscription": NO_LITE_TOPICS,
 }
 """Calls that are not served, and what their client is told with UNSUPPORTED."""
-
-_STREAMING_REFUSED: Final = frozenset({"PullMessage"})
 
 _log = structlog.get_logger("weir.rocketmq")
 
@@ -105,8 +103,12 @@ class Service:
             "ChangeInvisibleDuration": partial(change_invisible_duration, environment),
             "ForwardMessageToDeadLetterQueue": partial(forward_to_dead_letters, environment),
             "NotifyClientTermination": self._notify_client_termination,
+            "RecallMessage": partial(recall_message, environment),
+            "UpdateOffset": partial(update_offset, environment),
+            "GetOffset": partial(get_offset, environment),
+            "QueryOffset": partial(query_offset, environment),
         }
-        served |= {name: self._refuse(name) for name in REFUSED if name not in _STREAMING_REFUSED}
+        served |= {name: self._refuse(name) for name in REFUSED}
         return {name: self._answering(name, action) for name, action in served.items()}
 
     def streaming_calls(self, listener: Listener) -> dict[str, Streaming]:
@@ -116,10 +118,9 @@ class Service:
         host, port = listener.bound.addresses[0]
         store_host = f"{host}:{port}"
 
-        async def receive(data: bytes, call: Call) -> None:
-            name = "ReceiveMessage"
+        async def stream(name: str, action: Receiving, data: bytes, call: Call) -> None:
             try:
-                is_empty = not await self._receives.receive(data, call, store_host)
+                is_empty = not await action(data, call, store_host)
             except (RocketmqError, KernelError) as error:
                 await call.write(self._refusal(name, data, call, error))
             except Exception:  # noqa: BLE001 - a bug: logged, and an answer instead of a hang-up
@@ -130,10 +131,11 @@ class Service:
                 else:
                     self._answered(name, data, call, call.bytes_out)
 
-        served: dict[str, Streaming] = {"ReceiveMessage": receive}
-        for name in _STREAMING_REFUSED:
-            served[name] = self._refuse_stream(name)
-        return served
+        actions: dict[str, Receiving] = {
+            "ReceiveMessage": self._receives.receive,
+            "PullMessage": partial(pull_message, self.environment),
+        }
+        return {name: partial(stream, name, action) for name, action in actions.items()}
 
     # --- Errors -----------------------------------------------------------------------------
 
@@ -191,14 +193,6 @@ class Service:
         async def answer(_data: bytes, call: Call) -> bytes:
             self.environment.admit(call)
             raise RocketmqError(Code.UNSUPPORTED, REFUSED[name])
-
-        return answer
-
-    def _refuse_stream(self, name: str) -> Streaming:
-        refuse = self._answering(name, self._refuse(name))
-
-        async def answer(data: bytes, call: Call) -> None:
-            await call.write(await refuse(data, call))
 
         return answer
 

@@ -41,6 +41,9 @@ FILTER_TAGS_MAX: Final = 256
 FILTERS_KEPT_MAX: Final = 256
 """SQL92 expressions kept compiled, at most some 20 KB each: an application has a few."""
 
+PULL_LOOK_S: Final = 0.25
+"""A pull by offset that found nothing looks again so often."""
+
 FIRST_BYTE_S: Final = 10
 """A connection that has not said anything for so long is closed; clients speak at once."""
 

@@ -62,9 +62,9 @@ class Target(NamedTuple):
     """Whether what `plain_sends` reads may be stored as it is."""
 
 
-Draft = tuple[tuple[bytes, bytes], int, bytes, int]
+Draft = tuple[tuple[bytes, bytes], int, bytes, int, int]
 """A message that may be stored: the parts of its slot (header, ext and native block; body) and
-their size, the client's message id, the hash of its ordering key (0: it has none)."""
+their size, the client's message id, the hash of its ordering key (0: it has none), its delay."""
 
 
 class Drafts:
@@ -129,7 +129,7 @@ class Drafts:
             *(self._now_ms, 0, delay_ms, key, tag, 0),
         )
         head = header + ext + native
-        return (head, body), len(head) + len(body), ident, key
+        return (head, body), len(head) + len(body), ident, key, delay_ms
 
 
 def _native(message: Message, second: bytes) -> bytes:

@@ -156,6 +156,37 @@ class ReceiveMessageRequest(Presence, Protocol):
     attempt_id: str
 
 
+class PullMessageRequest(Presence, Protocol):
+    group: Resource
+    message_queue: MessageQueue
+    offset: int
+    batch_size: int
+    filter_expression: FilterExpression
+    long_polling_timeout: Moment
+
+
+class UpdateOffsetRequest(Protocol):
+    group: Resource
+    message_queue: MessageQueue
+    offset: int
+
+
+class GetOffsetRequest(Protocol):
+    group: Resource
+    message_queue: MessageQueue
+
+
+class QueryOffsetRequest(Protocol):
+    message_queue: MessageQueue
+    query_offset_policy: int
+    timestamp: Moment
+
+
+class RecallMessageRequest(Protocol):
+    topic: Resource
+    recall_handle: str
+
+
 class AckMessageEntry(Protocol):
     message_id: str
     receipt_handle: str
@@ -300,6 +331,11 @@ parse_send_message = Parser[SendMessageRequest]("SendMessageRequest")
 parse_query_route = Parser[QueryRouteRequest]("QueryRouteRequest")
 parse_query_assignment = Parser[QueryAssignmentRequest]("QueryAssignmentRequest")
 parse_receive_message = Parser[ReceiveMessageRequest]("ReceiveMessageRequest")
+parse_pull_message = Parser[PullMessageRequest]("PullMessageRequest")
+parse_update_offset = Parser[UpdateOffsetRequest]("UpdateOffsetRequest")
+parse_get_offset = Parser[GetOffsetRequest]("GetOffsetRequest")
+parse_query_offset = Parser[QueryOffsetRequest]("QueryOffsetRequest")
+parse_recall_message = Parser[RecallMessageRequest]("RecallMessageRequest")
 parse_ack_message = Parser[AckMessageRequest]("AckMessageRequest")
 parse_change_invisible_duration = Parser[ChangeInvisibleDurationRequest](
     "ChangeInvisibleDurationRequest"

@@ -54,7 +54,7 @@ async def prepare(
     environment: Environment, caller: Caller, topic: Topic, name: Name, draft: Draft
 ) -> bytes:
     """SendMessage of a transactional message. Raises KernelError."""
-    parts, _, ident, _ = draft
+    parts, _, ident, _, _ = draft
     info = topic.info
     token = await environment.client.halves.prepare(info, info.name, parts)
     environment.producers.publishes((caller.tenant, caller.client_id), topic, name)

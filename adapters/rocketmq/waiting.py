@@ -10,7 +10,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from adapters.base import Origin
 from kernel.client import LeaseChange, LeaseVerb, Received
@@ -23,14 +23,17 @@ from .settings import (
     GATHERINGS_MAX,
     PUBLISH_BYTES_MAX,
     PUBLISH_MESSAGES_MAX,
+    PULL_LOOK_S,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Awaitable, Callable, Iterator, Sequence
 
     from adapters.transport import Tasks
     from kernel.client import Client, PublishBatch, ReceiveSpec, Session
     from kernel.model import TopicInfo
+
+T = TypeVar("T")
 
 _NOTHING = Received(None, None, (), 0)
 
@@ -199,7 +202,7 @@ class _Poll:
 
     __slots__ = ("_check", "pull", "refusal")
 
-    def __init__(self, pull: asyncio.Task[Received], check: Callable[[], None]) -> None:
+    def __init__(self, pull: asyncio.Task[Any], check: Callable[[], None]) -> None:
         self.pull = pull
         self._check = check
         self.refusal: RocketmqError | None = None
@@ -243,24 +246,15 @@ class Polls:
         Raises KernelError, RocketmqError TOO_MANY_REQUESTS if too many wait, and what `check`
         raises.
         """
-        # From here on a recheck sees it; until here it was the call's own to ask.
-        check()
-        if self._is_draining:
+        if not self._may_wait(check):
             return _NOTHING
-        if len(self._waiting) >= self._polls_max:
-            message = f"{self._polls_max} receives wait already (polls_max)"
-            raise RocketmqError(Code.TOO_MANY_REQUESTS, message)
         pull = self._loop.create_task(self._client.receive(spec))
         poll = _Poll(pull, check)
         self._waiting.add(poll)
         try:
             return await pull
         except asyncio.CancelledError:
-            if pull.cancelled() and not _is_cancelling():
-                # By `drain` or a recheck, which are alone in cancelling a pull and not its call.
-                if poll.refusal is not None:
-                    self.revoked += 1
-                    raise poll.refusal from None
+            if self._was_ended(poll):
                 return _NOTHING
             if pull.done() and not pull.cancelled() and pull.exception() is None:
                 # They came at the moment the client went.
@@ -270,6 +264,58 @@ class Polls:
             raise
         finally:
             self._waiting.discard(poll)
+
+    async def repeat(
+        self, look: Callable[[], Awaitable[T | None]], wait_ms: int, check: Callable[[], None]
+    ) -> T | None:
+        """What `look` finds, called every PULL_LOOK_S for so long until it finds something; None if
+        it does not, and on `drain`. Raises what `look` raises, otherwise as `receive`.
+        """
+        if not self._may_wait(check):
+            return None
+        pull = self._loop.create_task(self._repeat(look, wait_ms))
+        poll = _Poll(pull, check)
+        self._waiting.add(poll)
+        try:
+            return await pull
+        except asyncio.CancelledError:
+            if self._was_ended(poll):
+                return None
+            pull.cancel()
+            raise
+        finally:
+            self._waiting.discard(poll)
+
+    async def _repeat(self, look: Callable[[], Awaitable[T | None]], wait_ms: int) -> T | None:
+        until_s = self._loop.time() + wait_ms / 1_000
+        while (found := await look()) is None:
+            left_s = until_s - self._loop.time()
+            if left_s <= 0:
+                return None
+            await asyncio.sleep(min(PULL_LOOK_S, left_s))
+        return found
+
+    def _may_wait(self, check: Callable[[], None]) -> bool:
+        """Whether a receive may begin to wait: not any more once all is drained. Raises
+        RocketmqError TOO_MANY_REQUESTS if too many do, and what `check` raises.
+        """
+        # From here on a recheck sees it; until here it was the call's own to ask.
+        check()
+        if len(self._waiting) >= self._polls_max:
+            message = f"{self._polls_max} receives wait already (polls_max)"
+            raise RocketmqError(Code.TOO_MANY_REQUESTS, message)
+        return not self._is_draining
+
+    def _was_ended(self, poll: _Poll) -> bool:
+        """Whether a poll that was cancelled was so by `drain` or a recheck, which are alone in
+        cancelling a poll and not its call. Raises why its caller may not receive any more.
+        """
+        if not poll.pull.cancelled() or _is_cancelling():
+            return False
+        if poll.refusal is not None:
+            self.revoked += 1
+            raise poll.refusal from None
+        return True
 
     def give_back(self, spec: ReceiveSpec, tokens: Sequence[bytes], slots: Sequence[bytes]) -> None:
         """Make leased messages that have reached nobody ready again, without anyone waiting for it:

@@ -145,12 +145,27 @@ def assignment_answer(queues: Sequence[bytes]) -> bytes:
     return OK + b"".join(block(2, block(1, each)) for each in queues)
 
 
+def offset_answer(offset: int) -> bytes:
+    """GetOffsetResponse, QueryOffsetResponse."""
+    return OK + number(2, offset)
+
+
+def next_offset(offset: int) -> bytes:
+    """A PullMessageResponse: where to go on. The field of a oneof is written, also if it is 0."""
+    return b"\x18" + varint(offset)
+
+
 # --- Results of entries -------------------------------------------------------------------------
 
 
 def sent(message_id: bytes, offset: int) -> bytes:
     """An entry of SendMessageResponse: stored, at an offset of its queue (-1: not known)."""
     return block(2, OK + block(2, message_id) + number(4, max(offset, 0)))
+
+
+def sent_delayed(message_id: bytes, offset: int, handle: bytes) -> bytes:
+    """The same of a delayed message; `handle`: to recall it."""
+    return block(2, OK + block(2, message_id) + number(4, max(offset, 0)) + block(5, handle))
 
 
 def sent_in_a_row(message_ids: Sequence[bytes], first: int) -> bytes:

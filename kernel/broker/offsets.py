@@ -1,5 +1,5 @@
-"""Commands about single offsets of a queue: a message is recalled before it is due, and a group goes
-on from another offset.
+"""Commands about single offsets of a queue: a message is recalled before it is due, and a group
+goes on from another offset.
 
     RECALL  every group is done with the message. On a stream, where a group that joins later would
             begin with it, the queue keeps its offset, until retention has come so far.

@@ -356,6 +356,19 @@ def priority(address: str) -> object:
     return [each.body.decode() for _ in range(3) for each in reader.receive(1, 10)]
 
 
+def recalled(address: str) -> object:
+    """Of two delayed messages one is taken back."""
+    sender = producer(address, "recall")
+    due = int(time.time()) + 3
+    receipts = [
+        sender.send(made("recall", body, delivery_timestamp=due)) for body in (b"back", b"kept")
+    ]
+    told = sender.recall_message("recall", receipts[0].recall_handle)
+    reader = consumer(address, "recall", "recalled-group", await_duration=6)
+    found = [each.body.decode() for each in drain(reader, 1)]
+    return {"recalled": told == receipts[0].message_id, "received": found}
+
+
 def across_restart(address: str) -> object:
     """The broker is started anew between the two halves; nothing is set up again here."""
     sender = producer(address, "restart")

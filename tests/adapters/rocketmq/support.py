@@ -63,6 +63,8 @@ class Meter:
         self.told: list[tuple[str, str, str, str, int, int]] = []
         """(tenant, action, name, outcome, octets in, octets out)"""
         self.connections: Counter[str] = Counter()
+        self.handed: list[tuple[str, str, str, int, int, int]] = []
+        """(tenant, topic, group, messages, bytes, units) without a lease."""
 
     def calls(self, actions: Mapping[str, str]):
         told = self.told
@@ -75,6 +77,12 @@ class Meter:
                 told.append((tenant, actions.get(name, "admin"), name, outcome, *octets))
 
         return Calls()
+
+    def unleased_counter(self, tenant: str, topic: str, group: str):
+        def count(messages: int, size_bytes: int, units: int) -> None:
+            self.handed.append((tenant, topic, group, messages, size_bytes, units))
+
+        return SimpleNamespace(count=count)
 
     def connection_opened(self, tenant: str) -> None:
         self.connections[tenant] += 1
@@ -268,6 +276,18 @@ class Wire:
         answer: bytes = call(data, metadata=self._metadata(headers), timeout=20)
         return answer
 
+    def pull(self, topic: str, queue: int, offset: int, group: str = "g", **fields: Any) -> Pulled:
+        request = service_pb2.PullMessageRequest(
+            group=resource(group), offset=offset, batch_size=fields.pop("batch", 32)
+        )
+        request.message_queue.topic.name, request.message_queue.id = topic, queue
+        request.long_polling_timeout.FromMilliseconds(int(1000 * fields.pop("wait_s", 0)))
+        if "expression" in fields:
+            request.filter_expression.type = 1
+            request.filter_expression.expression = fields["expression"]
+        headers = fields.get("headers")
+        return Pulled(list(self.stream("PullMessage", request.SerializeToString(), headers)))
+
     def call(self, name: str, request: Any, headers: Mapping[str, str] | None = None) -> Any:
         """One call with one answer."""
         answer = getattr(service_pb2, f"{name}Response")
@@ -318,6 +338,17 @@ class Wire:
         )
         request.invisible_duration.FromMilliseconds(int(seconds * 1000))
         return self.call("ChangeInvisibleDuration", request)
+
+
+class Pulled:
+    """The parts of an answer to PullMessage."""
+
+    def __init__(self, parts: list[Any]) -> None:
+        self.kinds = [part.WhichOneof("content") for part in parts]
+        self.code = parts[0].status.code
+        self.messages = [part.message for part in parts if part.HasField("message")]
+        self.bodies = [message.body for message in self.messages]
+        self.next_offset = parts[-1].next_offset if self.kinds[-1] == "next_offset" else None
 
 
 class Received:

@@ -65,6 +65,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
         running.topic("priority", "priority")
         running.topic("push-fifo", "fifo", queues=1)
         running.topic("delay", "delay", queues=2)
+        running.topic("recall", "delay", queues=2)
         running.topic("transaction", "transaction", queues=2)
         yield running
 
@@ -181,6 +182,10 @@ def test_sql_expressions_are_filtered_by(broker: Broker, tmp_path: Path) -> None
 
 def test_higher_priorities_come_first(broker: Broker, tmp_path: Path) -> None:
     assert run("priority", broker.address, tmp_path) == ["9", "4", "0"]
+
+
+def test_a_delayed_message_is_recalled(broker: Broker, tmp_path: Path) -> None:
+    assert run("recalled", broker.address, tmp_path) == {"recalled": True, "received": ["kept"]}
 
 
 def test_a_client_goes_on_after_a_restart(tmp_path: Path) -> None:

@@ -147,7 +147,7 @@ def test_tags_are_compared_not_their_hashes(broker: Broker, wire: Wire, topic: s
         ({"invisible_s": 43_201}, Code.ILLEGAL_INVISIBLE_TIME),
         ({"wait_s": -1}, Code.ILLEGAL_POLLING_TIME),
         ({"expression": "a||"}, Code.ILLEGAL_FILTER_EXPRESSION),
-        ({"expression": "a > 1", "expression_type": 2}, Code.ILLEGAL_FILTER_EXPRESSION),
+        ({"expression": "a >", "expression_type": 2}, Code.ILLEGAL_FILTER_EXPRESSION),
     ],
 )
 def test_a_receive_that_is_not_allowed(wire: Wire, topic: str, fields, code: Code) -> None:
