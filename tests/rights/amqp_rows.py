@@ -10,7 +10,6 @@ from tests.rights.site import Actor
 
 NO_RIGHT_OF_ITS_OWN = {
     "connection.start/start-ok": "a login is not a right",
-    "connection.secure": "refused to everybody",
     "connection.tune": "about the connection",
     "connection.close": "about the connection",
     "connection.blocked": "sent by the server",

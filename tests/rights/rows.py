@@ -18,6 +18,8 @@ class Row:
     """Which of the ways to do it."""
     needs: tuple[str, ...]
     """Each as in a rule: `publish topic:{n}`; `{n}` is what the row calls its things."""
+    also_by: tuple[str, ...] = ()
+    """Rights each of which does as well in place of the one that it needs."""
     do: Callable[[Actor], object]
     """Raises what `site.tried` knows, if a right is missing."""
     before: Callable[[Actor], object] = lambda root: None

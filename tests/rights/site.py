@@ -4,10 +4,11 @@ another tenant has all there are there.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import hmac
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
@@ -17,6 +18,8 @@ import pika.exceptions
 from botocore.exceptions import ClientError
 from pika.adapters.blocking_connection import BlockingChannel
 
+from tests.adapters.mqtt.broker import WireClient
+from tests.adapters.rocketmq.support import Wire
 from tests.gateway.serving import Process, serving
 from tests.sqs_client import sqs_client
 
@@ -47,14 +50,25 @@ class Actor:
         self.name = ""
         """What the row that is tried calls its things."""
         self._stack = contextlib.ExitStack()
+        self._loop: asyncio.Runner | None = None
         self._channel: BlockingChannel | None = None
         self._amqp: pika.BlockingConnection | None = None
+        self.mqtt: WireClient | None = None
+        """The MQTT connection that it has."""
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
+        if self.mqtt is not None:
+            self.mqtt.writer.close()
         self._stack.close()
+
+    def run(self, work: Coroutine[object, object, None]) -> None:
+        """Carry it out in the loop that the actor has."""
+        if self._loop is None:
+            self._loop = self._stack.enter_context(asyncio.Runner())
+        self._loop.run(work)
 
     def __call__(self, text: str) -> str:
         """A name of the row: `{n}` stands for what is the row's own."""
@@ -98,10 +112,8 @@ class Actor:
     # --- RocketMQ ---------------------------------------------------------------------------
 
     @cached_property
-    def rocketmq(self) -> Any:
+    def rocketmq(self) -> Wire:
         """Raw calls, for the namespace of the tenant."""
-        from tests.adapters.rocketmq.support import Wire
-
         key_id, secret = self.site.key_of(self.login)
         now = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
         signature = hmac.new(secret.encode(), now.encode(), "sha1").hexdigest()
@@ -132,6 +144,8 @@ class Site:
         self.node = node
         self._keys: dict[str, tuple[str, str]] = {}
         self._sqs: dict[str, Any] = {}
+        self.handles: dict[str, str] = {}
+        """Of tasks that rows have begun."""
         for tenant, name, policy in (
             (TENANT, "user", "user"),
             (TENANT, "root", "full"),
@@ -147,10 +161,9 @@ class Site:
     def sqs_url(self) -> str:
         return f"http://127.0.0.1:{self.node.listeners['sqs.http']}"
 
-    def allow(self, *needs: str, but: Iterable[str] = ()) -> None:
+    def allow(self, *needs: str) -> None:
         """From now on the user has these rights and no others."""
-        lines = [f"allow {need}" for need in needs] + [f"deny {each}" for each in but]
-        self.rules(lines or ["allow inspect topic:nothing-at-all"])
+        self.rules([f"allow {need}" for need in needs] or ["allow inspect topic:nothing-at-all"])
 
     def rules(self, lines: Iterable[str]) -> None:
         """The rules of the user."""
