@@ -101,6 +101,20 @@ def consume(who: Actor) -> None:
     who.channel.basic_cancel(tag)
 
 
+def held(who: Actor) -> Callable[[], bool]:
+    """A consumer that stays."""
+    channel = who.channel
+    ended: list[object] = []
+    channel.add_on_cancel_callback(ended.append)
+    channel.basic_consume(who("{n}"), lambda *_: None)
+
+    def has_ended() -> bool:
+        channel.connection.process_data_events(time_limit=0.01)
+        return bool(ended)
+
+    return has_ended
+
+
 def commit(who: Actor) -> None:
     """A transaction with one message."""
     channel = who.channel.connection.channel()
@@ -310,13 +324,20 @@ ROWS = [
         before=tree_topic(),
         do=publish("weir.topics", "{n}"),
     ),
-    Row(operation="basic.consume", needs=("consume topic:{n}",), before=QUEUE, do=consume),
+    Row(
+        operation="basic.consume",
+        needs=("consume topic:{n}",),
+        before=QUEUE,
+        do=consume,
+        hold=held,
+    ),
     Row(
         operation="basic.consume",
         way="a topic in the tree",
         needs=("consume topic:{n}", "consume tree:{n}/#"),
         before=tree_topic(),
         do=consume,
+        hold=held,
     ),
     Row(
         operation="basic.get",

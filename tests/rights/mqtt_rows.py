@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from functools import partial
+from typing import Any
 
 from adapters.mqtt.codec.packets import Connack, Will
 from adapters.mqtt.codec.properties import Properties
@@ -114,6 +115,28 @@ def subscribe(text: str) -> Callable[[Actor], object]:
     return on_one_connection(step)
 
 
+def held(do: Callable[[Actor], object]) -> Callable[[Actor], Callable[[], bool]]:
+    """A connection with what it has subscribed to, which ends with 0x87."""
+
+    def begin(who: Actor) -> Callable[[], bool]:
+        do(who)
+        client = who.mqtt
+        assert client is not None
+
+        def has_ended() -> bool:
+            try:
+                who.run(client.ping())
+            except (EOFError, ConnectionError, AssertionError):
+                codes = [getattr(each, "reason_code", None) for each in client.packets]
+                assert not codes or NOT_AUTHORIZED in codes, codes
+                return True
+            return False
+
+        return has_ended
+
+    return begin
+
+
 def with_will(who: Actor) -> None:
     """A connection that leaves a will."""
 
@@ -148,34 +171,51 @@ def row(operation: str, needs: tuple[str, ...], do: Callable[[Actor], object]) -
     return Row(operation=operation, needs=needs, do=do, names_tenant=False)
 
 
+def stay(who: Actor) -> None:
+    """A connection with a client id of the row's, which is left open."""
+
+    async def run() -> None:
+        who.mqtt = await connected(who, client_id=who("{n}"))
+
+    who.run(run())
+
+
+def subscribing(needs: tuple[str, ...], text: str, **more: Any) -> Row:
+    """A row of a filter."""
+    do = subscribe(text)
+    return Row(needs=needs, do=do, hold=held(do), names_tenant=False, **more)
+
+
 PUBLISH, GROUP = ("publish tree:{n}/secret",), "consume group:{n}-g"
 
 ROWS = [
-    row("CONNECT", ("consume client:{n}",), connect),
+    Row(
+        operation="CONNECT",
+        needs=("consume client:{n}",),
+        do=connect,
+        hold=held(stay),
+        names_tenant=False,
+    ),
     row("will", ("publish tree:{n}/gone",), with_will),
     row("PUBLISH QoS 0", PUBLISH, on_one_connection(_publish_qos_0)),
     row("PUBLISH QoS 1", PUBLISH, on_one_connection(partial(_publish, 1))),
     row("PUBLISH QoS 2", PUBLISH, on_one_connection(partial(_publish, 2))),
     row("retained messages", PUBLISH, on_one_connection(_retain)),
-    row("SUBSCRIBE", ("consume tree:{n}/+/#",), subscribe("{n}/+/#")),
-    row(
-        "shared subscriptions",
-        ("consume tree:{n}/#", GROUP),
-        subscribe("$share/{n}-g/{n}/#"),
+    subscribing(("consume tree:{n}/+/#",), "{n}/+/#", operation="SUBSCRIBE"),
+    subscribing(
+        ("consume tree:{n}/#", GROUP), "$share/{n}-g/{n}/#", operation="shared subscriptions"
     ),
-    Row(
+    subscribing(
+        ("consume topic:{n}", GROUP),
+        "$share/{n}-g/{n}",
         operation="consumer groups of topics",
-        needs=("consume topic:{n}", GROUP),
         before=topic(tree=False),
-        do=subscribe("$share/{n}-g/{n}"),
-        names_tenant=False,
     ),
-    Row(
+    subscribing(
+        ("consume topic:{n}", GROUP, "consume tree:{n}/#"),
+        "$share/{n}-g/{n}",
         operation="consumer groups of topics",
         way="a topic in the tree",
-        needs=("consume topic:{n}", GROUP, "consume tree:{n}/#"),
         before=topic(tree=True),
-        do=subscribe("$share/{n}-g/{n}"),
-        names_tenant=False,
     ),
 ]

@@ -7,7 +7,7 @@ from typing import Any
 
 from tests.adapters.rocketmq.support import endpoints, message, resource, service_pb2
 from tests.rights.rows import Row
-from tests.rights.site import ROOT, Actor, Refused
+from tests.rights.site import ROOT, Actor, Refused, in_thread
 
 FORBIDDEN = 40300
 OK = 20000
@@ -86,6 +86,16 @@ def receive(who: Actor) -> None:
     found = who.rocketmq.receive(who("{n}"), who("{n}-g"))
     if found.code == FORBIDDEN:
         raise Refused(found.text)
+
+
+def held(who: Actor) -> Callable[[], bool]:
+    """A receive that waits, which ends with FORBIDDEN."""
+
+    def poll() -> None:
+        found = who.rocketmq.receive(who("{n}"), who("{n}-g"), wait_s=15)
+        assert found.code == FORBIDDEN, found.text
+
+    return in_thread(poll)
 
 
 def with_handle(act: Callable[[Actor, str], Any]) -> Callable[[Actor], object]:
@@ -180,13 +190,14 @@ ROWS = [
         do=prepare,
     ),
     Row(operation="EndTransaction", needs=PUBLISH, before=topic("transaction"), do=end),
-    Row(operation="ReceiveMessage", needs=CONSUME, before=topic(), do=receive),
+    Row(operation="ReceiveMessage", needs=CONSUME, before=topic(), do=receive, hold=held),
     Row(
         operation="ReceiveMessage",
         way="a topic in the tree",
         needs=(*CONSUME, OUT_OF_TREE),
         before=topic(tree=True),
         do=receive,
+        hold=held,
     ),
     Row(operation="AckMessage", needs=CONSUME, before=topic(), do=with_handle(ack)),
     Row(operation="ChangeInvisibleDuration", needs=CONSUME, before=topic(), do=with_handle(change)),

@@ -22,6 +22,8 @@ class Row:
     """Rights each of which does as well in place of the one that it needs."""
     do: Callable[[Actor], object]
     """Raises what `site.tried` knows, if a right is missing."""
+    hold: Callable[[Actor], Callable[[], bool]] | None = None
+    """For what goes on once it was allowed: begins it, and tells whether it has been ended."""
     before: Callable[[Actor], object] = lambda root: None
     """Makes what it needs, by somebody who may do everything in the tenant."""
     again: bool = True

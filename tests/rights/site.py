@@ -9,6 +9,7 @@ import contextlib
 import hmac
 import time
 from collections.abc import Callable, Coroutine, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
@@ -33,6 +34,9 @@ PASSWORD = "a long password"
 WAIT_S = 10
 
 USER, ROOT, STRANGER = "acme:user", "acme:root", "stranger"
+
+HELD_S = 0.3
+"""Until a poll that was begun waits at the server."""
 
 EVERYTHING = ("allow publish,consume,configure,inspect *",)
 
@@ -199,6 +203,21 @@ def running_site(directory: Path) -> Iterator[Site]:
     config.write_text(CONFIG)
     with serving(directory / "data", config=config) as node:
         yield Site(node)
+
+
+def in_thread(work: Callable[[], None]) -> Callable[[], bool]:
+    """Begin what waits; tells whether it has ended, and raises what it has raised."""
+    pool = ThreadPoolExecutor(1)
+    begun = pool.submit(work)
+    pool.shutdown(wait=False)
+    time.sleep(HELD_S)
+
+    def has_ended() -> bool:
+        if begun.done():
+            begun.result()
+        return begun.done()
+
+    return has_ended
 
 
 def tried(do: Callable[[Actor], object], actor: Actor) -> None:

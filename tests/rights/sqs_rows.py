@@ -6,8 +6,11 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+from botocore.exceptions import ClientError
+
 from tests.rights.rows import Row
-from tests.rights.site import ACCOUNT, ROOT, Actor, Refused
+from tests.rights.site import ACCOUNT, ROOT, Actor, Refused, in_thread
 
 _LIKE_A_SEND = "the rights of SendMessage and ReceiveMessage"
 
@@ -70,6 +73,16 @@ def with_handle(action: str, *, batch: bool = False, **more: Any) -> Callable[[A
         assert not answer.get("Failed"), answer
 
     return do
+
+
+def held(who: Actor) -> Callable[[], bool]:
+    """A long poll, which ends with AccessDenied."""
+
+    def poll() -> None:
+        with pytest.raises(ClientError, match="AccessDenied"):
+            who.sqs.receive_message(QueueUrl=who.url("{n}"), WaitTimeSeconds=20)
+
+    return in_thread(poll)
 
 
 def listed(who: Actor) -> None:
@@ -221,13 +234,20 @@ ROWS = [
         before=tree_topic,
         do=on("send_message_batch", Entries=ENTRY),
     ),
-    Row(operation="ReceiveMessage", needs=CONSUME, before=queue(), do=on("receive_message")),
+    Row(
+        operation="ReceiveMessage",
+        needs=CONSUME,
+        before=queue(),
+        do=on("receive_message"),
+        hold=held,
+    ),
     Row(
         operation="ReceiveMessage",
         way="a topic in the tree",
         needs=(*CONSUME, "consume tree:{n}/#"),
         before=tree_topic,
         do=on("receive_message"),
+        hold=held,
     ),
     Row(
         operation="DeleteMessage",

@@ -79,6 +79,32 @@ def test_an_action_takes_its_rights_and_no_others(site: Site, name: str, row: Ro
             _until_refused(row, user)
 
 
+HELD = [case for case in CASES if case.values[1].hold is not None]
+WITHIN_S = 2 * 4
+"""What is promised, and some more while other tests run beside."""
+
+
+@pytest.mark.parametrize(("name", "row"), HELD)
+def test_what_goes_on_ends_soon_after_any_of_its_rights_is_gone(
+    site: Site, name: str, row: Row
+) -> None:
+    assert row.hold is not None
+    name += "h"
+    needs = [need.replace("{n}", name) for need in row.needs]
+    with _actor(site, ROOT, name) as root:
+        row.before(root)
+    for missing in needs:
+        site.allow(*needs)
+        with _actor(site, USER, name) as user:
+            has_ended = row.hold(user)
+            assert not has_ended()
+            site.allow(*[need for need in needs if need != missing], _instead(missing))
+            deadline = time.monotonic() + WITHIN_S
+            while not has_ended():
+                assert time.monotonic() < deadline, f"goes on without {missing}"
+                time.sleep(0.05)
+
+
 def _actor(site: Site, login: str, name: str) -> Actor:
     actor = Actor(site, login)
     actor.name = name
