@@ -74,6 +74,7 @@ class ClientConnection:
 
     __slots__ = (
         "__weakref__",
+        "_chose_id",
         "_client_id",
         "_env",
         "_host",
@@ -95,6 +96,8 @@ class ClientConnection:
         self.session = Session(env.settings.session, env.names, env.clock.monotonic_ms())
         self.wheel_tick = 0
         self._client_id = ""
+        self._chose_id = False
+        """Whether the client has brought its identifier, which takes a right."""
         self._persistent = False
         self._rights: Rights | None = None
         self._subscriber: Subscriber | None = None
@@ -177,6 +180,9 @@ class ClientConnection:
         if not rights.is_alive():
             gone = "the user was removed, disabled or signed out"
             self._fail(ReasonCode.ADMINISTRATIVE_ACTION, gone)
+        elif self._chose_id and not rights.allows(USE_CLIENT, self._client_id):
+            self._env.counters.revoked += 1
+            self._fail(ReasonCode.NOT_AUTHORIZED, "the client identifier may not be used any more")
         elif self._requests is not None:
             yield from self._requests.recheck()
 
@@ -263,11 +269,12 @@ class ClientConnection:
         if event.client_id_needed:
             assigned = f"{ASSIGNED_ID_PREFIX}{env.random.bits(_ASSIGNED_ID_BITS):024x}"
         self._client_id = assigned or connect.client_id
+        self._chose_id = not assigned
         login = Login(connect.username, connect.password, self._client_id, self._host.peer)
         rights = await env.sign_in.sign_in(login)
         if self._is_over():
             return
-        if not assigned and not rights.allows(USE_CLIENT, self._client_id):
+        if self._chose_id and not rights.allows(USE_CLIENT, self._client_id):
             self._refuse(ReasonCode.NOT_AUTHORIZED, "the client identifier may not be used")
             return
         if connect.will is not None and not rights.allows(PUBLISH_TREE, connect.will.topic):

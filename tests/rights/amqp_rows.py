@@ -10,7 +10,6 @@ from tests.rights.site import Actor
 
 NO_RIGHT_OF_ITS_OWN = {
     "connection.start/start-ok": "a login is not a right",
-    "connection.secure": "refused to everybody",
     "connection.tune": "about the connection",
     "connection.close": "about the connection",
     "connection.blocked": "sent by the server",
@@ -100,6 +99,20 @@ def consume(who: Actor) -> None:
     """A consumer, which is cancelled again."""
     tag = who.channel.basic_consume(who("{n}"), lambda *_: None, auto_ack=True)
     who.channel.basic_cancel(tag)
+
+
+def held(who: Actor) -> Callable[[], bool]:
+    """A consumer that stays."""
+    channel = who.channel
+    ended: list[object] = []
+    channel.add_on_cancel_callback(ended.append)
+    channel.basic_consume(who("{n}"), lambda *_: None)
+
+    def has_ended() -> bool:
+        channel.connection.process_data_events(time_limit=0.01)
+        return bool(ended)
+
+    return has_ended
 
 
 def commit(who: Actor) -> None:
@@ -311,13 +324,20 @@ ROWS = [
         before=tree_topic(),
         do=publish("weir.topics", "{n}"),
     ),
-    Row(operation="basic.consume", needs=("consume topic:{n}",), before=QUEUE, do=consume),
+    Row(
+        operation="basic.consume",
+        needs=("consume topic:{n}",),
+        before=QUEUE,
+        do=consume,
+        hold=held,
+    ),
     Row(
         operation="basic.consume",
         way="a topic in the tree",
         needs=("consume topic:{n}", "consume tree:{n}/#"),
         before=tree_topic(),
         do=consume,
+        hold=held,
     ),
     Row(
         operation="basic.get",

@@ -18,8 +18,12 @@ class Row:
     """Which of the ways to do it."""
     needs: tuple[str, ...]
     """Each as in a rule: `publish topic:{n}`; `{n}` is what the row calls its things."""
+    also_by: tuple[str, ...] = ()
+    """Rights each of which does as well in place of the one that it needs."""
     do: Callable[[Actor], object]
     """Raises what `site.tried` knows, if a right is missing."""
+    hold: Callable[[Actor], Callable[[], bool]] | None = None
+    """For what goes on once it was allowed: begins it, and tells whether it has been ended."""
     before: Callable[[Actor], object] = lambda root: None
     """Makes what it needs, by somebody who may do everything in the tenant."""
     again: bool = True

@@ -4,10 +4,12 @@ another tenant has all there are there.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import hmac
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
@@ -17,6 +19,8 @@ import pika.exceptions
 from botocore.exceptions import ClientError
 from pika.adapters.blocking_connection import BlockingChannel
 
+from tests.adapters.mqtt.broker import WireClient
+from tests.adapters.rocketmq.support import Wire
 from tests.gateway.serving import Process, serving
 from tests.sqs_client import sqs_client
 
@@ -30,6 +34,9 @@ PASSWORD = "a long password"
 WAIT_S = 10
 
 USER, ROOT, STRANGER = "acme:user", "acme:root", "stranger"
+
+HELD_S = 0.3
+"""Until a poll that was begun waits at the server."""
 
 EVERYTHING = ("allow publish,consume,configure,inspect *",)
 
@@ -47,14 +54,25 @@ class Actor:
         self.name = ""
         """What the row that is tried calls its things."""
         self._stack = contextlib.ExitStack()
+        self._loop: asyncio.Runner | None = None
         self._channel: BlockingChannel | None = None
         self._amqp: pika.BlockingConnection | None = None
+        self.mqtt: WireClient | None = None
+        """The MQTT connection that it has."""
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
+        if self.mqtt is not None:
+            self.mqtt.writer.close()
         self._stack.close()
+
+    def run(self, work: Coroutine[object, object, None]) -> None:
+        """Carry it out in the loop that the actor has."""
+        if self._loop is None:
+            self._loop = self._stack.enter_context(asyncio.Runner())
+        self._loop.run(work)
 
     def __call__(self, text: str) -> str:
         """A name of the row: `{n}` stands for what is the row's own."""
@@ -98,10 +116,8 @@ class Actor:
     # --- RocketMQ ---------------------------------------------------------------------------
 
     @cached_property
-    def rocketmq(self) -> Any:
+    def rocketmq(self) -> Wire:
         """Raw calls, for the namespace of the tenant."""
-        from tests.adapters.rocketmq.support import Wire
-
         key_id, secret = self.site.key_of(self.login)
         now = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
         signature = hmac.new(secret.encode(), now.encode(), "sha1").hexdigest()
@@ -132,6 +148,8 @@ class Site:
         self.node = node
         self._keys: dict[str, tuple[str, str]] = {}
         self._sqs: dict[str, Any] = {}
+        self.handles: dict[str, str] = {}
+        """Of tasks that rows have begun."""
         for tenant, name, policy in (
             (TENANT, "user", "user"),
             (TENANT, "root", "full"),
@@ -147,10 +165,9 @@ class Site:
     def sqs_url(self) -> str:
         return f"http://127.0.0.1:{self.node.listeners['sqs.http']}"
 
-    def allow(self, *needs: str, but: Iterable[str] = ()) -> None:
+    def allow(self, *needs: str) -> None:
         """From now on the user has these rights and no others."""
-        lines = [f"allow {need}" for need in needs] + [f"deny {each}" for each in but]
-        self.rules(lines or ["allow inspect topic:nothing-at-all"])
+        self.rules([f"allow {need}" for need in needs] or ["allow inspect topic:nothing-at-all"])
 
     def rules(self, lines: Iterable[str]) -> None:
         """The rules of the user."""
@@ -186,6 +203,21 @@ def running_site(directory: Path) -> Iterator[Site]:
     config.write_text(CONFIG)
     with serving(directory / "data", config=config) as node:
         yield Site(node)
+
+
+def in_thread(work: Callable[[], None]) -> Callable[[], bool]:
+    """Begin what waits; tells whether it has ended, and raises what it has raised."""
+    pool = ThreadPoolExecutor(1)
+    begun = pool.submit(work)
+    pool.shutdown(wait=False)
+    time.sleep(HELD_S)
+
+    def has_ended() -> bool:
+        if begun.done():
+            begun.result()
+        return begun.done()
+
+    return has_ended
 
 
 def tried(do: Callable[[Actor], object], actor: Actor) -> None:

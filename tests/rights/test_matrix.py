@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import pytest
 
 from gateway.config import load
-from tests.rights import amqp_rows
+from tests.rights import amqp_rows, mqtt_rows, rocketmq_rows, sqs_rows
 from tests.rights.rows import Row
 from tests.rights.site import (
     EVERYTHING,
@@ -28,7 +28,7 @@ from tests.rights.site import (
     tried,
 )
 
-PROTOCOLS = {"amqp": amqp_rows}
+PROTOCOLS = {"amqp": amqp_rows, "sqs": sqs_rows, "mqtt": mqtt_rows, "rocketmq": rocketmq_rows}
 CASES = [
     pytest.param(f"{name}{number}", row, id=f"{name}: {row.label}")
     for name, rows in PROTOCOLS.items()
@@ -45,11 +45,13 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_every_operation_has_a_row(protocol: str) -> None:
     rows = PROTOCOLS[protocol]
-    listed = set(load(environ={}).settings.protocols[protocol].operations)
+    operations = load(environ={}).settings.protocols[protocol].operations
+    refused = {name for name, each in operations.items() if each.status == "refused"}
     with_rows = {row.operation for row in rows.ROWS}
     without = set(rows.NO_RIGHT_OF_ITS_OWN)
     assert not with_rows & without
-    assert with_rows | without == listed
+    assert not (with_rows | without) & refused, "refused to everybody"
+    assert with_rows | without | refused == set(operations)
 
 
 @pytest.mark.parametrize(("name", "row"), CASES)
@@ -60,16 +62,47 @@ def test_an_action_takes_its_rights_and_no_others(site: Site, name: str, row: Ro
     if row.names_tenant:
         assert _refused(site, STRANGER, name, row), "somebody of another tenant"
     for missing in needs:
-        site.allow(*[_instead(need) if need == missing else need for need in needs])
+        others = [need for need in needs if need != missing]
+        site.allow(*others, _instead(missing))
         assert _refused(site, USER, name, row), f"without {missing}"
-        site.rules((*EVERYTHING, f"deny {missing}"))
+        denied = [missing, *(each.replace("{n}", name) for each in row.also_by)]
+        site.rules((*EVERYTHING, *(f"deny {each}" for each in denied)))
         assert _refused(site, USER, name, row), f"denied: {missing}"
+    for other in row.also_by:
+        site.allow(other.replace("{n}", name))
+        assert not _refused(site, USER, name, row), f"only {other}"
     site.allow(*needs)
     with _actor(site, USER, name) as user:
         tried(row.do, user)
-        site.allow()
+        site.allow(*map(_instead, needs))
         if needs and row.again:
             _until_refused(row, user)
+
+
+HELD = [case for case in CASES if case.values[1].hold is not None]
+WITHIN_S = 2 * 4
+"""What is promised, and some more while other tests run beside."""
+
+
+@pytest.mark.parametrize(("name", "row"), HELD)
+def test_what_goes_on_ends_soon_after_any_of_its_rights_is_gone(
+    site: Site, name: str, row: Row
+) -> None:
+    assert row.hold is not None
+    name += "h"
+    needs = [need.replace("{n}", name) for need in row.needs]
+    with _actor(site, ROOT, name) as root:
+        row.before(root)
+    for missing in needs:
+        site.allow(*needs)
+        with _actor(site, USER, name) as user:
+            has_ended = row.hold(user)
+            assert not has_ended()
+            site.allow(*[need for need in needs if need != missing], _instead(missing))
+            deadline = time.monotonic() + WITHIN_S
+            while not has_ended():
+                assert time.monotonic() < deadline, f"goes on without {missing}"
+                time.sleep(0.05)
 
 
 def _actor(site: Site, login: str, name: str) -> Actor:
