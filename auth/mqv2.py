@@ -6,8 +6,8 @@
 
 Nothing but that time is signed: the scheme proves that the client knows the secret, and protects
 neither the request nor, within the window on the time, against its repetition. TLS does that; we
-claim no more. Clients stamp their *local* time with a literal `Z` (Python, Java), or UTC (Node), hex
-in either case: the window must leave 14 hours to both sides.
+claim no more. Clients stamp their *local* time with a literal `Z` (Python, Java), or UTC (Node),
+hex in either case: the window must leave 14 hours to both sides.
 
 Clients without credentials send the header with an empty Credential.
 Sans-I/O: keys are looked up by the function given, the time is a parameter.
