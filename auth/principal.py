@@ -23,6 +23,8 @@ class PrincipalKind(Enum):
     """A user of the store, by password or by access key."""
     DEVELOPMENT = "development"
     """The well-known login that exists only while every listener is on loopback."""
+    PLUGIN = "plugin"
+    """Somebody whom a plugin has let in: no user of the store."""
     OPERATOR = "operator"
     """Whoever holds the admin token of this node's data directory: may do everything."""
 

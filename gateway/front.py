@@ -24,7 +24,7 @@ from gateway.admin.app import AdminParts, build_app
 from gateway.admin.principals import Principals
 from gateway.admin.topic_shapes import GroupLimits
 from gateway.builders import BUILDERS, Services
-from gateway.identity import Identity
+from gateway.identity import Identity, UserRecords
 from gateway.process import StartRefused
 from gateway.rights_watch import RightsWatch
 from gateway.tls_failures import TlsFailures
@@ -105,6 +105,11 @@ class Front:
             await _bind(adapter, self._settings.protocols[adapter.name])
         self._watch = RightsWatch(self._identity.store, self.adapters, asyncio.get_running_loop())
         self._watch.start()
+
+    @property
+    def users(self) -> UserRecords:
+        """Who may sign in, and what they may do."""
+        return self._identity
 
     def admin_app(
         self,

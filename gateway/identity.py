@@ -83,19 +83,15 @@ def _spell(name: str) -> str:
     return quote(name, safe="")
 
 
-class Identity:
-    """`adapters.base.SignIn` for every adapter of this process."""
+class UserRecords:
+    """Users, keys and policies as this process knows them."""
 
     def __init__(
-        self,
-        unseal: Callable[[bytes, bytes], bytes],
-        development: Development | None,
-        clock: Clock,
+        self, unseal: Callable[[bytes, bytes], bytes], development: Development | None = None
     ) -> None:
         self.store = AuthStore()
         self.directory = Directory(self.store, unseal, development)
         self.policies = PolicyBook(self.directory)
-        self._passwords = PasswordChecker(self.directory.password_hash, clock.monotonic_ms)
         self._known: dict[str, Record] = {}
         """Key to its record: a removal names the key alone."""
 
@@ -143,6 +139,19 @@ class Identity:
         if held is None:
             return self.store.apply(Create(record))
         return self.store.apply(Alter(msgspec.structs.replace(record, version=held.version)))
+
+
+class Identity(UserRecords):
+    """`adapters.base.SignIn` for every adapter of this process."""
+
+    def __init__(
+        self,
+        unseal: Callable[[bytes, bytes], bytes],
+        development: Development | None,
+        clock: Clock,
+    ) -> None:
+        super().__init__(unseal, development)
+        self._passwords = PasswordChecker(self.directory.password_hash, clock.monotonic_ms)
 
     async def sign_in(
         self, login: str, password: bytes, address: str, client_id: str | None = None

@@ -35,6 +35,7 @@ from gateway.process import (
     run_until_told,
     take_data_directory,
 )
+from gateway.will_rights import WillRights
 from kernel.cluster.roster import read_home
 from kernel.store.disk import DirectoryDisk
 from kernel.store.opening import LocalStore, open_store
@@ -91,10 +92,13 @@ class Node:
             fatal,
         )
         self._local = local
+        wills = WillRights()
+        local.client.tree.judge_wills(wills.may_publish)
         await local.start()
         front = Front(self._settings, self._data, local.client, self._clock, self._random)
         self._front = front
         await front.identify(command_typed())
+        wills.follow(front.users)
         metering = await self._meter(local)
         await front.serve(metering)
         if metering is not None:

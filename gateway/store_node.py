@@ -20,6 +20,7 @@ import structlog
 from msgspec.structs import replace
 
 import gateway
+from auth.errors import AuthCode, AuthError
 from auth.tokens import open_admin_token
 from gateway.admin.address import write_address
 from gateway.admin.app import StoreParts, build_store_app
@@ -37,6 +38,7 @@ from gateway.cluster_settings import (
 )
 from gateway.data_lock import lock_data_directory
 from gateway.garbage import Garbage
+from gateway.identity import UserRecords
 from gateway.leader_log import LeaderLog
 from gateway.node_metering import NodeMetering, node_of
 from gateway.origins import register_origins
@@ -51,6 +53,7 @@ from gateway.process import (
 )
 from gateway.tls_failures import TlsFailures
 from gateway.turned_away import TurnedAway
+from gateway.will_rights import WillRights
 from kernel.cluster.desk import Desk
 from kernel.cluster.manager import Manager
 from kernel.cluster.office import Office
@@ -152,7 +155,12 @@ class StoreNode:
         )
         self._remote = remote
         join_fellows(local, remote, self._clock, self._random)
+        wills = WillRights()
+        local.client.tree.judge_wills(wills.may_publish)
         await local.start()
+        users = UserRecords(_sealed)
+        users.follow(local.client)
+        wills.follow(users)
         remote.start()
         manager = Manager(local.store, local.client, links, remote, roster, desk, facts, disk)
         self._manager = manager
@@ -335,6 +343,11 @@ class StoreNode:
                     await asyncio.sleep(HAND_OVER_LOOK_SECONDS)
         except TimeoutError:
             _log.warning("leaderships kept", after_seconds=HAND_OVER_SECONDS)
+
+
+def _sealed(_envelope: bytes, _context: bytes) -> bytes:
+    """A store has no key to secrets, and needs none: nobody signs in to it."""
+    raise AuthError(AuthCode.UNAVAILABLE, "a store opens no secrets")
 
 
 def claim(disk: DirectoryDisk, settings: Settings) -> Home:

@@ -27,7 +27,15 @@ from .store.replica import Replica
 from .store.retained_reading import read, retained_in, too_many
 from .subscriber_keeper import Keeper, TreeHost
 from .subscribing import Subscribing
-from .tree import Subscriber, SubscriberConsumer, SubscriberSink, SubscriberSpec, Watch, WatchSink
+from .tree import (
+    Subscriber,
+    SubscriberConsumer,
+    SubscriberSink,
+    SubscriberSpec,
+    Watch,
+    WatchSink,
+    WillJudge,
+)
 from .tree_owners import Owners
 from .tree_table import check_pattern
 
@@ -60,6 +68,10 @@ class LocalTree:
         store.names = self
 
     # --- Life -------------------------------------------------------------------------------
+
+    def judge_wills(self, judge: WillJudge) -> None:
+        """Have wills that are due published only if their user still may."""
+        self._keeper.judge = judge
 
     def learn(self, replica: Replica) -> None:
         """Take over what a group holds."""

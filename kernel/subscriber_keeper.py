@@ -28,7 +28,7 @@ from .store.node import Store
 from .store.replica import Replica
 from .subscribing import leaving, slices
 from .topology import Topology
-from .tree import Subscription
+from .tree import Subscription, WillJudge
 
 WILLS_IN_FLIGHT_MAX = 256
 """Wills of one group on their way at once: bounds memory, and is many syncs deep."""
@@ -97,6 +97,8 @@ class Keeper:
         self._unwanted: dict[RaftGroup, set[Read]] = {}
         """Of each group led here what nobody was to read when it was looked at last."""
         self._stopped = False
+        self.judge: WillJudge = lambda _tenant, _user, _client, _name: True
+        """Asked of wills that are somebody's, when they are due."""
 
     # --- Life -------------------------------------------------------------------------------
 
@@ -287,9 +289,17 @@ class Keeper:
         for number, item in replica.state.wills.items():
             if len(sending) >= WILLS_IN_FLIGHT_MAX:
                 return
-            if number not in sending:
-                sending.add(number)
+            if number in sending:
+                continue
+            will = item.will
+            may = not will.user or self.judge(item.tenant, will.user, will.client, will.name)
+            if may is None:
+                continue
+            sending.add(number)
+            if may:
                 self._send(replica, item)
+            else:
+                self.sent(replica, number, stored=True)
 
     def _send(self, replica: Replica, item: WillItem) -> None:
         batch = Batch(self._host, _WillSink(self, replica, item.number), item.will.slot[1])
@@ -300,7 +310,9 @@ class Keeper:
         self._host.submit(batch)
 
     def sent(self, replica: Replica, number: int, *, stored: bool) -> None:
-        """A will has been published, or refused: then it is tried again within a second."""
+        """A will has been published or is withheld, or was refused: then it is tried again within a
+        second.
+        """
         sending = self._sending.get(replica.group, set())
         if not stored:
             sending.discard(number)

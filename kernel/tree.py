@@ -57,6 +57,15 @@ class Will(msgspec.Struct, frozen=True):
     counts from its publication."""
     delay_ms: int = 0
     retain: bool = False
+    user: str = ""
+    """Whose right to publish it is asked for again when it is due; empty: nobody's."""
+    client: str = ""
+    """What the user's client is called, for rights that depend on that."""
+
+
+WillJudge = Callable[[str, str, str, str], bool | None]
+"""Whether a (tenant, user, client) may still have a will published to a name. None: that cannot be
+said yet, and is asked again within a second."""
 
 
 class Belongings(Protocol):

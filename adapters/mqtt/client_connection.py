@@ -44,6 +44,7 @@ from adapters.mqtt.states import ConnectionState
 from adapters.mqtt.stored import publisher_hash, will_slot
 from adapters.mqtt.stored_deliveries import StoredDeliveries
 from auth.errors import AuthError
+from auth.principal import PrincipalKind
 from kernel.errors import KernelError
 from kernel.tree import SubscriberSpec, Will
 
@@ -296,7 +297,7 @@ class ClientConnection:
         return self.session.is_over
 
     def _spec(self, connect: Connect, expiry_s: int, rights: Rights) -> SubscriberSpec:
-        env = self._env
+        env, principal = self._env, rights.principal
         name = subscriber_name(self._client_id)
         will = None
         if connect.will is not None:
@@ -313,6 +314,9 @@ class ClientConnection:
                 ),
                 min(delay_s, expiry_s) * 1000,
                 connect.will.retain,
+                # Nobody but the store's own users is asked about when it is due.
+                principal.name if principal.kind is PrincipalKind.USER else "",
+                self._client_id,
             )
         return SubscriberSpec(
             rights.principal.tenant,

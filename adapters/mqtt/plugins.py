@@ -19,7 +19,7 @@ import structlog
 import yaml
 
 from auth.errors import AuthCode, AuthError
-from auth.principal import DEFAULT_TENANT, Principal
+from auth.principal import DEFAULT_TENANT, Principal, PrincipalKind
 from auth.rules import Action, Kind, permission
 
 if TYPE_CHECKING:
@@ -111,7 +111,8 @@ class PluginSignIn:
                 answers.append(answer)
         if not answers or not all(answers):
             raise AuthError(AuthCode.BAD_CREDENTIALS, f"login refused from {login.address}")
-        principal = Principal(DEFAULT_TENANT, login.username or login.client_id)
+        name = login.username or login.client_id
+        principal = Principal(DEFAULT_TENANT, name, PrincipalKind.PLUGIN)
         return PluginRights(principal, self, session)
 
     def permits(self, session: AmqttSession, topic: str, action: str) -> bool:

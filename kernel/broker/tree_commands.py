@@ -23,13 +23,15 @@ class WillRecord(msgspec.Struct, frozen=True, array_like=True):
     slot: bytes
     delay_ms: int
     retain: bool
+    user: str = ""
+    client: str = ""
 
     @staticmethod
     def of(will: Will | None) -> WillRecord | None:
         """A will as it stands in the log."""
         if will is None:
             return None
-        return WillRecord(will.name, will.slot, will.delay_ms, will.retain)
+        return WillRecord(will.name, will.slot, will.delay_ms, will.retain, will.user, will.client)
 
 
 class JoinIndex(msgspec.Struct, frozen=True, array_like=True):

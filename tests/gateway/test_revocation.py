@@ -9,6 +9,8 @@ import contextlib
 import itertools
 import json
 import os
+import queue
+import socket
 import subprocess
 import sys
 import threading
@@ -225,7 +227,8 @@ def test_who_keeps_the_right_notices_nothing(member: Member) -> None:
     channel = connection.channel()
     got: list[bytes] = []
     channel.basic_consume(member.topic, lambda _c, _m, _p, body: got.append(body), auto_ack=True)
-    member.rule(f"allow consume,publish topic:{member.topic}", "deny administer *")
+    topic = member.topic
+    member.rule(f"allow consume,publish topic:{topic}", f"allow consume,publish tree:{topic}/#")
     time.sleep(0.5)  # longer than a round
     channel.basic_publish("", member.topic, b"still")
     serve(connection, lambda: got)
@@ -298,6 +301,51 @@ def test_connections_of_a_removed_user_are_closed_in_mqtt(member: Member) -> Non
     with in_time():
         assert member.api("DELETE", f"/users/{member.name}").status == 204
         assert subscriber.wait() == 0x98
+
+
+@pytest.mark.parametrize("how", ["withdrawn", "removed"])
+def test_a_will_is_published_only_if_its_user_still_may(member: Member, how: str) -> None:
+    other = Member(member.place)
+    port = member.place.serves.listeners["mqtt.tcp"]
+    version = paho.CallbackAPIVersion.VERSION2
+    got: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+    ready = threading.Event()
+    watcher = paho.Client(version, f"w-{next(NUMBERS)}")
+    watcher.username_pw_set("guest", "guest")
+    watcher.on_connect = lambda *_: watcher.subscribe("wills/#", 1)
+    watcher.on_subscribe = lambda *_: ready.set()
+    watcher.on_message = lambda _c, _u, message: got.put(message.payload)
+    watcher.connect("127.0.0.1", port)
+    watcher.loop_start()
+    assert ready.wait(WAIT_S)
+    left = []
+    for each in (member, other):
+        client = paho.Client(version, f"c-{next(NUMBERS)}", reconnect_on_failure=False)
+        client.username_pw_set(each.name, "a password")
+        client.will_set("wills/x", each.name.encode(), 1)
+        connected = threading.Event()
+        client.on_connect = lambda *_, connected=connected: connected.set()
+        client.connect("127.0.0.1", port)
+        client.loop_start()
+        assert connected.wait(WAIT_S)
+        left.append(client)
+    if how == "withdrawn":
+        member.rule("allow consume,inspect *")
+        time.sleep(1)  # on its way to where the will is kept
+    else:
+        assert member.api("DELETE", f"/users/{member.name}").status == 204
+        time.sleep(1)
+    for client in left:
+        dialled = client.socket()
+        if dialled is not None:
+            with contextlib.suppress(OSError):
+                dialled.shutdown(socket.SHUT_RDWR)
+        client.loop_stop()
+    assert got.get(timeout=WAIT_S) == other.name.encode()
+    with pytest.raises(queue.Empty):
+        got.get(timeout=0.5)
+    watcher.disconnect()
+    watcher.loop_stop()
 
 
 # --- SQS ----------------------------------------------------------------------------------------

@@ -52,7 +52,7 @@ async def test_anonymous_clients_get_in_if_a_plugin_says_so(tmp_path: Path) -> N
     file.write_text("plugins:\n  amqtt.plugins.authentication.AnonymousAuthPlugin:\n")
     sign_in = load_plugins(file)
     rights = await sign_in.sign_in(Login(None, None, "c", "127.0.0.1:1"))
-    assert str(rights.principal) == "user c of tenant default"
+    assert str(rights.principal) == "plugin c of tenant default"
     assert rights.is_alive()
 
 
