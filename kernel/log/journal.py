@@ -378,7 +378,7 @@ class Journal:
     def set_aside_done(self, job: AsideJob) -> None:
         """The job has run, or failed: what reads after all is in memory now."""
         job.done()
-        self._bodies.add_read([], job.entry)
+        self.bodies.add_read([], job.entry)
 
     def void(self, group: int) -> None:
         """Nothing that this journal has of a group counts any more, but its term. It is `damaged`,

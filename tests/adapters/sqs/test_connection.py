@@ -45,9 +45,6 @@ class Transport:
     def write_eof(self) -> None:
         self.ended.append("eof")
 
-    def get_write_buffer_size(self) -> int:
-        return 0
-
     def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
         self.protocol = protocol
 
