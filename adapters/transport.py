@@ -10,6 +10,9 @@ Flow control is the event loop's own, in both directions:
   in between is stop producing.
 * reading: reasons to stop reading are counted by name (`hold_reading`, `release_reading`), so that
   two of them do not undo one another.
+
+What a connection holds in memory is told to the budgets of the gateway (`memory`): unread output
+here, by all drivers alike; unfinished input by the driver, which knows it, at the end of a read.
 """
 
 from __future__ import annotations
@@ -18,15 +21,21 @@ import asyncio
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar, cast
 
 from adapters.lingering import LINGERING
+from adapters.memory import Excess, Share, address_of
 from kernel.listening import stop_listening
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable, Mapping
 
     from adapters.base import ListenerAddress
+    from adapters.memory import ListenerMemory
 
 WRITE_BUFFER_BYTES_MAX = 256 * 1024
 """High-water mark of a connection's send buffer: two of the largest usual frames."""
+
+LAG_BYTES = 64 * 1024
+"""So much written at once may stay: it is looked at again, as what was left over from the last time
+is. Less is on its way before anything could be looked at."""
 
 BACKLOG = 1_024
 """Connections the kernel keeps for us while we are busy: a reconnecting fleet comes at once."""
@@ -54,6 +63,9 @@ class StreamHost(Protocol):
     def is_reading_held(self) -> bool:
         """Whether there is a reason not to read."""
 
+    def lags(self) -> None:
+        """Something begins to wait until the peer reads, or answers, what was sent before."""
+
     @property
     def peer(self) -> str:
         """The peer's address, for operators."""
@@ -66,6 +78,9 @@ class StreamProtocol(asyncio.Protocol):
         "__weakref__",
         "_closing",
         "_holds",
+        "_input",
+        "_memory",
+        "_output",
         "_write_scheduled",
         "bytes_in",
         "bytes_out",
@@ -75,8 +90,12 @@ class StreamProtocol(asyncio.Protocol):
         "transport",
     )
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, memory: ListenerMemory) -> None:
         self.loop = loop
+        self._memory = memory
+        # Made when there is something to hold: most connections never have one.
+        self._input: Share | None = None
+        self._output: Share | None = None
         self.transport: asyncio.Transport | None = None
         self.out: list[bytes] = []
         """Bytes to be written; a driver appends and calls `write_soon`."""
@@ -108,6 +127,85 @@ class StreamProtocol(asyncio.Protocol):
     def closed(self, error: Exception | None) -> None:
         """The connection is gone; nothing can be written any more."""
 
+    def backlog_bytes(self) -> int:
+        """What waits for the peer to read, besides what was written. Asked while it does not read,
+        about once a second.
+        """
+        return 0
+
+    def refuse_input(self) -> None:
+        """Its unfinished input is too much for the gateway: let go of it and close, with the
+        protocol's own word for that.
+        """
+        self.abort()
+
+    def refuse_output(self) -> None:
+        """Its unread output is too much for the gateway. There is no word for that which a peer
+        that does not read would hear.
+        """
+        self.abort()
+
+    # --- Memory -----------------------------------------------------------------------------
+
+    def hold_input(self, size: int) -> None:
+        """So many bytes of unfinished input are held now. To be called at the end of a read, if
+        there are any or there were (`has_input`).
+        """
+        share = self._input
+        if share is None:
+            share = self._input = Share(self._judged_as(), self._drop_input, None)
+        self._memory.input.hold(share, size)
+
+    @property
+    def has_input(self) -> bool:
+        """Whether unfinished input was held at the last `hold_input`."""
+        return self._input is not None and self._input.bytes > 0
+
+    def _judged_as(self) -> str:
+        return address_of(self.peer.rpartition(":")[0].strip("[]"))
+
+    def _drop_input(self) -> None:
+        share, self._input = self._input, None
+        if share is not None and not self._closing:
+            self._memory.dropped(Excess.UNFINISHED_INPUT, self.peer, share.peak)
+            self.refuse_input()
+
+    def lags(self) -> None:
+        """The peer has not read all that was written, or something begins to wait behind that."""
+        share = self._output
+        if share is None:
+            share = self._output = Share(self._judged_as(), self._drop_output, self._unread)
+        self._memory.output.hold(share, self._unread())
+
+    def _unread(self) -> int:
+        transport = self.transport
+        if transport is None:
+            return 0
+        return transport.get_write_buffer_size() + self.backlog_bytes()
+
+    def _drop_output(self) -> None:
+        share, self._output = self._output, None
+        if share is not None and self.transport is not None:
+            self._memory.dropped(Excess.UNREAD_OUTPUT, self.peer, share.peak)
+            self.refuse_output()
+
+    def _leave_output(self, transport: asyncio.Transport) -> None:
+        """It is closed, and perhaps not read to its end: what was written counts as long as it is
+        there, and goes at the end of the budget without a word.
+        """
+        if transport.get_write_buffer_size():
+            self.lags()
+        share, self._output = self._output, None
+        if share is not None:
+            share.drop, share.measure = transport.abort, transport.get_write_buffer_size
+
+    def _let_go(self) -> None:
+        """The connection is gone, and what it held."""
+        for share, pool in ((self._input, self._memory.input), (self._output, self._memory.output)):
+            if share is not None:
+                pool.hold(share, 0)
+        self._input = self._output = None
+
     # --- Output -----------------------------------------------------------------------------
 
     def write_soon(self) -> None:
@@ -129,7 +227,10 @@ class StreamProtocol(asyncio.Protocol):
         out.clear()
         if transport is not None and not self._closing and not transport.is_closing():
             self.bytes_out += len(data)
+            lags = len(data) >= LAG_BYTES or transport.get_write_buffer_size()
             transport.write(data)
+            if lags:
+                self.lags()
 
     def close(self) -> None:
         """Write what is there, then close; bytes that still come in are ignored. Idempotent.
@@ -143,6 +244,7 @@ class StreamProtocol(asyncio.Protocol):
         transport = self.transport
         if transport is None:
             return
+        self._leave_output(transport)
         if not transport.is_closing() and LINGERING.take(self.loop, transport):
             self.loop.call_soon(self.connection_lost, None)
         else:
@@ -211,16 +313,20 @@ class StreamProtocol(asyncio.Protocol):
         """Called by the event loop."""
         self.is_writing_paused = True
         self.writing_paused()
+        self.lags()
 
     def resume_writing(self) -> None:
         """Called by the event loop."""
         self.is_writing_paused = False
         self.writing_resumed()
+        if self._output is not None:
+            self.lags()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Called by the event loop, once."""
         self._closing = True
         self.out.clear()
+        self._let_go()
         self.closed(exc)
 
 

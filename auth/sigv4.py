@@ -150,20 +150,12 @@ class SigV4Verifier:
         by_name = _by_name(request.headers)
         if self._mode is not SignInMode.VERIFY:
             return self._identify(by_name, request.query)
-        authorization = by_name.get(b"authorization")
-        if authorization is None:
-            return self._verify_query(request, by_name, now_s)
-        claim, signature, text = self._claim_of(authorization)
-        timestamp, stamp_s = _timestamp_of(by_name, claim)
-        if abs(now_s - stamp_s) > SKEW_S_MAX:
-            raise _expired(timestamp, now_s)
-        said = _Said(claim, signature, timestamp)
-        queries = canonical_queries(split_query(request.query)) if request.query else _NO_QUERY
+        said, queries, text = self._read(request, by_name, now_s)
         identity = self._compare(said, request, by_name, queries)
-        if text not in self._claims:
+        if text is not None and text not in self._claims:
             if len(self._claims) >= CLAIMS_MAX:
                 self._claims.clear()
-            self._claims[text] = claim
+            self._claims[text] = said.claim
         return identity
 
     def knows(self, key: AccessKey) -> bool:
@@ -171,7 +163,37 @@ class SigV4Verifier:
         found = self._find_key(key.key_id)
         return found is not None and found.signs_as(key)
 
+    def check_head(self, request: HttpRequest, now_s: int) -> AccessKey | None:
+        """Refuse what can be refused before the body of a request has come: it has no signature, an
+        unknown key, or a time that is over. Whose key it names; None: as in `SignedIdentity`.
+
+        Raises as `verify`; what passes here is not verified.
+        """
+        by_name = _by_name(request.headers)
+        if self._mode is not SignInMode.VERIFY:
+            return self._identify(by_name, request.query).key
+        said, _, _ = self._read(request, by_name, now_s)
+        key = self._known_key(said.claim)
+        _check_amz_headers(by_name, said.claim)
+        return key
+
     # ------------------------------------------------------------------ the two forms
+
+    def _read(
+        self, request: HttpRequest, by_name: _Headers, now_s: int
+    ) -> tuple[_Said, list[bytes], bytes | None]:
+        """What a request says, the queries that it may have been signed with, and the text that
+        stands for its claim in the table. Raises SignatureError, also for a time that is over.
+        """
+        authorization = by_name.get(b"authorization")
+        if authorization is None:
+            return *self._read_query(request, now_s), None
+        claim, signature, text = self._claim_of(authorization)
+        timestamp, stamp_s = _timestamp_of(by_name, claim)
+        if abs(now_s - stamp_s) > SKEW_S_MAX:
+            raise _expired(timestamp, now_s)
+        queries = canonical_queries(split_query(request.query)) if request.query else _NO_QUERY
+        return _Said(claim, signature, timestamp), queries, text
 
     def _claim_of(self, authorization: bytes) -> tuple[Claim, bytes, bytes]:
         """(claim, signature, the text that stands for the claim in the table)."""
@@ -183,7 +205,7 @@ class SigV4Verifier:
                 return claim, parsed, authorization  # the signature is not the last field
         return claim, signature, text
 
-    def _verify_query(self, request: HttpRequest, by_name: _Headers, now_s: int) -> SignedIdentity:
+    def _read_query(self, request: HttpRequest, now_s: int) -> tuple[_Said, list[bytes]]:
         if b"X-Amz-" not in request.query:
             message = "Request is missing Authentication Token"
             raise SignatureError(Refusal.MISSING, message)
@@ -192,9 +214,9 @@ class SigV4Verifier:
         start_s = _parse_timestamp(asked.timestamp, asked.claim)
         if now_s > start_s + asked.expires_s or now_s < start_s - SKEW_S_MAX:
             raise _expired(asked.timestamp, now_s)
-        said = _Said(asked.claim, asked.signature, asked.timestamp)
         signed = [pair for pair in pairs if unquote_to_bytes(pair[0]) != b"X-Amz-Signature"]
-        return self._compare(said, request, by_name, canonical_queries(signed))
+        said = _Said(asked.claim, asked.signature, asked.timestamp)
+        return said, canonical_queries(signed)
 
     def _identify(self, by_name: _Headers, query: bytes) -> SignedIdentity:
         """What a request says of itself, believed. Says nothing, or nonsense: nobody."""

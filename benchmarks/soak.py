@@ -204,30 +204,46 @@ def client_main(protocol: str, port: int, rate: float) -> None:
 class Node:
     """`weir serve` on free ports."""
 
-    def __init__(self, folder: Path, serve: list[str], extra: list[str]) -> None:
+    def __init__(
+        self, folder: Path, serve: list[str], extra: list[str], *, tls: bool = False
+    ) -> None:
+        """`tls`: with all listeners there are."""
         self.ports = {name: free_port() for name in (*PROTOCOLS, "node.admin")}
+        self.others = {f"{each}.listeners.tls": free_port() for each in PROTOCOLS}
+        self.others["mqtt.listeners.websocket"] = free_port()
         self.data = folder / "data"
         settings = [f"{name}.port={port}" for name, port in self.ports.items()]
-        settings += [f"{each}.listeners.tls.enabled=false" for each in PROTOCOLS]
-        settings += ["mqtt.listeners.websocket.enabled=false", *extra]
+        if tls:
+            settings += [f"{name}.port={port}" for name, port in self.others.items()]
+        else:
+            settings += [f"{name}.enabled=false" for name in self.others]
+        settings += extra
         command = [*serve, "--data", str(self.data)]
         command += [part for each in settings for part in ("--set", each)]
         self.log = folder / "output.log"
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(command, stdout=log, stderr=log)
 
+    def port_of(self, listener: str) -> int:
+        """By `protocol.listener`, as metrics name it; or `admin`."""
+        if listener == "admin":
+            return self.ports["node.admin"]
+        protocol, _, name = listener.partition(".")
+        return self.others.get(f"{protocol}.listeners.{name}", self.ports[protocol])
+
     def weir(self, *arguments: str) -> subprocess.CompletedProcess[bytes]:
         """A command on this node."""
         command = [sys.executable, "-m", "gateway", *arguments, "--data", str(self.data)]
         return subprocess.run(command, capture_output=True, check=False)
 
-    def wait_ready(self) -> None:
-        """Raises SystemExit if it does not serve in time."""
+    def wait_ready(self) -> bool:
+        """False if it does not serve in time."""
         deadline_s = time.monotonic() + READY_S
         while self.weir("health").returncode:
             if self.process.poll() is not None or time.monotonic() > deadline_s:
-                raise SystemExit(f"the node does not serve:\n{self.log.read_text()[-2_000:]}")
+                return False
             time.sleep(0.3)
+        return True
 
     def stop(self) -> None:
         """End it, and wait for that."""
@@ -239,12 +255,20 @@ class Node:
 
 
 @contextmanager
-def serving(extra: list[str], serve: list[str] | None = None) -> Iterator[Node]:
+def serving(
+    extra: list[str], serve: list[str] | None = None, *, tls: bool = False
+) -> Iterator[Node]:
     """A node in a temporary folder; with the topic and group that RocketMQ needs."""
     folder = Path(tempfile.mkdtemp(prefix="weir-soak-"))
-    node = Node(folder, serve or [sys.executable, "-m", "gateway", "serve"], extra)
+    command = serve or [sys.executable, "-m", "gateway", "serve"]
+    node = Node(folder, command, extra, tls=tls)
     try:
-        node.wait_ready()
+        if not node.wait_ready():
+            # Somebody else took one of the ports that were free.
+            node.stop()
+            node = Node(folder, command, extra, tls=tls)
+            if not node.wait_ready():
+                raise SystemExit(f"the node does not serve:\n{node.log.read_text()[-2_000:]}")
         node.weir("topic", "create", "soak-rocketmq", "--retention", RETENTION)
         node.weir("group", "create", "soak-rocketmq", "soak", "--start", "earliest")
         yield node

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from ssl import SSLContext
 
     from adapters.base import Adapter, TrafficMeter
+    from adapters.memory import GatewayMemory
     from auth.policy import Access
     from auth.records import AccessKey
     from auth.tls import CertificateFiles
@@ -51,6 +52,8 @@ class Services:
     tls: Callable[[], CertificateFiles]
     """Where the certificate of this node's TLS listeners is; made when first asked for."""
     tls_failures: TlsFailures
+    memory: GatewayMemory
+    """What clients of all protocols together may make this process hold."""
     tenants: Mapping[str, Tenant]
     """As the settings name them."""
     metering: NodeMetering | None = None
@@ -93,6 +96,7 @@ def build_amqp(protocol: Protocol, services: Services) -> Adapter:
         random=services.random,
         settings=settings,
         meter=services.meter("amqp"),
+        memory=services.memory,
     )
 
 
@@ -130,6 +134,7 @@ def build_sqs(protocol: Protocol, services: Services) -> Adapter:
         clock=services.clock,
         random=services.random,
         meter=services.meter("sqs"),
+        memory=services.memory,
     )
 
 
@@ -191,6 +196,7 @@ def build_mqtt(protocol: Protocol, services: Services) -> Adapter:
         random=services.random,
         settings=msgspec.convert({**values, "session": values}, MqttSettings),
         meter=services.meter("mqtt"),
+        memory=services.memory,
     )
 
 

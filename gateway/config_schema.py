@@ -37,6 +37,10 @@ PEERS_MAX = 64
 
 CLUSTER_NAME_LENGTH_MAX = 64
 
+MEMORY_BYTES_MIN = 32 * 1024 * 1024
+"""With less than twice the largest message, one client that is not the quickest gets none through.
+"""
+
 _Kind = TypeVar("_Kind", bool, int, str)
 
 Scalar = bool | int | str
@@ -143,6 +147,15 @@ class Metering(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     export_interval_s: Annotated[int, Meta(ge=0, le=86_400)]
 
 
+class Memory(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What clients of all protocols together may make a gateway hold, at least one of the largest
+    messages each.
+    """
+
+    unfinished_input_bytes: Annotated[int, Meta(ge=MEMORY_BYTES_MIN)]
+    unread_output_bytes: Annotated[int, Meta(ge=MEMORY_BYTES_MIN)]
+
+
 class Tls(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """The certificate of every listener that begins with a TLS handshake."""
 
@@ -187,6 +200,7 @@ class Node(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     tls: Tls
     key_file: str | None
     metering: Metering
+    memory: Memory
     cluster: Cluster
 
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
+from adapters.memory import GatewayMemory
 from auth.development import Listener as Reachable
 from auth.development import development_principals, startup_check
 from auth.sealed import open_key_ring
@@ -71,6 +72,10 @@ class Front:
         self.adapters: list[Adapter] = []
         self._watch: RightsWatch | None = None
         self.tls_failures = TlsFailures(_log, clock)
+        memory = settings.node.memory
+        self.memory = GatewayMemory(
+            clock, memory.unfinished_input_bytes, memory.unread_output_bytes
+        )
 
     async def identify(self, command: str) -> None:
         """Learn who may sign in; make the first administrator, if the environment names one.
@@ -95,6 +100,7 @@ class Front:
             random=self._random,
             tls=self._tls,
             tls_failures=self.tls_failures,
+            memory=self.memory,
             tenants=self._settings.tenants,
             metering=metering,
         )

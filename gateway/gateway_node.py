@@ -185,7 +185,12 @@ class GatewayNode:
         self._attending = tasks.create_task(self._attendance.run())
         figures = GatewayFigures(client.leaders, client, self._attendance)
         collector = NodeCollector(
-            figures, front.adapters, self._metering, front.tls_failures, front.logins
+            figures,
+            front.adapters,
+            self._metering,
+            front.tls_failures,
+            front.logins,
+            front.memory,
         )
         health = HealthRoutes(self._checks, collector)
         exchange.app = front.admin_app(token, health, self._metering, office)

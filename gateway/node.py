@@ -144,7 +144,12 @@ class Node:
             ]
 
         collector = NodeCollector(
-            StoreFigures(local), front.adapters, self._metering, front.tls_failures, front.logins
+            StoreFigures(local),
+            front.adapters,
+            self._metering,
+            front.tls_failures,
+            front.logins,
+            front.memory,
         )
         health = HealthRoutes(checks, collector)
         app = front.admin_app(open_admin_token(self._data), health, self._metering)

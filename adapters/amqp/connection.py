@@ -82,7 +82,7 @@ class Connection:
         self.session: Session | None = None
         self.rights: Rights | None = None
         self.caller: Caller | None = None
-        self._reader = Reader(host, self, self.channels)
+        self.reader = self._reader = Reader(host, self, self.channels)
         self._operations = Operations(host, self)
         self._publisher: Publisher | None = None
         self._consumers: Consumers | None = None

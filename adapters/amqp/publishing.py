@@ -48,6 +48,7 @@ from adapters.amqp.returns import Returns, may_be_for_nobody
 from adapters.amqp.stamps import HEADER, Stamp
 from adapters.amqp.targets import Head, Target, Targets
 from adapters.amqp.transaction import Message
+from adapters.chunks import keep_chunk
 from kernel.errors import KernelError, NotLoaded
 from kernel.message import HEADER_BYTES
 
@@ -120,6 +121,8 @@ class Publisher:
         """By position in the batch: what perhaps has to be returned."""
         self._wall_ms = 0
         self._announced_bytes = 0
+        self.assembled_bytes = 0
+        """Of bodies that are not whole, on all channels."""
         self.batches_in_flight = 0
         self.bytes_in_flight = 0
         self.has_published = False
@@ -383,7 +386,8 @@ class Publisher:
         assembly.received += len(payload)
         if assembly.received > assembly.body_bytes:
             raise AmqpError(FRAME_ERROR, "a body longer than its header frame said")
-        assembly.parts.append(payload)
+        self.assembled_bytes += len(payload)
+        keep_chunk(assembly.parts, payload)
         if assembly.received == assembly.body_bytes:
             self._complete(channel, assembly)
 
@@ -405,6 +409,7 @@ class Publisher:
         """The message being received on a channel is whole, or its channel is closing."""
         if channel.assembly is not None:
             self._announced_bytes -= channel.assembly.body_bytes
+            self.assembled_bytes -= channel.assembly.received
             channel.assembly = None
 
     # --- Transactions -----------------------------------------------------------------------

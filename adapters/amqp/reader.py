@@ -23,6 +23,7 @@ from adapters.amqp.frames import (
 )
 from adapters.amqp.limits import HANDSHAKE_FRAME_MAX, HELD_BYTES_PAUSE
 from adapters.amqp.publishing import METHOD_START, PUBLISH_KEY
+from adapters.chunks import keep_chunk
 from kernel.errors import KernelError, NotLoaded
 
 if TYPE_CHECKING:
@@ -77,7 +78,8 @@ class Reader:
         self._is_stopped = False
         self._is_ended = False
         self._held: list[bytes] = []
-        self._held_bytes = 0
+        self.held_bytes = 0
+        """Bytes that have come and are not taken yet."""
         self._needed_bytes = 1
         """Bytes that must be held before it is worth looking at them again."""
 
@@ -98,7 +100,16 @@ class Reader:
         """Take no frame any more, and throw away what comes."""
         self._is_ended = True
         self._held.clear()
-        self._held_bytes = 0
+        self.held_bytes = 0
+        if self.publisher is not None:
+            for channel in self._channels.values():
+                self.publisher.drop(channel)
+
+    @property
+    def unfinished_bytes(self) -> int:
+        """Bytes that have come of frames, and of messages, that are not whole."""
+        publisher = self.publisher
+        return self.held_bytes + (publisher.assembled_bytes if publisher is not None else 0)
 
     # --- Input ------------------------------------------------------------------------------
 
@@ -107,13 +118,13 @@ class Reader:
         if self._is_ended:
             return
         if self._held or self._is_stopped:
-            self._held.append(data)
-            self._held_bytes += len(data)
+            keep_chunk(self._held, data)
+            self.held_bytes += len(data)
             if self._is_stopped:
-                if self._held_bytes > HELD_BYTES_PAUSE:
+                if self.held_bytes > HELD_BYTES_PAUSE:
                     self._host.hold_reading(HOLD)
                 return
-            if self._held_bytes < self._needed_bytes:
+            if self.held_bytes < self._needed_bytes:
                 return
             data = self._take_held()
         self._parse(data)
@@ -121,7 +132,7 @@ class Reader:
     def _take_held(self) -> bytes:
         data = b"".join(self._held)
         self._held.clear()
-        self._held_bytes = 0
+        self.held_bytes = 0
         return data
 
     def _parse(self, data: bytes) -> None:
@@ -136,7 +147,7 @@ class Reader:
         if at < len(data) and not self._is_ended:
             rest = data[at:]
             self._held.append(rest)
-            self._held_bytes = len(rest)
+            self.held_bytes = len(rest)
             self._needed_bytes = HEAD_BYTES + 1
             if len(rest) >= HEAD_BYTES:
                 self._needed_bytes += int.from_bytes(rest[3:HEAD_BYTES], "big")
@@ -150,7 +161,7 @@ class Reader:
             self._sink.take_header(is_amqp=False)
         elif size < _PROTOCOL_HEADER_BYTES:
             self._held.append(header)
-            self._held_bytes = size
+            self.held_bytes = size
             self._needed_bytes = _PROTOCOL_HEADER_BYTES
         else:
             self._has_header = True

@@ -14,6 +14,7 @@ import structlog
 from adapters.amqp import figures
 from adapters.amqp.connection import Connection
 from adapters.amqp.environment import Counters, Environment
+from adapters.amqp.errors import RESOURCE_ERROR, AmqpError
 from adapters.amqp.handshake import AmqpSettings
 from adapters.amqp.lifecycle import ConnectionState
 from adapters.amqp.limits import SHORT_STRING_BYTES_MAX
@@ -22,6 +23,7 @@ from adapters.amqp.stamps import Stamps
 from adapters.amqp.stored import register_origin
 from adapters.amqp.topology import Declarations
 from adapters.base import ListenerAddress
+from adapters.memory import GatewayMemory
 from adapters.moving import chosen
 from adapters.transport import Listeners, StreamProtocol, Tasks
 
@@ -48,7 +50,7 @@ class AmqpProtocol(StreamProtocol):
     """One socket. `adapters.amqp.environment.Host` of its connection."""
 
     def __init__(self, adapter: AmqpAdapter, listener: ListenerAddress) -> None:
-        super().__init__(asyncio.get_running_loop())
+        super().__init__(asyncio.get_running_loop(), adapter.memory_of[listener.name])
         self._adapter = adapter
         self._clock = adapter.clock
         self.listener = listener
@@ -78,6 +80,14 @@ class AmqpProtocol(StreamProtocol):
             self.connection.receive(data)
         except Exception:  # noqa: BLE001 - a bug: logged, and 541 instead of a mute disconnect
             self._fail("received")
+        unfinished = self.connection.reader.unfinished_bytes
+        if unfinished or self.has_input:
+            self.hold_input(unfinished)
+
+    def refuse_input(self) -> None:
+        text = "frames and messages that are not whole take too much of the server's memory"
+        self.connection.fail(0, AmqpError(RESOURCE_ERROR, text))
+        self.connection.reader.end()
 
     def turn_ending(self) -> None:
         self.connection.finish_turn()
@@ -172,10 +182,16 @@ class AmqpAdapter:
         random: Random,
         settings: AmqpSettings | None = None,
         meter: TrafficMeter | None = None,
+        memory: GatewayMemory | None = None,
     ) -> None:
         """Made on the event loop that will serve it; nothing is bound before `start`."""
         self._client = client
         self.clock = clock
+        listeners = tuple(listeners)
+        self._memory = memory or GatewayMemory(clock)
+        self.memory_of = {
+            each.name: self._memory.listener(self.name, each.name) for each in listeners
+        }
         self._loop = asyncio.get_running_loop()
         self.tasks = Tasks(self._loop)
         self.environment = Environment(
@@ -273,6 +289,7 @@ class AmqpAdapter:
 
     def _tick(self) -> None:
         self._timer = self._loop.call_later(TICK_S, self._tick)
+        self._memory.look()
         now_ms = self.clock.monotonic_ms()
         accepting = self._client.accepting
         changed = accepting != self._was_accepting

@@ -117,6 +117,12 @@ class ClientConnection:
     def subscription_count(self) -> int:
         return len(self._inbox.subscriptions) if self._inbox is not None else 0
 
+    @property
+    def backlog_bytes(self) -> int:
+        """Of messages that wait until the client takes them."""
+        live = self._inbox.backlog_bytes if self._inbox is not None else 0
+        return live + (self._stored.waiting_bytes if self._stored is not None else 0)
+
     # --- Bytes, time and the transport ------------------------------------------------------
 
     def receive(self, data: bytes) -> None:
@@ -211,6 +217,10 @@ class ClientConnection:
         closed = self.session.connection_lost()
         if closed is not None:
             self._closed(closed)
+
+    def refuse_memory(self) -> None:
+        """What it has sent in part, or does not read or answer, is too much for the gateway."""
+        self._fail(ReasonCode.QUOTA_EXCEEDED, "it takes too much of the server's memory")
 
     def fail_internally(self) -> None:
         """A bug of ours: the client is told something, and the rest of the server goes on."""

@@ -77,6 +77,7 @@ class Connection(ABC):
         "_decoder",
         "_outbox",
         "_request",
+        "_request_bytes",
         "_session_expiry_s",
         "_silence_ms",
         "_state",
@@ -91,6 +92,7 @@ class Connection(ABC):
         self._outbox = Outbox()
         # CONNECT with its terms, until it is decided; it holds the password, so no longer.
         self._request: tuple[Connect, Agreement] | None = None
+        self._request_bytes = 0
         self._auth_method: str | None = None
         self._will: Will | None = None
         self._session_expiry_s = 0
@@ -127,6 +129,13 @@ class Connection(ABC):
         if self._state is _DECIDING:
             return self._decoder.buffered_bytes >= HELD_BYTES_PAUSE
         return self._traffic_paused
+
+    @property
+    def unfinished_bytes(self) -> int:
+        """What is held of a packet that is not whole, of CONNECT until it is decided, and of what
+        came behind it.
+        """
+        return self._decoder.buffered_bytes + self._request_bytes
 
     def data_to_send(self) -> bytes:
         """All bytes since the last call, b"" if none."""
@@ -251,6 +260,7 @@ class Connection(ABC):
             self._auth = AuthState.OUR_TURN
         self._auth_method = agreement.authentication_method
         self._request = (connect, agreement)
+        self._request_bytes = connect.size_bytes
         self._session_expiry_s = agreement.session_expiry_s
         return ConnectReceived(connect, agreement.client_id_needed, agreement.session_expiry_s)
 
@@ -305,7 +315,7 @@ class Connection(ABC):
         if not welcome.session_present:
             in_flight, received_ids = (), ()
         self._state = _CONNECTED
-        self._request = None
+        self._request, self._request_bytes = None, 0
         self._will = connect.will
         if self._auth != AuthState.NONE:
             self._auth = AuthState.DONE
@@ -420,6 +430,7 @@ class Connection(ABC):
         delay_s = 0 if will is None else will.properties.will_delay_interval or 0
         self._outbox.close(goodbye)
         self._decoder.discard()
+        self._request, self._request_bytes = None, 0
         self._state = _CLOSED
         self._deadline_ms = None
         return ConnectionClosed(

@@ -214,8 +214,14 @@ class Inbox:
             return
         if self._backlog is None:
             self._backlog = deque()
+            self._host.lags()
         self._backlog.append((view, kind, is_retained))
         self._backlog_bytes += len(view.body)
+
+    @property
+    def backlog_bytes(self) -> int:
+        """Of messages that wait."""
+        return self._backlog_bytes
 
     def drain(self) -> None:
         """Sends what waits, as far as the client takes it now."""
@@ -252,7 +258,7 @@ class Inbox:
 
     def stop(self) -> None:
         """The connection is over: nothing is sent any more."""
-        self._backlog = _OVER
+        self._backlog, self._backlog_bytes = _OVER, 0
 
     def close(self) -> None:
         """Nobody hears for this connection any more; of very many subscriptions, some at a time."""

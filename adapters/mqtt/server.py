@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from adapters.base import AdapterStatistics
+from adapters.memory import GatewayMemory
 from adapters.moving import chosen
 from adapters.mqtt.client_connection import ClientConnection
 from adapters.mqtt.codec.topic_names import TopicNames
@@ -50,7 +51,7 @@ class MqttProtocol(StreamProtocol):
     __slots__ = ("_adapter", "_traffic", "client", "listener")
 
     def __init__(self, adapter: MqttAdapter, listener: str) -> None:
-        super().__init__(adapter.loop)
+        super().__init__(adapter.loop, adapter.memory_of[listener])
         self.listener = listener
         self._adapter = adapter
         self._traffic: ConnectionTraffic | None = None
@@ -67,6 +68,25 @@ class MqttProtocol(StreamProtocol):
         except Exception:  # noqa: BLE001 - a bug: logged, and an answer instead of silence
             _log.exception("internal error", peer=self.peer)
             self.client.fail_internally()
+        unfinished = self.unfinished_bytes
+        if unfinished or self.has_input:
+            self.hold_input(unfinished)
+
+    @property
+    def unfinished_bytes(self) -> int:
+        """Of a packet that is not whole, and of what waits for a decision about CONNECT."""
+        return self.client.session.unfinished_bytes
+
+    def refuse_input(self) -> None:
+        self.client.refuse_memory()
+
+    def refuse_output(self) -> None:
+        if not self.is_writing_paused:
+            self.client.refuse_memory()
+        self.abort()
+
+    def backlog_bytes(self) -> int:
+        return self.client.backlog_bytes
 
     def deadline_moved(self) -> None:
         """See `Host`."""
@@ -112,6 +132,13 @@ class WebSocketProtocol(MqttProtocol):
         for part in self._socket.receive(data):
             super().received(part)
         self._after()
+        if self._socket.handshake_bytes:
+            self.hold_input(self.unfinished_bytes)
+
+    @property
+    def unfinished_bytes(self) -> int:
+        """Of the handshake or a packet that is not whole."""
+        return self._socket.handshake_bytes + super().unfinished_bytes
 
     def turn_ending(self) -> None:
         data = self.client.session.data_to_send()
@@ -152,9 +179,15 @@ class MqttAdapter:
         random: Random,
         settings: MqttSettings | None = None,
         meter: TrafficMeter | None = None,
+        memory: GatewayMemory | None = None,
     ) -> None:
         """Made on the event loop that will serve it; nothing is bound before `start`."""
         self.loop = asyncio.get_running_loop()
+        listeners = tuple(listeners)
+        self._memory = memory or GatewayMemory(clock)
+        self.memory_of = {
+            each.name: self._memory.listener(self.name, each.name) for each in listeners
+        }
         self._tasks = Tasks(self.loop)
         self._clock = clock
         register_origin(client.origins)
@@ -276,6 +309,7 @@ class MqttAdapter:
 
     def _tick(self) -> None:
         self._timer = self.loop.call_later(WHEEL_TICK_MS / 1000, self._tick)
+        self._memory.look()
         now_ms = self._clock.monotonic_ms()
         for client in self._wheel.due(now_ms):
             deadline_ms = client.check_deadline(now_ms)

@@ -241,7 +241,13 @@ class StoredDeliveries:
     def _wait(self, item: _Waiting) -> None:
         if self._waiting is None:
             self._waiting = deque()
+            self._host.lags()
         self._waiting.append(item)
+
+    @property
+    def waiting_bytes(self) -> int:
+        """Of deliveries that wait: counted when asked."""
+        return sum(item.view.size_bytes for item in self._waiting or ())
 
     def _must_wait(self, item: _Waiting) -> bool:
         if self._host.is_writing_paused:

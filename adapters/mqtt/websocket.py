@@ -41,6 +41,11 @@ class WebSocket:
         self.is_over = False
         """The handshake was refused or the peer has closed: write what is there and close."""
 
+    @property
+    def handshake_bytes(self) -> int:
+        """What has come of a handshake that is not whole."""
+        return 0 if self._is_open or self.is_over else self._received
+
     def receive(self, data: bytes) -> list[bytes]:
         """The MQTT bytes in what the peer sent. Nothing is raised."""
         if self.is_over:

@@ -21,6 +21,7 @@ from kernel.errors import KernelError
 from . import actions, calls, errors, kernel_errors, wire
 from .environment import Context
 from .errors import SqsError
+from .http import is_too_long
 from .receive_actions import ClientGone
 
 if TYPE_CHECKING:
@@ -81,13 +82,16 @@ class SqsApplication:
         """Begin to answer: `answered` is called once, with the answer, now or later. No errors.
 
         What has more to wait for than the storage of messages is returned, for the caller to run.
-        `is_whole` False: the body was too long and is left out.
+        `is_whole` False: the body is left out, because it is too long, or because the head alone
+        says that the request is refused.
         """
         self._request_number += 1
         request_id = f"{self._request_id_prefix}{self._request_number:0{_COUNTER_DIGITS}x}"
         protocol = wire.select(request)
         if not is_whole:
-            answered(self._failed(SqsError(errors.REQUEST_TOO_LARGE), protocol, request_id))
+            error = None if is_too_long(request) else self.refusal_of(request)
+            error = error or SqsError(errors.REQUEST_TOO_LARGE)
+            answered(self._failed(error, protocol, request_id))
             return None
         exchange: _Exchange | None = None
         try:
@@ -104,6 +108,14 @@ class SqsApplication:
             self._environment.publisher.when_stored(sending.batch, stored)
         else:
             stored()
+        return None
+
+    def refusal_of(self, request: HttpRequest) -> SqsError | None:
+        """Why a request is refused of which only the head has come; None: it may be served."""
+        try:
+            self._gate.check_head(request, self._environment.clock.wall_ms() // 1000)
+        except SqsError as error:
+            return error
         return None
 
     def _admit(

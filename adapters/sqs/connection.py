@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from adapters.base import ListenerAddress
+    from adapters.memory import ListenerMemory
     from adapters.transport import Tasks
 
     from .app import SqsApplication
@@ -57,6 +58,8 @@ class ConnectionHost(Protocol):
     """Seconds since the adapter started."""
     date: bytes
     """The Date header's value now."""
+    memory_of: dict[str, ListenerMemory]
+    """The budgets of the gateway's memory, by listener."""
 
     def entered(self, connection: HttpConnection) -> bool:
         """A connection has opened; False: there are too many."""
@@ -71,7 +74,7 @@ class HttpConnection(StreamProtocol):
     def __init__(
         self, host: ConnectionHost, listener: ListenerAddress, loop: AbstractEventLoop
     ) -> None:
-        super().__init__(loop)
+        super().__init__(loop, host.memory_of[listener.name])
         self._host = host
         self._reader = HttpReader()
         self._waiting: deque[Arrived] = deque()
@@ -116,6 +119,10 @@ class HttpConnection(StreamProtocol):
         reader = self._reader
         was_midway = reader.is_midway
         arrived = reader.feed(data)
+        if reader.is_midway:
+            head = reader.take_head()
+            if head is not None and self._host.application.refusal_of(head) is not None:
+                arrived += reader.cut_short()
         if reader.is_midway and (arrived or not was_midway):
             self._since_s = self._host.ticks
             self._is_idle = False
@@ -124,6 +131,18 @@ class HttpConnection(StreamProtocol):
             self._go_on()
             if self._waiting:
                 self.hold_reading(_PIPELINE)
+        unfinished = reader.unfinished_bytes
+        if unfinished or self.has_input:
+            self.hold_input(unfinished)
+
+    def refuse_input(self) -> None:
+        """See `StreamProtocol`: 503, which clients try again."""
+        self._reader.give_up(503, "Too many requests are not complete; try again.")
+        self._go_on()
+
+    def backlog_bytes(self) -> int:
+        """Requests that wait until their client reads the answers before."""
+        return sum(len(each.request.body) for each in self._waiting)
 
     def writing_resumed(self) -> None:
         """The client has read what it was sent."""

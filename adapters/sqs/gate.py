@@ -122,6 +122,18 @@ class Gate:
         self._callers[slot] = (key, caller)
         return caller
 
+    def check_head(self, request: HttpRequest, now_s: int) -> None:
+        """Refuse a request, as `admit` would, of which there is only the head yet."""
+        signed = sigv4.HttpRequest(
+            request.method, request.raw_path, request.query, request.headers, b""
+        )
+        try:
+            key = self._verifier.check_head(signed, now_s)
+        except AuthError as error:
+            raise kernel_errors.from_auth(error) from None
+        if self._mode is not SignInMode.OFF and (key is None or self._rights_of(key) is None):
+            raise SqsError(errors.INVALID_CLIENT_TOKEN_ID)
+
     def _anyone(self, region: str) -> Caller:
         caller = self._everyone.get(region)
         if caller is None:

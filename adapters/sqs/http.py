@@ -30,6 +30,14 @@ class HttpRequest(msgspec.Struct, frozen=True, gc=False):
         return None
 
 
+def is_too_long(request: HttpRequest) -> bool:
+    """Whether a request says that its body is longer than any valid one; the parser has seen that
+    a length is a number.
+    """
+    length = request.header(b"content-length")
+    return length is not None and int(length) > REQUEST_BYTES_MAX
+
+
 class HttpResponse(msgspec.Struct, frozen=True, gc=False):
     """One response; `headers` are complete but for what the HTTP server adds (date, connection)."""
 

@@ -9,6 +9,8 @@ chunks, bare line feeds, folded headers and blanks before a colon are faults (RF
 
 * A request is of HTTP/1.1 with one Host, or of HTTP/1.0 without chunks (RFC 9112, 3.2, 6.1).
 * Trailers are dropped: they cannot add to the headers that a signature was checked over.
+* The head of a request whose body has not come in the same read is given out first (`head`), so
+  that it can be refused before any more is read (`cut_short`).
 * A body over REQUEST_BYTES_MAX ends its request at once, with what was read thrown away: the
   request is given out with `is_whole` false, so that it can be answered in its own protocol, and
   nothing after it is read.
@@ -22,6 +24,8 @@ from typing import Final, NamedTuple
 
 import httptools
 
+from adapters.chunks import keep_chunk
+
 from .http import REQUEST_BYTES_MAX, HttpRequest
 from .settings import HEAD_BYTES_MAX
 
@@ -30,6 +34,9 @@ REQUEST_WIRE_BYTES_MAX: Final = HEAD_BYTES_MAX + 2 * REQUEST_BYTES_MAX
 double a body. Both bounds on bytes are met to within one read of the socket."""
 
 _CONTINUE: Final = b"100-continue"
+
+HEADER_BYTES: Final = 160
+"""What a header takes beside its text: two bytes objects in a tuple."""
 
 
 class HttpFault(NamedTuple):
@@ -58,6 +65,7 @@ class HttpReader:
         "_body_bytes",
         "_feed_bytes",
         "_has_ended",
+        "_has_head",
         "_headers",
         "_is_in_head",
         "_is_last",
@@ -81,12 +89,34 @@ class HttpReader:
         self._is_in_head = False
         self._is_last = False
         self._has_ended = False
+        self._has_head = False
         self.fault: HttpFault | None = None
         """Set once: nothing is read after it."""
         self.is_midway = False
         """A request has begun and is not complete."""
         self.awaits_continue = False
         """The client waits for `100 Continue` before it sends the body (RFC 9110, 10.1.1)."""
+
+    @property
+    def unfinished_bytes(self) -> int:
+        """Memory that a request takes which is not complete."""
+        if not self.is_midway:
+            return 0
+        return self._wire_bytes + HEADER_BYTES * len(self._headers)
+
+    def take_head(self) -> HttpRequest | None:
+        """The request that is being read, without its body, once all of its head is there; then
+        None, until the next.
+        """
+        if not self._has_head:
+            return None
+        self._has_head = False
+        return self._request(b"")
+
+    def give_up(self, status: int, message: str) -> None:
+        """Read nothing more, and forget what was read of a request."""
+        self._refuse(status, message)
+        self._headers = []
 
     def feed(self, data: bytes) -> list[Arrived]:
         """The requests that these bytes complete; look at `fault` afterwards."""
@@ -116,6 +146,7 @@ class HttpReader:
 
     def _end(self) -> None:
         self._has_ended = True
+        self._has_head = False
         self.is_midway = False
         self.awaits_continue = False
         self._is_in_head = False
@@ -162,15 +193,16 @@ class HttpReader:
             self._refuse(505, "HTTP/1.1 is spoken here.")
         elif is_chunked or hosts > 1:
             self._refuse(400, "A request of HTTP/1.0 has no chunks and at most one Host header.")
+        self._has_head = not self._has_ended
         if length > REQUEST_BYTES_MAX:
-            self._cut_short()
+            self._arrived += self.cut_short()
 
     def on_body(self, body: bytes) -> None:
         self._body_bytes += len(body)
         if self._body_bytes > REQUEST_BYTES_MAX:
-            self._cut_short()
+            self._arrived += self.cut_short()
         elif not self._has_ended:
-            self._body.append(body)
+            keep_chunk(self._body, body)
 
     def on_message_complete(self) -> None:
         if self._has_ended:
@@ -182,15 +214,18 @@ class HttpReader:
         body = self._body[0] if len(self._body) == 1 else b"".join(self._body)
         self._arrived.append(Arrived(self._request(body), keeps_alive, is_whole=True))
         self.is_midway = False
+        self._has_head = False
         self.awaits_continue = False
         if not keeps_alive:
             self._end()
 
-    def _cut_short(self) -> None:
-        """Give the request out without its body, which is too long."""
-        if not self._has_ended:
-            self._arrived.append(Arrived(self._request(b""), keeps_alive=False, is_whole=False))
-            self._end()
+    def cut_short(self) -> list[Arrived]:
+        """The request that is being read, without its body, of which no more is read."""
+        if self._has_ended:
+            return []
+        arrived = Arrived(self._request(b""), keeps_alive=False, is_whole=False)
+        self._end()
+        return [arrived]
 
     def _request(self, body: bytes) -> HttpRequest:
         path, _, query = self._url.partition(b"?")

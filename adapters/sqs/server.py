@@ -14,6 +14,7 @@ from email.utils import formatdate
 from typing import TYPE_CHECKING, Final
 
 from adapters.base import AdapterStatistics, Origin
+from adapters.memory import GatewayMemory
 from adapters.moving import chosen
 from adapters.transport import Listeners, Tasks
 from kernel.turns import Turns
@@ -63,6 +64,7 @@ class SqsAdapter:
         clock: Clock,
         random: Random,
         meter: TrafficMeter | None = None,
+        memory: GatewayMemory | None = None,
     ) -> None:
         """Made on the event loop that will serve it; nothing is bound before `start`.
 
@@ -71,6 +73,10 @@ class SqsAdapter:
         """
         self._loop = asyncio.get_running_loop()
         self._settings = settings
+        self._memory = memory or GatewayMemory(clock)
+        self.memory_of = {
+            each.name: self._memory.listener(self.name, each.name) for each in listeners
+        }
         register_origin(client.origins)
         self._session = client.open_session("sqs", Origin.SQS)
         self._polls = LongPolls(client)
@@ -175,6 +181,7 @@ class SqsAdapter:
     def _tick(self) -> None:
         self._timer = self._loop.call_later(TICK_S, self._tick)
         self.ticks += TICK_S
+        self._memory.look()
         self._renew_date()
         for connection in tuple(self._listeners.connections):
             connection.sweep(REQUEST_S_MAX, self._settings.idle_timeout_s)

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
 
     from adapters.base import Adapter
+    from adapters.memory import GatewayMemory
     from auth.passwords import CheckStatistics
     from gateway.node_metering import NodeMetering
     from gateway.tls_failures import TlsFailures
@@ -37,10 +38,12 @@ class NodeCollector(Collector):
         metering: NodeMetering | None = None,
         tls_failures: TlsFailures | None = None,
         logins: Callable[[], CheckStatistics] | None = None,
+        memory: GatewayMemory | None = None,
     ) -> None:
         """`below`: figures of the store, or of the way to the stores."""
         self._logins = logins
         self._below = below
+        self._memory = memory
         self._tls_failures = tls_failures
         self._adapters = adapters
         self._metering = metering
@@ -50,6 +53,8 @@ class NodeCollector(Collector):
         yield build_info()
         yield from self._below.collect()
         yield from self._protocols()
+        if self._memory is not None:
+            yield from memory_metrics(self._memory)
         if self._tls_failures is not None:
             text = "TLS handshakes that came to nothing."
             family = CounterMetricFamily("weir_tls_failures", text, labels=["listener"])
@@ -88,6 +93,8 @@ class NodeCollector(Collector):
                 shown.add_metric([adapter.name], value)
             for labels, value in figures.refused.items():
                 refused.add_metric(labels, value)
+        for labels, value in self._memory.refused.items() if self._memory is not None else ():
+            refused.add_metric(labels, value)
         yield gauge
         yield refused
         text = "Connections that have ended and whose last words the client has time to read."
@@ -123,6 +130,21 @@ def login_metrics(figures: CheckStatistics) -> Iterator[Metric]:
     yield GaugeMetricFamily("weir_login_suspects", text, figures.suspects)
     text = "Password checks that run or wait."
     yield GaugeMetricFamily("weir_password_checks_pending", text, figures.pending)
+
+
+def memory_metrics(memory: GatewayMemory) -> Iterator[Metric]:
+    """What clients make this process hold, and may."""
+    for name, text, pool in (
+        ("unfinished_input", "requests and messages of which only a part has come", memory.input),
+        ("unread_output", "what clients were sent and do not read", memory.output),
+    ):
+        yield GaugeMetricFamily(f"weir_{name}_bytes", f"Bytes of {text}.", value=pool.bytes)
+        yield GaugeMetricFamily(
+            f"weir_{name}_bytes_max", f"Most bytes of {text}.", value=pool.bytes_max
+        )
+        yield GaugeMetricFamily(
+            f"weir_{name}_connections", f"Connections with {text}.", value=pool.holders
+        )
 
 
 def metering_metrics(metering: NodeMetering) -> Iterator[Metric]:

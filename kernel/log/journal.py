@@ -66,7 +66,7 @@ class Journal:
         self._groups = state.scan.groups
         self._locations = state.scan.locations
         self._damaged = frozenset(state.scan.damaged)
-        self._bodies = Bodies(options.cache_bytes, options.cold_bytes)
+        self.bodies = Bodies(options.cache_bytes, options.cold_bytes)
         self._writer = Writer(
             disk,
             self._store,
@@ -240,7 +240,7 @@ class Journal:
         self._writer.end()
         for group, state in batch.hard_states.items():
             self._groups[group].hard_state = state
-        self._bodies.add_written(batch.bodies)
+        self.bodies.add_written(batch.bodies)
         self._space.batch_ended(batch)
         return [(group, self._groups[group].synced(*last)) for group, last in batch.stable.items()]
 
@@ -266,7 +266,7 @@ class Journal:
     def entry(self, group: int, index: int) -> bytes | None:
         """Body of an entry that is in memory (queued, in flight or cached), else None."""
         key = cache_key(group, index)
-        body = self._bodies.find(key)
+        body = self.bodies.find(key)
         if body is not None:
             return body
         writer = self._writer
@@ -274,7 +274,7 @@ class Journal:
         if body is None and writer.in_flight is not None:
             body = writer.in_flight.bodies.get(key)
         if body is None:
-            self._bodies.misses += 1
+            self.bodies.misses += 1
         return body
 
     def read(self, group: int, index: int) -> bytes:
@@ -312,11 +312,11 @@ class Journal:
             if is_live(each.group, each.index, each.position)
             or (each.group == log and stands(each.group, each.index) == each.position)
         ]
-        return self._bodies.add_read(wanted, job.entries[0] if job.entries else None)
+        return self.bodies.add_read(wanted, job.entries[0] if job.entries else None)
 
     def forget(self, group: int, index: int) -> None:
         """Nobody will ask for the entry soon: what memory there is for bodies is for others."""
-        self._bodies.discard(cache_key(group, index))
+        self.bodies.discard(cache_key(group, index))
 
     # --- References -------------------------------------------------------------------------
 
@@ -378,7 +378,7 @@ class Journal:
     def set_aside_done(self, job: AsideJob) -> None:
         """The job has run, or failed: what reads after all is in memory now."""
         job.done()
-        self._bodies.add_read([], job.entry)
+        self.bodies.add_read([], job.entry)
 
     def void(self, group: int) -> None:
         """Nothing that this journal has of a group counts any more, but its term. It is `damaged`,
@@ -409,7 +409,7 @@ class Journal:
         `references`: entry to how many hold it.
         """
         job.take_over(self._groups, self._locations, references)
-        self._bodies.discard_group(job.group)
+        self.bodies.discard_group(job.group)
         self._space.installed(job)
 
     def give_up_install(self, job: InstallJob) -> None:
@@ -470,7 +470,7 @@ class Journal:
 
     def statistics(self) -> JournalStatistics:
         """Counters since start and sizes now."""
-        return statistics_of(self._locations, self._writer, self._space, self._bodies)
+        return statistics_of(self._locations, self._writer, self._space, self.bodies)
 
     def segments(self) -> list[SegmentStatistics]:
         """Each segment, oldest first. For tools: not for every second."""

@@ -25,6 +25,7 @@ from ..log.errors import JournalError, RecordDamaged
 from ..log.journal import Journal, MaintenanceJob
 from ..log.mark import MarkJob
 from ..log.rewrite import RewriteJob
+from ..log.tail_cache import AGE_SECONDS
 from ..log.writer import PrepareJob
 from ..ports import Disk
 from .disk_watch import DiskLevel, DiskSpace, DiskWatch
@@ -110,6 +111,7 @@ class Housekeeper:
         self._next_mark = 0.0
         self._next_poke = 0.0
         self._next_look = 0.0
+        self._ticks = 0
         self._ticker: asyncio.TimerHandle | None = None
         self._last_checkpoint = loop.time()
         self._bytes_at_checkpoint = self._journal.bytes_written
@@ -159,6 +161,9 @@ class Housekeeper:
     def _tick(self) -> None:
         self._ticker = self._loop.call_later(TICK_SECONDS, self._tick)
         self._watch.look()
+        self._ticks += 1
+        if not self._ticks % AGE_SECONDS:
+            self._journal.bodies.tail.age()
         for replica in self._store.replicas():
             if replica.leading:
                 replica.trimmer.look()

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from adapters.chunks import keep_chunk
 from adapters.mqtt.codec.control import (
     READERS,
     read_ack_tail,
@@ -164,7 +165,7 @@ class Decoder:
     def hold(self, data: bytes) -> None:
         """Keeps bytes for later without looking at them."""
         if data:
-            self._chunks.append(data)
+            keep_chunk(self._chunks, data)
             self.buffered_bytes += len(data)
             self._missing = max(0, self._missing - len(data))
 

@@ -48,6 +48,15 @@ class Connect(msgspec.Struct, frozen=True):
     properties: Properties = NO_PROPERTIES
     is_bridge: bool = False
 
+    @property
+    def size_bytes(self) -> int:
+        """Of what its sender has put into it."""
+        size = len(self.client_id) + len(self.username or "") + len(self.password or b"")
+        for each in (self.properties, self.will.properties if self.will else NO_PROPERTIES):
+            size += sum(len(name) + len(value) for name, value in each.user_properties)
+            size += len(each.authentication_data or b"") + len(each.correlation_data or b"")
+        return size + (len(self.will.payload) if self.will is not None else 0)
+
 
 class Connack(msgspec.Struct, frozen=True):
     """MQTT5 3.2. In 3.1.1 `reason_code` is the return code, 0 to 5."""

@@ -9,10 +9,12 @@ import pytest
 
 from adapters.base import ListenerAddress
 from adapters.lingering import LINGERING
+from adapters.memory import GatewayMemory
 from adapters.sqs.connection import HttpConnection
 from adapters.sqs.environment import Counters
 from adapters.sqs.http import HttpResponse
 from adapters.transport import Tasks
+from kernel.store.system import SystemClock
 
 GET = b"GET /%d HTTP/1.1\r\nHost: h\r\n\r\n"
 
@@ -43,9 +45,6 @@ class Transport:
     def write_eof(self) -> None:
         self.ended.append("eof")
 
-    def get_write_buffer_size(self) -> int:
-        return 0
-
     def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
         self.protocol = protocol
 
@@ -60,6 +59,9 @@ class Transport:
     def is_closing(self) -> bool:
         return "abort" in self.ended or "close" in self.ended
 
+    def get_write_buffer_size(self) -> int:
+        return 0
+
     def get_extra_info(self, name: str) -> object:
         return ("::1", 80, 0, 0) if name == "sockname" else None
 
@@ -70,6 +72,9 @@ class Application:
     def __init__(self) -> None:
         self.asked: list[bytes] = []
         self.answers: asyncio.Queue[HttpResponse] = asyncio.Queue()
+
+    def refusal_of(self, request) -> None:
+        return None
 
     def serve(self, request, peer, answered, *, is_whole: bool) -> Coroutine[object, object, None]:
         self.asked.append(request.raw_path)
@@ -88,6 +93,7 @@ class Host:
         self.ticks = 0
         self.date = b"now"
         self.has_room = True
+        self.memory_of = {"http": GatewayMemory(SystemClock()).listener("sqs", "http")}
         self.lost: list[HttpConnection] = []
 
     def entered(self, connection: HttpConnection) -> bool:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import socket
 import threading
 import time
 import urllib.request
+from collections.abc import Callable
 from datetime import UTC, datetime
 from urllib.error import HTTPError
 from urllib.parse import urlencode
@@ -264,9 +266,15 @@ def test_a_body_over_the_limit_is_refused_in_the_protocol_it_came_in(
         peer.sendall(b"x" * size)
         answer = read_all(peer)
     head_lines, _, body = answer.partition(b"\r\n\r\n")
-    assert head_lines.startswith(b"HTTP/1.1 413 ")
     assert b"connection: close" in head_lines
-    assert json.loads(body)["__type"] == "com.amazon.coral.service#RequestEntityTooLargeException"
+    kind = json.loads(body)["__type"].rpartition("#")[2]
+    if is_chunked:
+        # How long it is cannot be known, that it has no signature can.
+        assert head_lines.startswith(b"HTTP/1.1 403 ")
+        assert kind == "MissingAuthenticationTokenException"
+    else:
+        assert head_lines.startswith(b"HTTP/1.1 413 ")
+        assert kind == "RequestEntityTooLargeException"
 
 
 def read_all(peer: socket.socket) -> bytes:
@@ -285,7 +293,19 @@ def test_headers_without_end_are_refused(service: Service) -> None:
 
 
 GET = b"GET / HTTP/1.1\r\nHost: h\r\n\r\n"
-ASKS_FIRST = b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\nExpect: 100-continue\r\n\r\n"
+
+
+def signed_head(service: Service, length: int, *more: bytes, secret: str = "another") -> bytes:
+    """A head that nothing can be said against before the body has come."""
+    headers = signed(service.url + "/", b"{}", secret)
+    lines = [f"{name}: {value}".encode() for name, value in headers.items() if name != "Host"]
+    host = b"Host: 127.0.0.1:%d" % service.port
+    return b"\r\n".join(
+        [b"POST / HTTP/1.1", host, *lines, b"Content-Length: %d" % length, *more, b"", b""]
+    )
+
+
+ASKS_FIRST = b"Expect: 100-continue"
 
 
 def test_a_long_pipeline_is_answered_to_its_end(service: Service) -> None:
@@ -309,7 +329,7 @@ def test_a_request_before_a_fault_is_answered_first(service: Service) -> None:
 def test_leave_to_send_waits_for_the_answer_before(service: Service) -> None:
     with socket.create_connection(("127.0.0.1", service.port)) as peer:
         peer.settimeout(10)
-        peer.sendall(GET + ASKS_FIRST)
+        peer.sendall(GET + signed_head(service, 2, ASKS_FIRST))
         answer = b""
         while b" 100 Continue" not in answer:
             answer += peer.recv(65_536)
@@ -326,7 +346,7 @@ def test_what_is_no_http_is_answered_so(service: Service) -> None:
 
 def test_a_client_that_asks_first_is_told_to_continue(service: Service) -> None:
     with socket.create_connection(("127.0.0.1", service.port)) as peer:
-        peer.sendall(ASKS_FIRST)
+        peer.sendall(signed_head(service, 2, ASKS_FIRST))
         assert peer.recv(65_536) == b"HTTP/1.1 100 Continue\r\n\r\n"
         peer.sendall(b"{}")
         assert peer.recv(65_536).startswith(b"HTTP/1.1 403 ")
@@ -344,13 +364,43 @@ def test_requests_in_a_pipeline_are_answered_in_order(service: Service, make_que
     assert answer.count(b"HTTP/1.1 403 ") == 4
 
 
+UNSIGNED = b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 1000000\r\n"
+
+
+@pytest.mark.parametrize("asks", [b"", ASKS_FIRST + b"\r\n"])
+def test_an_unsigned_request_is_refused_before_its_body(service: Service, asks: bytes) -> None:
+    with socket.create_connection(("127.0.0.1", service.port)) as peer:
+        peer.sendall(UNSIGNED + asks + b"\r\n" + (b"" if asks else b"x" * 100_000))
+        answer = read_all(peer)
+    assert answer.startswith(b"HTTP/1.1 403 ")
+    assert b"connection: close" in answer
+
+
+@pytest.mark.parametrize(
+    ("wrong", "code"),
+    [
+        (lambda head: head.replace(KEY_ID.encode(), b"AKIASTRANGER"), "InvalidClientTokenId"),
+        (lambda head: re.sub(rb"20\d{6}", b"20010101", head), "too far from this server"),
+    ],
+    ids=["an unknown key", "a date of 2001"],
+)
+def test_what_the_head_says_wrong_is_refused_before_the_body(
+    service: Service, wrong: Callable[[bytes], bytes], code: str
+) -> None:
+    with socket.create_connection(("127.0.0.1", service.port)) as peer:
+        peer.sendall(wrong(signed_head(service, 1_000_000, secret=SECRET)))
+        answer = read_all(peer)
+    assert answer.startswith((b"HTTP/1.1 403 ", b"HTTP/1.1 400 "))
+    assert code.encode() in answer
+
+
 async def test_a_client_that_stalls_is_closed(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(server, "REQUEST_S_MAX", 0)
     async with running_service(tmp_path) as service:
         for beginning in (
             b"",
             b"GET / HT",
-            b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 10\r\n\r\nhalf",
+            signed_head(service, 10) + b"half",
         ):
             reader, writer = await asyncio.open_connection("127.0.0.1", service.port)
             writer.write(beginning)

@@ -1,0 +1,238 @@
+"""What clients can make a gateway hold in memory: one budget for input, one for output.
+
+Two things grow by what somebody else does, or leaves undone:
+
+* unfinished input: the part of a request, packet, frame or message that has come, while the rest of
+  it has not. Whoever sends slowly, or stops in the middle, holds it.
+* unread output: what was written for a client that does not read it, and what waits behind that.
+
+Each has a budget (`Pool`), one for the whole gateway, whatever the protocol. A connection tells
+what it holds where that may have changed: at the end of a socket read, at a flush, when writing
+pauses. Never for each message; and one that holds nothing has no account (`Share`) at all.
+
+When a budget is used up, connections are dropped in their protocol's own way, those with the most
+
+    bytes of the whole address x time since the connection last got on
+
+first, until an eighth of the budget is free. So ten thousand connections of one address are judged
+as one, a small client beside them is the last to go, and so is one that is large and quick: a
+message of 16 MiB that comes in 20 ms costs less than 64 KB that stand there for ten seconds.
+Getting on means that what is held has fallen to half of the most it was. What is younger than
+`YOUNG_MS` is left alone until twice the budget is used, which is never exceeded.
+
+An address is a host of IPv4 or a network of 64 bits of IPv6. Clients behind one proxy are one.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from enum import StrEnum
+from heapq import heapify, heappop, heapreplace
+from typing import TYPE_CHECKING, Final
+
+import structlog
+
+from adapters.refused import Refused
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from kernel.ports import Clock
+
+INPUT_BYTES_MAX: Final = 64 * 1024 * 1024
+"""Four of the largest messages, or a thousand clients with half a request of 64 KB."""
+
+OUTPUT_BYTES_MAX: Final = 128 * 1024 * 1024
+"""Five hundred clients that have stopped reading (`transport.WRITE_BUFFER_BYTES_MAX` each)."""
+
+YOUNG_MS: Final = 1_000
+"""A burst is over by then, or its client reads or writes too slowly."""
+
+LOOK_MS: Final = 500
+"""What a client holds while nothing is written to it is measured so often."""
+
+_log = structlog.get_logger("weir.memory")
+
+
+class Excess(StrEnum):
+    """Why a connection was dropped."""
+
+    UNFINISHED_INPUT = "unfinished_input"
+    UNREAD_OUTPUT = "unread_output"
+
+
+class Share:
+    """What one connection holds of a budget."""
+
+    __slots__ = ("address", "bytes", "drop", "measure", "peak", "since_ms")
+
+    def __init__(
+        self, address: str, drop: Callable[[], None], measure: Callable[[], int] | None
+    ) -> None:
+        self.address = address
+        self.bytes = 0
+        self.peak = 0
+        self.since_ms = 0
+        """When it last got on."""
+        self.drop = drop
+        self.measure = measure
+
+
+class Pool:
+    """One budget. See the module's head."""
+
+    def __init__(self, clock: Clock, bytes_max: int) -> None:
+        self._clock = clock
+        self.bytes_max = bytes_max
+        self.bytes = 0
+        self._shares: dict[Share, None] = {}
+        """Those that hold something."""
+        self._addresses: dict[str, int] = {}
+        self._relieve_at = bytes_max
+        """More than the budget where everybody was too young to be dropped: so much may come before
+        all are looked at again."""
+        self._dropping = False
+
+    @property
+    def holders(self) -> int:
+        """Connections that hold something."""
+        return len(self._shares)
+
+    def hold(self, share: Share, size: int) -> None:
+        """A connection holds so much now; it may be dropped before this returns."""
+        change = size - share.bytes
+        if not change:
+            return
+        self._count(share, size)
+        if change > 0 and self.bytes > self._relieve_at:
+            self._relieve()
+
+    def look(self) -> None:
+        """Measure again what can change unseen. To be called now and then."""
+        for share in [each for each in self._shares if each.measure is not None]:
+            if share.measure is not None and share in self._shares:
+                self._count(share, share.measure())
+        self._relieve_at = self.bytes_max
+        if self.bytes > self.bytes_max:
+            self._relieve()
+
+    def _count(self, share: Share, size: int) -> None:
+        change = size - share.bytes
+        if not change:
+            return
+        self.bytes += change
+        address = self._addresses.get(share.address, 0) + change
+        if address:
+            self._addresses[share.address] = address
+        else:
+            del self._addresses[share.address]
+        if not share.bytes or size * 2 <= share.peak:
+            share.since_ms, share.peak = self._clock.monotonic_ms(), size
+        elif size > share.peak:
+            share.peak = size
+        share.bytes = size
+        if size:
+            self._shares[share] = None
+        else:
+            del self._shares[share]
+
+    def _relieve(self) -> None:
+        """Drop connections until there is room again."""
+        if self._dropping:
+            return
+        self._dropping = True
+        try:
+            self._drop_until(self.bytes_max - self.bytes_max // 8)
+        finally:
+            self._dropping = False
+            self._relieve_at = max(self.bytes_max, self.bytes + self.bytes_max // 16)
+
+    def _drop_until(self, target: int) -> None:
+        now_ms = self._clock.monotonic_ms()
+        # What an address holds falls with each of its connections that goes: looked up once more.
+        ranked = [
+            (-self._cost(share, now_ms), place, share) for place, share in enumerate(self._shares)
+        ]
+        heapify(ranked)
+        while ranked and self.bytes > target:
+            cost, place, share = ranked[0]
+            if share.measure is not None and share in self._shares:
+                self._count(share, share.measure())
+            now_costs = -self._cost(share, now_ms) if share in self._shares else 0
+            if now_costs > cost and now_costs < 0:
+                heapreplace(ranked, (now_costs, place, share))
+                continue
+            heappop(ranked)
+            is_young = now_ms - share.since_ms < YOUNG_MS and self.bytes <= 2 * self.bytes_max
+            if now_costs and not is_young:
+                self._count(share, 0)
+                share.drop()
+
+    def _cost(self, share: Share, now_ms: int) -> int:
+        return self._addresses[share.address] * (now_ms - share.since_ms + 1)
+
+
+class ListenerMemory:
+    """The budgets as the connections of one listener use them."""
+
+    __slots__ = ("_name", "_refused", "input", "output")
+
+    def __init__(self, memory: GatewayMemory, name: str, refused: Refused[Excess]) -> None:
+        self.input = memory.input
+        self.output = memory.output
+        self._name = name
+        self._refused = refused
+
+    def dropped(self, why: Excess, peer: str, size: int) -> None:
+        """A connection is dropped that held so many bytes."""
+        self._refused.note(self._name, why, peer, bytes=size)
+
+
+class GatewayMemory:
+    """Both budgets of a process."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        input_bytes_max: int = INPUT_BYTES_MAX,
+        output_bytes_max: int = OUTPUT_BYTES_MAX,
+    ) -> None:
+        self._clock = clock
+        self.input = Pool(clock, input_bytes_max)
+        self.output = Pool(clock, output_bytes_max)
+        self._refused: list[Refused[Excess]] = []
+        self._look_ms = 0
+
+    def listener(self, protocol: str, name: str) -> ListenerMemory:
+        """For the connections of a protocol's listener."""
+        refused = Refused(_log, self._clock, protocol, (name,), Excess)
+        self._refused.append(refused)
+        return ListenerMemory(self, name, refused)
+
+    def look(self) -> None:
+        """Measure again what can change unseen; every adapter's clock calls it, about once a
+        second.
+        """
+        now_ms = self._clock.monotonic_ms()
+        if now_ms - self._look_ms >= LOOK_MS:
+            self._look_ms = now_ms
+            self.input.look()
+            self.output.look()
+
+    @property
+    def refused(self) -> Mapping[tuple[str, str], int]:
+        """Connections dropped, by listener and reason."""
+        return {row: count for each in self._refused for row, count in each.counts.items()}
+
+
+def address_of(host: str) -> str:
+    """What is judged as one: a host of IPv4, a network of 64 bits of IPv6."""
+    if ":" not in host:
+        return host
+    try:
+        found = ipaddress.IPv6Address(host)
+    except ValueError:
+        return host
+    if found.ipv4_mapped is not None:
+        return str(found.ipv4_mapped)
+    return str(ipaddress.IPv6Network((found, 64), strict=False))

@@ -1,0 +1,153 @@
+"""The budgets of a gateway's memory: who is dropped when one is used up, and who is not."""
+
+from __future__ import annotations
+
+import pytest
+
+from adapters.memory import YOUNG_MS, GatewayMemory, Pool, Share, address_of
+
+BYTES_MAX = 8_000
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now_ms = 0
+
+    def monotonic_ms(self) -> int:
+        return self.now_ms
+
+    def wall_ms(self) -> int:
+        return self.now_ms
+
+
+class Clients:
+    """Connections by name."""
+
+    def __init__(self) -> None:
+        self.clock = Clock()
+        self.pool = Pool(self.clock, BYTES_MAX)
+        self.shares: dict[str, Share] = {}
+        self.dropped: list[str] = []
+
+    def holds(self, name: str, size: int) -> None:
+        """`address/number`."""
+        if name not in self.shares:
+            address = name.partition("/")[0]
+            self.shares[name] = Share(address, lambda: self.dropped.append(name), None)
+        self.pool.hold(self.shares[name], size)
+
+
+@pytest.fixture
+def clients() -> Clients:
+    return Clients()
+
+
+def test_nobody_is_dropped_within_the_budget(clients: Clients) -> None:
+    for number in range(80):
+        clients.holds(f"a/{number}", 100)
+        clients.clock.now_ms += 1_000
+    clients.pool.look()
+
+    assert clients.dropped == []
+    assert (clients.pool.bytes, clients.pool.holders) == (BYTES_MAX, 80)
+
+
+def test_the_slowest_of_an_address_go_until_an_eighth_is_free(clients: Clients) -> None:
+    for number in range(81):
+        clients.holds(f"a/{number}", 100)
+        clients.clock.now_ms += 1_000
+
+    assert clients.dropped == [f"a/{number}" for number in range(11)]
+    assert clients.pool.bytes == BYTES_MAX - BYTES_MAX // 8
+
+
+def test_many_small_ones_of_one_address_go_before_a_larger_one_of_another(
+    clients: Clients,
+) -> None:
+    clients.holds("good/1", 1_000)
+    for number in range(71):
+        clients.holds(f"bad/{number}", 100)
+    clients.clock.now_ms = YOUNG_MS
+    clients.pool.look()
+
+    assert clients.dropped
+    assert all(each.startswith("bad/") for each in clients.dropped)
+
+
+def test_who_is_large_and_quick_stays_and_who_holds_little_for_long_goes(clients: Clients) -> None:
+    for number in range(40):
+        clients.holds(f"slow-{number}/1", 100)
+    clients.clock.now_ms = 60_000
+    clients.holds("quick/1", 4_100)
+
+    assert clients.dropped
+    assert all(each.startswith("slow-") for each in clients.dropped)
+
+
+def test_who_gets_on_is_not_slow(clients: Clients) -> None:
+    for second in range(60):
+        clients.clock.now_ms = second * 1_000
+        clients.holds("bulk/1", 4_000 if second % 2 else 1_000)
+        clients.holds("stuck/1", 3_000)
+    clients.holds("new/1", 3_000)
+
+    assert clients.dropped == ["stuck/1"]
+
+
+def test_bursts_may_use_twice_the_budget_and_no_more(clients: Clients) -> None:
+    most = 0
+    for number in range(400):
+        clients.holds(f"{number}/1", 100)
+        most = max(most, clients.pool.bytes)
+    assert clients.dropped
+    assert BYTES_MAX < most <= 2 * BYTES_MAX + BYTES_MAX // 8
+
+    clients.clock.now_ms = 2 * YOUNG_MS
+    clients.pool.look()
+    assert clients.pool.bytes <= BYTES_MAX
+
+
+def test_what_is_measured_counts_as_it_is_now(clients: Clients) -> None:
+    sizes = {"reads": 5_000, "stuck": 5_000}
+    for name in sizes:
+        share = Share(name, lambda name=name: clients.dropped.append(name), lambda n=name: sizes[n])
+        clients.pool.hold(share, 4_000)
+    sizes["reads"] = 0
+    clients.clock.now_ms = 10_000
+    clients.pool.look()
+    assert (clients.dropped, clients.pool.bytes) == ([], 5_000)
+
+    sizes["stuck"] = BYTES_MAX + 1
+    clients.pool.look()
+    assert (clients.dropped, clients.pool.bytes, clients.pool.holders) == (["stuck"], 0, 0)
+
+
+def test_a_look_now_and_then_is_enough() -> None:
+    clock = Clock()
+    memory = GatewayMemory(clock, BYTES_MAX, BYTES_MAX)
+    asked: list[int] = []
+
+    def measure() -> int:
+        asked.append(clock.now_ms)
+        return 10
+
+    memory.output.hold(Share("a", lambda: None, measure), 10)
+    for clock.now_ms in range(1_000, 2_000, 100):
+        memory.look()
+    assert len(asked) == 2
+
+
+@pytest.mark.parametrize(
+    ("host", "judged_as"),
+    [
+        ("192.0.2.7", "192.0.2.7"),
+        ("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::/64"),
+        ("2001:db8:1:2::9", "2001:db8:1:2::/64"),
+        ("::ffff:192.0.2.7", "192.0.2.7"),
+        ("fe80::1%eth0", "fe80::/64"),
+        ("", ""),
+        ("no address: at all", "no address: at all"),
+    ],
+)
+def test_a_network_of_ipv6_is_one_address(host: str, judged_as: str) -> None:
+    assert address_of(host) == judged_as
