@@ -36,6 +36,8 @@ from kernel.model import DeadLetter, GroupOptions, Overflow, TopicOptions
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from kernel.model import TopicInfo
+
 ADAPTER_NAME: Final = "amqp"
 """Our key in `declarations` of topics and routers."""
 
@@ -232,6 +234,12 @@ def _invalid(argument: str, where: str, why: str) -> AmqpError:
     return AmqpError(PRECONDITION_FAILED, f"invalid arg '{argument}' for {where}: {why}")
 
 
+def is_quorum(topic: TopicInfo) -> bool:
+    """Whether a queue was declared as a quorum queue, by AMQP."""
+    known = topic.options.declarations.get(ADAPTER_NAME)
+    return known is not None and _queue_type(QueueDeclaration.decode(known).arguments) == "quorum"
+
+
 def _queue_type(arguments: Table) -> str:
     return text_of(arguments.get("x-queue-type")) or "classic"
 
@@ -291,7 +299,12 @@ def check_equivalence(
     """
     where = resource("queue", name, virtual_host)
     for label, asked, current in (
-        ("durable", wanted.durable, known.durable),
+        # As in RabbitMQ: what goes with its connection is durable in word only.
+        (
+            "durable",
+            wanted.durable and not wanted.exclusive,
+            known.durable and not known.exclusive,
+        ),
         ("auto_delete", wanted.auto_delete, known.auto_delete),
     ):
         if asked != current:

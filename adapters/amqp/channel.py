@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NoReturn, Protocol
 
 from adapters.amqp import spec
+from adapters.amqp.arguments import is_quorum
 from adapters.amqp.committing import Committer
 from adapters.amqp.confirms import Confirms
 from adapters.amqp.consuming import Link
@@ -266,8 +267,7 @@ class ChannelMethods:
         """See `Declarations`. The channel remembers the name."""
         answer = await self._direct_replies.declared(method)
         if answer is None:
-            last = channel.last_declared
-            answer = await self._declarations.declare_queue(self._caller, method, last)
+            answer = await self._declarations.declare_queue(self._caller, method)
         channel.last_declared = answer.queue
         return answer
 
@@ -351,6 +351,7 @@ class ChannelMethods:
         if topic.options.kind is TopicKind.STREAM and method.arguments.get("x-stream-offset"):
             raise AmqpError(NOT_IMPLEMENTED, "x-stream-offset is not served")
         link = Link(channel, tag, queue, channel.prefetch, no_ack=method.no_ack)
+        link.tells_attempt = is_quorum(topic)
         link.consumer = await self._attach(link, topic, priority, is_exclusive=method.exclusive)
         if not is_reply_address(queue):
             link.topic = topic
@@ -441,7 +442,9 @@ class ChannelMethods:
             self._client.settle(holder, Settlement.ACK, (offset,))
         else:
             channel.unacked[channel.next_tag] = (holder, offset)
-        self._consumers.get_ok(channel, queue, deliveries, received.ready)
+        self._consumers.get_ok(
+            channel, queue, deliveries, received.ready, tells_attempt=is_quorum(topic)
+        )
         return None
 
     # --- Settling ---------------------------------------------------------------------------
@@ -480,9 +483,7 @@ class ChannelMethods:
 
 
 def _consumer_priority(method: spec.BasicConsume) -> int:
-    """x-priority of a consumer. Raises AmqpError 406 or 540 for what is not served."""
-    if method.no_local:
-        raise AmqpError(NOT_IMPLEMENTED, "no_local=true")
+    """x-priority of a consumer. Raises AmqpError 406. As in RabbitMQ, no_local means nothing."""
     for argument in _REFUSED_ARGUMENTS:
         if method.arguments.get(argument) is not None:
             raise AmqpError(

@@ -132,6 +132,7 @@ class Link:
         "size_estimate",
         "tag",
         "tag_bytes",
+        "tells_attempt",
         "topic",
         "unacked",
     )
@@ -156,6 +157,8 @@ class Link:
         """Of the queue, if consuming it takes a right."""
         self.counter: DeliveryCounter | None = None
         self.tag_bytes = short_string(tag)
+        self.tells_attempt = False
+        """Whether redeliveries say how often they came, as a quorum queue's do."""
 
     def room(self, *, is_writing_paused: bool) -> int:
         """The credit it should have now."""
@@ -261,7 +264,13 @@ class Consumers:
             route, block = native[ROUTE_LENGTH_BYTES:block_at], native[block_at:]
             body = slot[body_at:]
         else:
-            route, block, body = view(slot, link.queue, attempt, self._environment.origins)
+            route, block, body = view(
+                slot,
+                link.queue,
+                attempt,
+                self._environment.origins,
+                tells_attempt=link.tells_attempt,
+            )
             head, native, native_at, body_at, body_bytes = _NO_HEAD, b"", 0, 0, len(body)
         number = link.channel.number
         method_bytes = _DELIVER_FIXED + len(link.tag_bytes) + len(route)
@@ -304,11 +313,20 @@ class Consumers:
             self._thirsty[each] = None
         return count
 
-    def get_ok(self, channel: Channel, queue: str, deliveries: Deliveries, ready: int) -> None:
+    def get_ok(
+        self,
+        channel: Channel,
+        queue: str,
+        deliveries: Deliveries,
+        ready: int,
+        *,
+        tells_attempt: bool,
+    ) -> None:
         """Append the answer to basic.get. Its delivery tag is `channel.next_tag`."""
         slot = deliveries.slots[0]
         attempt = 1 if deliveries.attempts is None else deliveries.attempts[0]
-        route, block, body = view(slot, queue, attempt, self._environment.origins)
+        origins = self._environment.origins
+        route, block, body = view(slot, queue, attempt, origins, tells_attempt=tells_attempt)
         number = channel.number
         out = self._host.out
         size = _DELIVER_FIXED + len(route) + 4
