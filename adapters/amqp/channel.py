@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NoReturn, Protocol
 
 from adapters.amqp import spec
-from adapters.amqp.arguments import is_quorum
+from adapters.amqp.arguments import consumer_timeout_ms, is_quorum
 from adapters.amqp.committing import Committer
 from adapters.amqp.confirms import Confirms
 from adapters.amqp.consuming import Link
@@ -57,10 +57,6 @@ TICKET: Final = 1
 
 PRIORITY_MAX: Final = 2**31 - 1
 """Bound of x-priority, both ways: what RabbitMQ's clients can spell as an int."""
-
-_REFUSED_ARGUMENTS: Final = ("x-consumer-timeout",)
-"""Consumer arguments that ask for behaviour we do not have; other ones are ignored, as RabbitMQ
-does."""
 
 
 class Port(Protocol):
@@ -350,6 +346,7 @@ class ChannelMethods:
             topic = await self._readable(queue)
         if topic.options.kind is TopicKind.STREAM and method.arguments.get("x-stream-offset"):
             raise AmqpError(NOT_IMPLEMENTED, "x-stream-offset is not served")
+        timeout_ms = consumer_timeout_ms(method.arguments, topic)
         link = Link(channel, tag, queue, channel.prefetch, no_ack=method.no_ack)
         link.tells_attempt = is_quorum(topic)
         link.consumer = await self._attach(link, topic, priority, is_exclusive=method.exclusive)
@@ -362,6 +359,8 @@ class ChannelMethods:
         if self._meter is not None:
             link.counter = self._meter.delivery_counter(topic.tenant, queue, DEFAULT_GROUP)
         channel.links[tag] = link
+        if timeout_ms is not None and not link.no_ack:
+            self._consumers.patiences.watch(link, timeout_ms)
         if is_reply_address(queue):
             channel.replies = link
         self._consumers.thirsty(link)
@@ -484,11 +483,6 @@ class ChannelMethods:
 
 def _consumer_priority(method: spec.BasicConsume) -> int:
     """x-priority of a consumer. Raises AmqpError 406. As in RabbitMQ, no_local means nothing."""
-    for argument in _REFUSED_ARGUMENTS:
-        if method.arguments.get(argument) is not None:
-            raise AmqpError(
-                PRECONDITION_FAILED, f"consumer argument '{argument}' is not served by this broker"
-            )
     field = method.arguments.get("x-priority")
     if field is None:
         return 0

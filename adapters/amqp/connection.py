@@ -481,7 +481,7 @@ class Connection:
                 self.send(0, spec.ConnectionUnblocked())
 
     def tick(self, now_ms: int) -> None:
-        """About once a second: deadlines and heartbeats."""
+        """About once a second: deadlines, heartbeats, and consumers that hold what they got."""
         host = self._host
         verdict = self._liveness.check(
             now_ms, host.bytes_in, host.bytes_out, is_held=host.is_reading_held
@@ -493,9 +493,15 @@ class Connection:
         elif verdict is Verdict.SILENT:
             self._end_work()
             self._go(f"nothing came for two heartbeat intervals of {self.agreement.heartbeat_s} s")
-        elif verdict is Verdict.BEAT:
-            host.out.append(HEARTBEAT)
-            host.write_soon()
+        else:
+            if verdict is Verdict.BEAT:
+                host.out.append(HEARTBEAT)
+                host.write_soon()
+            # Between operations, so that none is answered on a channel that is closing.
+            if not (self._operations.is_running or self._operations.is_waiting):
+                assert self._consumers is not None
+                for channel, error in self._consumers.patiences.check(now_ms):
+                    self.fail(channel.number, error)
 
     def rights_changed(self) -> None:
         """What its publishes lead to may not be allowed any more: they ask again."""

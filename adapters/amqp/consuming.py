@@ -38,6 +38,7 @@ from adapters.amqp.limits import (
     PREFETCH_UNLIMITED,
 )
 from adapters.amqp.methods import encode_method, short_string
+from adapters.amqp.patience import Patiences
 from adapters.amqp.spec import BasicCancel
 from adapters.amqp.stored import ROUTE_LENGTH_BYTES
 from adapters.amqp.translation import view
@@ -189,6 +190,7 @@ class Consumers:
         """Links whose credit may have to change, at the end of this turn."""
         self._is_writing_paused = False
         self.releases_in_flight = 0
+        self.patiences = Patiences()
         self._ended: list[Link] = []
         """Links that the kernel has ended and the client has not heard of."""
 

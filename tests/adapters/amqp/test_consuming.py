@@ -319,7 +319,8 @@ def test_priority_and_the_rest_reach_the_kernel() -> None:
     [
         ({"arguments": Table.of({"x-priority": "high"})}, PRECONDITION_FAILED),
         ({"arguments": Table.of({"x-priority": 2**40})}, PRECONDITION_FAILED),
-        ({"arguments": Table.of({"x-consumer-timeout": 5})}, PRECONDITION_FAILED),
+        ({"arguments": Table.of({"x-consumer-timeout": 0})}, PRECONDITION_FAILED),
+        ({"arguments": Table.of({"x-consumer-timeout": "soon"})}, PRECONDITION_FAILED),
     ],
 )
 def test_what_a_consumer_cannot_have_is_refused(how: dict[str, object], code: int) -> None:

@@ -270,7 +270,7 @@ def test_arguments_about_placement_and_unknown_ones_are_accepted(
         {"x-dead-letter-strategy": "never"},
         {"x-single-active-consumer": "yes"},
         {"x-delivery-limit": -2},
-        {"x-consumer-timeout": 1000},
+        {"x-consumer-timeout": 0},
         {"x-max-age": "7D"},
         {"x-delayed-retry-type": "linear"},
         {"x-queue-type": "quorum", "x-max-priority": 5},
