@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from . import message as messages
+from .errors import Code, KernelError
 from .ids import RaftGroup
 from .message import Ext
 from .model import QueueRef, TopicInfo
@@ -91,6 +92,36 @@ class Found:
             self.single = refs[0]
         elif topics and len(topics[0].queues) == 1:
             self.single = topics[0].queues[0]
+
+
+def united(found: Sequence[Found]) -> Found:
+    """Destinations of one message that has several keys: each topic once. Raises KernelError
+    NOT_ALLOWED if more than one key is a name in the tree that leads somewhere: a stored message
+    has one name.
+    """
+    in_tree = [each for each in found if each.count > len(each.topics) or each.name is not None]
+    if len(in_tree) > 1:
+        names = " and ".join(each.tree_name for each in in_tree[:2])
+        raise KernelError(Code.NOT_ALLOWED, f"a message has one name in the tree, not {names}")
+    if len(found) == 1:
+        return found[0]
+    topics = {topic.id: topic for each in found for topic in each.topics}
+    merged = Found(tuple(topics.values()))
+    if not in_tree:
+        return merged
+    tree = in_tree[0]
+    return Found(
+        merged.topics,
+        refs=tree.refs,
+        watches=tree.watches,
+        abroad=tree.abroad,
+        retain_in=tree.retain_in,
+        routed_in=tree.routed_in,
+        tree_name=tree.tree_name,
+        tenant=tree.tenant,
+        name=tree.name,
+        spread=tree.spread,
+    )
 
 
 def named(parts: Sequence[bytes], name: bytes) -> tuple[Sequence[bytes], int]:

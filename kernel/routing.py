@@ -17,6 +17,11 @@ LEVELS_MAX = 128
 before that. Bounds the work of one look-up."""
 
 
+def _levels(key: str, splits_max: int = -1) -> list[str]:
+    """The levels of a key or pattern. The empty one has none, so that `+` does not match it."""
+    return key.split("/", splits_max) if key else []
+
+
 class _Node:
     """One level of the pattern trie."""
 
@@ -73,7 +78,7 @@ class RouteTable:
             self._exact.setdefault(route.key, {})[route] = None
         elif self.options.match is Match.PATTERN:
             node = self._root
-            for level in route.key.split("/"):
+            for level in _levels(route.key):
                 node = node.step(level)
             node.routes[route] = None
 
@@ -86,7 +91,7 @@ class RouteTable:
             if not routes:
                 del self._exact[route.key]
         elif self.options.match is Match.PATTERN:
-            self._prune(self._root, route.key.split("/"), 0, route)
+            self._prune(self._root, _levels(route.key), 0, route)
 
     def _prune(self, node: _Node, levels: list[str], at: int, route: Route) -> None:
         if at == len(levels):
@@ -111,7 +116,7 @@ class RouteTable:
         if kind is Match.ATTRIBUTES:
             return [each for each in self.routes if _attributes_match(each, attributes or {})]
         found: dict[Route, None] = {}
-        levels = key.split("/", LEVELS_MAX)
+        levels = _levels(key, LEVELS_MAX)
         if is_tree_name and key.startswith("$"):
             child = self._root.children.get(levels[0])
             if child is not None:

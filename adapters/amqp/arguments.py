@@ -36,6 +36,8 @@ from kernel.model import DeadLetter, GroupOptions, Overflow, TopicOptions
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from kernel.model import TopicInfo
+
 ADAPTER_NAME: Final = "amqp"
 """Our key in `declarations` of topics and routers."""
 
@@ -47,6 +49,9 @@ PRIORITY_MAX: Final = 255
 DELIVERY_LIMIT_DEFAULT: Final = 20
 """Redeliveries of a quorum queue with a dead-letter exchange (RabbitMQ 4's default). Without one
 there is no limit: dropping what somebody still wants is worse than delivering it again."""
+
+CONSUMER_TIMEOUT: Final = "x-consumer-timeout"
+"""Of a queue, or of one consumer, in milliseconds: see `patience`. None is the default."""
 
 OVERFLOWS: Final = {
     "drop-head": Overflow.DROP_OLDEST,
@@ -62,6 +67,7 @@ _INTEGERS: Final[dict[str, tuple[int, int]]] = {
     "x-max-length-bytes": (0, COUNT_MAX),
     "x-max-priority": (0, PRIORITY_MAX),
     "x-delivery-limit": (-1, COUNT_MAX),
+    CONSUMER_TIMEOUT: (1, DURATION_MS_MAX),
 }
 """Integer arguments and their bounds."""
 
@@ -76,7 +82,6 @@ _TEXTS: Final[dict[str, tuple[str, ...] | None]] = {
 
 _REFUSED: Final = frozenset(
     {
-        "x-consumer-timeout",
         "x-consumer-disconnected-timeout",
         "x-delayed-retry-type",
         "x-delayed-retry-min",
@@ -232,6 +237,31 @@ def _invalid(argument: str, where: str, why: str) -> AmqpError:
     return AmqpError(PRECONDITION_FAILED, f"invalid arg '{argument}' for {where}: {why}")
 
 
+def is_quorum(topic: TopicInfo) -> bool:
+    """Whether a queue was declared as a quorum queue, by AMQP."""
+    known = topic.options.declarations.get(ADAPTER_NAME)
+    return known is not None and _queue_type(QueueDeclaration.decode(known).arguments) == "quorum"
+
+
+def consumer_timeout_ms(consumer: Table, topic: TopicInfo) -> int | None:
+    """How long a consumer with these arguments may hold a delivery of a queue; None: for ever.
+    Raises AmqpError 406.
+    """
+    asked = consumer.get(CONSUMER_TIMEOUT)
+    if asked is not None:
+        value = integer_of(asked)
+        if value is None or not 1 <= value <= DURATION_MS_MAX:
+            raise AmqpError(
+                PRECONDITION_FAILED,
+                f"{CONSUMER_TIMEOUT} is not a number of milliseconds from 1 to {DURATION_MS_MAX}",
+            )
+        return value
+    known = topic.options.declarations.get(ADAPTER_NAME)
+    if known is None:
+        return None
+    return integer_of(QueueDeclaration.decode(known).arguments.get(CONSUMER_TIMEOUT))
+
+
 def _queue_type(arguments: Table) -> str:
     return text_of(arguments.get("x-queue-type")) or "classic"
 
@@ -291,7 +321,12 @@ def check_equivalence(
     """
     where = resource("queue", name, virtual_host)
     for label, asked, current in (
-        ("durable", wanted.durable, known.durable),
+        # As in RabbitMQ: what goes with its connection is durable in word only.
+        (
+            "durable",
+            wanted.durable and not wanted.exclusive,
+            known.durable and not known.exclusive,
+        ),
         ("auto_delete", wanted.auto_delete, known.auto_delete),
     ):
         if asked != current:

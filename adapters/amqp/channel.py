@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NoReturn, Protocol
 
 from adapters.amqp import spec
+from adapters.amqp.arguments import consumer_timeout_ms, is_quorum
 from adapters.amqp.committing import Committer
 from adapters.amqp.confirms import Confirms
 from adapters.amqp.consuming import Link
@@ -56,10 +57,6 @@ TICKET: Final = 1
 
 PRIORITY_MAX: Final = 2**31 - 1
 """Bound of x-priority, both ways: what RabbitMQ's clients can spell as an int."""
-
-_REFUSED_ARGUMENTS: Final = ("x-consumer-timeout",)
-"""Consumer arguments that ask for behaviour we do not have; other ones are ignored, as RabbitMQ
-does."""
 
 
 class Port(Protocol):
@@ -266,8 +263,7 @@ class ChannelMethods:
         """See `Declarations`. The channel remembers the name."""
         answer = await self._direct_replies.declared(method)
         if answer is None:
-            last = channel.last_declared
-            answer = await self._declarations.declare_queue(self._caller, method, last)
+            answer = await self._declarations.declare_queue(self._caller, method)
         channel.last_declared = answer.queue
         return answer
 
@@ -350,7 +346,9 @@ class ChannelMethods:
             topic = await self._readable(queue)
         if topic.options.kind is TopicKind.STREAM and method.arguments.get("x-stream-offset"):
             raise AmqpError(NOT_IMPLEMENTED, "x-stream-offset is not served")
+        timeout_ms = consumer_timeout_ms(method.arguments, topic)
         link = Link(channel, tag, queue, channel.prefetch, no_ack=method.no_ack)
+        link.tells_attempt = is_quorum(topic)
         link.consumer = await self._attach(link, topic, priority, is_exclusive=method.exclusive)
         if not is_reply_address(queue):
             link.topic = topic
@@ -361,6 +359,8 @@ class ChannelMethods:
         if self._meter is not None:
             link.counter = self._meter.delivery_counter(topic.tenant, queue, DEFAULT_GROUP)
         channel.links[tag] = link
+        if timeout_ms is not None and not link.no_ack:
+            self._consumers.patiences.watch(link, timeout_ms)
         if is_reply_address(queue):
             channel.replies = link
         self._consumers.thirsty(link)
@@ -441,7 +441,9 @@ class ChannelMethods:
             self._client.settle(holder, Settlement.ACK, (offset,))
         else:
             channel.unacked[channel.next_tag] = (holder, offset)
-        self._consumers.get_ok(channel, queue, deliveries, received.ready)
+        self._consumers.get_ok(
+            channel, queue, deliveries, received.ready, tells_attempt=is_quorum(topic)
+        )
         return None
 
     # --- Settling ---------------------------------------------------------------------------
@@ -480,14 +482,7 @@ class ChannelMethods:
 
 
 def _consumer_priority(method: spec.BasicConsume) -> int:
-    """x-priority of a consumer. Raises AmqpError 406 or 540 for what is not served."""
-    if method.no_local:
-        raise AmqpError(NOT_IMPLEMENTED, "no_local=true")
-    for argument in _REFUSED_ARGUMENTS:
-        if method.arguments.get(argument) is not None:
-            raise AmqpError(
-                PRECONDITION_FAILED, f"consumer argument '{argument}' is not served by this broker"
-            )
+    """x-priority of a consumer. Raises AmqpError 406. As in RabbitMQ, no_local means nothing."""
     field = method.arguments.get("x-priority")
     if field is None:
         return 0

@@ -74,6 +74,8 @@ class Committer:
                 return [(each, self._publisher.route(each)) for each in messages]
             except NotLoaded:
                 names = {(each.target.exchange, each.target.key) for each in messages}
+                if (missing := self._publisher.targets.missing) is not None:
+                    names.add(missing)
             for exchange, key in names:
                 await self._declarations.load(self._caller.tenant, exchange, key)
         raise AmqpError(INTERNAL_ERROR, "names could not be loaded")

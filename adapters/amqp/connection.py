@@ -17,6 +17,7 @@ Rules:
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from adapters.amqp import handshake, limits, spec
@@ -199,14 +200,15 @@ class Connection:
         self, number: int, where: object, step: Step, method: Method, leading: tuple[object, ...]
     ) -> None:
         """Call the handler of a step now, or have it run by the host."""
-        result = getattr(where, step.handler)(*leading, method)
+        handler = getattr(where, step.handler)
         self._loads = 0
         if step.waits:
             is_answered = not getattr(method, "nowait", False)
             self._reader.stop()
-            self._operations.begin(
-                Operation(number, type(method), result, step.fenced, is_answered)
-            )
+            work = partial(handler, *leading, method)
+            self._operations.begin(Operation(number, type(method), work, step.fenced, is_answered))
+        else:
+            handler(*leading, method)
 
     def load(self, number: int, payload: bytes) -> None:
         """A publish met names that are not loaded: load them, then its frame is taken again."""
@@ -219,7 +221,7 @@ class Connection:
         assert self.rights is not None
         exchange, key = self._publisher.names_in(self.channels[number], payload)
         tenant = self.rights.principal.tenant
-        loading = self._environment.declarations.load(tenant, exchange, key)
+        loading = partial(self._environment.declarations.load, tenant, exchange, key)
         self._operations.begin(
             Operation(number, spec.BasicPublish, loading, is_fenced=False, is_answered=False)
         )
@@ -428,7 +430,9 @@ class Connection:
         self._go("closed by the client")
 
     def on_close_ok(self, _method: spec.ConnectionCloseOk) -> None:
-        """The client has heard our goodbye."""
+        """The client has heard our goodbye, or says that it has, and there was none."""
+        if self.state not in _ENDED:
+            self._end_work()
         self._go("closed by the client")
 
     def _go(self, reason: str) -> None:
@@ -477,7 +481,7 @@ class Connection:
                 self.send(0, spec.ConnectionUnblocked())
 
     def tick(self, now_ms: int) -> None:
-        """About once a second: deadlines and heartbeats."""
+        """About once a second: deadlines, heartbeats, and consumers that hold what they got."""
         host = self._host
         verdict = self._liveness.check(
             now_ms, host.bytes_in, host.bytes_out, is_held=host.is_reading_held
@@ -489,9 +493,15 @@ class Connection:
         elif verdict is Verdict.SILENT:
             self._end_work()
             self._go(f"nothing came for two heartbeat intervals of {self.agreement.heartbeat_s} s")
-        elif verdict is Verdict.BEAT:
-            host.out.append(HEARTBEAT)
-            host.write_soon()
+        else:
+            if verdict is Verdict.BEAT:
+                host.out.append(HEARTBEAT)
+                host.write_soon()
+            # Between operations, so that none is answered on a channel that is closing.
+            if not (self._operations.is_running or self._operations.is_waiting):
+                assert self._consumers is not None
+                for channel, error in self._consumers.patiences.check(now_ms):
+                    self.fail(channel.number, error)
 
     def rights_changed(self) -> None:
         """What its publishes lead to may not be allowed any more: they ask again."""

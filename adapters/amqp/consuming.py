@@ -38,6 +38,7 @@ from adapters.amqp.limits import (
     PREFETCH_UNLIMITED,
 )
 from adapters.amqp.methods import encode_method, short_string
+from adapters.amqp.patience import Patiences
 from adapters.amqp.spec import BasicCancel
 from adapters.amqp.stored import ROUTE_LENGTH_BYTES
 from adapters.amqp.translation import view
@@ -132,6 +133,7 @@ class Link:
         "size_estimate",
         "tag",
         "tag_bytes",
+        "tells_attempt",
         "topic",
         "unacked",
     )
@@ -156,6 +158,8 @@ class Link:
         """Of the queue, if consuming it takes a right."""
         self.counter: DeliveryCounter | None = None
         self.tag_bytes = short_string(tag)
+        self.tells_attempt = False
+        """Whether redeliveries say how often they came, as a quorum queue's do."""
 
     def room(self, *, is_writing_paused: bool) -> int:
         """The credit it should have now."""
@@ -186,6 +190,7 @@ class Consumers:
         """Links whose credit may have to change, at the end of this turn."""
         self._is_writing_paused = False
         self.releases_in_flight = 0
+        self.patiences = Patiences()
         self._ended: list[Link] = []
         """Links that the kernel has ended and the client has not heard of."""
 
@@ -261,7 +266,13 @@ class Consumers:
             route, block = native[ROUTE_LENGTH_BYTES:block_at], native[block_at:]
             body = slot[body_at:]
         else:
-            route, block, body = view(slot, link.queue, attempt, self._environment.origins)
+            route, block, body = view(
+                slot,
+                link.queue,
+                attempt,
+                self._environment.origins,
+                tells_attempt=link.tells_attempt,
+            )
             head, native, native_at, body_at, body_bytes = _NO_HEAD, b"", 0, 0, len(body)
         number = link.channel.number
         method_bytes = _DELIVER_FIXED + len(link.tag_bytes) + len(route)
@@ -304,11 +315,20 @@ class Consumers:
             self._thirsty[each] = None
         return count
 
-    def get_ok(self, channel: Channel, queue: str, deliveries: Deliveries, ready: int) -> None:
+    def get_ok(
+        self,
+        channel: Channel,
+        queue: str,
+        deliveries: Deliveries,
+        ready: int,
+        *,
+        tells_attempt: bool,
+    ) -> None:
         """Append the answer to basic.get. Its delivery tag is `channel.next_tag`."""
         slot = deliveries.slots[0]
         attempt = 1 if deliveries.attempts is None else deliveries.attempts[0]
-        route, block, body = view(slot, queue, attempt, self._environment.origins)
+        origins = self._environment.origins
+        route, block, body = view(slot, queue, attempt, origins, tells_attempt=tells_attempt)
         number = channel.number
         out = self._host.out
         size = _DELIVER_FIXED + len(route) + 4

@@ -84,9 +84,11 @@ class DirectReplies:
 
 
 def block_of(channel: Channel, of_sender: OfSender, block: bytes) -> bytes:
-    """The property block that is stored: if it asks for a direct reply, with the address in it.
-    Raises AmqpError 406 if the channel has no reply consumer.
+    """The property block that is stored: without hidden copies, and if it asks for a direct reply,
+    with the address in it. Raises AmqpError 406 if the channel has no reply consumer.
     """
+    if of_sender.block is not None:
+        block = of_sender.block
     if not of_sender.wants_reply:
         return block
     address = channel.reply_address()

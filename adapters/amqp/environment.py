@@ -9,7 +9,7 @@ from adapters.base import Origin
 from adapters.transport import StreamHost
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
+    from collections.abc import Callable, Coroutine
 
     from adapters.amqp.handshake import AmqpSettings
     from adapters.amqp.stamps import Stamps
@@ -96,7 +96,7 @@ class Host(StreamHost, Protocol):
     tenant: str
     """Whose connection it is; empty until that is known."""
 
-    def run(self, operation: Coroutine[object, object, None]) -> None:
+    def run(self, operation: Callable[[], Coroutine[object, object, None]]) -> None:
         """Run to the end, unless the connection is lost first; then call `Connection.resume`."""
 
     def close(self, reason: str) -> None:

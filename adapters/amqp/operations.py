@@ -9,13 +9,14 @@ so an answer never overtakes another.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from adapters.amqp.errors import AmqpError, from_kernel
 from kernel.errors import KernelError
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
+    from collections.abc import Callable, Coroutine
 
     from adapters.amqp.environment import Host
     from adapters.amqp.method_base import Method
@@ -27,7 +28,8 @@ class Operation(NamedTuple):
     number: int
     """Its channel."""
     method: type[Method]
-    coroutine: Coroutine[object, object, Method | None]
+    work: Callable[[], Coroutine[object, object, Method | None]]
+    """Made only when it is awaited: a connection may be lost before."""
     is_fenced: bool
     is_answered: bool
     """False for nowait: the answer is dropped, an error is not."""
@@ -78,18 +80,16 @@ class Operations:
             return
         self._waiting = None
         self.is_running = True
-        self._host.run(self._perform(operation))
+        self._host.run(partial(self._perform, operation))
 
     def cancel(self) -> None:
         """The connection is ending: the one that waits is never started."""
-        operation, self._waiting = self._waiting, None
-        if operation is not None:
-            operation.coroutine.close()
+        self._waiting = None
 
     async def _perform(self, operation: Operation) -> None:
         """Await an operation and tell its outcome. Raises nothing, but for a bug."""
         try:
-            answer = await operation.coroutine
+            answer = await operation.work()
         except AmqpError as error:
             self._fail(operation, error)
         except KernelError as error:

@@ -110,7 +110,10 @@ HEADER_DELAY: Final = "x-delay"
 HEADER_ORDERING_KEY: Final = "x-message-group-id"
 HEADER_TAG: Final = "weir.tag"
 HEADER_KEYS: Final = "weir.keys"
-HEADERS_COPIES: Final = ("CC", "BCC")
+HEADER_HIDDEN_COPIES: Final = "BCC"
+HEADERS_COPIES: Final = ("CC", HEADER_HIDDEN_COPIES)
+COPIES_MAX: Final = 128
+"""Further routing keys of a message: each is routed and checked by itself, in one turn."""
 _MARKS: Final = (b"x-", b"weir.", b"CC")
 """A block that contains none of these has no header that `Traits` needs: its table stays raw."""
 
@@ -280,6 +283,39 @@ def replace_headers(block: bytes, headers: dict[str, Field]) -> bytes:
     fields = split(block)
     kept = [entry for entry in headers_of(fields).entries if entry[0] not in headers]
     body = b"".join(encode_entry(name, field) for name, field in (*kept, *headers.items()))
+    fields[HEADERS] = len(body).to_bytes(4, "big") + body
+    return join(fields)
+
+
+def copies(headers: Table) -> tuple[str, ...]:
+    """Further routing keys of a message: what CC and BCC hold, each once. Raises AmqpError 406.
+
+    As in RabbitMQ, a header of another type is refused, an element of another one is ignored.
+    """
+    keys: dict[str, None] = {}
+    for name in HEADERS_COPIES:
+        field = headers.get(name)
+        if field is None:
+            continue
+        if not isinstance(field.value, tuple):
+            raise AmqpError(
+                PRECONDITION_FAILED, f"invalid message: the header {name} is not an array"
+            )
+        for each in field.value:
+            if each.tag == "S" and isinstance(each.value, bytes):
+                keys[each.value.decode("utf-8", "surrogateescape")] = None
+    if len(keys) > COPIES_MAX:
+        raise AmqpError(
+            PRECONDITION_FAILED, f"invalid message: CC and BCC have more than {COPIES_MAX} keys"
+        )
+    return tuple(keys)
+
+
+def without_header(block: bytes, name: str) -> bytes:
+    """`block` without the headers of that name; the rest stays byte for byte."""
+    fields = split(block)
+    kept = [entry for entry in headers_of(fields).entries if entry[0] != name]
+    body = b"".join(encode_entry(each, field) for each, field in kept)
     fields[HEADERS] = len(body).to_bytes(4, "big") + body
     return join(fields)
 

@@ -258,9 +258,7 @@ class Publisher:
             stamp = self._stamps.of(block, self._login)
             if stamp.of_sender is not None:
                 block = block_of(channel, stamp.of_sender, block)
-            to = target.to
-            if target.is_by_attributes:
-                to = self.targets.destinations(target, block)
+            to = self._destinations(target, stamp, block)
         except (AmqpError, KernelError, NotLoaded):
             return False
         if to is None:
@@ -268,6 +266,17 @@ class Publisher:
         else:
             self._store_particular(channel, target, to, block, stamp, body)
         return True
+
+    def _destinations(self, target: Target, stamp: Stamp, block: bytes) -> Destinations | None:
+        """Where a message goes that has to be looked at by itself; None: nowhere. Raises AmqpError
+        403, 404, 540, and NotLoaded.
+        """
+        to = target.to
+        if target.is_by_attributes:
+            to = self.targets.destinations(target, block)
+        if stamp.of_sender is not None and stamp.of_sender.copies:
+            to = self.targets.with_copies(target, stamp.of_sender.copies, to, block)
+        return to
 
     def _store(
         self,
@@ -343,6 +352,9 @@ class Publisher:
         """Exchange and routing key of the publish that raised NotLoaded: of its method, which is
         `payload`, or of the message that is being received.
         """
+        missing, self.targets.missing = self.targets.missing, None
+        if missing is not None:
+            return missing
         if channel.assembly is not None:
             return channel.assembly.target.exchange, channel.assembly.target.key
         method = decode_method(payload, 0, len(payload))
@@ -372,7 +384,7 @@ class Publisher:
         if stamp.of_sender is not None:
             block = block_of(channel, stamp.of_sender, block)
         target = assembly.target
-        to = self.targets.destinations(target, block) if target.is_by_attributes else target.to
+        to = self._destinations(target, stamp, block)
         assembly.block = block
         assembly.stamp = stamp
         assembly.to = to
@@ -419,9 +431,7 @@ class Publisher:
         404, and NotLoaded.
         """
         target = self.targets.find(message.arguments)
-        if target.is_by_attributes:
-            return self.targets.destinations(target, message.block)
-        return target.to
+        return self._destinations(target, message.stamp, message.block)
 
     def batch_of(self, channel: Channel, routed: Sequence[Routed]) -> PublishBatch | None:
         """The messages of a transaction that have somewhere to go; None: there are none."""

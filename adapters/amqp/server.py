@@ -28,7 +28,7 @@ from adapters.moving import chosen
 from adapters.transport import Listeners, StreamProtocol, Tasks
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 
     from adapters.base import AdapterStatistics, SignIn, TrafficCounter, TrafficMeter
     from adapters.moving import Takers
@@ -149,13 +149,13 @@ class AmqpProtocol(StreamProtocol):
     def monotonic_ms(self) -> int:
         return self._clock.monotonic_ms()
 
-    def run(self, operation: Coroutine[object, object, None]) -> None:
+    def run(self, operation: Callable[[], Coroutine[object, object, None]]) -> None:
         """See `Host.run`."""
         self._task = self._adapter.tasks.start(self._run(operation))
 
-    async def _run(self, operation: Coroutine[object, object, None]) -> None:
+    async def _run(self, operation: Callable[[], Coroutine[object, object, None]]) -> None:
         try:
-            await operation
+            await operation()
             self._task = None
             self.connection.resume()
         except Exception:  # noqa: BLE001 - as above

@@ -10,7 +10,7 @@ import struct
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from adapters.amqp import properties
-from adapters.amqp.errors import NOT_IMPLEMENTED, PRECONDITION_FAILED, AmqpError
+from adapters.amqp.errors import PRECONDITION_FAILED, AmqpError
 from adapters.amqp.limits import PROPERTY_BLOCK_BYTES_MAX, PROPERTY_BLOCKS_MAX
 from adapters.base import Origin
 from kernel import message
@@ -38,11 +38,15 @@ _KEYS: Final = int(Ext.KEYS)
 
 
 class OfSender(NamedTuple):
-    """What of a property block depends on who sends it."""
+    """What of a property block depends on who sends it, or where."""
 
     user_id: bytes | None
     wants_reply: bool
     """It asks for a direct reply: its block is not the one that is stored."""
+    copies: tuple[str, ...]
+    """Further routing keys."""
+    block: bytes | None
+    """What is stored of the block, if that is less: nobody is told of hidden copies."""
 
 
 class Stamp(NamedTuple):
@@ -66,7 +70,7 @@ class Stamps:
         """The meaning of a block sent by `login`.
 
         Raises AmqpError 502 for a malformed block, 406 for a bad value or a user-id that is not the
-        login, 540 for a header that asks for what we do not do.
+        login.
         """
         stamp = self.known.get(block) or self._learn(block)
         user_id = None if stamp.of_sender is None else stamp.of_sender.user_id
@@ -81,8 +85,13 @@ class Stamps:
     def _learn(self, block: bytes) -> Stamp:
         traits = properties.inspect(block)
         persistent, priority, ttl_ms, delay_ms, user_id, message_id, wants_reply, headers = traits
-        is_of_sender = wants_reply or user_id is not None
-        of_sender = OfSender(user_id, wants_reply) if is_of_sender else None
+        copies = properties.copies(headers) if headers.entries else ()
+        of_sender = None
+        if wants_reply or user_id is not None or _has_copies(headers):
+            hidden = properties.HEADER_HIDDEN_COPIES
+            is_less = headers.get(hidden) is not None
+            kept = properties.without_header(block, hidden) if is_less else None
+            of_sender = OfSender(user_id, wants_reply, copies, kept)
         start = _START.pack(_VERSION, _ORIGIN, priority, _PERSISTENT if persistent else 0)
         # In the header 0 means none.
         ttl_ms = 0 if ttl_ms is None else ttl_ms or message.TTL_AT_ONCE
@@ -106,11 +115,12 @@ class Stamps:
         return stamp
 
 
+def _has_copies(headers: Table) -> bool:
+    return any(headers.get(name) is not None for name in properties.HEADERS_COPIES)
+
+
 def _ext(headers: Table) -> dict[int, bytes]:
-    """What headers say to the kernel. Raises AmqpError 540 for what is not served."""
-    for name in properties.HEADERS_COPIES:
-        if headers.get(name) is not None:
-            raise AmqpError(NOT_IMPLEMENTED, f"the header {name} is not served")
+    """What headers say to the kernel."""
     found: dict[int, bytes] = {}
     for name, kind in (
         (properties.HEADER_ORDERING_KEY, _ORDERING_KEY),

@@ -8,7 +8,7 @@ changes, and when rights have changed (`adapters.base.Holder`).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 from adapters.amqp import properties
 from adapters.amqp.errors import (
@@ -25,14 +25,16 @@ from adapters.amqp.returns import may_be_for_nobody
 from adapters.amqp.router_rights import PUBLISH_ROUTER, names_topic, through
 from adapters.amqp.stored import attributes_of, native_prefix
 from adapters.tree_rights import PUBLISH_TOPIC, into_topic
+from kernel.destinations import united
 from kernel.errors import Code, KernelError, NotLoaded
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from adapters.amqp.caller import Caller
     from adapters.amqp.stamps import Stamp
     from kernel.client import Client, Destinations
+    from kernel.destinations import Found
     from kernel.model import TopicInfo
 
 Head = tuple[int, "Destinations", "Stamp", bytes, int]
@@ -83,6 +85,8 @@ class Targets:
         self.heads: dict[bytes, Head] = {}
         """Beginnings of messages whose target is in `known`, has destinations, and does not look at
         their properties."""
+        self.missing: tuple[str, str] | None = None
+        """Exchange and key that the last NotLoaded was about, if it was a message's further key."""
         self._by_attributes: dict[str, bool] = {}
         self._version = -1
         self._rules = caller.rights.rules()
@@ -140,11 +144,15 @@ class Targets:
                 return
         if is_reply_address(target.key):
             target.is_mandatory = False
-            topic = self._client.topic(self._caller.tenant, target.key)
+        target.to = self._to_queue(target.key)
+
+    def _to_queue(self, name: str) -> Destinations | None:
+        """Where the default exchange sends a key. Raises AmqpError 403; NotLoaded."""
+        if is_reply_address(name):
+            topic = self._client.topic(self._caller.tenant, name)
         else:
-            topic = self.check_queue(target.key)
-        if topic is not None:
-            target.to = self._client.to_topic(topic)
+            topic = self.check_queue(name)
+        return None if topic is None else self._client.to_topic(topic)
 
     def check_queue(self, name: str) -> TopicInfo | None:
         """The queue of a name, to which the caller may publish straight; None if there is none.
@@ -209,6 +217,37 @@ class Targets:
         attributes = attributes_of(properties.headers_of(fields))
         return self._to_router(target.exchange, target.key, attributes)
 
+    def with_copies(
+        self, target: Target, keys: Sequence[str], to: Destinations | None, block: bytes
+    ) -> Destinations | None:
+        """`to`, and where the further keys of a message lead, each of which is checked as its first
+        one is. Raises AmqpError 403, 404, 540; NotLoaded, `missing` tells of what.
+        """
+        attributes = None
+        if target.is_by_attributes:
+            attributes = attributes_of(properties.headers_of(properties.split(block)))
+        found = [] if to is None else [to]
+        for key in keys:
+            if key == target.key or not _is_text(key):
+                continue
+            try:
+                if target.exchange:
+                    self.check_key(target.router, key)
+                    more = self._to_router(target.router, key, attributes)
+                else:
+                    more = self._to_queue(key)
+            except NotLoaded:
+                self.missing = (target.exchange, key)
+                raise
+            if more is not None:
+                found.append(more)
+        if not found:
+            return None
+        try:
+            return united(cast("list[Found]", found))
+        except KernelError as error:
+            raise AmqpError(NOT_IMPLEMENTED, error.message) from None
+
     def _to_router(
         self, name: str, key: str, attributes: Mapping[str, object] | None
     ) -> Destinations | None:
@@ -224,6 +263,15 @@ class Targets:
 
     def _no_exchange(self, name: str) -> AmqpError:
         return AmqpError(NOT_FOUND, f"no {resource('exchange', name, self._caller.virtual_host)}")
+
+
+def _is_text(key: str) -> bool:
+    """Whether it can be a name here; no queue or key that is not UTF-8 is known."""
+    try:
+        key.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _parse(arguments: bytes) -> tuple[str, str, int]:

@@ -243,13 +243,12 @@ class Declarations:
 
     # --- Queues -----------------------------------------------------------------------------
 
-    async def declare_queue(
-        self, caller: Caller, method: spec.QueueDeclare, last_declared: str
-    ) -> spec.QueueDeclareOk:
+    async def declare_queue(self, caller: Caller, method: spec.QueueDeclare) -> spec.QueueDeclareOk:
         """queue.declare, passive or not. The name is that of the answer."""
         name = check_name(method.queue, "queue")
         if method.passive:
-            name = named(name, last_declared)
+            if not name:  # stands for the last one declared in every other method
+                raise AmqpError(NOT_FOUND, f"no {resource('queue', name, caller.virtual_host)}")
             caller.require(INSPECT_TOPIC, "queue", name)
             return await self._declared(await self.queue(caller, name))
         if not name:

@@ -6,7 +6,7 @@ sees of a stored message:
 * of a message that AMQP wrote, the bytes as they came;
 * of a dead letter, besides, RabbitMQ's headers x-death, x-first-death-* and x-last-death-*, no
   expiration, and the route by which it came to this queue;
-* of a redelivery, besides, the header x-delivery-count;
+* of a redelivery from a quorum queue, besides, the header x-delivery-count;
 * of a message that another protocol wrote, the message contract's AMQP column (DESIGN.md 3):
   attributes as headers, the kernel's uid as message-id unless the writer gave one.
 """
@@ -71,8 +71,10 @@ class View(NamedTuple):
     body: bytes
 
 
-def view(slot: bytes, queue: str, attempt: int, origins: Origins) -> View:
-    """What a consumer of `queue` is sent of the message in `slot`, at its `attempt` (from 1)."""
+def view(slot: bytes, queue: str, attempt: int, origins: Origins, *, tells_attempt: bool) -> View:
+    """What a consumer of `queue` is sent of the message in `slot`, at its `attempt` (from 1), which
+    it is told of if there was one before and `tells_attempt`.
+    """
     message = messages.decode(slot)
     if message.origin == Origin.AMQP:
         native = parse_native(message.native)
@@ -86,7 +88,7 @@ def view(slot: bytes, queue: str, attempt: int, origins: Origins) -> View:
         exchange, key = deaths[0]["router"], deaths[0]["key"]
         if exchange:
             key = amqp_key(key)
-    if attempt > 1:
+    if attempt > 1 and tells_attempt:
         headers[HEADER_DELIVERY_COUNT] = field_of(attempt - 1)
     if headers:
         block = properties.replace_headers(block, headers)

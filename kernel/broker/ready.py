@@ -266,8 +266,10 @@ class Ready:
         self._cursors[0] = first
 
     def take_excess(self, options: TopicOptions) -> Iterator[Sequence[int]]:
-        """Take from the front, the lowest priority first, what is more than a topic may hold."""
-        for level in range(self.levels):
+        """Take from the front, the highest priority first, what is more than a topic may hold: what
+        would be handed out next.
+        """
+        for level in range(self.levels - 1, -1, -1):
             while (excess := self.excess(options)) > 0:
                 taken = self.take(level, self._index.tail, excess)
                 if taken is None:

@@ -174,11 +174,11 @@ class NaiveTopic:
                 self._expire(note)
 
     def drop_excess(self) -> None:
-        """From the front of the lowest level, down to the limit."""
+        """From the front of the highest level, down to the limit."""
         options = self.options
         if options.messages_max is None or options.overflow is not Overflow.DROP_OLDEST:
             return
-        ready = sorted(self.ready(), key=lambda note: (note.level, note.offset))
+        ready = sorted(self.ready(), key=lambda note: (-note.level, note.offset))
         for note in ready[: max(0, len(ready) - options.messages_max)]:
             self._die(note)
 

@@ -21,10 +21,13 @@ patterns = st.lists(
 
 
 def plain_match(pattern: str, key: str) -> bool:
-    """`+` is one level, `#` any number of them: as a regular expression over levels."""
+    """`+` is one level, `#` any number of them: as a regular expression over levels, of which an
+    empty key or pattern has none.
+    """
     wild = {"+": "(?:[^/]*/)", "#": "(?:[^/]*/)*"}
-    parts = [wild.get(level, re.escape(level) + "/") for level in pattern.split("/")]
-    return re.fullmatch("".join(parts), key + "/") is not None
+    levels = pattern.split("/") if pattern else []
+    parts = [wild.get(level, re.escape(level) + "/") for level in levels]
+    return re.fullmatch("".join(parts), key + "/" if key else "") is not None
 
 
 def table_of(match: Match, *routes: Route) -> RouteTable:

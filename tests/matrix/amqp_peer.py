@@ -63,12 +63,10 @@ class AmqpPeer:
         method, properties, body = self._take(topic, seconds)
         self._channel.basic_ack(method.delivery_tag)
         headers = dict(properties.headers or {})
-        attempt = int(headers.pop("x-delivery-count", 0)) + 1
-        assert method.redelivered == (attempt > 1)
         return Got(
             body=body,
             keys=frozenset(str(headers.pop("weir.keys", "")).split()),
-            attempt=attempt,
+            attempt=1 + method.redelivered,
             **{field: headers.pop(header, None) for field, header in HEADERS.items()},
             **{name: getattr(properties, name) for name in PROPERTIES},
             uid=properties.message_id,

@@ -28,7 +28,6 @@ pytestmark = pytest.mark.interop
 RECORD = Path(__file__).parents[2] / "fixtures" / "rabbitmq-3.10.8.json"
 
 KNOWN: dict[str, str] = {
-    "copies": "CC and BCC are refused with 540 (protocols.yaml)",
     "exchange_type": "a channel error with 406, as in RabbitMQ 4",
     "queue_mode": "x-queue-mode means nothing, as in RabbitMQ 4: any value is taken",
 }

@@ -350,6 +350,17 @@ def test_close_by_the_client_is_answered_and_ends_the_session() -> None:
     assert wire.client.sessions[0].is_closed
 
 
+def test_a_close_ok_out_of_the_blue_ends_the_session_too() -> None:
+    wire = Wire().open()
+    wire.declare("mine", exclusive=True)
+    session = wire.connection.session
+    assert session is not None
+    wire.send(0, spec.ConnectionCloseOk())
+    assert wire.connection.state is ConnectionState.GONE
+    assert wire.connection.session is None
+    assert wire.client.topic("default", "mine") is None
+
+
 def test_after_our_close_everything_but_close_and_close_ok_is_ignored() -> None:
     wire = Wire().open()
     wire.send(0, spec.ChannelOpen())

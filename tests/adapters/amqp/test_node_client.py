@@ -18,7 +18,7 @@ def test_amqplib_of_npm(tmp_path: Path) -> None:
     assert json.loads(said) == {
         "got": [
             {"text": "one", "redelivered": False},
-            {"text": "one", "redelivered": True, "headers": {**headers, "x-delivery-count": 1}},
+            {"text": "one", "redelivered": True, "headers": headers},
             {"text": "two", "redelivered": False, "id": "m2"},
         ],
         "left": 0,

@@ -92,12 +92,27 @@ def test_an_empty_name_without_a_declaration_before_it_is_not_found() -> None:
     for method in (
         spec.QueuePurge(0, ""),
         spec.QueueDelete(0, ""),
-        spec.QueueDeclare(0, "", passive=True),
         spec.BasicGet(0, ""),
         spec.BasicConsume(0, "", ""),
         spec.QueueBind(0, "", "amq.direct", "k"),
     ):
         assert _refusal(wire, method) == (NOT_FOUND, "NOT_FOUND - no previously declared queue")
+
+
+def test_a_passive_declaration_means_the_name_it_says_also_if_that_is_empty() -> None:
+    """In RabbitMQ alone among the methods it does not mean the last declared queue."""
+    wire = Wire().open()
+    wire.declare("q")
+    method = spec.QueueDeclare(0, "", passive=True)
+    assert _refusal(wire, method) == (NOT_FOUND, "NOT_FOUND - no queue '' in vhost '/'")
+
+
+def test_an_exclusive_queue_is_durable_in_word_only() -> None:
+    wire = Wire().open()
+    wire.declare("mine", exclusive=True)
+    for durable in (True, False):
+        method = spec.QueueDeclare(0, "mine", durable=durable, exclusive=True)
+        assert wire.ask(1, method) == spec.QueueDeclareOk("mine", 0, 0)
 
 
 def test_passive_declare_tells_the_counts_and_never_creates() -> None:
@@ -255,7 +270,7 @@ def test_arguments_about_placement_and_unknown_ones_are_accepted(
         {"x-dead-letter-strategy": "never"},
         {"x-single-active-consumer": "yes"},
         {"x-delivery-limit": -2},
-        {"x-consumer-timeout": 1000},
+        {"x-consumer-timeout": 0},
         {"x-max-age": "7D"},
         {"x-delayed-retry-type": "linear"},
         {"x-queue-type": "quorum", "x-max-priority": 5},

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import ssl
+import warnings
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from ipaddress import IPv4Address
@@ -131,6 +133,26 @@ async def test_a_client_that_writes_on_hears_the_last_words(broker: Broker, why:
         assert isinstance(answer, expected)
         with pytest.raises(EOFError):
             await client.receive()
+
+
+async def test_what_has_not_begun_when_a_connection_is_lost_leaves_no_trace(broker: Broker) -> None:
+    """On uvloop a loss can come before the first step of the task; under fuzz 217 coroutines were
+    never awaited.
+    """
+    async with _raw(broker) as client:
+        await client.open()
+        [protocol] = broker.adapter._listeners.connections
+        protocol.data_received(encode_method(1, spec.QueueDeclare(0, "half", durable=True)))
+        assert protocol._task is not None
+        protocol._task.cancel()
+        protocol.abort()
+        with warnings.catch_warnings(record=True) as caught:
+            async with asyncio.timeout(10):
+                while broker.adapter.statistics().connections:
+                    await asyncio.sleep(0.005)
+            gc.collect()
+    assert [str(each.message) for each in caught] == []
+    assert broker.store.client.topic("default", "half") is None
 
 
 async def test_stop_drops_connections_at_once_and_twice_is_fine(broker: Broker) -> None:

@@ -82,14 +82,14 @@ def _headers(seen: View) -> dict[str, object]:
 def test_amqp_reads_back_what_amqp_wrote(origins: Origins) -> None:
     block = block_of(headers=Table.of({"a": 0.1}), message_id=b"\xff", timestamp=bytes(8))
     slot = _slot(native=_native("e", "k.ü", block), ext={Ext.ORDERING_KEY: b"x"}, key_hash=1)
-    assert view(slot, "q", 1, origins) == View(
+    assert view(slot, "q", 1, origins, tells_attempt=True) == View(
         short_string("e") + short_string("k.ü"), block, b"body"
     )
 
 
 def test_a_redelivery_has_a_count(origins: Origins) -> None:
     block = block_of(headers=Table((("a", Field("f", 0.5)),)), app_id=b"app")
-    seen = view(_slot(native=_native("", "q", block)), "q", 3, origins)
+    seen = view(_slot(native=_native("", "q", block)), "q", 3, origins, tells_attempt=True)
     assert _headers(seen) == {"a": 0.5, "x-delivery-count": 2}
     assert properties.split(seen.properties)[properties.APP_ID] == b"\x03app"
 
@@ -114,7 +114,7 @@ def test_a_dead_letter_tells_why_and_comes_by_its_new_route(origins: Origins) ->
         flags=Flag.DEAD_LETTER | Flag.INTERNAL,
         ext={Ext.DEAD_LETTER: msgspec.msgpack.encode(history)},
     )
-    seen = view(slot, "dead", 1, origins)
+    seen = view(slot, "dead", 1, origins, tells_attempt=True)
     assert _route(seen) == ("dlx", "a.b/c")
     fields = properties.split(seen.properties)
     assert fields[properties.EXPIRATION] is None
@@ -154,7 +154,7 @@ def test_every_death_names_the_exchange_and_key_by_which_the_message_had_come(
         flags=Flag.DEAD_LETTER,
         ext={Ext.DEAD_LETTER: msgspec.msgpack.encode(history)},
     )
-    seen = view(slot, "graveyard.main", 2, origins)
+    seen = view(slot, "graveyard.main", 2, origins, tells_attempt=True)
     assert _route(seen) == ("", "graveyard.main")
     headers = _headers(seen)
     deaths = headers["x-death"]
@@ -179,7 +179,7 @@ def test_what_a_client_wrote_into_x_death_is_replaced(origins: Origins) -> None:
         flags=Flag.DEAD_LETTER,
         ext={Ext.DEAD_LETTER: msgspec.msgpack.encode([_death("q", Reason.REJECTED, "", "d")])},
     )
-    headers = _headers(view(slot, "d", 1, origins))
+    headers = _headers(view(slot, "d", 1, origins, tells_attempt=True))
     assert isinstance(headers["x-death"], list)
     assert headers["kept"] == 1
 
@@ -208,7 +208,7 @@ def test_a_message_of_another_protocol_has_headers_and_an_id(origins: Origins) -
         ext={Ext.ORDERING_KEY: b"group", Ext.TAG: b"red", Ext.KEYS: b"a b"},
         key_hash=1,
     )
-    seen = view(slot, "orders", 1, origins)
+    seen = view(slot, "orders", 1, origins, tells_attempt=True)
     assert _route(seen) == ("", "orders")
     fields = properties.split(seen.properties)
     assert properties.short_text(fields[properties.CONTENT_TYPE]) == "application/json"
@@ -244,7 +244,7 @@ def test_typed_attributes_of_a_writer_without_a_native_block_are_headers(
 ) -> None:
     typed = msgspec.msgpack.encode({"a": 1, "content_type": "text/plain"})
     slot = _slot(origin=int(Origin.KERNEL), ext={Ext.ATTRIBUTES: typed})
-    seen = view(slot, "q", 1, origins)
+    seen = view(slot, "q", 1, origins, tells_attempt=True)
     assert _headers(seen) == {"a": 1}
     fields = properties.split(seen.properties)
     assert properties.short_text(fields[properties.CONTENT_TYPE]) == "text/plain"
@@ -256,7 +256,7 @@ def test_the_writers_message_id_and_tree_name_are_kept(origins: Origins) -> None
         native=msgspec.msgpack.encode({}),
         ext={Ext.MESSAGE_ID: b"mine", Ext.TREE_NAME: b"a/b.c/+"},
     )
-    seen = view(slot, "q", 1, origins)
+    seen = view(slot, "q", 1, origins, tells_attempt=True)
     assert _route(seen) == ("amq.topic", "a.b/c.*")
     fields = properties.split(seen.properties)
     assert properties.short_text(fields[properties.MESSAGE_ID]) == "mine"
@@ -271,7 +271,7 @@ def test_a_foreign_dead_letter_has_both(origins: Origins) -> None:
         flags=Flag.DEAD_LETTER,
         ext={Ext.DEAD_LETTER: msgspec.msgpack.encode([_death("q", Reason.TOO_LARGE, "", "d")])},
     )
-    seen = view(slot, "d", 1, origins)
+    seen = view(slot, "d", 1, origins, tells_attempt=True)
     headers = _headers(seen)
     assert headers["a"] == "b"
     assert headers["x-first-death-reason"] == "too_large"

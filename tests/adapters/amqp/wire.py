@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 
 from adapters.amqp import properties, spec
@@ -64,7 +64,7 @@ class FakeHost:
         self.peer = "192.0.2.1:5000"
         self.connection: Connection | None = None
         self.holds_operations = False
-        self.operations: list[Coroutine[object, object, None]] = []
+        self.operations: list[Callable[[], Coroutine[object, object, None]]] = []
 
     def write_soon(self) -> None:
         self.is_write_wanted = True
@@ -79,12 +79,12 @@ class FakeHost:
     def is_reading_held(self) -> bool:
         return bool(self.holds)
 
-    def run(self, operation: Coroutine[object, object, None]) -> None:
+    def run(self, operation: Callable[[], Coroutine[object, object, None]]) -> None:
         self.operations.append(operation)
 
     def run_operations(self) -> None:
         while self.operations and not self.holds_operations:
-            operation = self.operations.pop(0)
+            operation = self.operations.pop(0)()
             try:
                 operation.send(None)
             except StopIteration:
