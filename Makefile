@@ -93,8 +93,9 @@ format: $(READY_DEV) ## Put imports and layout in order.
 bench: $(READY_DEV) ## Measure: `weir bench $(ARGS)`.
 	$(BIN)/weir bench $(ARGS)
 
-docs: $(READY_RUN) ## Write the generated pages.
+docs: $(READY_DEV) ## Write the generated pages.
 	$(BIN)/python -m gateway.docs_config
+	$(BIN)/python -m tests.rights.page
 
 freeze: $(READY_SPARK) ## Write constraints.txt from what is installed, after changing requirements.
 	@{ sed '/^[^#]/,$$d' constraints.txt; \

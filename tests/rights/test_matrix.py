@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import pytest
 
 from gateway.config import load
-from tests.rights import amqp_rows, mqtt_rows, rocketmq_rows, sqs_rows
+from tests.rights.page import PAGE, PROTOCOLS, page
 from tests.rights.rows import Row
 from tests.rights.site import (
     EVERYTHING,
@@ -28,7 +28,6 @@ from tests.rights.site import (
     tried,
 )
 
-PROTOCOLS = {"amqp": amqp_rows, "sqs": sqs_rows, "mqtt": mqtt_rows, "rocketmq": rocketmq_rows}
 CASES = [
     pytest.param(f"{name}{number}", row, id=f"{name}: {row.label}")
     for name, rows in PROTOCOLS.items()
@@ -52,6 +51,10 @@ def test_every_operation_has_a_row(protocol: str) -> None:
     assert not with_rows & without
     assert not (with_rows | without) & refused, "refused to everybody"
     assert with_rows | without | refused == set(operations)
+
+
+def test_the_page_says_what_the_rows_say() -> None:
+    assert PAGE.read_text() == page(), "run `make docs`"
 
 
 @pytest.mark.parametrize(("name", "row"), CASES)
