@@ -133,6 +133,9 @@ class StartMove:
     destination: str | None = None
     per_second: int | None = None
     """At most so many messages, 1 to `kernel.moves.PER_SECOND_MAX`, which is the default."""
+    back_to: tuple[str, ...] | None = None
+    """Without a destination: the topics that whoever asks may write to. What was a dead letter of
+    another stays, and ends the task. None: of any."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,6 +42,8 @@ class MoveStep:
     destination: str | None
     count: int
     """At most so many."""
+    back_to: tuple[str, ...] | None = None
+    """See `changes.StartMove`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,7 @@ from .log import entry as entries
 from .message import decode
 from .model import QueueRef, TopicInfo
 from .moves import (
+    BACK_TO_MAX,
     KEPT_MAX,
     OUTBOX_MAX,
     PER_SECOND_MAX,
@@ -135,6 +136,9 @@ class Mover:
         if change.per_second is not None and not 1 <= change.per_second <= PER_SECOND_MAX:
             message = f"per_second must be 1 to {PER_SECOND_MAX}"
             raise KernelError(Code.INVALID_ARGUMENT, message)
+        if change.back_to is not None and len(change.back_to) > BACK_TO_MAX:
+            message = f"back to {len(change.back_to)} topics; at most {BACK_TO_MAX} are named"
+            raise KernelError(Code.LIMIT_EXCEEDED, message)
         async with self._turns.of((change.tenant, change.name)):
             await self._level()
             if prefix_of(change.tenant, change.name) + ident in self._records():
@@ -154,6 +158,7 @@ class Mover:
                 group=change.group,
                 destination=change.destination,
                 per_second=change.per_second,
+                back_to=change.back_to,
                 to_move=await self._ready(topic, change.group),
                 started_ms=self._wall_ms(),
             )
@@ -235,7 +240,7 @@ class Mover:
         try:
             for ref in topic.queues:
                 about = (task.tenant, ref.id, task.group, task.destination, quota - moved)
-                found = await self._move(ref, MoveStep(*about))
+                found = await self._move(ref, MoveStep(*about, task.back_to))
                 moved += found.moved
                 left += found.left
                 if found.failure is not None:
@@ -287,6 +292,8 @@ class Mover:
             name = step.destination or await self._origin(replica, dispatcher, offset)
             if progress.is_acked(offset):
                 continue  # its entry does not read, and was given up
+            if not step.destination and step.back_to is not None and name not in step.back_to:
+                name = None
             if name is None or not await self._is_there(step.tenant, name):
                 dispatcher.released(taken[at:])
                 return found, MoveFailure.NO_DESTINATION if name else MoveFailure.NO_ORIGIN

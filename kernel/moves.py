@@ -30,6 +30,9 @@ PER_SECOND_MAX = 500
 RUNNING_MAX = 100
 """Tasks that run at once: each costs a commit of the metadata group a second."""
 
+BACK_TO_MAX = 1_000
+"""Topics that a task may bring messages back to, if not to any: the names travel with each step."""
+
 KEPT_MAX = 10
 """Tasks remembered per topic: as many as a listing shows."""
 
@@ -50,7 +53,8 @@ class MoveFailure(Enum):
     """Why a task has failed."""
 
     NO_ORIGIN = "no_origin"
-    """A message never was a dead letter, so that there is nowhere to bring it back to."""
+    """A message never was a dead letter, or one of a topic that whoever asked may not write to: so
+    there is nowhere to bring it back to."""
     NO_DESTINATION = "no_destination"
     """The topic to move to does not exist (any more)."""
     NO_SOURCE = "no_source"
@@ -67,6 +71,8 @@ class MoveTask(msgspec.Struct, frozen=True, kw_only=True):
     destination: str | None
     per_second: int | None
     """As asked for."""
+    back_to: tuple[str, ...] | None = None
+    """As asked for; older builds did not know of it."""
     state: MoveState = MoveState.RUNNING
     failure: MoveFailure | None = None
     to_move: int

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from adapters.tree_rights import ANY_TOPIC, PUBLISH_TREE, WHOLE_TREE, allowed
 from kernel.client import CancelMove, StartMove
 from kernel.errors import Code, KernelError
 from kernel.model import DEFAULT_GROUP
@@ -107,6 +108,7 @@ async def start_message_move_task(
         DEFAULT_GROUP,
         None if destination is None else destination.name,
         per_second,
+        None if _may_write_anywhere(context) else tuple(each.name for each in origins),
     )
     try:
         task = await context.environment.client.administer(change)
@@ -119,6 +121,13 @@ async def start_message_move_task(
             ) from None
         raise
     return StartMessageMoveTaskResult(_handle(context, str(task), source.name))
+
+
+def _may_write_anywhere(context: Context) -> bool:
+    """Whether a message may go back to whatever queue it came from: also to one whose dead letters
+    go elsewhere by now, or go another way than by a RedrivePolicy.
+    """
+    return allowed(context.caller.rights, ((PUBLISH, ANY_TOPIC), (PUBLISH_TREE, WHOLE_TREE)))
 
 
 async def list_message_move_tasks(

@@ -28,7 +28,7 @@ from kernel.model import (
     TopicInfo,
     TopicOptions,
 )
-from kernel.moves import KEPT_MAX, PREFIX, MoveFailure, MoveState, MoveTask
+from kernel.moves import BACK_TO_MAX, KEPT_MAX, PREFIX, MoveFailure, MoveState, MoveTask
 from kernel.origins import INTERNAL
 from tests.simulator.peer import Draft
 from tests.simulator.world import World, simulated
@@ -118,6 +118,18 @@ async def test_dead_letters_go_back_to_where_each_came_from_as_new_messages(worl
     assert await bodies(world, "b") == [b"b 0", b"b 1", b"b 2"]
     await world.settle_down()
     assert world.opened.store.journal.statistics().live_entries == 0
+
+
+@simulated()
+async def test_a_dead_letter_goes_back_only_where_whoever_asks_may_write(world: World) -> None:
+    await dead_letters(world, "a", "b")
+    await move(world, back_to=("a",))
+    task = await ended(world)
+    assert (task.state, task.failure, task.moved) == (MoveState.FAILED, MoveFailure.NO_ORIGIN, 3)
+    assert (ready(world, "a"), ready(world, "b"), ready(world, "dead")) == (3, 0, 3)
+    await move(world, back_to=("b", "c"))
+    assert (await ended(world)).state is MoveState.COMPLETED
+    assert (ready(world, "b"), ready(world, "dead")) == (3, 0)
 
 
 @simulated()
@@ -300,6 +312,10 @@ async def test_what_a_task_may_not_be_asked_for(world: World) -> None:
         (StartMove(DEFAULT_TENANT, "dead", DEFAULT_GROUP, "none"), Code.NOT_FOUND),
         (StartMove(DEFAULT_TENANT, "dead", DEFAULT_GROUP, None, 0), Code.INVALID_ARGUMENT),
         (StartMove(DEFAULT_TENANT, "dead", DEFAULT_GROUP, None, 501), Code.INVALID_ARGUMENT),
+        (
+            StartMove(DEFAULT_TENANT, "dead", DEFAULT_GROUP, back_to=("a",) * (BACK_TO_MAX + 1)),
+            Code.LIMIT_EXCEEDED,
+        ),
     ):
         with pytest.raises(KernelError) as refused:
             await world.client.administer(change)

@@ -124,6 +124,7 @@ class StartMove(msgspec.Struct, frozen=True, array_like=True, tag=9):
     group: Name
     destination: Name | None
     per_second: int | None
+    back_to: tuple[Name, ...] | None = None
 
 
 class CancelMove(msgspec.Struct, frozen=True, array_like=True, tag=10):

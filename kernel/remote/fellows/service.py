@@ -102,6 +102,7 @@ class FellowService:
             question.name,
             question.destination,
             question.count,
+            question.back_to,
         )
         moved = await self._client.moves.step_here(group, step)
         return moved.moved, moved.left, moved.failure

@@ -108,7 +108,8 @@ class FellowStores:
     async def move(self, group: RaftGroup, step: MoveStep) -> Moved:
         """Have messages moved from a queue."""
         question = wire.Move(
-            group, step.tenant, step.queue, step.group, step.destination, step.count
+            *(group, step.tenant, step.queue, step.group),
+            *(step.destination, step.count, step.back_to),
         )
         node = self._leaders.table.of(group)
         moved = partial(decode, wire.moved)

@@ -54,6 +54,7 @@ class Move(msgspec.Struct, frozen=True, array_like=True):
     name: Annotated[str, Meta(max_length=GROUP_NAME_BYTES_MAX)]
     destination: Name | None
     count: U32
+    back_to: tuple[Name, ...] | None = None
 
 
 Question = Defined | Clear | Idle | Move

@@ -67,6 +67,7 @@ CHANGES: list[Administration] = [
     PutRecord("users/ada", None),
     StartMove(T, "dead", "g", "orders", 10),
     StartMove(T, "dead", "g"),
+    StartMove(T, "dead", "g", back_to=("orders", "others")),
     CancelMove(T, "dead", "task"),
 ]
 
