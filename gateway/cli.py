@@ -22,6 +22,7 @@ from gateway.commands import (
     user,
 )
 from gateway.commands.bill import bill
+from gateway.commands.doctor import doctor
 from gateway.commands.gateway import gateway as serve_gateway
 from gateway.commands.health import health
 from gateway.commands.output import CommandError, say
@@ -42,6 +43,7 @@ app.command()(serve)
 app.command()(store)
 app.command("gateway")(serve_gateway)
 app.command()(health)
+app.command()(doctor)
 app.add_typer(topic.topics, name="topic")
 app.add_typer(topic.queues, name="queue")
 app.add_typer(group.app, name="group")

@@ -29,6 +29,7 @@ from gateway.admin.gateway_figures import GatewayFigures, stores_check
 from gateway.admin.health import Check, HealthRoutes, metering_check, serving_check
 from gateway.admin.metrics import NodeCollector
 from gateway.admin.server import AdminServer, Exchange
+from gateway.alarm_log import AlarmLog
 from gateway.attendance import Attendance
 from gateway.cluster_settings import gateway_address, open_security, peers_of
 from gateway.front import DRAIN_SECONDS, Front
@@ -99,6 +100,7 @@ class GatewayNode:
         self._admin: AdminServer | None = None
         self._metering: NodeMetering | None = None
         self._garbage: Garbage | None = None
+        self._alarms: AlarmLog | None = None
 
     async def run(self) -> None:
         """Start, serve until SIGTERM or SIGINT, stop. Raises as `process.run_until_told`:
@@ -196,6 +198,8 @@ class GatewayNode:
         exchange.app = front.admin_app(token, health, self._metering, office)
         self._garbage = Garbage(asyncio.get_running_loop())
         self._garbage.start()
+        self._alarms = AlarmLog(_log, asyncio.get_running_loop(), self._checks)
+        self._alarms.start()
         self._ready = True
         self._greet(front, client)
 
@@ -273,6 +277,8 @@ class GatewayNode:
 
     async def _stop(self) -> None:
         self._ready = False
+        if self._alarms is not None:
+            self._alarms.stop()
         if self._garbage is not None:
             self._garbage.stop()
         if self._serving is not None:

@@ -21,7 +21,8 @@ from gateway.admin.address import write_address
 from gateway.admin.health import HealthRoutes, metering_check, serving_check
 from gateway.admin.metrics import NodeCollector
 from gateway.admin.server import AdminServer
-from gateway.admin.store_figures import StoreFigures, disk_check
+from gateway.admin.store_figures import StoreFigures, damage_check, disk_check
+from gateway.alarm_log import AlarmLog
 from gateway.front import DRAIN_SECONDS, Front
 from gateway.garbage import Garbage
 from gateway.greeting import greeting
@@ -66,6 +67,7 @@ class Node:
         self._admin: AdminServer | None = None
         self._metering: NodeMetering | None = None
         self._garbage: Garbage | None = None
+        self._alarms: AlarmLog | None = None
         self._ring: WriteRing | None = None
 
     async def run(self) -> None:
@@ -94,6 +96,8 @@ class Node:
         self._local = local
         wills = WillRights()
         local.client.tree.judge_wills(wills.may_publish)
+        self._alarms = AlarmLog(_log, loop, self._checks)
+        local.store.unreadable.losses.watchers.append(self._alarms.given_up)
         await local.start()
         front = Front(self._settings, self._data, local.client, self._clock, self._random)
         self._front = front
@@ -107,6 +111,7 @@ class Node:
             await self._administer(local, front, tasks)
         self._garbage = Garbage(loop)
         self._garbage.start()
+        self._alarms.start()
         self._ready = True
         address = self._admin.url if self._admin is not None else None
         notes = [f"data in {self._settings.node.data}"]
@@ -132,17 +137,19 @@ class Node:
         self._metering = metering
         return metering
 
+    def _checks(self) -> list[Check]:
+        local = self._local
+        if local is None:
+            return [serving_check(ready=False)]
+        return [
+            serving_check(ready=self._ready),
+            disk_check(local.housekeeper.disk_space, accepting=local.client.accepting),
+            damage_check(local),
+            metering_check(self._metering),
+        ]
+
     async def _administer(self, local: LocalStore, front: Front, tasks: asyncio.TaskGroup) -> None:
         """Serve the admin API, and write down where, for `weir --data DIR`."""
-
-        def checks() -> list[Check]:
-            space = local.housekeeper.disk_space
-            return [
-                serving_check(ready=self._ready),
-                disk_check(space, accepting=local.client.accepting),
-                metering_check(self._metering),
-            ]
-
         collector = NodeCollector(
             StoreFigures(local),
             front.adapters,
@@ -151,7 +158,7 @@ class Node:
             front.logins,
             front.memory,
         )
-        health = HealthRoutes(checks, collector)
+        health = HealthRoutes(self._checks, collector)
         app = front.admin_app(open_admin_token(self._data), health, self._metering)
         self._admin = AdminServer(self._settings.node.admin, app)
         await self._admin.start(tasks)
@@ -159,6 +166,8 @@ class Node:
 
     async def _stop(self) -> None:
         self._ready = False
+        if self._alarms is not None:
+            self._alarms.stop()
         if self._garbage is not None:
             self._garbage.stop()
         if self._front is not None:

@@ -28,7 +28,8 @@ from gateway.admin.cluster import Admission
 from gateway.admin.cluster_metrics import StoreCollector
 from gateway.admin.health import Check, HealthRoutes, metering_check, serving_check
 from gateway.admin.server import AdminServer
-from gateway.admin.store_figures import disk_check
+from gateway.admin.store_figures import damage_check, disk_check
+from gateway.alarm_log import AlarmLog
 from gateway.cluster_settings import (
     address_of,
     host_label,
@@ -75,7 +76,6 @@ if TYPE_CHECKING:
     from gateway.cluster_settings import Security
     from gateway.config_schema import Settings
     from gateway.data_lock import DataLock
-    from kernel.remote.serving import StoreService
     from kernel.store.replica import Replica
     from kernel.store.write_ring import WriteRing
 
@@ -109,6 +109,7 @@ class StoreNode:
         self._admin: AdminServer | None = None
         self._metering: NodeMetering | None = None
         self._garbage: Garbage | None = None
+        self._alarms: AlarmLog | None = None
         self._ring: WriteRing | None = None
 
     async def run(self) -> None:
@@ -157,6 +158,9 @@ class StoreNode:
         join_fellows(local, remote, self._clock, self._random)
         wills = WillRights()
         local.client.tree.judge_wills(wills.may_publish)
+        checks = partial(self._checks, local, links, remote, roster)
+        alarms = self._alarms = AlarmLog(_log, asyncio.get_running_loop(), checks)
+        local.store.unreadable.losses.watchers.append(alarms.given_up)
         await local.start()
         users = UserRecords(_sealed)
         users.follow(local.client)
@@ -169,13 +173,14 @@ class StoreNode:
         if self._settings.node.admin.enabled:
             parts = StoreParts(
                 token=open_admin_token(self._data),
-                health=self._health(local, links, roster, service),
+                health=HealthRoutes(checks, StoreCollector(local, links, service, self._metering)),
                 office=Office(home.cluster, remote, lambda: roster.records),
                 admission=Admission(number, facts, len(local.store.data_groups)),
             )
             await self._administer(parts, tasks)
         self._garbage = Garbage(asyncio.get_running_loop())
         self._garbage.start()
+        alarms.start()
         self._ready = True
         self._greet(local, roster, own)
 
@@ -257,22 +262,16 @@ class StoreNode:
         self._metering.start(tasks)
         desk.flush = self._metering.flush
 
-    def _health(
-        self, local: LocalStore, links: PeerLinks, roster: Roster, service: StoreService
-    ) -> HealthRoutes:
-        assert self._remote is not None
-        remote = self._remote
-
-        def checks() -> list[Check]:
-            space = local.housekeeper.disk_space
-            return [
-                serving_check(ready=self._ready),
-                disk_check(space, accepting=local.client.accepting),
-                place(local, links, remote, roster),
-                metering_check(self._metering),
-            ]
-
-        return HealthRoutes(checks, StoreCollector(local, links, service, self._metering))
+    def _checks(
+        self, local: LocalStore, links: PeerLinks, remote: RemoteLeaders, roster: Roster
+    ) -> list[Check]:
+        return [
+            serving_check(ready=self._ready),
+            disk_check(local.housekeeper.disk_space, accepting=local.client.accepting),
+            damage_check(local),
+            place(local, links, remote, roster),
+            metering_check(self._metering),
+        ]
 
     async def _administer(self, parts: StoreParts, tasks: asyncio.TaskGroup) -> None:
         """Serve the admin API, and write down where, for `weir --data DIR`."""
@@ -311,6 +310,8 @@ class StoreNode:
             await self._metering.stop()
         if was_ready:
             await self._hand_over()
+        if self._alarms is not None:
+            self._alarms.stop()
         if self._garbage is not None:
             self._garbage.stop()
         if self._admin is not None:

@@ -8,6 +8,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from gateway.admin.health import Check
+from kernel.log.aside import LOST_DIRECTORY
 from kernel.store.disk_watch import DiskLevel
 
 if TYPE_CHECKING:
@@ -25,6 +26,22 @@ def disk_check(space: DiskSpace, *, accepting: bool) -> Check:
     alarm = "free disk is below twice the mark for new messages" if low else ""
     full = "free disk is below the mark: new messages are refused"
     return Check("disk", accepting, alarm if accepting else full)
+
+
+def damage_check(local: LocalStore) -> Check:
+    """What the disk has lost: an alarm, since all else goes on."""
+    losses, patients = local.store.unreadable.losses, local.store.consensus.healing.patients
+    reasons = []
+    if len(losses):
+        reasons.append(
+            f"{losses.messages} messages were given up with {len(losses)} log entries that do not "
+            f"read: what they were stands in {LOST_DIRECTORY}/ of the data directory; take its "
+            "files away once that is dealt with"
+        )
+    if patients:
+        groups = ", ".join(map(str, sorted(patients)))
+        reasons.append(f"the disk lost data of group {groups}, which the other stores heal")
+    return Check("damage", True, "; ".join(reasons))
 
 
 class StoreFigures(Collector):
@@ -107,6 +124,16 @@ class StoreFigures(Collector):
                 "weir_store_damaged_groups",
                 "Raft groups that lost synced data here and are not healed yet.",
                 len(self._local.store.consensus.healing.patients),
+            ),
+            (
+                "weir_store_lost_entries",
+                "Log entries that did not read and were given up.",
+                len(self._local.store.unreadable.losses),
+            ),
+            (
+                "weir_store_lost_messages",
+                "Messages in them that somebody waited for.",
+                self._local.store.unreadable.losses.messages,
             ),
             ("weir_store_accepting", "1 if new messages are taken.", self._local.client.accepting),
         ):

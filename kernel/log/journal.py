@@ -66,6 +66,7 @@ class Journal:
         self._groups = state.scan.groups
         self._locations = state.scan.locations
         self._damaged = frozenset(state.scan.damaged)
+        self._unread_places = state.scan.unread_places
         self.bodies = Bodies(options.cache_bytes, options.cold_bytes)
         self._writer = Writer(
             disk,
@@ -371,8 +372,15 @@ class Journal:
         return self._damaged
 
     def set_aside(self, group: int, index: int) -> AsideJob:
-        """A job that keeps the bytes of an entry that does not read; then `set_aside_done`."""
-        place = self._locations.locate(group, index) if self.has(group, index) else None
+        """A job that keeps the bytes of an entry that does not read; then `set_aside_done`. Until
+        then its segment stays.
+        """
+        place = None
+        if self.has(group, index):
+            place = self._locations.locate(group, index)
+        elif (group, index) in self._unread_places:
+            number, offset, length = self._unread_places[group, index]
+            place = (self._locations.segments[number], offset, length)
         return AsideJob(self._disk, self._seed, (group, index), place)
 
     def set_aside_done(self, job: AsideJob) -> None:

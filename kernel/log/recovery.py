@@ -116,7 +116,7 @@ def recover_files(
     known, written = read_mark(disk, meta.store)
     scan = Scan(disk, meta, checkpoint, known)
     scan.run()
-    _check_clean_end(scan, meta)
+    check_clean_end(scan, meta)
     new_damage = set(scan.damaged) - set(checkpoint.damaged if checkpoint else ())
     if new_damage and not accept_damage:
         raise JournalDamaged(scan.damaged)
@@ -165,7 +165,7 @@ def replay(
             file.close()
 
 
-def _check_clean_end(scan: Scan, meta: StoreMeta) -> None:
+def check_clean_end(scan: Scan, meta: StoreMeta) -> None:
     """A journal that was closed in order has to end where it was closed."""
     clean = meta.clean
     if clean is None or scan.damaged or not clean.sequence:

@@ -34,6 +34,7 @@ from .locations import Locations, pack_position
 from .mark import Mark
 from .meta import StoreMeta
 from .record import (
+    ENTRIES,
     BatchEnd,
     Close,
     Header,
@@ -89,6 +90,9 @@ class Scan:
         """Something below the checkpoint is: bodies may be missing."""
         self.unread = 0.0
         """So many records at most; infinite if nothing tells."""
+        self.unread_places: dict[tuple[int, int], tuple[int, int, int]] = {}
+        """(segment, offset, length) of such entries, by (group, index) as far as that is right:
+        nothing but its sum could say so."""
         self._known_damage = checkpoint.damaged if checkpoint else frozenset()
         self.damaged: dict[int, str] = {}
         self.damage_all: str | None = None
@@ -268,7 +272,12 @@ class Scan:
         where = f"segment {number} at {offset}"
         if is_cut:
             where += f", a file that is cut short to {reader.end} bytes"
-        return self._damage(where, evidence.resume, bounded=bounded, cut=is_cut)
+        place = self._damage(where, evidence.resume, bounded=bounded, cut=is_cut)
+        header = reader.node_part(offset)
+        if header is not None and header.type in ENTRIES and self._hole is None:
+            entry = header.group, header.log_index
+            self.unread_places[entry] = (number, offset, header.length)
+        return place
 
     def _is_below_floor(self) -> bool:
         """Whether the checkpoint or the clean mark says that the next record was synced. Without

@@ -190,3 +190,24 @@ class DirectoryDisk:
         self._make_directory(path.parent)
         path.mkdir(mode=0o700, exist_ok=True)
         self.sync_directory(str(path.parent.relative_to(self._root)))
+
+
+class ReadOnlyDisk(DirectoryDisk):
+    """A directory of which nothing may be changed: whoever tries hears PermissionError."""
+
+    def __init__(self, directory: Path | str) -> None:
+        """FileNotFoundError if there is none."""
+        if not Path(directory).is_dir():
+            raise FileNotFoundError(errno.ENOENT, "no such directory", str(directory))
+        super().__init__(directory)
+
+    def open(self, name: str, *, create: bool = False) -> DiskFile:
+        if create:
+            raise PermissionError(errno.EROFS, "nothing is changed here", name)
+        return DiskFile(os.open(self._root / name, os.O_RDONLY | os.O_CLOEXEC))
+
+    def rename(self, old: str, new: str) -> None:
+        raise PermissionError(errno.EROFS, "nothing is changed here", new)
+
+    def remove(self, name: str) -> None:
+        raise PermissionError(errno.EROFS, "nothing is changed here", name)

@@ -93,6 +93,7 @@ def open_store(
     reserve_bytes: int | None = None,
     sparse_bytes_min: int = SPARSE_BYTES_MIN,
     slice_records: int = SLICE_RECORDS,
+    repair: bool = False,
 ) -> LocalStore:
     """Recover a data directory and build the store over it; then `await start()`.
 
@@ -101,12 +102,17 @@ def open_store(
     together; None: this one alone; nobody: it waits to be taken in by others. `node`: its number in
     the cluster. `reserve_bytes`: free space below which new messages are refused (default:
     DESIGN.md 4). `sparse_bytes_min`: a smaller journal is never rewritten. `slice_records`: at most
-    so many records of a snapshot are made in one turn of the loop.
+    so many records of a snapshot are made in one turn of the loop. `repair`: go on without what
+    the disk has lost (`recovering`).
     """
     if not 1 <= data_groups <= DATA_GROUPS_MAX:
         raise ValueError(f"data_groups must be 1 to {DATA_GROUPS_MAX}")
     options = options or JournalOptions(segment_bytes=SEGMENT_BYTES)
-    recovered = recover(disk, random, options, data_groups, node, members, heals=peers is not None)
+    recovered = recover(
+        *(disk, random, options, data_groups, node, members),
+        heals=peers is not None,
+        repair=repair,
+    )
     loop = asyncio.get_running_loop()
     losses = Losses(disk)
     store = Store(

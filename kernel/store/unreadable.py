@@ -32,6 +32,7 @@ from ..message import uid_at
 from ..ports import Clock
 from .consensus import Consensus
 from .losses import Loss, Losses, LostMessages
+from .places import Places, Ranges, note_places
 from .reader import Reader
 from .replica import Replica
 from .worker import Job, Runner
@@ -49,9 +50,6 @@ QUEUES_PER_TURN = 256
 
 UIDS_MAX = 1_000
 """Uids written down of one entry."""
-
-Ranges = list[tuple[int, int]]
-"""(first offset, messages) each."""
 
 _NO_IDENTITY = (0, 0, 0)
 
@@ -86,7 +84,7 @@ class Unreadable:
         self._fatal = fatal
         self.reader: Reader | None = None
         """Who waits for entries there hears when they are given up; set by the store."""
-        self._expected: set[tuple[RaftGroup, int]] = set()
+        self._expected: dict[tuple[RaftGroup, int], AsideJob] = {}
         """Entries of which a start has found that they are not in the journal."""
         self._under_way: dict[tuple[RaftGroup, int], asyncio.Task[None]] = {}
         self._given_up: set[tuple[RaftGroup, int]] = set()
@@ -116,10 +114,13 @@ class Unreadable:
         elif log:
             # Another member is to have it: behind the next checkpoint it gets a snapshot instead.
             self._end_soon(sentence, error)
-        elif isinstance(error, RecordDamaged) or (group, index) in self._expected:
+        elif isinstance(error, RecordDamaged) or self._is_known((group, index)):
             self._begin(member.replica, index, None)
         else:
             self._fatal(sentence, error)
+
+    def _is_known(self, key: tuple[RaftGroup, int]) -> bool:
+        return key in self._expected or key in self._under_way or key in self._given_up
 
     def _end_soon(self, sentence: str, error: BaseException) -> None:
         """The disk has to know before the process ends: the next start does the rest."""
@@ -142,7 +143,9 @@ class Unreadable:
 
     def expect(self, lost: Mapping[RaftGroup, Sequence[int]]) -> None:
         """A start has found these missing: whoever asks for one before `give_up_all` waits."""
-        self._expected.update((group, index) for group in lost for index in lost[group])
+        for group, indexes in lost.items():
+            for index in indexes:
+                self._expected[group, index] = self._journal.set_aside(group, index)
 
     async def give_up_all(self, lost: Mapping[RaftGroup, Sequence[int]]) -> None:
         """Give up these, however many they are, now that their groups are led here."""
@@ -170,7 +173,8 @@ class Unreadable:
         """
         group = replica.group
         try:
-            aside = self._journal.set_aside(group, index)
+            aside = self._expected.pop((group, index), None)
+            aside = aside or self._journal.set_aside(group, index)
             try:
                 await self._run(aside.run)
             finally:
@@ -183,7 +187,8 @@ class Unreadable:
                     return
                 if places is None:
                     places = (await _places(replica.state, {index})).get(index, {})
-                await self._carry_out(replica, index, places, aside)
+                if is_new or places:
+                    await self._carry_out(replica, index, places, aside)
         except OSError as error:
             self._fatal(f"entry {index} of group {group} could not be given up", error)
             return
@@ -242,39 +247,16 @@ class Unreadable:
         )
 
 
-async def _places(state: GroupState, wanted: Collection[int]) -> dict[int, dict[QueueId, Ranges]]:
-    """By entry the queues with messages in it that somebody waits for, and where they stand. Looked
-    for in slices: no entry that is there already gets new messages meanwhile.
+async def _places(state: GroupState, wanted: Collection[int]) -> Places:
+    """Where the messages of these entries stand. Looked for in slices: no entry that is there
+    already gets new messages meanwhile.
     """
-    found: dict[int, dict[QueueId, Ranges]] = {}
+    found: Places = {}
     for number, ident in enumerate(list(state.queues), start=1):
         if number % QUEUES_PER_TURN == 0:
             await asyncio.sleep(0)
-        queue = state.queues.peek(ident)
-        if queue is None:
-            continue
-        here = {each for each, _count in queue.index.entries(queue.index.head, queue.index.tail)}
-        for index in here.intersection(wanted):
-            ranges = [
-                (offset, 1)
-                for _slot, count, first in queue.index.offsets_of(index)
-                for offset in range(first, first + count)
-                if queue.is_needed(offset)
-            ]
-            if ranges:
-                found.setdefault(index, {})[ident] = _joined(ranges)
+        note_places(state, ident, wanted, found)
     return found
-
-
-def _joined(ranges: Ranges) -> Ranges:
-    """Single messages, rising, as ranges."""
-    joined: Ranges = []
-    for first, count in ranges:
-        if joined and sum(joined[-1]) == first:
-            joined[-1] = (joined[-1][0], joined[-1][1] + count)
-        else:
-            joined.append((first, count))
-    return joined
 
 
 def _uids(state: GroupState, ident: QueueId, index: int, content: bytes) -> tuple[str, ...]:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import shutil
+import subprocess
+import sys
 import time
 from typing import TYPE_CHECKING
 
@@ -16,7 +20,9 @@ from kernel.log.meta import read_meta
 from kernel.log.record import seed_of
 from kernel.log.segment_reader import SegmentReader
 from kernel.store.disk import DirectoryDisk
-from tests.gateway.serving import Process, refused, serving
+from tests.gateway.serving import Process, environment, refused, serving
+from tests.matrix.conftest import PEERS
+from tests.matrix.contract import Neutral
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -179,3 +185,193 @@ def test_the_mark_of_an_idle_node_is_on_the_disk_soon(tmp_path: Path) -> None:
     (tmp_path / MARK_NAME).unlink()
     with serving(tmp_path) as node:  # as a directory of an older build
         assert read_all(node, "some") == [b"one"]
+
+
+def damage_an_entry(data: Path, number: int) -> None:
+    """Change one byte in the middle of a segment's longest record."""
+    offset, length = max(records(data, number), key=lambda record: record[1])
+    at = offset + length // 2
+    with segment(data, number).open("rb") as file:
+        file.seek(at)
+        (before,) = file.read(1)
+    change(segment(data, number), at, bytes([before ^ 0x10]))
+
+
+@pytest.mark.parametrize("index", ["with its index", "without"])
+def test_one_damaged_byte_costs_one_entry_and_is_said_once(copy: Path, index: str) -> None:
+    """Before, the first read ended the process, and so did every one after it, for all tenants."""
+    damage_an_entry(copy, 1)
+    if index == "without":
+        segment(copy, 1).with_suffix(".loc").unlink()
+    with serving(copy) as node:
+        assert len(read_all(node, "large")) == 109
+        assert read_all(node, "others") == [b"%03d" % number for number in range(40)]
+        health = node.api("GET", "/health")
+        assert health.status == 200
+        (damage,) = [each for each in health.json["checks"] if each["name"] == "damage"]
+        assert "1 messages were given up with 1 log entries" in damage["reason"]
+        assert node.http("GET", "/readyz", token=None).status == 200
+        metrics = node.http("GET", "/metrics", token=None).body
+        assert b"weir_store_lost_messages 1.0" in metrics
+        node.wait_for("alarm")
+        for kept in ("entry", "json"):
+            assert len(list((copy / "lost").glob(f"*.{kept}"))) == 1
+        assert node.terminate() == 0
+        events = [line["event"] for line in node.logged()]
+        assert (events.count("given up"), events.count("alarm")) == (1, 1)
+    with serving(copy) as node:
+        alarm = node.wait_for("alarm")
+        assert alarm["check"] == "damage"
+        shutil.rmtree(copy / "lost")
+        node.wait_for("alarm over")
+        assert node.terminate() == 0
+
+
+def test_all_four_protocols_go_on_beside_a_damaged_entry(copy: Path, tmp_path: Path) -> None:
+    damage_an_entry(copy, 1)
+    with serving(copy) as node:
+        assert node.protocols == {"amqp", "mqtt", "rocketmq", "sqs"}
+        assert len(read_all(node, "large")) == 109
+        for kind in PEERS:
+            topic = f"beside-{kind.name}"
+            assert node.api("POST", "/topics", {"name": topic}).status == 201
+            peer = kind(node, str(tmp_path))
+            peer.write(topic, Neutral(body=b"hello"))
+            assert peer.read(topic).body == b"hello"
+            peer.close()
+        assert node.process.poll() is None
+
+
+# --- weir doctor ----------------------------------------------------------------------------------
+
+
+def doctor(data: Path, *flags: str) -> tuple[int, dict[str, str], str]:
+    """(exit code, what was found: where and what, stderr)."""
+    ran = subprocess.run(
+        [sys.executable, "-m", "gateway", "doctor", "--data", str(data), "-o", "json", *flags],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+        env=environment(),
+    )
+    found = json.loads(ran.stdout)["findings"] if ran.stdout else []
+    return ran.returncode, {each["where"]: each["what"] for each in found}, ran.stderr
+
+
+def digest_of(data: Path) -> dict[str, bytes]:
+    """Everything in the directory but the lock."""
+    return {
+        str(each.relative_to(data)): hashlib.sha256(each.read_bytes()).digest()
+        for each in sorted(data.rglob("*"))
+        if each.is_file() and each.name != "lock"
+    }
+
+
+def test_the_doctor_finds_nothing_in_what_is_sound_and_takes_the_lock(copy: Path) -> None:
+    before = digest_of(copy)
+    assert doctor(copy)[:2] == (0, {})
+    assert digest_of(copy) == before
+    assert doctor(copy, "--repair")[:2] == (0, {})
+    assert digest_of(copy) == before
+    with serving(copy):
+        code, _, said = doctor(copy)
+        assert code == 1
+        assert "in use by process" in said
+
+
+def test_the_doctor_gives_up_what_a_deleted_segment_held(copy: Path) -> None:
+    segment(copy, 1).unlink()
+    before = digest_of(copy)
+    code, found, _ = doctor(copy)
+    assert code == 3
+    assert set(found.values()) == {"is gone with its segment"}
+    assert digest_of(copy) == before, "nothing is changed without --repair"
+    code, repaired, said = doctor(copy, "--repair")
+    assert (code, repaired) == (0, found)
+    assert "is repaired" in said
+    assert doctor(copy)[:2] == (0, {})
+    with serving(copy) as node:
+        left = read_all(node, "large")
+        assert 70 <= len(left) < 90
+        assert read_all(node, "others")[-1] == b"039"
+        health = node.api("GET", "/health").json
+        assert f"with {len(found)} log entries" in str(health["checks"])
+
+
+def test_the_doctor_goes_on_without_the_end_of_the_journal(copy: Path) -> None:
+    last = last_segment(copy)
+    lost = records(copy, last)[-15:]
+    change(segment(copy, last), lost[0][0], bytes(lost[-1][0] + lost[-1][1] - lost[0][0]))
+    code, found, _ = doctor(copy)
+    assert code == 3
+    assert "15 records unreadable after being synced" in found["journal"]
+    assert doctor(copy, "--repair")[0] == 0
+    assert (copy / "lost" / segment(copy, last).name).exists()
+    with serving(copy) as node:
+        assert len(read_all(node, "large")) == 110
+        assert read_all(node, "others")[:20] == [b"%03d" % number for number in range(20)]
+        publish(node, "others", [b"later"])
+        node.kill()
+    with serving(copy) as node:
+        assert read_all(node, "others") == [b"later"]
+
+
+def test_the_doctor_goes_on_behind_a_damaged_entry_that_no_snapshot_has(copy: Path) -> None:
+    """Its commands may be lost: what the group was asked from there on goes with it."""
+    last = last_segment(copy)
+    assert last > checkpoint_of(copy).position.segment
+    damage_an_entry(copy, last)
+    assert refused(copy)[0] == 1
+    code, found, _ = doctor(copy)
+    assert (code, set(found)) == (3, {"journal"})
+    assert doctor(copy, "--repair")[0] == 0
+    for body in (b"one", b"two"):
+        with serving(copy) as node:
+            assert 60 <= len(read_all(node, "large")) < 110 or body == b"two"
+            publish(node, "after", [body])
+            assert body in read_all(node, "after")  # acks may be lost with the process
+            node.kill()
+    assert doctor(copy)[:2] == (0, {})
+
+
+def test_the_doctor_gives_up_a_damaged_entry_before_anybody_reads_it(copy: Path) -> None:
+    damage_an_entry(copy, 1)
+    code, found, _ = doctor(copy)
+    ((_where, what),) = found.items()
+    assert (code, what.startswith("does not read: segment 1 at")) == (3, True)
+    assert doctor(copy, "--repair")[0] == 0
+    with serving(copy) as node:
+        assert len(read_all(node, "large")) == 109
+
+
+@pytest.mark.parametrize("name", ["ckpt", "store.meta", "snap"])
+def test_what_the_doctor_cannot_repair_it_says_and_leaves_alone(copy: Path, name: str) -> None:
+    """There is one of each, and everything else follows from it."""
+    path = copy / name
+    if name == "snap":
+        path = max((copy / "snap").glob("*.snap"), key=lambda each: each.stat().st_size)
+    content = bytearray(path.read_bytes())
+    content[50] ^= 1
+    path.write_bytes(content)
+    before = digest_of(copy)
+    code, found, _ = doctor(copy)
+    assert code == 3
+    assert any(each.startswith(name) for each in found)
+    code, _, said = doctor(copy, "--repair")
+    assert code == 1
+    assert "cannot be repaired" in said
+    assert digest_of(copy) == before
+    code, said = refused(copy)
+    assert code == 1
+    assert name in said
+
+
+def test_a_flipped_byte_in_an_index_or_the_mark_costs_nothing(copy: Path) -> None:
+    for path in (copy / "synced", *(copy / "journal").glob("*.loc")):
+        content = bytearray(path.read_bytes())
+        content[40] ^= 1
+        path.write_bytes(content)
+    assert doctor(copy)[:2] == (0, {})
+    with serving(copy) as node:
+        assert len(read_all(node, "large")) == 110

@@ -105,6 +105,9 @@ async def bodies_at(node: Node) -> list[bytes]:
     at = queue.index.head
     while at < queue.index.tail:
         run = queue.index.find(at)
+        if store.is_given_up(GROUP, run.index):
+            at = run.end
+            continue
         if (body := store.entry(GROUP, run.index)) is None:
             await store.fetched(GROUP, run.index)
             continue

@@ -328,8 +328,8 @@ async def test_two_stores_cannot_heal_each_other_and_the_damaged_one_refuses_to_
 
 
 @clustered(nodes=2)
-async def test_a_store_that_others_have_left_refuses_to_start(cluster: Cluster) -> None:
-    leader, _ = await filled(cluster)
+async def test_a_store_that_others_have_left_gives_up_what_does_not_read(cluster: Cluster) -> None:
+    leader, publisher = await filled(cluster)
     await cluster.until(lambda: members_at_snapshot(leader) == (1, 2))
     for group in leader.opened.store.groups:
         if not leader.member(group).leads:
@@ -337,7 +337,12 @@ async def test_a_store_that_others_have_left_refuses_to_start(cluster: Cluster) 
             await cluster.until(lambda group=group: leader.member(group).serves)
         await cluster.change(group, Change(REMOVE, 3 - leader.number))
     await cluster.until(lambda: members_at_snapshot(leader) == (leader.number,), seconds=3)
-    await refuses_to_start_once_damaged(leader)
+    spoil_below_the_checkpoint(leader)
+    await leader.start()
+    (loss,) = leader.opened.store.unreadable.losses.all()
+    assert loss.group == GROUP
+    kept = await bodies_at(leader)
+    assert len(kept) == len(publisher.acked) - loss.messages < len(publisher.acked)
 
 
 def members_at_snapshot(node: Node) -> tuple[int, ...]:
@@ -345,13 +350,18 @@ def members_at_snapshot(node: Node) -> tuple[int, ...]:
     return snapshot.membership.voters if snapshot is not None else ()
 
 
-async def refuses_to_start_once_damaged(node: Node) -> None:
-    """And leaves what its disk holds as it is."""
+def spoil_below_the_checkpoint(node: Node) -> None:
+    """Kill it, and have the next start read what is damaged."""
     node.kill()
     for name in names(node):
         if name.endswith(".loc"):
             node.disk.remove(name)
     flip_early(node)
+
+
+async def refuses_to_start_once_damaged(node: Node) -> None:
+    """And leaves what its disk holds as it is."""
+    spoil_below_the_checkpoint(node)
     before = {name: node.disk.content(name) for name in segments(node)}
     with pytest.raises(JournalDamaged, match="group 1: "):
         await node.start()

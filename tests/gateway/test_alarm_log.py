@@ -1,0 +1,71 @@
+"""Alarms are lines of the log: one when they come, one when they go."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import structlog
+from structlog.testing import capture_logs
+
+from gateway.admin.health import Check
+from gateway.admin.store_figures import disk_check
+from gateway.alarm_log import AlarmLog
+from kernel.store.disk_watch import DiskSpace
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from structlog.typing import EventDict
+
+MARK = 100
+
+
+def space(free: int) -> DiskSpace:
+    return DiskSpace(free, 1_000, MARK)
+
+
+def lines(rounds: Sequence[Sequence[Check]]) -> list[EventDict]:
+    """What is written if the checks are so, one after the other."""
+    now: list[Sequence[Check]] = []
+    loop: Any = asyncio.new_event_loop()
+    try:
+        with capture_logs() as logs:
+            alarms = AlarmLog(structlog.get_logger("test"), loop, lambda: now[0])
+            for checks in rounds:
+                now[:] = [checks]
+                alarms.look()
+                alarms.look()
+        return logs
+    finally:
+        loop.close()
+
+
+def test_a_disk_that_fills_and_empties_writes_a_line_for_each_change() -> None:
+    written = lines(
+        [
+            [disk_check(space(900), accepting=True)],
+            [disk_check(space(150), accepting=True)],
+            [disk_check(space(140), accepting=True)],
+            [disk_check(space(50), accepting=False)],
+            [disk_check(space(150), accepting=True)],
+            [disk_check(space(900), accepting=True)],
+        ]
+    )
+    assert [(each["event"], each.get("refuses")) for each in written] == [
+        ("alarm", False),
+        ("alarm", True),
+        ("alarm", False),
+        ("alarm over", None),
+    ]
+    assert {each["check"] for each in written} == {"disk"}
+    assert "refused" in written[1]["reason"]
+
+
+def test_figures_in_a_reason_that_change_are_no_further_line() -> None:
+    memory = [[Check("memory", True, f"{share} % are used")] for share in (80, 81, 82)]
+    assert [each["reason"] for each in lines(memory)] == ["80 % are used"]
+
+
+def test_a_process_that_starts_or_stops_has_its_own_lines() -> None:
+    assert lines([[Check("serving", False, "the node is starting or stopping")]]) == []
