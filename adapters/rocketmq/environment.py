@@ -157,8 +157,10 @@ class Environment:
     splitter: Splitter = field(default_factory=Splitter)
 
     def admit(self, call: Call) -> Caller:
-        """Who makes a call. Raises RocketmqError."""
-        caller = call.caller = self.gate.admit(call.metadata, self.clock.wall_ms())
+        """Who makes a call; looked up once, by its headers. Raises RocketmqError."""
+        caller = call.caller
+        if caller is None:
+            caller = call.caller = self.gate.admit(call.metadata, self.clock.wall_ms())
         return caller
 
 

@@ -46,13 +46,28 @@ class _Context(Protocol):
 class _Calls:
     """grpc.GenericRpcHandler: makes the object of each call."""
 
-    def __init__(self, makers: Mapping[str, Callable[[Metadata], object]]) -> None:
+    def __init__(
+        self,
+        makers: Mapping[str, Callable[[Metadata], _GrpcCall]],
+        telemetry: Mapping[str, Callable[[Metadata], _GrpcCall]],
+        refusal_of: Callable[[Call], bytes | None],
+    ) -> None:
         self._makers = makers
+        self._telemetry = telemetry
+        self._refusal_of = refusal_of
 
     def service(self, details: _CallDetails, /) -> object:
-        """The handler of a call; None: there is no such method."""
+        """The handler of a call; None: there is no such method.
+
+        Nothing of the request has been read: what its headers refuse is never read at all.
+        """
         make = self._makers.get(details.method)
-        return make(details.invocation_metadata) if make is not None else None
+        if make is None:
+            tell = self._telemetry.get(details.method)
+            return tell(details.invocation_metadata) if tell is not None else None
+        call = make(details.invocation_metadata)
+        refusal = self._refusal_of(call)
+        return call if refusal is None else _RefusedCall(refusal, details.invocation_metadata)
 
 
 class _GrpcCall:
@@ -141,18 +156,37 @@ class _TelemetryCall(_GrpcCall):
         await self._serve(self)
 
 
+class _RefusedCall(_GrpcCall):
+    """A call whose headers refuse it: for gRPC a stream, which it is left to us to read."""
+
+    request_streaming = True
+    response_streaming = True
+
+    __slots__ = ("_answer",)
+
+    def __init__(self, answer: bytes, metadata: Metadata) -> None:
+        super().__init__(metadata)
+        self._answer = answer
+
+    async def stream_stream(self, _requests: object, context: _Context, /) -> None:
+        """Called by gRPC."""
+        await context.write(self._answer)
+
+
 def grpc_calls(
     service: str,
     unary: Mapping[str, Unary],
     streaming: Mapping[str, Streaming],
     telemetry: Mapping[str, Telemetry],
+    refusal_of: Callable[[Call], bytes | None],
 ) -> object:
-    """The grpc.GenericRpcHandler of a service: actions by the names of their calls."""
-    makers: dict[str, Callable[[Metadata], object]] = {}
+    """The grpc.GenericRpcHandler of a service: actions by the names of their calls. `refusal_of`:
+    the answer to a call that its headers refuse.
+    """
+    makers: dict[str, Callable[[Metadata], _GrpcCall]] = {}
     for name, action in unary.items():
         makers[f"/{service}/{name}"] = partial(_UnaryCall, action)
     for name, stream in streaming.items():
         makers[f"/{service}/{name}"] = partial(_StreamingCall, stream)
-    for name, serve in telemetry.items():
-        makers[f"/{service}/{name}"] = partial(_TelemetryCall, serve)
-    return _Calls(makers)
+    told = {f"/{service}/{name}": partial(_TelemetryCall, each) for name, each in telemetry.items()}
+    return _Calls(makers, told, refusal_of)

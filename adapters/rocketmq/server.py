@@ -26,7 +26,7 @@ from adapters.rocketmq.names import shown_topic, topic_name
 from adapters.rocketmq.relay import Relay
 from adapters.rocketmq.routes import place_named, place_of
 from adapters.rocketmq.service import SERVICE, Service
-from adapters.rocketmq.settings import DRAIN_GRACE_S, RocketmqSettings
+from adapters.rocketmq.settings import DRAIN_GRACE_S, STREAMS_MAX, RocketmqSettings
 from adapters.rocketmq.stored import register_origin
 from adapters.rocketmq.telemetry import Streams
 from adapters.rocketmq.topics import Topics
@@ -256,6 +256,7 @@ class RocketmqAdapter:
             self._service.unary_calls(listener),
             self._service.streaming_calls(listener),
             {"Telemetry": self._streams.serve},
+            self._service.refusal_of,
         )
         server.add_generic_rpc_handlers((calls,))
 
@@ -332,6 +333,7 @@ def _options(settings: RocketmqSettings, listener: GrpcListener) -> list[tuple[s
     """Options of a gRPC server."""
     return [
         ("grpc.max_receive_message_length", settings.request_bytes_max),
+        ("grpc.max_concurrent_streams", STREAMS_MAX),
         # What is sent is bounded by what was stored.
         ("grpc.max_send_message_length", -1),
         ("grpc.max_connection_idle_ms", settings.idle_timeout_ms),

@@ -137,6 +137,14 @@ class Service:
         }
         return {name: partial(stream, name, action) for name, action in actions.items()}
 
+    def refusal_of(self, call: Call) -> bytes | None:
+        """The answer to a call that its headers refuse, before any of its request is read."""
+        try:
+            self.environment.admit(call)
+        except RocketmqError as error:
+            return self._refusal("", b"", call, error)
+        return None
+
     # --- Errors -----------------------------------------------------------------------------
 
     def _answering(self, name: str, action: Unary) -> Unary:

@@ -106,6 +106,10 @@ most syncs of a disk not."""
 GATHERINGS_MAX: Final = 8
 """So many times, at most: no send waits longer than some milliseconds for others."""
 
+STREAMS_MAX: Final = 2_048
+"""Calls of one connection at once, for the headers of each are kept: a client has a poll for each
+queue that it takes from, and some more."""
+
 TELEMETRY_QUEUE_MAX: Final = 16
 """Answers that wait for a client which does not read. Clients are sent one per five minutes."""
 
