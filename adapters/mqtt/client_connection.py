@@ -80,6 +80,7 @@ class ClientConnection:
         "_env",
         "_host",
         "_inbox",
+        "_is_closed",
         "_kernel_session",
         "_persistent",
         "_publisher",
@@ -99,6 +100,7 @@ class ClientConnection:
         self._client_id = ""
         self._chose_id = False
         """Whether the client has brought its identifier, which takes a right."""
+        self._is_closed = False
         self._persistent = False
         self._rights: Rights | None = None
         self._subscriber: Subscriber | None = None
@@ -224,7 +226,9 @@ class ClientConnection:
 
     def fail_internally(self) -> None:
         """A bug of ours: the client is told something, and the rest of the server goes on."""
-        self._closed(self.session.disconnect(ReasonCode.UNSPECIFIED_ERROR, "internal error"))
+        closed = self.session.disconnect(ReasonCode.UNSPECIFIED_ERROR, "internal error")
+        # It may have been over, and the bug in what was to be done about that.
+        self._closed(closed or self.session.ended)
 
     def _fail(self, code: ReasonCode, detail: str) -> None:
         self._closed(self.session.disconnect(code, detail))
@@ -457,8 +461,9 @@ class ClientConnection:
 
     def _closed(self, event: ConnectionClosed | None) -> None:
         """The connection is over: what it had goes back, what outlives it is written down."""
-        if event is None:
+        if event is None or self._is_closed:
             return
+        self._is_closed = True
         changes = self._stored.close() if self._stored is not None else []
         if self._inbox is not None:
             self._inbox.close()
@@ -467,13 +472,7 @@ class ClientConnection:
         subscriber, self._subscriber = self._subscriber, None
         if subscriber is not None and event.accepted:
             self._env.run(self._leave(subscriber, event, changes))
-        _log.info(
-            "connection closed",
-            peer=self._host.peer,
-            client_id=self._client_id,
-            by=event.initiator.value,
-            reason=event.detail,
-        )
+        self._env.closings.note(self._host, self._client_id, event)
         self._host.close()
 
     async def _leave(
