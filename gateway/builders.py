@@ -190,7 +190,9 @@ def build_mqtt(protocol: Protocol, services: Services) -> Adapter:
     plugins = protocol.text("amqtt_plugins")
     return MqttAdapter(
         services.client,
-        load_plugins(Path(plugins)) if plugins else StoreSignIn(services.identity),
+        load_plugins(Path(plugins))
+        if plugins
+        else StoreSignIn(services.identity, protocol.text("anonymous_user")),
         addresses_of("mqtt", protocol, services),
         clock=services.clock,
         random=services.random,

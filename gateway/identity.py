@@ -172,6 +172,15 @@ class Identity(UserRecords):
         """Figures of the password checks."""
         return self._passwords.statistics()
 
+    def without_password(self, login: str, address: str, client_id: str | None = None) -> Access:
+        """The rights of a user whose password nobody asks for: of clients that an operator lets in
+        without one. Raises AuthError BAD_CREDENTIALS.
+        """
+        principal = self.directory.principal(*split_login(login))
+        if principal is None:
+            raise AuthError(AuthCode.BAD_CREDENTIALS, f"{login}, whom {address} would be, is none")
+        return self.policies.access(principal, client_id)
+
     async def close(self) -> None:
         """End the password checks."""
         await self._passwords.close()

@@ -71,6 +71,10 @@ shorter than the 60 s after which clients give up on a connection."""
 TREE_NAME_BYTES_MAX = 65_535
 """Names and patterns of the topic tree: the longest name any protocol can spell."""
 
+TREE_ROOTS_RESERVED = ("$SYS", "$share")
+"""First levels of tree names that nobody publishes to, by whatever way: under the one the server
+tells figures, the other spells shared subscriptions."""
+
 TREE_CACHE_NAMES = 65_536
 """Names whose destinations are remembered: some 30 MB when full; then all are forgotten at once."""
 

@@ -304,7 +304,14 @@ class Keeper:
     def _send(self, replica: Replica, item: WillItem) -> None:
         batch = Batch(self._host, _WillSink(self, replica, item.number), item.will.slot[1])
         batch.identity = (WILL_CLIENT | replica.group, 1, item.number)
-        found = self._host.topology.tree.to(item.tenant, item.will.name, retain=item.will.retain)
+        try:
+            found = self._host.topology.tree.to(
+                item.tenant, item.will.name, retain=item.will.retain
+            )
+        except KernelError:
+            # An older build took wills for names that are the server's own.
+            self.sent(replica, item.number, stored=True)
+            return
         if found.count:
             batch.add(found, (item.will.slot,), len(item.will.slot))
         self._host.submit(batch)

@@ -227,7 +227,8 @@ class Tree(Protocol):
 
         `retain`: the message is also kept as the name's retained one (an empty body removes it).
         Every message added must carry `Ext.TREE_NAME`. `count` is 0 if nobody gets it; with
-        `retain` it is at least 1. Raises KernelError INVALID_ARGUMENT for a name with wildcards.
+        `retain` it is at least 1. Raises KernelError: INVALID_ARGUMENT for a name with wildcards,
+        NOT_ALLOWED for one of the server's own (`limits.TREE_ROOTS_RESERVED`).
         """
 
     def watch(self, tenant: str, pattern: str, sink: WatchSink, tag: object = None) -> Watch:

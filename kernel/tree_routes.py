@@ -15,7 +15,7 @@ from .limits import NAME_BYTES_MAX, TREE_CACHE_NAMES
 from .model import QueueRef, TopicInfo
 from .placement import home_group
 from .tree import WatchSink
-from .tree_table import PatternRoutes, TreeTable, check_name, check_pattern, is_pattern
+from .tree_table import PatternRoutes, TreeTable, check_name, check_pattern, is_pattern, is_reserved
 from .watches import LocalWatch
 
 
@@ -171,7 +171,7 @@ class TreeRoutes:
 
     def to(self, tenant: str, name: str, *, retain: bool) -> Found:
         """Destinations of a publish to a name, whose messages carry it. Raises KernelError
-        INVALID_ARGUMENT.
+        INVALID_ARGUMENT, NOT_ALLOWED.
         """
         key = (tenant, name, retain)
         found = self._known.get(key)
@@ -197,9 +197,10 @@ class TreeRoutes:
         self, tenant: str, name: str, topics: Sequence[TopicInfo], *, but: str | None = None
     ) -> Found:
         """Destinations of a message that enters the tree from elsewhere with this name: what it
-        reaches anyway, and the tree's routes. `but`: a topic that it is written to already.
+        reaches anyway, and the tree's routes, unless nobody publishes to such a name. `but`: a
+        topic that it is written to already.
         """
-        if is_pattern(name) or not name:
+        if is_pattern(name) or not name or is_reserved(name):
             return Found(tuple(topics))
         self._doors_asked = True
         reached = {each.id: each for each in topics}

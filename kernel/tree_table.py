@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from .errors import Code, KernelError
 from .ids import RaftGroup
-from .limits import TREE_NAME_BYTES_MAX
+from .limits import TREE_NAME_BYTES_MAX, TREE_ROOTS_RESERVED
 from .model import QueueRef
 from .watches import LocalWatch
 
@@ -56,8 +56,17 @@ def is_bad_name(name: str) -> bool:
     return not name or long or is_pattern(name) or "\0" in name
 
 
+def is_reserved(name: str) -> bool:
+    """Whether a name lies where only the server says anything."""
+    return name.startswith("$") and name.partition("/")[0] in TREE_ROOTS_RESERVED
+
+
 def check_name(name: str) -> None:
-    """Raises KernelError INVALID_ARGUMENT if it is no name that could be published to."""
+    """Raises KernelError: INVALID_ARGUMENT if it is no name that could be published to;
+    NOT_ALLOWED if it is the server's own.
+    """
+    if is_reserved(name):
+        raise KernelError(Code.NOT_ALLOWED, f"{name.partition('/')[0]} is the server's own")
     if is_bad_name(name):
         raise KernelError(
             Code.INVALID_ARGUMENT,

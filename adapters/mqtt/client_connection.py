@@ -43,6 +43,7 @@ from adapters.mqtt.session import Session
 from adapters.mqtt.states import ConnectionState
 from adapters.mqtt.stored import publisher_hash, will_slot
 from adapters.mqtt.stored_deliveries import StoredDeliveries
+from adapters.mqtt.system_topics import state_of
 from auth.errors import AuthError
 from auth.principal import PrincipalKind
 from kernel.errors import KernelError
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
 
     from adapters.base import Rights
     from adapters.mqtt.codec.packets import Connect
+    from adapters.mqtt.codec.packets import Will as GivenWill
     from adapters.mqtt.environment import Environment, Host
     from kernel.client import Session as KernelSession
     from kernel.ids import SessionId
@@ -80,6 +82,7 @@ class ClientConnection:
         "_env",
         "_host",
         "_inbox",
+        "_is_closed",
         "_kernel_session",
         "_persistent",
         "_publisher",
@@ -99,6 +102,7 @@ class ClientConnection:
         self._client_id = ""
         self._chose_id = False
         """Whether the client has brought its identifier, which takes a right."""
+        self._is_closed = False
         self._persistent = False
         self._rights: Rights | None = None
         self._subscriber: Subscriber | None = None
@@ -224,7 +228,9 @@ class ClientConnection:
 
     def fail_internally(self) -> None:
         """A bug of ours: the client is told something, and the rest of the server goes on."""
-        self._closed(self.session.disconnect(ReasonCode.UNSPECIFIED_ERROR, "internal error"))
+        closed = self.session.disconnect(ReasonCode.UNSPECIFIED_ERROR, "internal error")
+        # It may have been over, and the bug in what was to be done about that.
+        self._closed(closed or self.session.ended)
 
     def _fail(self, code: ReasonCode, detail: str) -> None:
         self._closed(self.session.disconnect(code, detail))
@@ -288,7 +294,8 @@ class ClientConnection:
         if self._chose_id and not rights.allows(USE_CLIENT, self._client_id):
             self._refuse(ReasonCode.NOT_AUTHORIZED, "the client identifier may not be used")
             return
-        if connect.will is not None and not rights.allows(PUBLISH_TREE, connect.will.topic):
+        will = self._will_of(connect)
+        if will is not None and not rights.allows(PUBLISH_TREE, will.topic):
             self._refuse(ReasonCode.NOT_AUTHORIZED, "the will may not be published")
             return
         self._rights = rights
@@ -302,6 +309,11 @@ class ClientConnection:
         self._host.signed_in(rights.principal.tenant)
         await self._accept(assigned)
 
+    def _will_of(self, connect: Connect) -> GivenWill | None:
+        """The will that is to be kept: not what a bridge says of its own connection."""
+        will = connect.will
+        return None if will is None or will.topic == state_of(self._client_id) else will
+
     def _is_over(self) -> bool:
         """Whether the client has gone while something was awaited."""
         return self.session.is_over
@@ -309,21 +321,21 @@ class ClientConnection:
     def _spec(self, connect: Connect, expiry_s: int, rights: Rights) -> SubscriberSpec:
         env, principal = self._env, rights.principal
         name = subscriber_name(self._client_id)
-        will = None
-        if connect.will is not None:
-            delay_s = connect.will.properties.will_delay_interval or 0
+        will, given = None, self._will_of(connect)
+        if given is not None:
+            delay_s = given.properties.will_delay_interval or 0
             will = Will(
-                connect.will.topic,
+                given.topic,
                 will_slot(
-                    connect.will,
-                    env.known[connect.will.topic],
+                    given,
+                    env.known[given.topic],
                     (env.random.bits(64), env.random.bits(64)),
                     env.clock.wall_ms(),
                     MQTT_5 if connect.level == MQTT_5 else MQTT_3_1_1,
                     publisher_hash(name),
                 ),
                 min(delay_s, expiry_s) * 1000,
-                connect.will.retain,
+                given.retain,
                 # Nobody but the store's own users is asked about when it is due.
                 principal.name if principal.kind is PrincipalKind.USER else "",
                 self._client_id,
@@ -384,6 +396,7 @@ class ClientConnection:
                 self._kernel(),
                 publisher_hash(self._subscriber.name),
                 persistent=self._persistent,
+                client_id=self._client_id,
                 close=self._answered,
             )
         return self._publisher
@@ -457,8 +470,9 @@ class ClientConnection:
 
     def _closed(self, event: ConnectionClosed | None) -> None:
         """The connection is over: what it had goes back, what outlives it is written down."""
-        if event is None:
+        if event is None or self._is_closed:
             return
+        self._is_closed = True
         changes = self._stored.close() if self._stored is not None else []
         if self._inbox is not None:
             self._inbox.close()
@@ -467,13 +481,7 @@ class ClientConnection:
         subscriber, self._subscriber = self._subscriber, None
         if subscriber is not None and event.accepted:
             self._env.run(self._leave(subscriber, event, changes))
-        _log.info(
-            "connection closed",
-            peer=self._host.peer,
-            client_id=self._client_id,
-            by=event.initiator.value,
-            reason=event.detail,
-        )
+        self._env.closings.note(self._host, self._client_id, event)
         self._host.close()
 
     async def _leave(

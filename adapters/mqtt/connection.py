@@ -82,6 +82,7 @@ class Connection(ABC):
         "_silence_ms",
         "_state",
         "_will",
+        "ended",
     )
 
     def __init__(self, config: SessionConfig, names: TopicNames, now_ms: int) -> None:
@@ -95,6 +96,8 @@ class Connection(ABC):
         self._request_bytes = 0
         self._auth_method: str | None = None
         self._will: Will | None = None
+        self.ended: ConnectionClosed | None = None
+        """How it ended, once it has."""
         self._session_expiry_s = 0
         self._deadline_ms: int | None = now_ms + config.connect_timeout_ms
         # How long an accepted client may be silent; None: for ever.
@@ -433,7 +436,7 @@ class Connection(ABC):
         self._request, self._request_bytes = None, 0
         self._state = _CLOSED
         self._deadline_ms = None
-        return ConnectionClosed(
+        self.ended = ConnectionClosed(
             initiator=initiator,
             reason_code=int(code),
             detail=detail,
@@ -442,3 +445,4 @@ class Connection(ABC):
             will_delay_s=min(delay_s, self._session_expiry_s),
             session_expiry_s=self._session_expiry_s if accepted else 0,
         )
+        return self.ended

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
     from adapters.base import Rights
+    from adapters.mqtt.closings import Closings
     from adapters.mqtt.codec.topic_names import TopicNames
     from adapters.mqtt.live import LiveRouter
     from adapters.mqtt.stored import NamesKnown
@@ -125,6 +126,7 @@ class Environment:
     live: LiveRouter
     counters: Counters
     traffic: TrafficBook
+    closings: Closings
     run: Callable[[Coroutine[object, object, None]], object]
     """Runs a coroutine that deals with its own errors."""
     soon: Callable[[Callable[[], None]], object]
@@ -136,6 +138,8 @@ class Host(StreamHost, Protocol):
 
     is_writing_paused: bool
     """The peer does not read fast enough."""
+    listener: str
+    """Name of the listener that it came by."""
 
     def deadline_moved(self) -> None:
         """The session's deadline is another one now, and may be nearer."""

@@ -19,6 +19,7 @@ from adapters.mqtt.codec.packet_types import QOS_BITS, RETAIN_BIT
 from adapters.mqtt.codec.reason_codes import ReasonCode
 from adapters.mqtt.refusals import reason_of
 from adapters.mqtt.stored import head_of, ttl_of
+from adapters.mqtt.system_topics import state_of
 from auth.rules import Action, Kind, permission
 from kernel.errors import Code, KernelError
 from kernel.message import HEADER_BYTES
@@ -79,6 +80,7 @@ class Publisher:
     """The publishing half of one accepted connection. `kernel.client.PublishSink`."""
 
     __slots__ = (
+        "_client_id",
         "_close",
         "_count",
         "_env",
@@ -105,6 +107,7 @@ class Publisher:
         publisher: int,
         *,
         persistent: bool,
+        client_id: str,
         close: Callable[[ConnectionClosed | None], None],
     ) -> None:
         """`close` is told of a connection that ended because a message was refused."""
@@ -118,6 +121,7 @@ class Publisher:
         self._kernel_session = kernel_session
         self._publisher = publisher
         self._persistent = persistent
+        self._client_id = client_id
         self._close = close
         # Packet identifier → number of QoS 2 messages that have a note.
         self._noted = notes.received_of(subscriber.notes) if persistent else {}
@@ -141,13 +145,14 @@ class Publisher:
         for index, name in enumerate(run.topics):
             flags, token = run.flags[index], run.tokens[index]
             if not allows(PUBLISH_TREE, name):
-                refused.setdefault(_NOT_AUTHORIZED, []).append(token)
+                refused.setdefault(self._unless_own(name, _NOT_AUTHORIZED), []).append(token)
                 continue
             body = run.payloads[index]
             try:
                 to = tree.to(tenant, name, retain=bool(flags & RETAIN_BIT))
             except KernelError as error:
-                refused.setdefault(int(reason_of(error)), []).append(token)
+                code = self._unless_own(name, int(reason_of(error)))
+                refused.setdefault(code, []).append(token)
                 continue
             if not to.count:
                 refused.setdefault(_NOBODY, []).append(token)
@@ -190,12 +195,20 @@ class Publisher:
         if refused:
             self._refuse(refused)
 
+    def _unless_own(self, name: str, code: int) -> int:
+        """The answer to what may not be published. A bridge tells that it is there, as no other
+        client may and as the server knows: to that it hears yes.
+        """
+        return 0 if name == state_of(self._client_id) else code
+
     def _refuse(self, refused: dict[int, list[int]]) -> None:
         """Answers what goes nowhere; of QoS 0 ones nobody hears."""
         counters = self._env.counters
         for code, tokens in refused.items():
             if code == _NOBODY:
                 counters.nobody += len(tokens)
+            elif not code:
+                pass
             elif code == _NOT_AUTHORIZED:
                 counters.not_authorized += len(tokens)
             else:

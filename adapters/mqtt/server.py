@@ -14,6 +14,7 @@ from adapters.base import AdapterStatistics
 from adapters.memory import GatewayMemory
 from adapters.moving import chosen
 from adapters.mqtt.client_connection import ClientConnection
+from adapters.mqtt.closings import Closings
 from adapters.mqtt.codec.topic_names import TopicNames
 from adapters.mqtt.environment import Counters, Environment, MqttSettings
 from adapters.mqtt.limits import WHEEL_TICK_MS
@@ -192,6 +193,7 @@ class MqttAdapter:
         self._clock = clock
         register_origin(client.origins)
         settings = settings or MqttSettings()
+        listeners = list(listeners)
         self.environment = Environment(
             client=client,
             tree=client.tree,
@@ -204,6 +206,7 @@ class MqttAdapter:
             live=LiveRouter(client.tree, client.origins, clock),
             counters=Counters(),
             traffic=TrafficBook(meter),
+            closings=Closings(clock, [each.name for each in listeners]),
             run=self._tasks.start,
             soon=self._soon,
         )
@@ -278,6 +281,7 @@ class MqttAdapter:
         return AdapterStatistics(
             connections=len(connections),
             counters={name: getattr(counters, name) for name in counters.__slots__},
+            refused=self.environment.closings.counts,
             gauges={
                 "subscriptions": sum(each.client.subscription_count for each in connections),
                 "live_patterns": self.environment.live.pattern_count,

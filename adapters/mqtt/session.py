@@ -157,9 +157,10 @@ class Session(Connection):
             self._outbox.send(answer(packet_id, codes))
             return
         if isinstance(packet, Subscribe):
-            events.append(subscribe_received(packet, self._config, is_bridge=self._is_bridge))
+            level, is_bridge = self._outbox.level, self._is_bridge
+            events.append(subscribe_received(packet, self._config, level, is_bridge=is_bridge))
         else:
-            events.append(unsubscribe_received(packet))
+            events.append(unsubscribe_received(packet, self._outbox.level))
         if not isinstance(self._requests, set):
             self._requests = set()
         self._requests.add(packet_id)

@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from adapters.mqtt.codec.errors import MqttError, protocol_error
+from adapters.mqtt.codec.packet_types import MQTT_5
 from adapters.mqtt.codec.reason_codes import ReasonCode
 from adapters.mqtt.events import SubscribeReceived, SubscriptionRequest, UnsubscribeReceived
-from adapters.mqtt.topic_filter import is_shared, parse_filter
+from adapters.mqtt.limits import TEXT_BYTES_MAX
+from adapters.mqtt.topic_filter import FilterError, is_shared, parse_filter
 
 if TYPE_CHECKING:
     from adapters.mqtt.codec.packets import FilterOptions, Subscribe, Unsubscribe
@@ -15,14 +17,15 @@ if TYPE_CHECKING:
 
 
 def subscribe_received(
-    packet: Subscribe, config: SessionConfig, *, is_bridge: bool = False
+    packet: Subscribe, config: SessionConfig, level: int = MQTT_5, *, is_bridge: bool = False
 ) -> SubscribeReceived:
     """The request with each filter parsed, or refused alone with 0x8F or 0x97. What a bridge has
     no options to say is No Local and Retain As Published.
 
-    Raises MqttError 0x82 for No Local on a shared subscription ([MQTT-3.8.3-4]).
+    Raises MqttError: 0x82 for No Local on a shared subscription ([MQTT-3.8.3-4]); before MQTT 5,
+    for a text that is no filter.
     """
-    requests = [_request(options, config) for options in packet.filters]
+    requests = [_request(options, config, level) for options in packet.filters]
     if is_bridge:
         requests = [
             each._replace(no_local=not is_shared(each.text), retain_as_published=True)
@@ -39,7 +42,7 @@ def subscribe_received(
     )
 
 
-def _request(options: FilterOptions, config: SessionConfig) -> SubscriptionRequest:
+def _request(options: FilterOptions, config: SessionConfig, level: int) -> SubscriptionRequest:
     if options.no_local and is_shared(options.filter):
         raise protocol_error("No Local on a shared subscription")
     refusal = 0
@@ -47,6 +50,8 @@ def _request(options: FilterOptions, config: SessionConfig) -> SubscriptionReque
     try:
         parsed = parse_filter(options.filter, config.topic_levels_max)
     except MqttError as error:
+        if level != MQTT_5 and isinstance(error, FilterError):
+            raise
         refusal = int(error.reason_code)
     return SubscriptionRequest(
         text=options.filter,
@@ -60,8 +65,13 @@ def _request(options: FilterOptions, config: SessionConfig) -> SubscriptionReque
     )
 
 
-def unsubscribe_received(packet: Unsubscribe) -> UnsubscribeReceived:
-    """The request. A filter that is not valid is no one's, so it is not looked at further."""
+def unsubscribe_received(packet: Unsubscribe, level: int = MQTT_5) -> UnsubscribeReceived:
+    """The request. A filter that is not valid is no one's, so it is not looked at further; before
+    MQTT 5 it raises MqttError.
+    """
+    if level != MQTT_5:
+        for text in packet.filters:
+            parse_filter(text, TEXT_BYTES_MAX)
     return UnsubscribeReceived(
         packet_id=packet.packet_id,
         filters=packet.filters,

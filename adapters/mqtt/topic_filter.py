@@ -22,6 +22,12 @@ from adapters.mqtt.limits import TEXT_BYTES_MAX, TOPIC_LEVELS_MAX
 SHARE_PREFIX: Final = "$share/"
 
 
+class FilterError(MqttError):
+    """A text that is no filter in any version: what MQTT 5 refuses alone (0x8F), and what closes
+    the connection before it (MQTT3.1.1 4.7.1, 4.7.3, 4.8).
+    """
+
+
 class TopicFilter(msgspec.Struct, frozen=True):
     """A valid filter. `share_name` is "" for a subscription of one's own."""
 
@@ -44,9 +50,9 @@ class TopicFilter(msgspec.Struct, frozen=True):
 def parse_filter(text: str, levels_max: int = TOPIC_LEVELS_MAX) -> TopicFilter:
     """The filter in `text`, which is UTF-8 text as the codec delivers it.
 
-    Raises MqttError 0x8F if it is empty or too long, has more than `levels_max` levels, misplaces a
-    wildcard ([MQTT-4.7.1-1], [MQTT-4.7.1-2]), or is a shared subscription without a proper name or
-    without a filter ([MQTT-4.8.2-1], [MQTT-4.8.2-2]).
+    Raises FilterError if it is empty or too long, misplaces a wildcard ([MQTT-4.7.1-1],
+    [MQTT-4.7.1-2]), or is a shared subscription without a proper name or without a filter
+    ([MQTT-4.8.2-1], [MQTT-4.8.2-2]); MqttError 0x8F if it has more than `levels_max` levels.
     """
     share_name = ""
     pattern = text
@@ -62,7 +68,8 @@ def parse_filter(text: str, levels_max: int = TOPIC_LEVELS_MAX) -> TopicFilter:
         raise _invalid(f"a topic filter is longer than {TEXT_BYTES_MAX} bytes")
     levels = tuple(pattern.split("/"))
     if len(levels) > levels_max:
-        raise _invalid(f"a topic filter has more than {levels_max} levels")
+        detail = f"a topic filter has more than {levels_max} levels"
+        raise MqttError(ReasonCode.TOPIC_FILTER_INVALID, detail)
     if "+" in pattern or "#" in pattern:
         _check_wildcards(levels)
     return TopicFilter(share_name, pattern, levels)
@@ -95,5 +102,5 @@ def _matches(levels: tuple[str, ...], name: list[str]) -> bool:
     return len(levels) == len(name)
 
 
-def _invalid(detail: str) -> MqttError:
-    return MqttError(ReasonCode.TOPIC_FILTER_INVALID, detail)
+def _invalid(detail: str) -> FilterError:
+    return FilterError(ReasonCode.TOPIC_FILTER_INVALID, detail)

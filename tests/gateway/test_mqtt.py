@@ -173,3 +173,37 @@ def test_mqtt_and_amqp_meet_at_a_topic(tmp_path: Path) -> None:
             message = sensor.take()
             assert (message.topic, message.payload) == ("home/cellar/temperature", b"12")
         connection.close()
+
+
+def anonymous(node: Process, name: str) -> tuple[mqtt.Client, queue.SimpleQueue[Any]]:
+    """A client without user name and password, and the codes that it hears."""
+    codes: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    made = mqtt.Client(mqtt.CallbackAPIVersion.VERSION2, name, protocol=mqtt.MQTTv5)
+    made.on_connect = lambda _c, _u, _f, code, _p: codes.put(code.value)
+    made.on_subscribe = lambda _c, _u, _m, each, _p: codes.put(each[0].value)
+    made.on_publish = lambda _c, _u, _m, code, _p: codes.put(code.value)
+    made.connect("127.0.0.1", node.listeners["mqtt.tcp"])
+    made.loop_start()
+    return made, codes
+
+
+def test_clients_without_a_name_are_the_user_that_is_named_for_them(tmp_path: Path) -> None:
+    with serving(tmp_path, "mqtt.options.anonymous_user=anybody") as node:
+        early, codes = anonymous(node, "early")
+        assert codes.get(timeout=WAIT_S) == 0x86  # there is no such user yet
+        early.loop_stop()
+        rules = ["allow publish tree:sensors/${clientid}/#", "allow consume tree:news"]
+        assert node.api("PUT", "/policies/anybody", {"rules": rules}).status < 300
+        user = {"password": "that nobody is told", "policies": ["anybody"]}
+        assert node.api("POST", "/users", {"name": "anybody", **user}).status < 300
+        sensor, codes = anonymous(node, "s1")
+        assert codes.get(timeout=WAIT_S) == 0
+        for wanted, code in (("news", 1), ("#", 0x87)):
+            sensor.subscribe(wanted, 1)
+            assert codes.get(timeout=WAIT_S) == code
+        for name, code in (("sensors/s1/t", 0x10), ("sensors/s2/t", 0x87)):
+            sensor.publish(name, b"x", 1)
+            assert codes.get(timeout=WAIT_S) == code
+        sensor.loop_stop()
+        with client(node, "c", "anybody", "") as guessing:
+            assert guessing.connected == 0x86

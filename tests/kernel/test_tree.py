@@ -34,9 +34,9 @@ async def test_a_live_route_hears_what_is_published_under_its_pattern(world: Wor
     ("pattern", "name", "matches"),
     [
         ("#", "a/b", True),
-        ("#", "$SYS/a", False),
-        ("+/a", "$SYS/a", False),
-        ("$SYS/#", "$SYS/a", True),
+        ("#", "$own/a", False),
+        ("+/a", "$own/a", False),
+        ("$own/#", "$own/a", True),
         ("a/#", "a", True),
         ("a/#", "a/b/c", True),
         ("a/+", "a", False),
@@ -496,3 +496,27 @@ async def test_a_list_that_waited_for_credit_is_read_once_there_is_some(world: W
     assert len(guest.bodies) == 6
     await tell(world, "c", b"3")
     assert guest.bodies[-1] == b"3"
+
+
+@pytest.mark.parametrize("name", ["$SYS", "$SYS/broker/uptime", "$share/g/a"])
+def test_nobody_publishes_to_what_is_the_servers_own_by_whatever_way(name: str) -> None:
+    @simulated()
+    async def scenario(world: World) -> None:
+        guest = await Guest.open(world, "g", credit=10)
+        await guest.subscribe(f"{name.split('/', maxsplit=1)[0]}/#")
+        live = Listener(world, f"{name.split('/', maxsplit=1)[0]}/#")
+        tree = world.client.tree
+        for retain in (False, True):
+            with pytest.raises(KernelError) as caught:
+                tree.to(DEFAULT_TENANT, name, retain=retain)
+            assert caught.value.code is Code.NOT_ALLOWED
+        with pytest.raises(KernelError) as caught:
+            await Guest.open(world, "w", will=will_of(world, name, b"x"))
+        assert caught.value.code is Code.NOT_ALLOWED
+        door = RouterOptions(match=Match.PATTERN, tree=True)
+        await world.client.administer(PutRouter(DEFAULT_TENANT, "door", door))
+        assert not world.client.to_router(DEFAULT_TENANT, "door", name).count
+        assert (guest.bodies, live.got) == ([], [])
+        await tell(world, "$own/a", b"may be")
+
+    scenario()

@@ -294,14 +294,15 @@ class Decoder:
         if length > PUBLISH_PROPERTY_BYTES_MAX:
             raise _too_large(length, PUBLISH_PROPERTY_BYTES_MAX)
         block = read_publish_block(data, position, stop)
+        if block.subscription_identifiers and not self._client:
+            # Before anything of the packet is in the run, of which the rest is handled.
+            raise protocol_error("a client's PUBLISH has a subscription identifier")
         index = len(run.topics)
         if block.message_expiry_interval is not None:
             run.expiries[index] = block.message_expiry_interval
         if block.topic_alias:
             run.aliases[index] = block.topic_alias
         if block.subscription_identifiers:
-            if not self._client:
-                raise protocol_error("a client's PUBLISH has a subscription identifier")
             run.subscription_identifiers[index] = block.subscription_identifiers
         return block.application, stop
 

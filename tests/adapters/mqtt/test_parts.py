@@ -254,6 +254,19 @@ async def test_a_connect_without_a_user_name_is_nobody() -> None:
     assert caught.value.code is AuthCode.BAD_CREDENTIALS
 
 
+async def test_who_gives_neither_name_nor_password_may_be_a_user_that_is_named_for_it() -> None:
+    class Users:
+        def without_password(self, *arguments):
+            return arguments
+
+    sign_in = StoreSignIn(Users(), "acme:anybody")
+    login = Login(None, None, "device-1", "192.0.2.1:9")
+    assert await sign_in.sign_in(login) == ("acme:anybody", "192.0.2.1:9", "device-1")
+    with pytest.raises(AuthError) as caught:  # a password says that somebody is meant
+        await sign_in.sign_in(replace(login, password=b""))
+    assert caught.value.code is AuthCode.BAD_CREDENTIALS
+
+
 def test_every_counter_begins_at_nought() -> None:
     counters = Counters()
     assert {getattr(counters, name) for name in Counters.__slots__} == {0}

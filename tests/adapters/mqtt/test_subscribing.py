@@ -52,17 +52,27 @@ def test_a_request_carries_all_that_was_asked():
     assert shared.retain_handling == 1
 
 
-@pytest.mark.parametrize("level", LEVELS)
-def test_a_bad_filter_is_refused_alone_and_in_its_place(level):
+def test_a_bad_filter_is_refused_alone_and_in_its_place():
     """[MQTT-3.8.4-1], [MQTT-3.8.4-2], [MQTT-3.8.4-5], [MQTT-3.8.4-6], [MQTT-3.9.3-1],
     [MQTT-2.2.1-6]."""
-    session = connected(level)
+    session = connected()
     [event] = subscribe(session, "ok/1", "bad/#/x", "ok/2", "", "$share/+/x", packet_id=5)
     assert [request.text for request in event.undecided()] == ["ok/1", "ok/2"]
     assert session.data_to_send() == b""
     session.send_suback(event, [1, 2])
-    bad = 0x8F if level == 5 else 0x80
+    bad = 0x8F
     assert said(session) == [Suback(5, (1, bad, 2, bad, bad))]
+
+
+@pytest.mark.parametrize("bad", ["", "a/#/b", "a+", "$share/g", "$share//a", "#/"])
+@pytest.mark.parametrize("ask", [subscribe, unsubscribe])
+def test_before_mqtt_5_a_text_that_is_no_filter_closes_the_connection(bad, ask):
+    """MQTT 3.1.1 4.7.1, 4.7.3, 4.8: SUBACK says 0x80 of what the server will not have, not of
+    what the client must not send."""
+    session = connected(4)
+    [closed] = ask(session, "good", bad)
+    assert closed.reason_code == ReasonCode.TOPIC_FILTER_INVALID
+    assert session.data_to_send() == b""
 
 
 def test_the_driver_may_refuse_and_explain():
@@ -98,11 +108,13 @@ def test_filters_beyond_the_bound_are_refused_and_the_others_served():
     assert said(session) == [Suback(1, (0, 1, 0x97, 0x97))]
 
 
-def test_a_filter_of_too_many_levels_is_refused_alone():
-    session = connected(config=SessionConfig(topic_levels_max=2))
+@pytest.mark.parametrize(("level", "code"), [(4, 0x80), (5, 0x8F)])
+def test_a_filter_of_too_many_levels_is_refused_alone(level, code):
+    session = connected(level, config=SessionConfig(topic_levels_max=2))
     [event] = subscribe(session, "a/b", "a/b/c")
     session.send_suback(event, [0])
-    assert said(session) == [Suback(1, (0, 0x8F))]
+    assert said(session) == [Suback(1, (0, code))]
+    assert unsubscribe(session, "a/b/c")
 
 
 def test_a_server_of_a_lower_qos_still_accepts_subscriptions():
@@ -116,9 +128,10 @@ def test_a_server_of_a_lower_qos_still_accepts_subscriptions():
 def test_unsubscribing_is_answered_whatever_there_was(level):
     """[MQTT-3.10.4-4], [MQTT-3.10.4-5], [MQTT-3.10.4-6], [MQTT-3.11.3-1]."""
     session = connected(level)
-    [event] = unsubscribe(session, "a/+", "never#valid", packet_id=9)
+    other = "never#valid" if level == 5 else "never/there"
+    [event] = unsubscribe(session, "a/+", other, packet_id=9)
     assert isinstance(event, UnsubscribeReceived)
-    assert event.filters == ("a/+", "never#valid")
+    assert event.filters == ("a/+", other)
     session.send_unsuback(event, [0, 0x11])
     assert said(session) == [Unsuback(9, (0, 0x11) if level == 5 else ())]
 
