@@ -82,6 +82,8 @@ class Exported:
     rows: int
     flushed: bool
     """Whether everything counted before was in `__metering` in time."""
+    head: str
+    """Of the manifest, for who bills from the archive elsewhere."""
 
 
 class NodeMetering:
@@ -209,15 +211,17 @@ class NodeMetering:
         if self._others is not None:
             flushed = await self._others() and flushed
         try:
-            entries = await self.export_log(final=True, anew=anew)
+            entries, head = await self.export_log(final=True, anew=anew)
         except (ExportError, OSError) as error:
             raise KernelError(Code.UNAVAILABLE, f"the export failed: {error}") from error
         rows = sum(entry.rows for entry in entries)
-        return Exported(str(self._directory), len(entries), rows, flushed)
+        return Exported(str(self._directory), len(entries), rows, flushed, head)
 
-    async def export_log(self, *, final: bool, anew: bool = False) -> list[ManifestEntry]:
-        """Export what can be cut; with `final` also the hour that is not over. Raises ExportError,
-        OSError, KernelError.
+    async def export_log(
+        self, *, final: bool, anew: bool = False
+    ) -> tuple[list[ManifestEntry], str]:
+        """Export what can be cut; with `final` also the hour that is not over. What was added, and
+        the manifest's head. Raises ExportError, OSError, KernelError.
         """
         topic = self._topic
         async with self._exporting, _opened(Archive(self._directory)) as archive:
@@ -229,7 +233,7 @@ class NodeMetering:
             entries = await export_queue(archive, topic, QUEUE, now_us=self._now_us(), final=final)
             if archive.heads[-1] != kept:
                 await topic.keep_head(archive.heads[-1])
-            return entries
+            return entries, archive.heads[-1].sha256
 
 
 @asynccontextmanager

@@ -2,20 +2,25 @@
 
     out/period=2026-11/run=<run_id>/    the tables of one run, see jobs/bill.py, and summary.json
     out/period=2026-11/CURRENT          the run_id of the latest run
+    out/period=2026-11/.lock            held by who bills the period
 
-A run is written under another name and renamed when it is whole: no reader sees a part of one.
-Its run_id is the hash of all that decides its result (period, archive files, price book, code):
-running again with the same inputs finds the run and changes nothing.
+A run is written under another name and renamed when it is whole: no reader sees a part of one. What
+a run that was killed has left, the next one removes. Its run_id is the hash of all that decides its
+result (period and whether it has ended, archive files, price book, code): running again with the
+same inputs finds the run and changes nothing.
 
 Importing this module needs neither pyspark nor Java; `run` does.
 """
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
+import os
 import shutil
-from contextlib import nullcontext
+import time
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from decimal import Decimal
 from importlib.resources import files
@@ -47,10 +52,30 @@ if TYPE_CHECKING:
 
     from spark.jobs.bill import Counts
 
-# Everything `run` raises for a reason that its caller can mend.
-BILLING_ERRORS = (ArchiveError, PeriodError, PriceBookError, SparkUnavailableError)
+
+class BillingBusyError(RuntimeError):
+    """Another run bills the same period into the same place."""
+
+
+class JobFailedError(RuntimeError):
+    """The job died; the message is the first line of what it died of."""
+
+
+# Everything `run` raises.
+BILLING_ERRORS = (
+    ArchiveError,
+    BillingBusyError,
+    JobFailedError,
+    PeriodError,
+    PriceBookError,
+    SparkUnavailableError,
+)
+
+# One line of a terminal or two: what Spark says of a plan may go on for pages.
+ERROR_CHARACTERS_MAX = 400
 
 _SUMMARY = "summary.json"
+_LOCK = ".lock"
 _CURRENT = "CURRENT"
 
 
@@ -79,6 +104,12 @@ class Summary:
     archive_sha256: str
     code_sha256: str
     problems: tuple[str, ...]
+    ended: bool = True
+    """Whether the period had ended: if not, what is served until then is still to come."""
+    unpriced: tuple[str, ...] = ()
+    """Usage that no rule of the price book is for."""
+    archive_head: str = ""
+    """Of the archive's manifest (`metering.schema.manifest`)."""
 
     def to_json(self) -> str:
         fields = asdict(self) | {"total": f"{self.total:f}"}
@@ -90,7 +121,8 @@ class Summary:
         text = (directory / _SUMMARY).read_text(encoding="utf-8")
         fields: dict[str, Any] = json.loads(text) | {"directory": str(directory)}
         fields["total"] = Decimal(fields["total"])
-        fields["problems"] = tuple(fields["problems"])
+        for name in ("problems", "unpriced"):
+            fields[name] = tuple(fields.get(name, ()))
         return cls(**fields)
 
 
@@ -101,30 +133,43 @@ def run(
     price_book: Path | None = None,
     *,
     session: SparkSession | None = None,
+    head: str = "",
 ) -> Summary:
     """Bill a month, such as "2026-11", from the metering archive; Weir's own price book if None.
 
-    Opens and stops a local Spark session unless it is given one. Raises one of BILLING_ERRORS for
-    what the caller can mend; any other exception is a defect of the archive's data or of the job,
-    and no part of the run is published.
+    Opens and stops a local Spark session unless it is given one. `head`: what the archive's
+    manifest must end with, if that is known. Raises one of BILLING_ERRORS, and no part of the run
+    is published.
     """
     month = Period.parse(period)
     book = default_price_book() if price_book is None else load_price_book(price_book)
-    archive = open_archive(metering_dir, month)
-    code = code_sha256()
-    run_id = _run_id(month, archive, book, code)
-    directory = out_dir / f"period={month}" / f"run={run_id}"
-    if not (directory / _SUMMARY).exists():
-        if session is None:
-            check_available()
-        from spark.jobs.bill import execute
+    archive = open_archive(metering_dir, month, head)
+    if session is None:
+        check_available()
+    home = out_dir / f"period={month}"
+    with _locked(home):
+        summary = _run(home, month, archive, book, session)
+        _point_to(home, summary.run_id)
+    return summary
 
+
+def _run(
+    home: Path, month: Period, archive: Archive, book: PriceBook, session: SparkSession | None
+) -> Summary:
+    """The run of these inputs, made unless it is there."""
+    code, ended = code_sha256(), _has_ended(month)
+    run_id = _run_id(month, archive, book, code, ended=ended)
+    directory = home / f"run={run_id}"
+    for leftover in home.glob("run=*.partial"):
+        shutil.rmtree(leftover, ignore_errors=True)
+    if not (directory / _SUMMARY).exists():
         partial = directory.with_name(f"{directory.name}.partial")
-        shutil.rmtree(partial, ignore_errors=True)
-        partial.mkdir(parents=True)
-        quick = archive.rows <= QUICK_ROWS_MAX
-        with local_session(quick=quick) if session is None else nullcontext(session) as spark:
-            counts = execute(spark, archive, book, month, run_id, partial)
+        partial.mkdir()
+        try:
+            counts = _execute(session, archive, book, month, run_id, partial)
+        except BaseException:
+            shutil.rmtree(partial, ignore_errors=True)
+            raise
         summary = Summary(
             run_id=run_id,
             period=str(month),
@@ -143,11 +188,65 @@ def run(
             archive_sha256=archive.sha256,
             code_sha256=code,
             problems=_problems(archive, counts),
+            ended=ended,
+            unpriced=counts.unpriced,
+            archive_head=archive.head,
         )
         (partial / _SUMMARY).write_text(summary.to_json(), encoding="utf-8")
         partial.rename(directory)
-    _point_to(directory.parent, run_id)
-    return load_summary(out_dir, period)
+    return Summary.read(directory)
+
+
+def _execute(
+    session: SparkSession | None,
+    archive: Archive,
+    book: PriceBook,
+    month: Period,
+    run_id: str,
+    partial: Path,
+) -> Counts:
+    """Have Spark do it. Raises JobFailedError for whatever the job dies of."""
+    from spark.jobs.bill import execute
+
+    quick = archive.rows <= QUICK_ROWS_MAX
+    try:
+        with local_session(quick=quick) if session is None else nullcontext(session) as spark:
+            return execute(spark, archive, book, month, run_id, partial)
+    except SparkUnavailableError:
+        raise
+    except Exception as error:
+        raise JobFailedError(f"the billing job failed: {one_line(error)}") from error
+
+
+def _has_ended(month: Period) -> bool:
+    now_us = time.time_ns() // 1_000  # noqa: TID251 - by the calendar of whoever bills
+    return now_us >= month.end_us
+
+
+@contextmanager
+def _locked(home: Path) -> Iterator[None]:
+    """Hold a period's directory: one run of it at a time. Raises BillingBusyError."""
+    home.mkdir(parents=True, exist_ok=True)
+    lock = os.open(home / _LOCK, os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise BillingBusyError(f"somebody else bills into {home}: wait for it") from error
+        yield
+    finally:
+        os.close(lock)
+
+
+def one_line(error: BaseException) -> str:
+    """What an exception says first, and of one from the JVM what has caused it, without a stack."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    causes = [line for line in lines if line.startswith("Caused by: ")]
+    if causes:
+        return causes[-1].removeprefix("Caused by: ")[:ERROR_CHARACTERS_MAX]
+    told = [line for line in lines if not line.startswith("An error occurred while calling")]
+    text = told[0].removeprefix(": ") if told else type(error).__name__
+    return text[:ERROR_CHARACTERS_MAX]
 
 
 def load_summary(out_dir: Path, period: str) -> Summary:
@@ -167,8 +266,16 @@ def load_invoices(summary: Summary) -> list[Invoice]:
 def render_invoices(summary: Summary) -> str:
     """All invoices of a run as text, a blank line between them; the problems at the end."""
     pages = [render(invoice) for invoice in load_invoices(summary)]
+    if not pages:
+        pages = [f"no usage in {summary.period}\n"]
+    if summary.unpriced:
+        pages.append(f"without a price: {', '.join(summary.unpriced)}\n")
+    if not summary.ended:
+        pages.append(
+            f"{summary.period} has not ended: what is served until then is still to come\n"
+        )
     pages += [f"problem: {problem}\n" for problem in summary.problems]
-    return "\n".join(pages) or f"no usage in {summary.period}\n"
+    return "\n".join(pages)
 
 
 def code_sha256() -> str:
@@ -189,8 +296,9 @@ def _sources(directory: Traversable, place: str) -> Iterator[tuple[str, bytes]]:
             yield f"{place}/{item.name}", item.read_bytes()
 
 
-def _run_id(period: Period, archive: Archive, book: PriceBook, code: str) -> str:
-    text = "\n".join((str(period), archive.sha256, book.sha256, code))
+def _run_id(period: Period, archive: Archive, book: PriceBook, code: str, *, ended: bool) -> str:
+    state = "ended" if ended else "open"
+    text = "\n".join((str(period), state, archive.sha256, book.sha256, code))
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
@@ -207,6 +315,10 @@ def _problems(archive: Archive, counts: Counts) -> tuple[str, ...]:
         problems.append(
             f"{counts.routed_apart} topics were routed another number of messages than their end"
             " offsets grew by: see the run's table `routed`"
+        )
+    if counts.returned_beyond:
+        problems.append(
+            f"of {counts.returned_beyond} topics more messages were returned than delivered"
         )
     return tuple(problems)
 

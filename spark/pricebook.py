@@ -9,8 +9,8 @@
         meter:                          # which usage, and which of its numbers
           measure: messages             # or requests, units_64k, units_4k, bytes_in, bytes_out
           action: publish               # one value or a list; needed
-          protocol: sqs                 # optional, like kind, api_action, queue_class,
-                                        # network, region; outcome is ok unless given
+          protocol: sqs                 # optional, like kind, api_action, queue_class;
+                                        # outcome is ok unless given
         multiplier: {queue_class: {fifo: "2"}}        # optional, whole numbers
         prices:
           - id: sqs.published@2026-01
@@ -28,7 +28,8 @@ What is refused, because an invoice would be wrong or could not be explained:
   before it is multiplied. 0.09 per GB of 2**30 bytes is such a price, 0.09 per 10**9 is not;
 - another free quota from the middle of a month: the quota belongs to the month, not to the price;
 - models and rules of other systems that this version does not know: volume, package, minimum,
-  discounts, contracts.
+  discounts, contracts;
+- a rule, or one of its values or multipliers, that nothing Weir meters can match (`metered`).
 """
 
 from __future__ import annotations
@@ -50,6 +51,7 @@ from metering.schema import INTERNAL, Outcome
 from metering.schema.record import CLOSED_COLUMNS
 from spark.currency import MINOR_DIGITS
 from spark.invoice import EXACT
+from spark.metered import shapes_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -209,7 +211,7 @@ def _sku(raw: object, place: str) -> Sku:
     raw_prices = _list(fields["prices"], f"{place}.prices", 1_000)
     prices = tuple(_price(item, f"{place}.prices[{n}]") for n, item in enumerate(raw_prices))
     _check_versions(prices, place)
-    return Sku(
+    sku = Sku(
         id=sku_id,
         title=_text(fields["title"], f"{place}.title"),
         measure=measure,
@@ -221,6 +223,29 @@ def _sku(raw: object, place: str) -> Sku:
         multipliers=_multipliers(fields.get("multiplier") or {}, f"{place}.multiplier"),
         prices=prices,
     )
+    _check_metered(sku, place)
+    return sku
+
+
+def _check_metered(sku: Sku, place: str) -> None:
+    """Whether there can be usage for a rule and each of its values."""
+    filters = dict(sku.filters)
+    shapes = shapes_of(sku.measure, filters)
+    if not shapes:
+        asked = ", ".join(f"{name} {'/'.join(values)}" for name, values in sku.filters)
+        raise PriceBookError(
+            f"{place}.meter: nothing that Weir meters has {sku.measure} and {asked}: see"
+            " docs/billing.md, What is counted"
+        )
+    named = [(f"{place}.meter.{name}", name, values) for name, values in sku.filters]
+    named += [
+        (f"{place}.multiplier.{name}", name, tuple(value for value, _ in factors))
+        for name, factors in sku.multipliers
+    ]
+    for here, name, values in named:
+        for value in values:
+            if not any(shape.allows(name, value) for shape in shapes):
+                raise PriceBookError(f"{here}: nothing that this rule counts is ever {value!r}")
 
 
 def _filter(name: str, raw: object, place: str) -> tuple[str, ...]:

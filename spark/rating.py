@@ -27,8 +27,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import ROUND_FLOOR, ROUND_HALF_EVEN, Context, Decimal
 from functools import reduce
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
+from metering.schema import Kind, Outcome
 from spark.invoice import EXACT, FREE_TIER, Invoice, Line
 from spark.period import Period, day_start_us
 from spark.pricebook import QUANTITY_MAX, Price, PriceBook, Sku
@@ -70,15 +71,46 @@ def versions(sku: Sku, period: Period) -> list[Version]:
 
 def quantity(sku: Sku, usage: Usage) -> int:
     """What one usage row adds to a SKU, multiplied; 0 if its meter does not match."""
-    if not usage.billable:
+    if not usage.billable or not _is_of(sku, usage):
         return 0
-    for name, values in sku.filters:
-        if getattr(usage, name) not in values:
-            return 0
     measured: int = getattr(usage, sku.measure)
     for name, factors in sku.multipliers:
         measured *= dict(factors).get(getattr(usage, name), 1)
     return measured
+
+
+class Unpriced(NamedTuple):
+    """Usage that no rule of a price book is for."""
+
+    protocol: str
+    action: str
+    outcome: str
+    messages: int
+    requests: int
+
+    def __str__(self) -> str:
+        what = self.action if self.outcome == Outcome.OK else f"{self.action}/{self.outcome}"
+        count = f"{self.messages:,} messages" if self.messages else f"{self.requests:,} requests"
+        return f"{self.protocol} {what} ({count})"
+
+
+def unpriced(book: PriceBook, usage: Iterable[Usage]) -> list[Unpriced]:
+    """What could be billed and no rule matches, whatever it measures; in order."""
+    sums: dict[tuple[str, str, str], list[int]] = defaultdict(lambda: [0, 0])
+    for row in usage:
+        if (
+            row.billable
+            and row.kind != Kind.GAUGE
+            and not any(_is_of(sku, row) for sku in book.skus)
+        ):
+            total = sums[row.protocol, row.action, row.outcome]
+            total[0] += row.messages
+            total[1] += row.requests
+    return [Unpriced(*key, *total) for key, total in sorted(sums.items())]
+
+
+def _is_of(sku: Sku, usage: Usage) -> bool:
+    return all(getattr(usage, name) in values for name, values in sku.filters)
 
 
 def rate(book: PriceBook, usage: Iterable[Usage], period: Period) -> list[Line]:

@@ -6,6 +6,7 @@ is never a matter of degree: one message too many or too few is one.
     routed     for each topic: routed by everyone = growth of the end offsets, and what is billed
                of it = that growth less the server's own moves (protocol `internal`)
     proof      the same from the archive alone, whose rows carry the end offsets with the counts
+    returns    for each topic: no more was returned than was delivered
     archive    for each queue of __metering: the archive reaches from the first to the last offset
     rating     the lines of every invoice are what the rules in plain Python make of the usage
     invoices   lines add up to their invoice, shown and exact
@@ -28,7 +29,7 @@ from spark.invoice import EXACT, Invoice
 from spark.period import Period
 from spark.rating import invoices as make_invoices
 from spark.rating import rate
-from spark.usage import DIMENSIONS, SUMS, Usage
+from spark.usage import DIMENSIONS, EGRESS, SUMS, Usage
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -101,6 +102,29 @@ def check_proof(records: Iterable[Record], period: Period) -> list[Break]:
         for place, end in ends.items()
         if end and end != sum(routed[place].values())
     ]
+
+
+def check_returns(records: Iterable[Record], period: Period) -> list[Break]:
+    """What was returned of each topic's leases until the period's end: no more than was leased."""
+    counters: dict[tuple[object, ...], dict[tuple[str, str, str], int]] = defaultdict(dict)
+    for record in records:
+        if record.kind != Kind.STORE or record.action not in EGRESS:
+            continue
+        if record.window_start_us < period.end_us:
+            place = tuple(getattr(record, name) for name in (*PROOF, "protocol"))
+            series = (record.action, record.group, record.queue_class)
+            known = counters[place]
+            known[series] = max(known.get(series, 0), record.cum_messages)
+    breaks = []
+    for place, known in counters.items():
+        sums = {
+            action: sum(count for series, count in known.items() if series[0] == action)
+            for action in EGRESS
+        }
+        delivered, returned = sums[Action.DELIVER], sums[Action.RETURN]
+        if returned > delivered:
+            breaks.append(Break("returns", " ".join(map(str, place)), delivered, returned))
+    return breaks
 
 
 def check_archive(

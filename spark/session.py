@@ -91,7 +91,8 @@ def local_session(
         builder = builder.config(name, value)
     with java_home():
         session = builder.getOrCreate()
-    session.sparkContext.setLogLevel("ERROR")
+    # What a job dies of is raised here: the JVM need not print its stack as well.
+    session.sparkContext.setLogLevel("FATAL")
     try:
         yield session
     finally:

@@ -261,7 +261,8 @@ class Progress:
 
     def take_back(self, offset: int, lease: int) -> bool:
         """Nobody has got what a lease was to bring: whether that is news. It is not if it has been
-        taken back already; a lease that has run out, or was followed by others, may still be.
+        taken back already; a lease that has run out, or was followed by others, may still be. The
+        attempt that was counted when it ran out was none.
         """
         if self.is_acked(offset):
             return True
@@ -270,8 +271,12 @@ class Progress:
             return False
         if holder[0] == lease:
             page = self._writable(offset >> PAGE_BITS)
-            self._unlease(page, offset)
             assert page.leases is not None
+            if not holder[2] and page.attempts and offset in page.attempts:
+                page.attempts[offset] -= 1
+                if not page.attempts[offset]:
+                    del page.attempts[offset]
+            self._unlease(page, offset)
             del page.leases[offset]
             if not (page.leases or page.acked or page.attempts):
                 del self.pages[offset >> PAGE_BITS]

@@ -58,9 +58,11 @@ class Counts:
     quarantined: int
     counters_fallen: int
     routed_apart: int
+    returned_beyond: int
     usage_rows: int
     invoices: int
     total: Decimal
+    unpriced: tuple[str, ...]
 
 
 def execute(
@@ -98,9 +100,11 @@ def execute(
         quarantined=read["quarantined"],
         counters_fallen=counted["falls"],
         routed_apart=routed.apart(proofs),
+        returned_beyond=routed.returned_beyond(session, archive, period),
         usage_rows=counted["rows"],
         invoices=count,
         total=total,
+        unpriced=tuple(map(str, rated_lines.unpriced(book, usage))),
     )
 
 
@@ -234,7 +238,9 @@ def _file_stem(tenant: str) -> str:
 
 
 def main(arguments: list[str]) -> int:
-    """The entry of spark-submit: bills a period in the session that it opened."""
+    """The entry of spark-submit: bills a period in the session that it opened. Exit code 1 if it
+    could not, or if the summary lists problems.
+    """
     from spark import bill
 
     parser = argparse.ArgumentParser(prog="bill")
@@ -242,13 +248,25 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--metering", required=True, type=Path, help="the metering archive")
     parser.add_argument("--out", required=True, type=Path, help="where the run's tables go")
     parser.add_argument("--price-book", type=Path, help="YAML; Weir's own unless given")
+    parser.add_argument("--head", default="", help="the manifest's head, as an export told it")
     options = parser.parse_args(arguments)
-    session = SparkSession.builder.appName("weir bill").getOrCreate()
-    summary = bill.run(
-        options.period, options.metering, options.out, options.price_book, session=session
-    )
+    try:
+        session = SparkSession.builder.appName("weir bill").getOrCreate()
+        # What goes wrong is said below, once, and without the JVM's stack.
+        session.sparkContext.setLogLevel("FATAL")
+        summary = bill.run(
+            options.period,
+            options.metering,
+            options.out,
+            options.price_book,
+            session=session,
+            head=options.head,
+        )
+    except Exception as error:  # noqa: BLE001 - whatever it is, its first line is what helps
+        sys.stderr.write(f"error: {bill.one_line(error)}\n")
+        return 1
     sys.stdout.write(summary.to_json())
-    return 0
+    return 1 if summary.problems else 0
 
 
 if __name__ == "__main__":

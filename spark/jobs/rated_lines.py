@@ -12,16 +12,16 @@ from __future__ import annotations
 
 from decimal import Decimal
 from functools import reduce
-from operator import and_
+from operator import and_, or_
 from typing import TYPE_CHECKING
 
 from pyspark.sql import Window
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark text uses
 
-from metering.schema import INTERNAL, Outcome
+from metering.schema import INTERNAL, Kind, Outcome
 from spark.invoice import FREE_TIER
 from spark.pricebook import QUANTITY_MAX, PriceBook, Sku
-from spark.rating import line_positions, versions
+from spark.rating import Unpriced, line_positions, versions
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -126,6 +126,27 @@ def shown_amounts(book: PriceBook, lines: DataFrame) -> DataFrame:
     return parts.withColumn("amount", amount.cast(MONEY)).drop("total", "floor", "remainder")
 
 
+def unpriced(book: PriceBook, usage: DataFrame) -> list[Unpriced]:
+    """What could be billed and no rule of the book matches."""
+    covered = [
+        reduce(and_, (F.col(name).isin(*values) for name, values in sku.filters))
+        for sku in book.skus
+    ]
+    rows = (
+        usage.where(_billable() & (F.col("kind") != Kind.GAUGE.value) & ~reduce(or_, covered))
+        .groupBy("protocol", "action", "outcome")
+        .agg(F.sum("messages").alias("messages"), F.sum("requests").alias("requests"))
+        .collect()
+    )
+    return sorted(
+        Unpriced(row[0], row[1], row[2], int(row["messages"]), int(row["requests"])) for row in rows
+    )
+
+
+def _billable() -> Column:
+    return (F.col("protocol") != INTERNAL) & (F.col("outcome") != Outcome.SERVER_ERROR.value)
+
+
 def invoice_totals(book: PriceBook, lines: DataFrame) -> DataFrame:
     """One row for each tenant: the exact sum, the rounded total, and the number of lines."""
     exact = F.sum("exact").cast(MONEY).alias("exact")
@@ -142,8 +163,7 @@ def _rounded(book: PriceBook, exact: Column) -> Column:
 def _match(number: int, sku: Sku) -> Column:
     """(sku_number, units) if the usage row is the SKU's and has units, else null."""
     conditions = [
-        F.col("protocol") != INTERNAL,
-        F.col("outcome") != Outcome.SERVER_ERROR.value,
+        _billable(),
         *(F.col(name).isin(*values) for name, values in sku.filters),
         F.col(sku.measure) != 0,
     ]

@@ -15,6 +15,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name every Spark text
 from metering.schema import INTERNAL, Action, Kind
 from spark.jobs.usage_hourly import read_archive
 from spark.reconcile import PROOF
+from spark.usage import EGRESS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -45,6 +46,24 @@ def build(session: SparkSession, archive: Archive, period: Period) -> DataFrame:
         )
         .where(F.col("end_offset") > 0)
     )
+
+
+def returned_beyond(session: SparkSession, archive: Archive, period: Period) -> int:
+    """Of how many topics more was returned than delivered: `spark.reconcile.check_returns`."""
+    end = F.timestamp_micros(F.lit(period.end_us))
+    paths = [*archive.paths(repeating=False), *archive.paths(repeating=True)]
+    rows = read_archive(session, paths).where(
+        (F.col("kind") == Kind.STORE.value)
+        & F.col("action").isin(*(action.value for action in EGRESS))
+        & (F.col("window_start") < end)
+    )
+    place = (*PROOF, "protocol")
+    counters = rows.groupBy(*place, "action", "group", "queue_class").agg(
+        F.max("cum_messages").alias("messages")
+    )
+    returned = F.col("action") == Action.RETURN.value
+    left = F.sum(F.when(returned, -F.col("messages")).otherwise(F.col("messages")))
+    return int(counters.groupBy(*place).agg(left.alias("left")).where(F.col("left") < 0).count())
 
 
 def apart(proofs: DataFrame) -> int:

@@ -213,6 +213,9 @@ async def test_a_lease_that_ran_out_before_it_was_returned_is_taken_off_all_the_
     assert all(failures)
     assert delivered(world)[0] == 1
     assert world.figures(topic, DEFAULT_GROUP).leased == 1, "it is still its holder's"
+    other = await world.client.receive(ReceiveSpec(topic, DEFAULT_GROUP, lease_ms=60_000))
+    assert other.deliveries is not None
+    assert list(other.deliveries.attempts or [1]) == [1], "the first attempt was none"
 
 
 @simulated()

@@ -11,6 +11,7 @@ import pika
 from gateway.node_metering import ARCHIVE_DIRECTORY, export_offline
 from metering.schema import INTERNAL, Action, Kind
 from metering.schema.manifest import sequence_gaps
+from spark.metered import SHAPES
 from spark.pricebook import default_price_book
 from spark.rating import rate
 from spark.reconcile import OffsetGrowth, check_proof, check_routed
@@ -25,6 +26,7 @@ from tests.metering.served.reading import (
     usage_of,
 )
 
+SEEN = ("kind", "protocol", "action", "queue_class", "outcome", "network")
 SELDOM = "node.metering.flush_interval_s=3600"
 OFTEN = "node.metering.flush_interval_s=1"
 FLOOD = "am-flood"
@@ -94,6 +96,18 @@ def test_what_is_billed_is_what_was_served_although_the_node_was_killed(tmp_path
     others = {key: count for key, count in after_the_kill.items() if key[2] == "api"}
     assert {key: count for key, count in found.items() if key[2] == "store"} == stored
     assert {key: count for key, count in found.items() if key[2] == "api"} == others
+
+    # What a price book may ask for is what is metered, and nothing else is.
+    unknown = [
+        row
+        for row in usage
+        if row.kind != Kind.GAUGE
+        and row.billable
+        and not any(
+            all(shape.allows(name, getattr(row, name)) for name in SEEN) for shape in SHAPES
+        )
+    ]
+    assert unknown == []
 
     # Classes of publishing weigh in the price book, and so on the lines of an invoice.
     published = [row for row in usage if row.kind == Kind.STORE and row.action == Action.PUBLISH]

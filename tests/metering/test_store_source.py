@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from kernel.client import DeleteTopic, PutTopic
+from kernel.client import DeleteTopic, LeaseChange, LeaseVerb, PutTopic, ReceiveSpec
 from kernel.ids import VOLATILE_GROUP, RaftGroup
-from kernel.model import DEFAULT_TENANT, TopicOptions
+from kernel.model import DEFAULT_GROUP, DEFAULT_TENANT, TopicOptions
 from kernel.origins import INTERNAL
 from metering.counters import Meter
 from metering.schema.record import TEXT_BYTES_MAX
@@ -46,6 +46,26 @@ def counted(meter: Meter) -> dict[tuple[str, str, str], int]:
         (key.protocol, key.action, key.topic): values.messages
         for key, values in window.rows.items()
     }
+
+
+@simulated()
+async def test_what_was_returned_is_told_beside_what_was_delivered(world: World) -> None:
+    peer, meter = peer_of(world), Meter(START_US)
+    source = source_of(world, meter)
+    for name, options in (("kept", TopicOptions()), ("live", VOLATILE)):
+        topic = await peer.topic(name, options)
+        await peer.publish(topic, b"1", b"2")
+        spec = ReceiveSpec(topic, DEFAULT_GROUP, messages=2, lease_ms=60_000, origin=7)
+        received = await world.client.receive(spec)
+        assert received.deliveries is not None
+        size = len(received.deliveries.slots[1])
+        change = LeaseChange(received.tokens[1], LeaseVerb.RETURN, slot_bytes=size)
+        assert await world.client.settle_leases(topic, DEFAULT_GROUP, [change], 7) == [None]
+    rows = told(source)
+    assert (rows["amqp", "deliver", "kept"], rows["amqp", "return", "kept"]) == (2, 1)
+    source.gather()
+    rows = counted(meter)
+    assert (rows["amqp", "deliver", "live"], rows["amqp", "return", "live"]) == (2, 1)
 
 
 @simulated()

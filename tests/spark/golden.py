@@ -22,7 +22,7 @@ schema: 1
 name: golden
 currency: USD
 skus:
-  # 5 free, the next 10 at 0.37, then 0.11; from the 16th on a flat 0.20. FIFO weighs 5.
+  # 5 free, the next 10 at 0.37, then 0.11; from the 16th on a flat 0.20. A batch weighs 5.
   - id: calls
     title: Calls of 64 KiB
     meter:
@@ -31,7 +31,7 @@ skus:
       protocol: sqs
       action: [publish, receive]
       outcome: [ok, empty]
-    multiplier: {queue_class: {fifo: "5"}}
+    multiplier: {api_action: {SendMessageBatch: "5"}}
     prices:
       - {id: calls@1, from: 2026-01-01, to: 2026-11-16, model: graduated, per: 1, free: 5,
          tiers: [{up_to: 10, price: "0.37"}, {up_to: null, price: "0.11"}]}
@@ -128,9 +128,9 @@ CASES = [
     Case("64-kib-and-1", "1.85", [("calls", 5, "0.00"), ("calls", 5, "1.85")]).uses(
         **sized_call(65_537)
     ),
-    # 3 FIFO calls weigh 15: 10 x 0.37
-    Case("fifo", "3.70", [("calls", 5, "0.00"), ("calls", 10, "3.70")]).uses(
-        **calls(3, queue_class="fifo")
+    # 3 batches weigh 15: 10 x 0.37
+    Case("batch", "3.70", [("calls", 5, "0.00"), ("calls", 10, "3.70")]).uses(
+        **calls(3, api_action="SendMessageBatch")
     ),
     # Empty receives are billed: 4 + 4 = 8 units, 3 x 0.37 = 1.11. Errors of either side are not.
     Case("empty-receives", "1.11", [("calls", 5, "0.00"), ("calls", 3, "1.11")])

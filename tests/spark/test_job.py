@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import os
 import shutil
+import subprocess
+import sys
+import zipfile
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
@@ -15,9 +20,10 @@ import pytest
 
 from metering.schema import SCHEMA_VERSION
 from spark import bill
+from spark.java import java_home
 from spark.pricebook import PriceBook, default_price_book, parse_price_book
-from spark.rating import invoices, rate
-from spark.reconcile import check_run, load_usage
+from spark.rating import invoices, rate, unpriced
+from spark.reconcile import check_returns, check_run, load_usage
 from spark.usage import Usage, aggregate
 from tests.spark.golden import CASES, DAY_US, PRICES, golden_book, golden_records
 from tests.spark.samples import HOUR_US, NOVEMBER, random_records, record, write_archive
@@ -85,6 +91,7 @@ def test_a_run_over_random_records_equals_the_rules_in_plain_python(
     book = default_price_book()
     assert bill.load_invoices(summary) == oracle(book, list(expected.usage), summary.run_id)
     assert check_run(summary, book) == []
+    assert summary.unpriced == tuple(map(str, unpriced(book, expected.usage)))
 
 
 def test_the_golden_invoices_come_out_whatever_files_and_repeats(
@@ -118,6 +125,10 @@ def random_book(random: Random, currency: str) -> PriceBook:
     for number, measure in enumerate(["messages", "units_4k", "bytes_out", "requests"]):
         edges = sorted(random.sample(range(1, 10**6), 2))
         free = random.randrange(10**5)
+        actions = "publish, receive, admin" if measure == "requests" else "publish, deliver"
+        weights = "queue_class: {fifo: '7'}"
+        if measure == "requests":
+            weights = "api_action: {SendMessage: '7'}"
         prices = ""
         for version, dates in enumerate(["2026-01-01, to: 2026-11-16", "2026-11-16, to: null"]):
             tiers = ", ".join(
@@ -130,8 +141,8 @@ def random_book(random: Random, currency: str) -> PriceBook:
             )
         skus.append(
             f"\n  - id: s{number}\n    title: T\n    meter: {{measure: {measure}, action:"
-            f" [publish, deliver, receive, admin]}}\n    multiplier: {{queue_class: {{fifo: '7'}},"
-            f" region: {{eu: '3'}}}}\n    prices:{prices}"
+            f" [{actions}]}}\n    multiplier: {{{weights}, protocol: {{sqs: '3'}}}}\n"
+            f"    prices:{prices}"
         )
     return parse_price_book(f"schema: 1\nname: x\ncurrency: {currency}\nskus:{''.join(skus)}")
 
@@ -236,15 +247,99 @@ def test_a_run_that_is_cut_short_is_not_published(
     write_archive(tmp_path / "metering", [record(0, protocol="sqs", messages=5)])
     with monkeypatch.context() as patches:
         patches.setattr(job, "_count_records", lambda _: 1 / 0)
-        with pytest.raises(ZeroDivisionError):
+        with pytest.raises(bill.JobFailedError, match="failed: division by zero"):
             bill.run("2026-11", tmp_path / "metering", tmp_path / "out", session=spark)
     with pytest.raises(FileNotFoundError):
         bill.load_summary(tmp_path / "out", "2026-11")
+    home = tmp_path / "out/period=2026-11"
+    assert not list(home.glob("run=*"))
+    (home / "run=killed.partial/usage").mkdir(parents=True)
     summary = bill.run("2026-11", tmp_path / "metering", tmp_path / "out", session=spark)
     assert summary.invoices == 1
-    assert [path.name for path in (tmp_path / "out/period=2026-11").glob("run=*")] == [
-        f"run={summary.run_id}"
-    ]
+    assert [path.name for path in home.glob("run=*")] == [f"run={summary.run_id}"]
+
+
+def test_one_run_of_a_period_at_a_time(spark: SparkSession, tmp_path: Path) -> None:
+    write_archive(tmp_path / "metering", [record(0, protocol="sqs", messages=5)])
+    with (
+        bill._locked(tmp_path / "out/period=2026-11"),
+        pytest.raises(bill.BillingBusyError, match="somebody else bills into"),
+    ):
+        bill.run("2026-11", tmp_path / "metering", tmp_path / "out", session=spark)
+    assert bill.run("2026-11", tmp_path / "metering", tmp_path / "out", session=spark).invoices
+
+
+def test_spark_submit_says_in_a_line_what_went_wrong_and_by_its_exit_code_that_it_did(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from spark.jobs import bill as job
+
+    def main(*more: str) -> tuple[int, str, list[str]]:
+        code = job.main(["--period", "2026-11", "--out", str(tmp_path / "out"), *more])
+        told = capsys.readouterr()
+        return code, told.out, told.err.splitlines()
+
+    code, out, errors = main("--metering", str(tmp_path / "none"))
+    assert (code, out, len(errors)) == (1, "", 1)
+    assert "has the exporter run" in errors[0]
+
+    gappy = tmp_path / "gappy"
+    write_archive(gappy, [record(0, protocol="sqs", action="receive", api_action="R", requests=1),
+                          record(2, protocol="sqs", messages=5)])  # fmt: skip
+    code, out, errors = main("--metering", str(gappy))
+    assert (code, errors) == (1, [])
+    summary = json.loads(out)
+    assert summary["problems"] == ["records 1 to 1 of n1 epoch 1 are missing"]
+    assert summary["unpriced"] == ["sqs receive (1 requests)"]
+    assert main("--metering", str(gappy), "--head", summary["archive_head"])[1] == out
+    code, _, errors = main("--metering", str(gappy), "--head", "0" * 64)
+    assert (code, len(errors)) == (1, 1)
+
+    book = tmp_path / "book.yaml"
+    book.write_text(PRICES.replace("2027-01-01", "2026-11-17"), encoding="utf-8")
+    late = record(0, NOVEMBER.start_us + 20 * DAY_US, protocol="sqs", action="receive",
+                  api_action="ReceiveMessage", units_64k=1)  # fmt: skip
+    write_archive(tmp_path / "late", [late])
+    code, out, errors = main("--metering", str(tmp_path / "late"), "--price-book", str(book))
+    assert (code, out, len(errors)) == (1, "", 1)
+    assert "no price for SKU number 0 at 2026-11-21" in errors[0]
+
+
+def test_spark_submit_as_the_page_says_ends_with_a_line_and_an_exit_code(tmp_path: Path) -> None:
+    root = Path(__file__).parents[2]
+    package = tmp_path / "weir-billing.zip"
+    with zipfile.ZipFile(package, "w") as zipped:
+        for source in (*root.glob("spark/**/*"), *root.glob("metering/schema/*.py")):
+            if source.is_file() and "__pycache__" not in source.parts:
+                zipped.write(source, source.relative_to(root))
+        zipped.write(root / "metering/__init__.py", "metering/__init__.py")
+    late = record(0, NOVEMBER.start_us + 20 * DAY_US, protocol="sqs", action="receive",
+                  api_action="ReceiveMessage", units_64k=1)  # fmt: skip
+    write_archive(tmp_path / "late", [late])
+    book = tmp_path / "book.yaml"
+    book.write_text(PRICES.replace("2027-01-01", "2026-11-17"), encoding="utf-8")
+    with java_home():
+        made = subprocess.run(
+            [
+                str(Path(sys.executable).with_name("spark-submit")),
+                *("--master", "local[1]", "--py-files", str(package), "spark/jobs/bill.py"),
+                *("--period", "2026-11", "--metering", str(tmp_path / "late")),
+                *("--out", str(tmp_path / "out"), "--price-book", str(book)),
+            ],
+            capture_output=True,
+            text=True,
+            cwd=root,
+            env={**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable},
+            timeout=100,
+            check=False,
+        )
+    # spark-submit puts what the job says on stderr into its own stdout.
+    told = made.stdout + made.stderr
+    assert made.returncode == 1
+    (error,) = [line for line in told.splitlines() if "no price for SKU number 0" in line]
+    assert error.startswith("error: the billing job failed: ")
+    assert "Traceback" not in told
+    assert "\tat " not in told
 
 
 def test_a_period_without_records_is_a_run_without_invoices(
@@ -254,7 +349,24 @@ def test_a_period_without_records_is_a_run_without_invoices(
     summary = bill.run("2026-11", tmp_path / "metering", tmp_path / "out", session=spark)
     assert (summary.records, summary.invoices, summary.total) == (0, 0, Decimal("0.00"))
     assert summary.problems == ()
-    assert bill.render_invoices(summary) == "no usage in 2026-11\n"
+    shown = bill.render_invoices(replace(summary, ended=True))
+    assert shown == "no usage in 2026-11\n"
+
+
+def test_a_month_that_has_not_ended_says_so_and_is_another_run_once_it_has(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_archive(tmp_path / "metering", [record(0, protocol="sqs", messages=5)])
+    runs = []
+    for ended in (False, True):
+        monkeypatch.setattr(bill, "_has_ended", lambda _, ended=ended: ended)
+        runs.append(bill.run("2026-11", tmp_path / "metering", tmp_path / "out", session=spark))
+    first, second = runs
+    assert first.run_id != second.run_id
+    assert (first.ended, second.ended) == (False, True)
+    assert "2026-11 has not ended" in bill.render_invoices(first)
+    assert "has not ended" not in bill.render_invoices(second)
+    assert bill.load_summary(tmp_path / "out", "2026-11") == second
 
 
 def test_records_of_a_later_schema_are_refused(spark: SparkSession, tmp_path: Path) -> None:
@@ -268,6 +380,17 @@ def test_records_of_a_later_schema_are_refused(spark: SparkSession, tmp_path: Pa
     assert read_archive(spark, [str(tmp_path / entry.name)]).count() == 1
     with pytest.raises(Exception, match="of another version than 1"):
         read_archive(spark, [str(tmp_path / "later.parquet")]).select("tenant").collect()
+
+
+def test_a_topic_of_which_more_was_returned_than_delivered_is_a_problem(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    records = random_records(3, 400, repeats=False)
+    write_archive(tmp_path / "metering", records)
+    summary = bill.run("2026-11", tmp_path / "metering", tmp_path / "out", session=spark)
+    count = len(check_returns(records, NOVEMBER))
+    assert count
+    assert f"of {count} topics more messages were returned than delivered" in summary.problems
 
 
 def test_the_proof_of_the_counts_is_part_of_a_run(spark: SparkSession, tmp_path: Path) -> None:

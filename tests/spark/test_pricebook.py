@@ -108,6 +108,46 @@ def test_a_price_that_cannot_be_billed_is_refused_with_its_place(prices: str, me
     assert message in str(caught.value)
 
 
+METER = "    meter: {measure: messages, action: publish}\n"
+
+
+@pytest.mark.parametrize(
+    ("meter", "message"),
+    [
+        ("protocol: kafka, measure: messages, action: publish", "nothing that Weir meters"),
+        ("kind: gauge, measure: messages, action: connections", "nothing that Weir meters"),
+        ("measure: messages, action: storage", "nothing that Weir meters"),
+        ("measure: requests, action: deliver", "has requests and action deliver"),
+        ("measure: units_4k, action: [ack, deliver]", "action: nothing that this rule counts"),
+        ("protocol: amqp, measure: requests, action: receive", "nothing that Weir meters"),
+        ("protocol: sqs, queue_class: qos1, measure: messages, action: publish", "qos1"),
+        ("kind: store, protocol: mqtt, measure: messages, action: deliver", "kind store"),
+        ("measure: messages, action: publish, network: internet", "network internet"),
+        ("measure: messages, action: publish, region: eu", "region eu"),
+        ("measure: messages, action: publish, api_action: SendMessage", "api_action SendMessage"),
+        ("measure: messages, action: publish, protocol: [sqs, sqss]", "protocol: .*ever 'sqss'"),
+        ("measure: messages, action: return", "nothing that Weir meters"),
+    ],
+)
+def test_a_rule_that_can_never_match_is_refused(meter: str, message: str) -> None:
+    with pytest.raises(PriceBookError, match=message):
+        parse_price_book(book((SKU + FLAT).replace(METER, f"    meter: {{{meter}}}\n")))
+
+
+@pytest.mark.parametrize(
+    ("meter", "factors"),
+    [
+        ("protocol: rocketmq, measure: units_4k, action: deliver", "queue_class: {delay: '5'}"),
+        ("protocol: sqs, measure: messages, action: publish", "queue_class: {qos2: '5'}"),
+        ("protocol: sqs, measure: messages, action: publish", "protocol: {amqp: '5'}"),
+    ],
+)
+def test_a_weight_that_can_never_weigh_is_refused(meter: str, factors: str) -> None:
+    told = f"    meter: {{{meter}}}\n    multiplier: {{{factors}}}\n"
+    with pytest.raises(PriceBookError, match=r"multiplier\..*nothing that this rule counts"):
+        parse_price_book(book((SKU + FLAT).replace(METER, told)))
+
+
 def versions(*dates: str) -> str:
     lines = []
     for number, text in enumerate(dates):

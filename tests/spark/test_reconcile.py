@@ -12,6 +12,7 @@ from spark.reconcile import (
     check_invoices,
     check_proof,
     check_rating,
+    check_returns,
     check_routed,
 )
 from spark.usage import aggregate
@@ -110,4 +111,18 @@ def test_the_archive_proves_its_own_counts() -> None:
     wrong = proof_rows(("amqp", 5, 7, 9), ("internal", 5, 2, 9), ("amqp", 8, 10, 13))
     assert [str(item) for item in check_proof(wrong, NOVEMBER)] == [
         "proof: acme q 1 3: expected 13, found 12"
+    ]
+
+
+def test_more_returned_than_delivered_is_a_break() -> None:
+    common = {"kind": "store", "protocol": "sqs", "topic": "q", "raft_group": 1, "cum_since": 3}
+    rows = [
+        record(0, action="deliver", group="a", cum_messages=5, log_index=7, **common),
+        record(1, action="deliver", group="b", cum_messages=4, log_index=7, **common),
+        record(2, action="return", group="a", cum_messages=9, log_index=8, **common),
+    ]
+    assert check_returns(rows, NOVEMBER) == []
+    again = replace(rows[2], seq=3, cum_messages=10, log_index=9)
+    assert [str(item) for item in check_returns([*rows, again], NOVEMBER)] == [
+        "returns: acme q 1 3 sqs: expected 9, found 10"
     ]
