@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from pika import BasicProperties
+
 from tests.rights.rows import Row
 from tests.rights.site import Actor
 
@@ -83,6 +85,16 @@ def both(*steps: Callable[[Actor], object]) -> Callable[[Actor], object]:
 def publish(exchange: str, key: str) -> Callable[[Actor], object]:
     """One message, confirmed."""
     return lambda who: who.channel.basic_publish(who(exchange), who(key), b"x")
+
+
+def publish_copies(exchange: str, key: str, **headers: str) -> Callable[[Actor], object]:
+    """One message with a further key, confirmed."""
+
+    def do(who: Actor) -> None:
+        given = {name: [who(value)] for name, value in headers.items()}
+        who.channel.basic_publish(who(exchange), who(key), b"x", BasicProperties(headers=given))
+
+    return do
 
 
 def bind(source: str, key: str, target: str = "{n}") -> Callable[[Actor], object]:
@@ -323,6 +335,40 @@ ROWS = [
         needs=("publish router:weir.topics", "publish topic:{n}", "publish tree:{n}"),
         before=tree_topic(),
         do=publish("weir.topics", "{n}"),
+    ),
+    Row(
+        operation="basic.publish",
+        way="CC",
+        needs=("publish topic:{n}", "publish topic:{n}-2"),
+        before=queue("{n}", "{n}-2"),
+        do=publish_copies("", "{n}", CC="{n}-2"),
+    ),
+    Row(
+        operation="basic.publish",
+        way="BCC",
+        needs=("publish topic:{n}", "publish topic:{n}-2"),
+        before=queue("{n}", "{n}-2"),
+        do=publish_copies("", "{n}", BCC="{n}-2"),
+    ),
+    Row(
+        operation="basic.publish",
+        way="CC, a topic in the tree",
+        needs=("publish topic:{n}", "publish topic:{n}-2", "publish tree:{n}-2"),
+        before=both(QUEUE, tree_topic("{n}-2")),
+        do=publish_copies("", "{n}", CC="{n}-2"),
+    ),
+    Row(
+        operation="basic.publish",
+        way="amq.topic and BCC",
+        needs=("publish router:amq.topic", "publish tree:{n}/open", "publish tree:{n}/secret"),
+        do=publish_copies("amq.topic", "{n}.open", BCC="{n}.secret"),
+    ),
+    Row(
+        operation="basic.publish",
+        way="weir.topics and CC",
+        needs=("publish router:weir.topics", "publish topic:{n}", "publish topic:{n}-2"),
+        before=queue("{n}", "{n}-2"),
+        do=publish_copies("weir.topics", "{n}", CC="{n}-2"),
     ),
     Row(
         operation="basic.consume",

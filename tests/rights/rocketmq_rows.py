@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -153,6 +154,51 @@ def assignment(who: Actor) -> None:
     checked(who.rocketmq.call("QueryAssignment", request))
 
 
+def pull(who: Actor) -> None:
+    """What a queue has kept, from its beginning."""
+    found = who.rocketmq.pull(who("{n}"), 0, 0, group=who("{n}-g"))
+    if found.code == FORBIDDEN:
+        raise Refused("pull")
+
+
+def held_pull(who: Actor) -> Callable[[], bool]:
+    """A pull that waits at the end of a queue, which ends with FORBIDDEN."""
+
+    def poll() -> None:
+        found = who.rocketmq.pull(who("{n}"), 0, 0, group=who("{n}-g"), wait_s=15)
+        assert found.code == FORBIDDEN, found.code
+
+    return in_thread(poll)
+
+
+def offset_call(name: str, *, group: bool, **fields: Any) -> Callable[[Actor], object]:
+    """A question about offsets, or a change of one."""
+
+    def do(who: Actor) -> None:
+        given = dict(fields)
+        if group:
+            _as_root(who, receive)  # makes the group
+            given["group"] = resource(who("{n}-g"))
+        request = getattr(service_pb2, f"{name}Request")(**given)
+        request.message_queue.topic.name = who("{n}")
+        checked(who.rocketmq.call(name, request))
+
+    return do
+
+
+def recall(who: Actor) -> None:
+    """Of a message that somebody who may has sent for later."""
+
+    def sent(root: Actor) -> str:
+        later = message(root("{n}"), delivery_ms=int(time.time() * 1000) + 60_000)
+        return str(checked(root.rocketmq.send(later)).entries[0].recall_handle)
+
+    request = service_pb2.RecallMessageRequest(
+        topic=resource(who("{n}")), recall_handle=_as_root(who, sent)
+    )
+    checked(who.rocketmq.call("RecallMessage", request))
+
+
 PUBLISH = ("publish topic:{n}",)
 CONSUME = ("consume topic:{n}", "consume group:{n}-g")
 INTO_TREE, OUT_OF_TREE = "publish tree:{n}", "consume tree:{n}/#"
@@ -199,6 +245,35 @@ ROWS = [
         do=receive,
         hold=held,
     ),
+    Row(operation="PullMessage", needs=CONSUME, before=topic(), do=pull, hold=held_pull),
+    Row(
+        operation="PullMessage",
+        way="a topic in the tree",
+        needs=(*CONSUME, OUT_OF_TREE),
+        before=topic(tree=True),
+        do=pull,
+        hold=held_pull,
+    ),
+    Row(
+        operation="GetOffset",
+        needs=CONSUME,
+        before=topic(),
+        do=offset_call("GetOffset", group=True),
+    ),
+    Row(
+        operation="UpdateOffset",
+        needs=CONSUME,
+        before=topic(),
+        do=offset_call("UpdateOffset", group=True, offset=0),
+    ),
+    Row(
+        operation="QueryOffset",
+        needs=("inspect topic:{n}",),
+        also_by=("consume topic:{n}",),
+        before=topic(),
+        do=offset_call("QueryOffset", group=False),
+    ),
+    Row(operation="RecallMessage", needs=PUBLISH, before=topic("delay"), do=recall),
     Row(operation="AckMessage", needs=CONSUME, before=topic(), do=with_handle(ack)),
     Row(operation="ChangeInvisibleDuration", needs=CONSUME, before=topic(), do=with_handle(change)),
     Row(
