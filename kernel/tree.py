@@ -106,7 +106,7 @@ def belongs_to(known: str, user: str) -> bool:
 
 def anothers() -> KernelError:
     """What who is not its user is told of a subscriber. It names nobody."""
-    return KernelError(Code.NOT_ALLOWED, "the subscriber belongs to another user")
+    return KernelError(Code.NOT_ALLOWED, "it belongs to another user")
 
 
 class SubscriberSink(Protocol):

@@ -46,7 +46,7 @@ from adapters.mqtt.stored_deliveries import StoredDeliveries
 from adapters.mqtt.system_topics import state_of
 from auth.errors import AuthError
 from auth.principal import PrincipalKind
-from kernel.errors import KernelError
+from kernel.errors import Code, KernelError
 from kernel.tree import SubscriberSpec, Will
 
 if TYPE_CHECKING:
@@ -275,6 +275,7 @@ class ClientConnection:
             self._env.counters.logins_refused += 1
             self._refuse(sign_in_reason(error), "")
         except KernelError as error:
+            self._env.counters.not_owner += error.code is Code.NOT_ALLOWED
             self._refuse(reason_of(error), error.message)
         except Exception:  # noqa: BLE001 - a bug: logged, and an answer instead of silence
             _log.exception("internal error", where="connect", peer=self._host.peer)
@@ -292,6 +293,7 @@ class ClientConnection:
         if self._is_over():
             return
         if self._chose_id and not rights.allows(USE_CLIENT, self._client_id):
+            self._env.counters.not_owner += 1
             self._refuse(ReasonCode.NOT_AUTHORIZED, "the client identifier may not be used")
             return
         will = self._will_of(connect)

@@ -72,6 +72,7 @@ class Counters:
         "logins_refused",
         "nobody",
         "not_authorized",
+        "not_owner",
         "publish_refused",
         "published",
         "retained_sent",
@@ -87,6 +88,9 @@ class Counters:
         self.connections_refused = 0
         """Connections dropped at once, above `connections_max`."""
         self.logins_refused = 0
+        self.not_owner = 0
+        """Connections refused since their client id is not their user's: somebody else's session
+        has it, or no policy allows it."""
         self.published = 0
         """Messages submitted to the kernel."""
         self.publish_refused = 0

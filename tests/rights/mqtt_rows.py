@@ -18,7 +18,7 @@ NOT_AUTHORIZED = 0x87
 _PUBLISH, _SUBSCRIBE = "the rights of PUBLISH", "the rights of SUBSCRIBE"
 
 NO_RIGHT_OF_ITS_OWN = {
-    "CONNECT, takeover": "a session is its user's, whatever rights another has",
+    "CONNECT, takeover": "by the session's own user",
     "CONNECT, user name and password": "a login is not a right",
     "DISCONNECT": "about the connection",
     "PINGREQ and keep alive": "about the connection",

@@ -90,6 +90,7 @@ async def test_another_users_session_is_refused_and_the_live_victim_stays(
     await giver.publish("secret/1", b"x", qos=1)
     assert (await victim.take()).payload == b"x"
     assert here.counters.taken_over == there.counters.taken_over == 0
+    assert there.counters.not_owner == 2
 
 
 @pytest.mark.parametrize("clean", [False, True])
