@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from auth.development import is_loopback
 from gateway.cluster_settings import cluster_findings
 from gateway.config_path import SECTIONS, Path, Problem, spell
+from gateway.exposure import exposure_findings
 from gateway.tenants import tenant_findings
 
 if TYPE_CHECKING:
@@ -33,7 +34,6 @@ NOT_SERVED_YET: tuple[Finding, ...] = (
     (("node", "mesh", "enabled"), "a gateway of a cluster always listens, and nobody else does"),
     (("node", "mesh", "tls"), "node.cluster.tls says whether it speaks TLS"),
     (("node", "mesh", "advertised"), "node.cluster.address tells others where it is"),
-    (("node", "admin", "tls"), "the admin side speaks plain HTTP: put a proxy before it"),
     (("names", "aliases"), "this version has no aliases"),
     (("names", "tree"), "this is fixed for now: `weir topic create --tree` decides for one topic"),
     (("protocols", ANY, "auth"), "this version offers what it has: PLAIN for AMQP"),
@@ -55,6 +55,7 @@ def find_problems(
         *_address_findings(settings),
         *_metering_findings(settings),
         *_tls_findings(settings),
+        *exposure_findings(settings),
         *cluster_findings(settings, changed),
         *tenant_findings(settings.tenants, changed),
         *_unserved_findings(changed),

@@ -187,6 +187,13 @@ class Cluster(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     hot_topic_messages: Annotated[int, Meta(ge=0)]
 
 
+class Insecure(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What an operator says is meant, though it is open to other machines."""
+
+    plain_text: bool
+    no_sign_in: bool
+
+
 class Node(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """One process: which role it plays, where its data lies, how many gateways it runs."""
 
@@ -198,6 +205,7 @@ class Node(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     store: Listener
     mesh: Listener
     tls: Tls
+    insecure: Insecure
     key_file: str | None
     metering: Metering
     memory: Memory

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,11 +19,11 @@ from adapters.memory import GatewayMemory
 from auth.development import Listener as Reachable
 from auth.development import development_principals, startup_check
 from auth.sealed import open_key_ring
-from auth.tls import CertificateFiles, open_loopback_certificate
 from gateway.admin.app import AdminParts, build_app
 from gateway.admin.principals import Principals
 from gateway.admin.topic_shapes import GroupLimits
 from gateway.builders import BUILDERS, Services
+from gateway.certificates import certificate_of
 from gateway.identity import Identity, UserRecords
 from gateway.process import StartRefused
 from gateway.rights_watch import RightsWatch
@@ -35,6 +34,7 @@ if TYPE_CHECKING:
 
     from adapters.base import Adapter
     from auth.passwords import CheckStatistics
+    from auth.tls import CertificateFiles
     from auth.tokens import AdminToken
     from gateway.admin.health import HealthRoutes
     from gateway.config_schema import Listener, Protocol, Settings
@@ -158,12 +158,7 @@ class Front:
         }
 
     def _tls(self) -> CertificateFiles:
-        """The certificate of the TLS listeners; on loopback the node makes one for itself."""
-        tls = self._settings.node.tls
-        if tls.certificate is not None and tls.private_key is not None:
-            return CertificateFiles(Path(tls.certificate), Path(tls.private_key))
-        now = datetime.fromtimestamp(self._clock.wall_ms() / 1000, UTC)
-        return open_loopback_certificate(self._data / "tls", now)
+        return certificate_of(self._settings, self._clock)
 
     # --- Stop -------------------------------------------------------------------------------
 

@@ -31,7 +31,9 @@ from gateway.admin.metrics import NodeCollector
 from gateway.admin.server import AdminServer, Exchange
 from gateway.alarm_log import AlarmLog
 from gateway.attendance import Attendance
+from gateway.certificates import admin_certificate
 from gateway.cluster_settings import gateway_address, open_security, peers_of
+from gateway.exposure import warn_of_exposures
 from gateway.front import DRAIN_SECONDS, Front
 from gateway.garbage import Garbage
 from gateway.greeting import greeting
@@ -140,7 +142,9 @@ class GatewayNode:
         token = open_admin_token(self._data)
         exchange = Exchange(build_waiting_app(self._settings.node.admin, token, self._health()))
         if self._settings.node.admin.enabled:
-            self._admin = AdminServer(self._settings.node.admin, exchange)
+            self._admin = AdminServer(
+                self._settings.node.admin, exchange, admin_certificate(self._settings, self._clock)
+            )
             await self._admin.start(tasks)
             write_address(self._data, self._admin.url)
         self._serving = tasks.create_task(self._serve(tasks, token, exchange))
@@ -265,7 +269,10 @@ class GatewayNode:
     def _greet(self, front: Front, client: ClusterClient) -> None:
         cluster = self._settings.node.cluster.name
         stores = ", ".join(map(str, client.leaders.connected))
-        notes = [f"gateway {self._name} of cluster {cluster!r}, stores {stores}"]
+        notes = [
+            f"gateway {self._name} of cluster {cluster!r}, stores {stores}",
+            *warn_of_exposures(self._settings),
+        ]
         address = self._admin.url if self._admin is not None else None
         sys.stderr.write(greeting(self._settings, front.adapters, notes, address))
         sys.stderr.flush()

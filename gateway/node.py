@@ -23,6 +23,8 @@ from gateway.admin.metrics import NodeCollector
 from gateway.admin.server import AdminServer
 from gateway.admin.store_figures import StoreFigures, damage_check, disk_check
 from gateway.alarm_log import AlarmLog
+from gateway.certificates import admin_certificate
+from gateway.exposure import warn_of_exposures
 from gateway.front import DRAIN_SECONDS, Front
 from gateway.garbage import Garbage
 from gateway.greeting import greeting
@@ -114,7 +116,7 @@ class Node:
         self._alarms.start()
         self._ready = True
         address = self._admin.url if self._admin is not None else None
-        notes = [f"data in {self._settings.node.data}"]
+        notes = [f"data in {self._settings.node.data}", *warn_of_exposures(self._settings)]
         if not local.clean:
             notes.append(f"the last run did not end in order: {local.replayed} entries replayed")
         sys.stderr.write(greeting(self._settings, front.adapters, notes, address))
@@ -160,7 +162,9 @@ class Node:
         )
         health = HealthRoutes(self._checks, collector)
         app = front.admin_app(open_admin_token(self._data), health, self._metering)
-        self._admin = AdminServer(self._settings.node.admin, app)
+        self._admin = AdminServer(
+            self._settings.node.admin, app, admin_certificate(self._settings, self._clock)
+        )
         await self._admin.start(tasks)
         write_address(self._data, self._admin.url)
 

@@ -30,6 +30,7 @@ from gateway.admin.health import Check, HealthRoutes, metering_check, serving_ch
 from gateway.admin.server import AdminServer
 from gateway.admin.store_figures import damage_check, disk_check
 from gateway.alarm_log import AlarmLog
+from gateway.certificates import admin_certificate
 from gateway.cluster_settings import (
     address_of,
     host_label,
@@ -38,6 +39,7 @@ from gateway.cluster_settings import (
     spell_address,
 )
 from gateway.data_lock import lock_data_directory
+from gateway.exposure import warn_of_exposures
 from gateway.garbage import Garbage
 from gateway.identity import UserRecords
 from gateway.leader_log import LeaderLog
@@ -276,7 +278,11 @@ class StoreNode:
     async def _administer(self, parts: StoreParts, tasks: asyncio.TaskGroup) -> None:
         """Serve the admin API, and write down where, for `weir --data DIR`."""
         listener = self._settings.node.admin
-        self._admin = AdminServer(listener, build_store_app(listener, parts))
+        self._admin = AdminServer(
+            listener,
+            build_store_app(listener, parts),
+            admin_certificate(self._settings, self._clock),
+        )
         await self._admin.start(tasks)
         write_address(self._data, self._admin.url)
 
@@ -286,6 +292,7 @@ class StoreNode:
         name = f"store {roster.number} of cluster {roster.cluster!r}"
         lines = [
             f"Weir {gateway.__version__}, {name}, data in {self._data}",
+            *(f"  {each}" for each in warn_of_exposures(self._settings)),
             f"  stores    {address}",
         ]
         if admin:

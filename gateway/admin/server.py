@@ -8,11 +8,14 @@ from typing import TYPE_CHECKING
 
 import uvicorn
 
+from auth.tls import server_context
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from starlette.types import ASGIApp, Receive, Scope, Send
 
+    from auth.tls import CertificateFiles
     from gateway.config_schema import Listener
 
 CONNECTIONS_MAX = 256
@@ -46,8 +49,13 @@ class Exchange:
 class AdminServer:
     """Serves the admin side's application on one address."""
 
-    def __init__(self, listener: Listener, app: ASGIApp) -> None:
+    def __init__(
+        self, listener: Listener, app: ASGIApp, certificate: CertificateFiles | None = None
+    ) -> None:
+        """`certificate`: it speaks TLS by this one. Raises AuthError DAMAGED if it is unusable."""
         self._listener = listener
+        tls = None if certificate is None else server_context(certificate)
+        self._scheme = "http" if tls is None else "https"
         self._server = QuietServer(
             uvicorn.Config(
                 app,
@@ -59,6 +67,7 @@ class AdminServer:
                 server_header=False,
                 limit_concurrency=CONNECTIONS_MAX,
                 timeout_graceful_shutdown=2,
+                ssl_context_factory=None if tls is None else lambda _config, _default: tls,
             )
         )
         self._task: asyncio.Task[bool] | None = None
@@ -87,7 +96,11 @@ class AdminServer:
     def url(self) -> str:
         """Where it serves, once started: with the port bound, if 0 was asked for."""
         host, port = self._server.servers[0].sockets[0].getsockname()[:2]
-        return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+        return (
+            f"{self._scheme}://[{host}]:{port}"
+            if ":" in host
+            else f"{self._scheme}://{host}:{port}"
+        )
 
     async def stop(self) -> None:
         """Stop serving."""

@@ -17,6 +17,7 @@ import getpass
 import http.client
 import json
 import os
+import ssl
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,6 +31,7 @@ from auth.errors import AuthError
 from auth.principal import split_login
 from auth.tokens import read_admin_token
 from gateway.admin.address import read_address
+from gateway.certificates import ADMIN_CERTIFICATE
 from gateway.commands.output import CommandError, ExitCode
 
 if TYPE_CHECKING:
@@ -88,6 +90,8 @@ class Api:
     """The header of that name."""
     tenant: str | None = None
     """Whose things are asked for; None: that of the login."""
+    tls: ssl.SSLContext | None = None
+    """Whom to trust, if the address begins with https."""
 
     def get(self, path: str, **query: object) -> Facts:
         """What there is at a path; a query of None is left out."""
@@ -145,7 +149,7 @@ class Api:
         raise _error(status, answer, self.url)
 
     def _exchange(self, method: str, path: str, body: object) -> tuple[int, bytes]:
-        connection = _connection(self.url, TIMEOUT_S)
+        connection = _connection(self.url, TIMEOUT_S, self.tls)
         headers = {"Authorization": self.authorization}
         sent = None
         if body is not None:
@@ -179,27 +183,56 @@ def connect(url: str | None, data: Path | None, tenant: str | None = None) -> Ap
     if not is_url:
         message = f"{found} is not an address such as {DEFAULT_URL}"
         raise CommandError(message, ExitCode.USAGE)
-    _reach(found)
+    tls = _trusted(directory, parts.hostname or "") if parts.scheme == "https" else None
+    _reach(found, tls)
     login = os.environ.get("WEIR_LOGIN", "")
     shown = _basic(login) if login else f"Bearer {_token(directory, parts.hostname or '')}"
-    return Api(found, shown, tenant)
+    return Api(found, shown, tenant, tls)
 
 
-def _reach(url: str) -> None:
+def _trusted(directory: Path, host: str) -> ssl.SSLContext:
+    """Whom to believe that they are the server: on this machine exactly the certificate that its
+    data directory names; elsewhere what this machine trusts (SSL_CERT_FILE adds an authority).
+    """
+    own = directory / ADMIN_CERTIFICATE
+    if not is_loopback(host) or not own.exists():
+        return ssl.create_default_context()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    # Its names are those by which clients elsewhere reach it.
+    context.check_hostname = False
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    try:
+        context.load_verify_locations(own)
+    except OSError as error:
+        raise CommandError(f"{own} cannot be read: {error}") from error
+    return context
+
+
+def _reach(url: str, tls: ssl.SSLContext | None) -> None:
     """Raise NoAnswer if nobody listens there."""
-    connection = _connection(url, REACH_TIMEOUT_S)
+    connection = _connection(url, REACH_TIMEOUT_S, tls)
     try:
         connection.connect()
+    except ssl.SSLCertVerificationError as error:
+        raise CommandError(
+            f"{url} shows a certificate that is not trusted here: {error.verify_message}",
+            ExitCode.FAILED,
+            "name its authority in SSL_CERT_FILE, or on its own machine its directory with --data",
+        ) from error
     except OSError as error:
         raise _no_answer(url, error) from error
     finally:
         connection.close()
 
 
-def _connection(url: str, timeout_s: float) -> http.client.HTTPConnection:
+def _connection(
+    url: str, timeout_s: float, tls: ssl.SSLContext | None
+) -> http.client.HTTPConnection:
     parts = urlsplit(url)
-    kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
-    return kind(parts.hostname or "", parts.port, timeout=timeout_s)
+    host = parts.hostname or ""
+    if tls is not None:
+        return http.client.HTTPSConnection(host, parts.port, timeout=timeout_s, context=tls)
+    return http.client.HTTPConnection(host, parts.port, timeout=timeout_s)
 
 
 def _no_answer(url: str, error: Exception) -> NoAnswer:

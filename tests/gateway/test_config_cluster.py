@@ -26,6 +26,7 @@ from gateway.cluster_settings import (
 )
 from gateway.config import ConfigError, Settings, load
 
+PLAIN = "node.insecure.plain_text=true"
 STORE = ("node.role=store", "node.cluster.number=3")
 GATEWAY = ("node.role=gateway", "node.cluster.peers=1@store-1:7400")
 
@@ -86,7 +87,7 @@ def test_a_list_of_peers_comes_by_flag_too() -> None:
 
 def test_a_store_is_reached_where_it_listens_unless_it_says_otherwise() -> None:
     assert address_of(settings(*STORE, "node.store.port=7411")) == ("127.0.0.1", 7411)
-    everywhere = (*STORE, "node.store.host=0.0.0.0")
+    everywhere = (*STORE, PLAIN, "node.store.host=0.0.0.0")
     assert address_of(settings(*everywhere, "node.cluster.address=s3:7400")) == ("s3", 7400)
     (problem,) = refused(*everywhere)
     assert "others cannot reach this store at 0.0.0.0" in problem
@@ -97,7 +98,7 @@ def test_a_store_is_reached_where_it_listens_unless_it_says_otherwise() -> None:
 def test_a_gateway_is_reached_where_it_listens_unless_it_says_otherwise() -> None:
     bound = ("127.0.0.1", 40_123)
     assert gateway_address(settings(*GATEWAY), bound) == "127.0.0.1:40123"
-    everywhere = (*GATEWAY, "node.mesh.host=0.0.0.0", "node.mesh.port=7500")
+    everywhere = (*GATEWAY, PLAIN, "node.mesh.host=0.0.0.0", "node.mesh.port=7500")
     (problem,) = refused(*everywhere)
     assert "others cannot reach this gateway at 0.0.0.0" in problem
     told = settings(*everywhere, "node.cluster.address=[fd00::1]:7500")

@@ -48,7 +48,12 @@ def test_what_is_switched_off_is_not_proposed(tmp_path: Path) -> None:
 
 
 def test_without_the_development_logins_nothing_is_proposed(tmp_path: Path) -> None:
-    reachable = ("amqp.host=0.0.0.0", "sqs.enabled=false", "rocketmq.enabled=false")
+    reachable = (
+        "node.insecure.plain_text=true",
+        "amqp.host=0.0.0.0",
+        "sqs.enabled=false",
+        "rocketmq.enabled=false",
+    )
     password = {"WEIR_ADMIN_PASSWORD": "a long password"}
     with serving(tmp_path, *reachable, **password) as node:
         said = "".join(node.said)

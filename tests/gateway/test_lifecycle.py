@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 QUEUE = "orders"
+PLAIN = "node.insecure.plain_text=true"
 GOODBYE = 320
 """AMQP's reply code connection-forced: the server is stopping."""
 
@@ -172,7 +173,7 @@ def test_a_taken_port_is_said_with_the_setting_that_changes_it(tmp_path: Path) -
 
 def test_an_address_of_another_machine_is_said_with_the_setting(tmp_path: Path) -> None:
     code, said = refused(
-        tmp_path, "amqp.listeners.tcp.host=192.0.2.1", WEIR_ADMIN_PASSWORD="a long password"
+        tmp_path, PLAIN, "amqp.listeners.tcp.host=192.0.2.1", WEIR_ADMIN_PASSWORD="a long password"
     )
     assert code == 1
     assert "192.0.2.1:0, the listener tcp. This machine has no such address" in said
@@ -180,7 +181,7 @@ def test_an_address_of_another_machine_is_said_with_the_setting(tmp_path: Path) 
 
 
 def test_a_start_that_needs_a_password_is_told_as_it_was_typed(tmp_path: Path) -> None:
-    code, said = refused(tmp_path, "amqp.listeners.tcp.host=0.0.0.0")
+    code, said = refused(tmp_path, PLAIN, "amqp.listeners.tcp.host=0.0.0.0")
     assert code == 1
     assert f"&& weir serve --data {tmp_path} --set " in said
     assert "amqp.listeners.tcp.host=0.0.0.0" in said.splitlines()[-2]
@@ -253,14 +254,14 @@ def test_a_lock_without_a_pid_names_nobody(tmp_path: Path) -> None:
 
 
 def test_other_machines_are_not_served_without_a_user(tmp_path: Path) -> None:
-    code, said = refused(tmp_path, "amqp.host=0.0.0.0")
+    code, said = refused(tmp_path, PLAIN, "amqp.host=0.0.0.0")
     assert code == 1
     assert "it has no user yet" in said
     assert "WEIR_ADMIN_PASSWORD" in said
 
 
 def test_the_first_password_makes_the_administrator_who_stays(tmp_path: Path) -> None:
-    with serving(tmp_path, "amqp.host=0.0.0.0", WEIR_ADMIN_PASSWORD="correct horse") as node:
+    with serving(tmp_path, PLAIN, "amqp.host=0.0.0.0", WEIR_ADMIN_PASSWORD="correct horse") as node:
         users = node.api("GET", "/users").json["users"]
         assert [(each["name"], each["policies"]) for each in users] == [
             ("admin", ["administrator"])
@@ -273,6 +274,6 @@ def test_the_first_password_makes_the_administrator_who_stays(tmp_path: Path) ->
         connection.close()
         assert node.terminate() == 0
     # A user exists, so that neither the password nor the check stands in the way any more.
-    with serving(tmp_path, "amqp.host=0.0.0.0") as node:
+    with serving(tmp_path, PLAIN, "amqp.host=0.0.0.0") as node:
         assert len(node.api("GET", "/users").json["users"]) == 1
         assert "development logins" not in "".join(node.said)
