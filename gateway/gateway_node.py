@@ -26,7 +26,7 @@ from auth.tokens import open_admin_token
 from gateway.admin.address import write_address
 from gateway.admin.app import build_waiting_app
 from gateway.admin.gateway_figures import GatewayFigures, stores_check
-from gateway.admin.health import Check, HealthRoutes, metering_check, serving_check
+from gateway.admin.health import Check, HealthRoutes, memory_check, metering_check, serving_check
 from gateway.admin.metrics import NodeCollector
 from gateway.admin.server import AdminServer, Exchange
 from gateway.alarm_log import AlarmLog
@@ -169,6 +169,7 @@ class GatewayNode:
             serving_check(ready=self._ready),
             Check("clients", not draining, "the clients of this gateway move to others" * draining),
             Check("disk", accepting, "" if accepting else full),
+            memory_check(self._front.memory if self._front is not None else None),
             metering_check(self._metering),
             *([] if attendance is None else [Check("tenants", True, attendance.unlike_reason())]),
         ]

@@ -18,7 +18,7 @@ import structlog
 
 from auth.tokens import open_admin_token
 from gateway.admin.address import write_address
-from gateway.admin.health import HealthRoutes, metering_check, serving_check
+from gateway.admin.health import HealthRoutes, memory_check, metering_check, serving_check
 from gateway.admin.metrics import NodeCollector
 from gateway.admin.server import AdminServer
 from gateway.admin.store_figures import StoreFigures, damage_check, disk_check
@@ -147,6 +147,7 @@ class Node:
             serving_check(ready=self._ready),
             disk_check(local.housekeeper.disk_space, accepting=local.client.accepting),
             damage_check(local),
+            memory_check(self._front.memory if self._front is not None else None),
             metering_check(self._metering),
         ]
 

@@ -24,9 +24,15 @@ if TYPE_CHECKING:
     from prometheus_client.registry import Collector
     from starlette.requests import Request
 
+    from adapters.memory import GatewayMemory
     from gateway.node_metering import NodeMetering
 
 METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+
+MEMORY_ALARM_SHARE = 0.75
+"""Of a budget: when it is used up, clients are dropped until seven eighths are used, so that a
+flood is one alarm."""
 
 
 class Check(Struct, frozen=True):
@@ -55,6 +61,20 @@ def metering_check(metering: NodeMetering | None) -> Check:
     """Whether what is served is counted; `metering` None: that is switched off."""
     unmetered = metering.failure if metering is not None else ""
     return Check("metering", not unmetered, unmetered)
+
+
+def memory_check(memory: GatewayMemory | None) -> Check:
+    """Whether clients hold so much here that some may soon be dropped: an alarm. None: nobody is
+    served yet.
+    """
+    if memory is None:
+        return Check("memory", True, "")
+    near = [
+        f"{name} takes more than {MEMORY_ALARM_SHARE:.0%} of its {pool.bytes_max} bytes"
+        for name, pool in (("unfinished input", memory.input), ("unread output", memory.output))
+        if pool.bytes > MEMORY_ALARM_SHARE * pool.bytes_max
+    ]
+    return Check("memory", True, "; ".join(near))
 
 
 class HealthRoutes:

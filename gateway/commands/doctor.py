@@ -29,6 +29,8 @@ from gateway.data_lock import DataDirectoryInUse, lock_data_directory
 from kernel.errors import KernelError
 from kernel.log.aside import LOST_DIRECTORY
 from kernel.log.errors import JournalError
+from kernel.log.files import JOURNAL_DIRECTORY
+from kernel.log.meta import META_NAME
 from kernel.store.disk import ReadOnlyDisk
 from kernel.store.examination import Examination, examine
 
@@ -52,6 +54,10 @@ def doctor(
     if not directory.is_dir():
         raise CommandError(
             f"{directory} is no data directory", ExitCode.FAILED, "name the server's with --data"
+        )
+    if not (directory / META_NAME).exists() and not (directory / JOURNAL_DIRECTORY).exists():
+        raise CommandError(
+            f"{directory} holds no store", ExitCode.FAILED, "a gateway without a store keeps none"
         )
     with _locked(directory):
         found = _examined(directory)

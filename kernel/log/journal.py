@@ -371,6 +371,12 @@ class Journal:
         """Groups that lost synced data here and have not been healed."""
         return self._damaged
 
+    def held_at(self, segment: Segment, offset: int) -> tuple[int, int] | None:
+        """(group, index) of the entry that stands there, if something refers to it. Slow."""
+        place = segment.number, offset
+        found = (row for row in self._locations.large(0) if row[2:] == place)
+        return next(((group, index) for group, index, _, _ in found), None)
+
     def set_aside(self, group: int, index: int) -> AsideJob:
         """A job that keeps the bytes of an entry that does not read; then `set_aside_done`. Until
         then its segment stays.

@@ -23,7 +23,9 @@ from ..ids import RaftGroup
 from ..log.checkpoint import CheckpointJob
 from ..log.errors import JournalError, RecordDamaged
 from ..log.journal import Journal, MaintenanceJob
+from ..log.location_file import PlacesRead
 from ..log.mark import MarkJob
+from ..log.read import SliceRead
 from ..log.rewrite import RewriteJob
 from ..log.tail_cache import AGE_SECONDS
 from ..log.writer import PrepareJob
@@ -131,6 +133,8 @@ class Housekeeper:
         self._received: deque[tuple[Received, asyncio.Future[None]]] = deque()
         self._coming: set[str] = set()
         self._stopping = False
+        self._error: BaseException | None = None
+        """What the last failed job has ended with."""
         self.checkpoints = 0
         self.failures = 0
 
@@ -278,6 +282,7 @@ class Housekeeper:
             self._busy = False
             if error is not None:
                 self.failures += 1
+                self._error = error
                 self._paused_until = self._loop.time() + RETRY_SECONDS
                 self._watch.look()
                 if failed is not None:
@@ -463,7 +468,17 @@ class Housekeeper:
             job.append(part)
             self._store.write_soon()
 
-        self._run(part.run, read, lambda: self._abandon(job), may_fail=True)
+        self._run(part.run, read, lambda: self._not_read(job, part), may_fail=True)
+
+    def _not_read(self, job: RewriteJob, part: PlacesRead | SliceRead) -> None:
+        """The entry that does not read is given up, if nobody else has it: else it would keep its
+        segment until somebody asks for it.
+        """
+        self._abandon(job)
+        if isinstance(part, SliceRead) and isinstance(self._error, RecordDamaged):
+            entry = self._journal.held_at(job.source, part.next_offset)
+            if entry is not None:
+                self._store.unreadable.noticed(*entry)
 
     def _abandon(self, job: RewriteJob) -> None:
         """The segment does not read, or not whole: leave it as it is, go on with the rest."""

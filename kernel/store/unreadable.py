@@ -119,6 +119,15 @@ class Unreadable:
         else:
             self._fatal(sentence, error)
 
+    def noticed(self, group: int, index: int) -> None:
+        """An entry was found not to read by somebody who can do without. Where others have it
+        nothing is done yet.
+        """
+        consensus = self._host.consensus
+        member = consensus.members.get(RaftGroup(group))
+        if member is not None and consensus.is_alone(member):
+            self._begin(member.replica, index, None)
+
     def _is_known(self, key: tuple[RaftGroup, int]) -> bool:
         return key in self._expected or key in self._under_way or key in self._given_up
 

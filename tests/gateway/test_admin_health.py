@@ -44,6 +44,8 @@ def test_health_names_its_checks(node: Process) -> None:
     assert {check["name"]: check["ok"] for check in found.json["checks"]} == {
         "serving": True,
         "disk": True,
+        "damage": True,
+        "memory": True,
         "metering": True,
     }
 

@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Any
 import structlog
 from structlog.testing import capture_logs
 
-from gateway.admin.health import Check
+from adapters.memory import GatewayMemory, Share
+from gateway.admin.health import Check, memory_check
 from gateway.admin.store_figures import disk_check
 from gateway.alarm_log import AlarmLog
 from kernel.store.disk_watch import DiskSpace
+from kernel.store.system import SystemClock
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -69,3 +71,15 @@ def test_figures_in_a_reason_that_change_are_no_further_line() -> None:
 
 def test_a_process_that_starts_or_stops_has_its_own_lines() -> None:
     assert lines([[Check("serving", False, "the node is starting or stopping")]]) == []
+
+
+def test_clients_that_fill_the_memory_are_an_alarm_before_any_is_dropped() -> None:
+    memory = GatewayMemory(SystemClock(), 1_000, 2_000)
+    share = Share("198.51.100.1", lambda: None, None)
+    assert not memory_check(memory).reason
+    memory.input.hold(share, 800)
+    found = memory_check(memory)
+    assert (found.ok, "unfinished input takes more than 75%" in found.reason) == (True, True)
+    memory.input.hold(share, 0)
+    assert not memory_check(memory).reason
+    assert not memory_check(None).reason

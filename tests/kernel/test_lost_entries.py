@@ -27,7 +27,7 @@ from kernel.model import (
 from kernel.store import unreadable
 from kernel.store.losses import Losses
 from tests.kernel.test_half_messages import prepare
-from tests.kernel.tree_client import retained, tell
+from tests.kernel.tree_client import Guest, retained, tell
 from tests.simulator.peer import Draft
 from tests.simulator.world import World, simulated
 
@@ -295,3 +295,59 @@ async def test_a_message_with_many_in_its_entry_takes_them_all_along(world: Worl
     assert lost(world) == [("many", ((0, 50),))]
     (loss,) = world.opened.store.unreadable.losses.all()
     assert len(loss.queues[0].uids) == 50
+
+
+@simulated()
+async def test_a_rewrite_that_meets_it_gives_it_up(world: World) -> None:
+    """Nobody takes this one, and it would keep its segment for ever."""
+    peer = world.peer()
+    world.opened.housekeeper.sparse_bytes_min = 0
+    topic, busy = await peer.topic("stuck"), await peer.topic("busy")
+    await peer.publish(topic, b"stuck")
+    key = entry_of(world, topic, 0)
+    spoilt = asyncio.Event()
+    rewrite = world.opened.store.journal.rewrite
+
+    def damaged(*what: object) -> object:
+        if not spoilt.is_set():
+            damage(world, *key)
+            spoilt.set()
+        return rewrite(*what)  # type: ignore[arg-type]
+
+    world.opened.store.journal.rewrite = damaged  # type: ignore[method-assign,assignment]
+    taker = peer.attach(busy, credit=1_000_000)
+    while not spoilt.is_set():
+        await peer.publish(busy, *[b"x" * 1_000] * 20)
+        await taker.ack()
+        await asyncio.sleep(1)
+    await asyncio.sleep(DURABLE_SECONDS)
+    assert lost(world) == [("stuck", ((0, 1),))]
+    assert world.figures(topic).ready == 0
+    assert not world.fatal
+
+
+@simulated()
+async def test_a_subscribers_list_goes_on_for_each_of_its_members(world: World) -> None:
+    """Of a reference list, which many read, the messages are counted off one by one."""
+    guests = [await Guest.open(world, name, expiry_ms=3_600_000) for name in ("a", "b")]
+    for guest in guests:
+        await guest.subscribe("room/+")
+    for body in (b"one", b"two", b"three"):
+        await tell(world, "room/1", body)
+    stores = world.opened.store.replicas()
+    ((replica, queue),) = [
+        (each, queue)
+        for each in stores
+        for queue in map(each.state.queues.get, each.state.queues)
+        if queue is not None and queue.owed is not None and queue.index.tail == 3
+    ]
+    damage(world, replica.group, queue.index.find(1).index)
+    for guest in guests:
+        guest.consumer.grant(10)
+        await guest.taker.wait_for(2)
+        assert guest.bodies == [b"one", b"three"]
+        await guest.taker.ack()
+    await world.settle_down()
+    assert queue.owed is not None
+    assert queue.owed.ranges() == []
+    assert [offsets for _topic, offsets in lost(world)] == [((1, 1),)]

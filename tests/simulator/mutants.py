@@ -20,8 +20,9 @@ from kernel.broker import snapshot
 from kernel.broker.snapshot_records import ClientRecord, decode
 from kernel.courier import Courier
 from kernel.log.journal import Journal
+from kernel.log.mark import Mark
 from kernel.log.scan import Scan
-from kernel.log.writer import WriteBatch
+from kernel.log.writer import WriteBatch, Writer
 from kernel.raft import election, leader
 from kernel.raft.core import RaftCore
 from kernel.raft.log import RaftLog
@@ -243,6 +244,19 @@ def _commit_of_another_log() -> list[tuple[Any, str, Any]]:
     return [(election, "learn_committed", learn_committed)]
 
 
+def _mark_before_its_sync() -> list[tuple[Any, str, Any]]:
+    inner = Writer.begin
+
+    def begin(writer: Any) -> Any:
+        batch = inner(writer)
+        if batch is not None:
+            end = batch.parts[-1].segment
+            writer.mark.synced(Mark(batch.last_sequence, end.number, end.end))
+        return batch
+
+    return [(Writer, "begin", begin)]
+
+
 MUTANTS: dict[str, Mutant] = {
     make.__name__.removeprefix("_"): make
     for make in (
@@ -252,7 +266,7 @@ MUTANTS: dict[str, Mutant] = {
         *(_snapshot_without_membership, _repeat_is_stored, _commit_by_any_disk),
         *(_commits_forgotten, _damaged_replica_goes_on, _handed_out_without_a_lease),
         *(_sent_again_newest_first, _refused_is_stored_later, _leads_before_its_vote_is_on_disk),
-        _commit_of_another_log,
+        *(_commit_of_another_log, _mark_before_its_sync),
     )
 }
 

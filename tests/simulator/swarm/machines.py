@@ -176,7 +176,10 @@ class Machine(Computer):
         damaged = set(map(int, opened.store.consensus.healing.patients))
         if damaged - self.hurt:
             self._run.count("corrupt synced record")
-            self._run.note(f"node {self.number} has lost groups {sorted(damaged - self.hurt)}")
+            what = f"node {self.number} has lost groups {sorted(damaged - self.hurt)}"
+            self._run.note(what)
+            if self._run.flipped != self.number:
+                self._run.broken("a good disk loses nothing", what)
         self.hurt = damaged
 
     @property
