@@ -256,8 +256,7 @@ class Dispatcher:
 
     def is_last_attempt(self, offset: int) -> bool:
         """Whether a message is dead-lettered if its present delivery comes to nothing."""
-        attempts_max = self._options.attempts_max
-        return attempts_max is not None and self._progress.failures(offset) + 1 >= attempts_max
+        return self._progress.is_last(offset, self._options.attempts_max)
 
     def _propose(
         self,
@@ -298,9 +297,6 @@ class Dispatcher:
         for offset, until_ms in ended:
             if until_ms > 0:
                 self._time.add(offset, until_ms)
-                holder = self._progress.holder(offset)
-                if holder is not None and not holder[0]:
-                    self._unlock((offset,))
             elif until_ms == 0:
                 self._back((offset,))
             else:
@@ -494,24 +490,43 @@ class Dispatcher:
             consumer.sink.deliver(consumer, handed)
 
     def _lease(self, consumer: DispatchedConsumer, handed: Handed, lease_ms: int) -> None:
-        """Have the log lease the messages, then deliver those that it leased."""
-        deadline_ms = self._port.log_time_ms() + lease_ms
+        """Have the log lease the messages, then deliver those that it leased. `lease_ms` 0: they
+        are ready again at once; one that is out of attempts by that, in a moment.
+        """
+        deadline_ms = self._port.log_time_ms() + max(lease_ms, 1)
 
         def leased(lease: int, offsets: Sequence[int]) -> None:
             consumer.expecting = False
             self.leasing_count -= len(handed.offsets)
             handed.keep(set(offsets))
             handed.lease = lease
+            ended = [] if lease_ms else self._ended(offsets)
             for offset in offsets:
-                self._time.add(offset, deadline_ms)
+                if not ended or offset not in ended:
+                    self._time.add(offset, deadline_ms)
             self._time.schedule()
             consumer.sink.deliver(consumer, handed)
+            if ended:
+                self._back(ended)
+                self.pump()
 
         consumer.expecting = True
         sizes = list(map(len, handed.slots))
         self._port.propose_lease(
-            self.queue.id, self.group, deadline_ms, handed.offsets, sizes, leased, consumer.who
+            self.queue.id,
+            self.group,
+            deadline_ms,
+            handed.offsets,
+            sizes,
+            leased,
+            consumer.who,
+            ends=not lease_ms,
         )
+
+    def _ended(self, offsets: Sequence[int]) -> list[int]:
+        """Those that no lease or delay keeps from others."""
+        holders = ((each, self._progress.holder(each)) for each in offsets)
+        return [each for each, holder in holders if holder is None or not holder[2]]
 
     def tell_when_moved(self, consumer: DispatchedConsumer, tell: Callable[[], None]) -> bool:
         """Have `tell` called after the next turn if something may be on its way to the consumer:

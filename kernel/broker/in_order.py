@@ -64,7 +64,7 @@ class InOrder:
             return progress.failures(offset) > 0 or progress.holder(offset) is not None
 
         self._keys = Keys(received)
-        for offset in (offset for offset, lease, _ in progress.kept() if lease):
+        for offset, _lease, _until in progress.kept():
             self.lock(offset)
 
     @property

@@ -1,7 +1,7 @@
 """Ordering keys of an ordered group: one key's messages go to one holder at a time, in order.
 
-    rule      A message waits while an earlier one of its key is leased; one that was never handed
-              out waits while any is.
+    rule      A message waits while an earlier one of its key is leased, or was given back with a
+              delay that lasts; one that was never handed out waits while any is.
 
 So one that comes back (its time is over, or its holder gave it up) is handed out again by itself
 although later ones of its key are still held: these stay with their holder, and what nobody has got
