@@ -262,6 +262,8 @@ class ConsumerSpec:
     origin: int = 0
     """Whose traffic it is, if there is no session to tell."""
     tag: object = None
+    fair: bool = False
+    """Of a pull with `lease_ms`: nobody's backlog keeps others waiting (`broker.fairness`)."""
     note: int = 0
     """What the log says of leases with a time beside them (u64): for whoever leads next."""
 
@@ -321,6 +323,8 @@ class ReceiveSpec:
     """Take only what matches; the rest counts as consumed for the whole group."""
     origin: int = 0
     """Whose traffic it is, if there is no session to tell."""
+    fair: bool = False
+    """As `ConsumerSpec.fair`; the messages' keys say whose they are."""
     note: int = 0
     """As `ConsumerSpec.note`."""
     taker: Hashable = None

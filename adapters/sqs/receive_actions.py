@@ -102,6 +102,7 @@ def _spec(queue: Queue, request: ReceiveMessageRequest, taker: int) -> ReceiveSp
         messages=request.max_number_of_messages or 1,
         wait_ms=queue.wait_ms if wait_s is None else wait_s * 1000,
         lease_ms=lease_ms,
+        fair=not queue.is_fifo,
         origin=Origin.SQS,
         taker=taker,
     )

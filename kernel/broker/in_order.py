@@ -83,6 +83,11 @@ class InOrder:
         """Whether a message that is kept here might be handed out: False is certain."""
         return self._keys.has_free
 
+    @property
+    def is_needless(self) -> bool:
+        """Whether nothing would be lost with it: an ordered group is one for ever."""
+        return False
+
     def blocks(self, offset: int) -> bool:
         """Whether somebody else holds the ordering key of a message."""
         return self._keys.is_used(self._key_of(offset))
