@@ -97,7 +97,9 @@ async def test_a_flood_costs_a_few_lines_and_every_one_is_counted(service: Servi
 
 async def test_a_request_that_does_not_come_in_time_is_answered_with_408(service: Service) -> None:
     reader, writer = await asyncio.open_connection("127.0.0.1", service.port)
-    writer.write(b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 100\r\n\r\nhalf")
+    headers = signed(service.url, b"{}", **TARGET) | {"Host": "h", "Content-Length": "100"}
+    lines = [f"{name}: {value}" for name, value in headers.items()]
+    writer.write("\r\n".join(["POST / HTTP/1.1", *lines, "", "half"]).encode())
     while not service.adapter.statistics().connections:
         await asyncio.sleep(0.01)
     await asyncio.sleep(0.05)
