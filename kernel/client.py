@@ -255,12 +255,15 @@ class ConsumerSpec:
     filter: MessageFilter | None = None
     """Take only what matches; the rest counts as consumed for the whole group."""
     lease_ms: int | None = None
-    """Deliveries are leased for so long, by the log, instead of until the session's end."""
+    """Deliveries are leased for so long, by the log, instead of until the session's end. 0: the
+    message is ready again at once, its attempt counted; its token stays that of the last holder."""
     pull: bool = False
     """Stands for single receives, not for a waiting consumer: not counted as one."""
     origin: int = 0
     """Whose traffic it is, if there is no session to tell."""
     tag: object = None
+    fair: bool = False
+    """Of a pull with `lease_ms`: nobody's backlog keeps others waiting (`broker.fairness`)."""
     note: int = 0
     """What the log says of leases with a time beside them (u64): for whoever leads next."""
 
@@ -278,6 +281,8 @@ class LeaseVerb(Enum):
     """Leased until `delay_ms` from now; the token stays."""
     DEAD_LETTER = 5
     """To the group's dead-letter target, or gone if it has none."""
+    ACK_IN_TIME = 6
+    """As ACK, but only as long as the lease has not run out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -318,6 +323,8 @@ class ReceiveSpec:
     """Take only what matches; the rest counts as consumed for the whole group."""
     origin: int = 0
     """Whose traffic it is, if there is no session to tell."""
+    fair: bool = False
+    """As `ConsumerSpec.fair`; the messages' keys say whose they are."""
     note: int = 0
     """As `ConsumerSpec.note`."""
     taker: Hashable = None
@@ -455,7 +462,7 @@ class Client(Protocol):
         self, topic: TopicInfo, group: str, changes: Sequence[LeaseChange], origin: int = 0
     ) -> Sequence[KernelError | None]:
         """Change leases by token; per change None, once it is on disk, or LEASE_LOST (expired and
-        given to somebody else, settled, or not a token of this topic).
+        given to somebody else, settled, or not a token of this topic), LEASE_OVER (expired).
         """
 
     async def peek(

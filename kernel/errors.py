@@ -38,7 +38,9 @@ class Code(Enum):
     REJECTED = ("rejected", True, Fault.CALLER)
     """The destination is full and its overflow policy says to refuse."""
     LEASE_LOST = ("lease_lost", False, Fault.CALLER)
-    """The lease token is expired, superseded, settled or was never given."""
+    """The lease token is superseded, settled or was never given."""
+    LEASE_OVER = ("lease_over", False, Fault.CALLER)
+    """The lease has run out, but nobody has got the message since."""
     SESSION_FENCED = ("session_fenced", False, Fault.CALLER)
     """A newer epoch of the session exists, or the session has ended."""
     LIMIT_EXCEEDED = ("limit_exceeded", True, Fault.CALLER)

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import cast
 
+from .broker.machine import OVER
 from .client import LeaseChange, LeaseVerb
 from .errors import Code, KernelError
 from .ids import Offset, QueueId
@@ -47,7 +48,9 @@ class LeaseChanges:
         goods = [await under_way[0]] if len(under_way) == 1 else await asyncio.gather(*under_way)
         for wanted, good in zip(by_queue.values(), goods, strict=True):
             for (position, *_), held in zip(wanted, good, strict=True):
-                if not held:
+                if held == OVER:
+                    results[position] = KernelError(Code.LEASE_OVER, "the lease has run out")
+                elif not held:
                     results[position] = KernelError(
                         Code.LEASE_LOST, "the lease has ended, or the message was settled"
                     )

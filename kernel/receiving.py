@@ -113,6 +113,7 @@ def _wanted(spec: ReceiveSpec, lease_ms: int | None) -> ConsumerSpec:
         filter=spec.filter,
         pull=True,
         origin=spec.origin,
+        fair=spec.fair,
         note=spec.note,
     )
 

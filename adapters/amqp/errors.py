@@ -84,6 +84,7 @@ KERNEL_REPLIES: Final[dict[Code, int]] = {
     Code.TOO_LARGE: PRECONDITION_FAILED,
     Code.REJECTED: PRECONDITION_FAILED,
     Code.LEASE_LOST: PRECONDITION_FAILED,
+    Code.LEASE_OVER: PRECONDITION_FAILED,
     # The session is the connection: without it nothing on the connection can go on.
     Code.SESSION_FENCED: CONNECTION_FORCED,
     # Soft, because the rest of the connection works; the text says which limit and to try again.

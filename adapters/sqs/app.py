@@ -18,7 +18,7 @@ import structlog
 
 from kernel.errors import KernelError
 
-from . import actions, calls, errors, kernel_errors, wire
+from . import actions, calls, errors, kernel_errors, refusal, wire
 from .environment import Context
 from .errors import SqsError
 from .http import is_too_long
@@ -91,6 +91,7 @@ class SqsApplication:
         if not is_whole:
             error = None if is_too_long(request) else self.refusal_of(request)
             error = error or SqsError(errors.REQUEST_TOO_LARGE)
+            self._note(error, request, peer)
             answered(self._failed(error, protocol, request_id))
             return None
         exchange: _Exchange | None = None
@@ -98,6 +99,8 @@ class SqsApplication:
             exchange = self._admit(request, peer, protocol, request_id, answered)
             begun = actions.begin_send(exchange.context, exchange.call)
         except Exception as error:  # noqa: BLE001 - a bug is answered too: `_failure` logs it
+            if exchange is None and isinstance(error, SqsError):
+                self._note(error, request, peer)
             answered(self._failure(error, protocol, request_id, exchange))
             return None
         if begun is None:
@@ -191,6 +194,19 @@ class SqsApplication:
         if isinstance(error, KernelError):
             error = kernel_errors.from_kernel(error)
         return self._failed(error, protocol, request_id)
+
+    def _note(self, error: SqsError, request: HttpRequest, peer: Peer) -> None:
+        """A request was not admitted."""
+        reason = refusal.of_error(error)
+        if reason is not None:
+            self._environment.refused.note(
+                peer.listener,
+                reason,
+                peer.peer,
+                access_key=refusal.access_key(request),
+                code=error.kind.code,
+                message=error.message,
+            )
 
     def _base_url(self, peer: Peer, host: bytes | None) -> str:
         """Scheme and host as this client reaches us, for queue URLs."""

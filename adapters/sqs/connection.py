@@ -18,8 +18,10 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from adapters.transport import StreamProtocol
 
+from . import refusal
 from .http import HttpResponse
 from .http_reader import HttpReader
+from .refusal import Refusal
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 
     from adapters.base import ListenerAddress
     from adapters.memory import ListenerMemory
+    from adapters.refused import Refused
     from adapters.transport import Tasks
 
     from .app import SqsApplication
@@ -54,6 +57,7 @@ class ConnectionHost(Protocol):
     application: SqsApplication
     tasks: Tasks
     counters: Counters
+    refused: Refused[Refusal]
     ticks: int
     """Seconds since the adapter started."""
     date: bytes
@@ -109,7 +113,7 @@ class HttpConnection(StreamProtocol):
     def opened(self) -> None:
         """Called once."""
         if not self._host.entered(self):
-            self._host.counters.connections_refused += 1
+            self._note(Refusal.CONNECTIONS)
             self.abort()
 
     def received(self, data: bytes) -> None:
@@ -219,12 +223,16 @@ class HttpConnection(StreamProtocol):
         waited_s = self._host.ticks - self._since_s
         if waited_s > (idle_s_max if self._is_idle else request_s_max):
             if not (self._is_idle or self._is_discarding):
-                self._host.counters.connections_refused += 1
+                if self._reader.is_midway and not (self._waiting or self.is_writing_paused):
+                    self._reader.give_up(408, "The request did not come in time.")
+                    self._go_on()
+                    return
+                self._note(Refusal.SLOW)
             self.abort()
 
     def _refuse(self, fault: HttpFault) -> None:
         """Answer what is no request."""
-        self._host.counters.connections_refused += 1
+        self._note(refusal.of_status(fault.status), message=fault.message)
         body = fault.message.encode()
         headers = [
             (b"content-type", b"text/plain; charset=utf-8"),
@@ -233,6 +241,10 @@ class HttpConnection(StreamProtocol):
         response = HttpResponse(fault.status, headers, body)
         self.out.append(encode(response, self._host.date, keeps_alive=False, is_head=False))
         self._linger()
+
+    def _note(self, reason: Refusal, **more: object) -> None:
+        self._host.counters.connections_refused += 1
+        self._host.refused.note(self.listener, reason, self.peer, **more)
 
     def _linger(self) -> None:
         """Say that nothing more comes, and read on without looking until the client is done.

@@ -52,6 +52,8 @@ class Death(msgspec.Struct, frozen=True):
     """What SQS tells of an entry of the dead-letter history, which is newest first."""
 
     topic: str
+    deliveries: int = 0
+    """Before it came here, over all queues."""
 
 
 _DEATHS: Final = msgspec.msgpack.Decoder(list[Death])
@@ -165,7 +167,7 @@ def _system(
     if group is not None:
         found["MessageGroupId"] = group.decode("utf-8", "replace")
     if message.flags & Flag.DEAD_LETTER and Ext.DEAD_LETTER in ext:
-        found["DeadLetterQueueSourceArn"] = context.arn_of(
-            _DEATHS.decode(ext[Ext.DEAD_LETTER])[0].topic
-        )
+        death = _DEATHS.decode(ext[Ext.DEAD_LETTER])[0]
+        found["DeadLetterQueueSourceArn"] = context.arn_of(death.topic)
+        found["ApproximateReceiveCount"] = str(death.deliveries + delivery.attempt)
     return found

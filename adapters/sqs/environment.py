@@ -15,12 +15,14 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
     from adapters.base import CallMeter
+    from adapters.refused import Refused
     from kernel.client import Client, PublishBatch, Received, ReceiveSpec
     from kernel.model import TopicInfo
     from kernel.ports import Clock
 
     from .gate import Caller
     from .queues import Queues
+    from .refusal import Refusal
     from .settings import SqsSettings
 
 
@@ -92,6 +94,10 @@ class Peer(Protocol):
     """Its number, unique in this process."""
 
     @property
+    def peer(self) -> str:
+        """The client's address, `host:port`."""
+
+    @property
     def local_address(self) -> str:
         """Address and port that the client reached, as in a URL."""
 
@@ -129,6 +135,7 @@ class Environment:
     publisher: Publisher
     polls: Polls
     locks: Locks
+    refused: Refused[Refusal]
     calls: CallMeter | None = None
     """None: nobody counts."""
     counters: Counters = field(default_factory=Counters)

@@ -2,7 +2,7 @@
 
 At most 10; a name of at most 256 of `[A-Za-z0-9_.-]`, not starting with `AWS.` or `Amazon.`, with
 single periods inside only; type String, Number or Binary, with an optional `.label`; never an empty
-value. AWS lets letters with accents pass in names, undocumented, and so do we.
+value.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ NAME_CHARS_MAX = 256
 TYPE_CHARS_MAX = 256
 TRACE_HEADER = "AWSTraceHeader"
 
-_NAME = re.compile(r"[A-Za-z0-9_.\u00c0-\u017f-]+")
+_NAME = re.compile(r"[A-Za-z0-9_.-]+")
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,4})?")
 _RESERVED = ("aws.", "amazon.")
 
@@ -98,8 +98,8 @@ def _name_fault(name: str) -> str | None:
         return "Message (user) attribute name must not have successive '.' characters."
     if not _NAME.fullmatch(name):
         return (
-            f"Invalid message (user) attribute name '{name}': it can contain letters, digits, "
-            "underscores, hyphens and periods."
+            f"The message attribute name '{name}' is invalid. Attribute name can contain A-Z, a-z, "
+            "0-9, underscore (_), hyphen (-), and period (.) characters."
         )
     return None
 

@@ -94,16 +94,21 @@ def _invalid_address(address: str) -> SqsError:
 
 @lru_cache(maxsize=URLS_KEPT_MAX)
 def parse_queue_url(url: str) -> QueueAddress:
-    """Account and name in a queue URL, or in its path alone. The host is not looked at.
+    """Account and name in a queue URL, or in its path alone; a bare name is of the account of its
+    caller, which is empty here. The host is not looked at.
 
-    Raises InvalidAddress, or QueueDoesNotExist for a name that no queue can have.
+    Raises QueueDoesNotExist for what can name no queue, as AWS does.
     """
-    parts = url.rsplit("/", 2)
-    if len(url) > QUEUE_URL_CHARS_MAX or len(parts) != 3 or not _ACCOUNT.fullmatch(parts[1]):
-        raise _invalid_address(url)
-    if not is_queue_name(parts[2]):
+    *front, name = url.rsplit("/", 2)
+    account = front[-1] if front else ""
+    if (
+        len(url) > QUEUE_URL_CHARS_MAX
+        or len(front) == 1
+        or not is_queue_name(name)
+        or (front and not _ACCOUNT.fullmatch(account))
+    ):
         raise SqsError(errors.QUEUE_DOES_NOT_EXIST)
-    return QueueAddress(parts[1], parts[2])
+    return QueueAddress(account, name)
 
 
 def queue_path(raw_path: bytes) -> str | None:

@@ -32,6 +32,7 @@ _INTEGERS = {
     "ReceiveMessageWaitTimeSeconds": (0, WAIT_TIME_S_MAX, 0),
     "VisibilityTimeout": (0, VISIBILITY_TIMEOUT_S_MAX, 30),
 }
+_KEY_REUSE = "KmsDataKeyReusePeriodSeconds"
 _KEY_REUSE_S_MIN, _KEY_REUSE_S_MAX = 60, 86_400
 _BOOLEANS = frozenset({"FifoQueue", "ContentBasedDeduplication", "SqsManagedSseEnabled"})
 _CHOICES = {
@@ -60,7 +61,7 @@ SETTABLE = (
     "RedrivePolicy",
     "RedriveAllowPolicy",
     "KmsMasterKeyId",
-    "KmsDataKeyReusePeriodSeconds",
+    _KEY_REUSE,
     "SqsManagedSseEnabled",
 )
 NAMES = frozenset({"All", *READ_ONLY, *SETTABLE})
@@ -139,6 +140,8 @@ def _check_encryption(checked: dict[str, str], current: Mapping[str, str]) -> No
         )
     if checked.get("KmsMasterKeyId"):
         checked["SqsManagedSseEnabled"] = "false"
+    elif "KmsMasterKeyId" in checked and _KEY_REUSE in {**current, **checked}:
+        checked[_KEY_REUSE] = ""  # it says nothing without the key
 
 
 def _value(name: str, value: str, *, fifo: bool) -> str:
@@ -152,7 +155,7 @@ def _value(name: str, value: str, *, fifo: bool) -> str:
     if name in _INTEGERS:
         smallest, largest, _ = _INTEGERS[name]
         return _integer(name, value, smallest, largest)
-    if name == "KmsDataKeyReusePeriodSeconds":
+    if name == _KEY_REUSE:
         return _integer(name, value, _KEY_REUSE_S_MIN, _KEY_REUSE_S_MAX)
     if name in _BOOLEANS:
         return _boolean(name, value)

@@ -116,7 +116,7 @@ class Queues:
     async def find(self, context: Context, url: str | None, number: Permission) -> Queue:
         """The queue of a URL, which the caller may use as `number` says.
 
-        Raises SqsError: InvalidAddress, AccessDenied, QueueDoesNotExist.
+        Raises SqsError: AccessDenied, QueueDoesNotExist.
         """
         name = _name_in(context, url, number)
         topic = await self._topic(context.caller.tenant, name)
@@ -164,11 +164,11 @@ class Queues:
 def _name_in(context: Context, url: str | None, number: Permission) -> str:
     """The name in a queue URL of the caller's account, which the caller may use as `number` says.
 
-    Raises SqsError: InvalidAddress, AccessDenied, QueueDoesNotExist.
+    Raises SqsError: AccessDenied, QueueDoesNotExist.
     """
     assert url is not None, "validation.check_required"
     address = names.parse_queue_url(url)
-    if address.account != context.caller.account:
+    if address.account and address.account != context.caller.account:
         raise SqsError(errors.QUEUE_DOES_NOT_EXIST)
     check_right(context, number, address.name)
     return address.name

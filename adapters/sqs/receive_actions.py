@@ -101,8 +101,8 @@ def _spec(queue: Queue, request: ReceiveMessageRequest, taker: int) -> ReceiveSp
         DEFAULT_GROUP,
         messages=request.max_number_of_messages or 1,
         wait_ms=queue.wait_ms if wait_s is None else wait_s * 1000,
-        # A timeout of 0 leaves the message visible to all: the shortest lease there is.
-        lease_ms=max(lease_ms, 1),
+        lease_ms=lease_ms,
+        fair=not queue.is_fifo,
         origin=Origin.SQS,
         taker=taker,
     )

@@ -13,9 +13,12 @@ import asyncio
 from email.utils import formatdate
 from typing import TYPE_CHECKING, Final
 
+import structlog
+
 from adapters.base import AdapterStatistics, Origin
 from adapters.memory import GatewayMemory
 from adapters.moving import chosen
+from adapters.refused import Refused
 from adapters.transport import Listeners, Tasks
 from kernel.turns import Turns
 
@@ -26,6 +29,7 @@ from .environment import Environment
 from .gate import Gate
 from .names import is_queue_name
 from .queues import Queues
+from .refusal import Refusal
 from .settings import REQUEST_S_MAX
 from .stored import register_origin
 from .waiting import LongPolls, SharedBatches
@@ -42,6 +46,8 @@ if TYPE_CHECKING:
 
     from .environment import Catalogue
     from .settings import SqsSettings
+
+_log = structlog.get_logger("weir.sqs")
 
 TICK_S: Final = 1
 """How often the Date header is renewed and stalled or idle clients are looked for."""
@@ -80,6 +86,8 @@ class SqsAdapter:
         register_origin(client.origins)
         self._session = client.open_session("sqs", Origin.SQS)
         self._polls = LongPolls(client)
+        names = [each.name for each in listeners]
+        self.refused = Refused(_log, clock, self.name, names, Refusal)
         self._environment = Environment(
             client=client,
             catalogue=catalogue,
@@ -89,6 +97,7 @@ class SqsAdapter:
             publisher=SharedBatches(client, self._session, self._loop),
             polls=self._polls,
             locks=Turns(),
+            refused=self.refused,
             calls=meter.calls(ACTIONS) if meter is not None else None,
         )
         gate = Gate(verifier, settings.sign_in, rights_of, settings.accounts)
@@ -161,6 +170,7 @@ class SqsAdapter:
                 "revoked": self._polls.revoked,
             },
             gauges={"long_polls": len(self._polls)},
+            refused=self.refused.counts,
         )
 
     # --- connection.ConnectionHost ----------------------------------------------------------

@@ -6,7 +6,7 @@ Durability: the answer is sent once the change is in the journal of a majority
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from adapters.base import Origin
 from kernel.client import LeaseChange, LeaseVerb
@@ -37,6 +37,9 @@ if TYPE_CHECKING:
         DeleteMessageBatchRequest,
         DeleteMessageRequest,
     )
+
+
+_LOST: Final = frozenset({Code.LEASE_LOST, Code.LEASE_OVER})
 
 
 # --- deletion ----------------------------------------------------------------------------------
@@ -76,14 +79,15 @@ async def _delete(
             if queue.is_fifo:
                 recent.note(token, environment.clock.wall_ms())
             return None
-        if error.code is not Code.LEASE_LOST:
+        if error.code not in _LOST:
             return kernel_errors.from_kernel(error)
-        # A standard queue takes a handle that is over; on FIFO it could break the order, but
+        # A standard queue takes every handle; on FIFO one that is over could break the order, but
         # deleting the same message twice does not.
         is_fine = not queue.is_fifo or recent.time_of(token) is not None
         return None if is_fine else errors.expired_receipt_handle(handle)
 
-    changes = [_change(queue, handle, LeaseVerb.ACK) for handle in handles]
+    verb = LeaseVerb.ACK_IN_TIME if queue.is_fifo else LeaseVerb.ACK
+    changes = [_change(queue, handle, verb) for handle in handles]
     return await _settle(context, queue, handles, changes, outcome)
 
 
@@ -98,7 +102,8 @@ async def change_message_visibility(
     timeout_s = validation.check_visibility(request)
     handle = request.receipt_handle or ""
     change = _visibility_change(context, queue, handle, timeout_s)
-    (error,) = await _settle(context, queue, [handle], [change], _visibility_outcome)
+    outcome = _fifo_visibility if queue.is_fifo else _visibility
+    (error,) = await _settle(context, queue, [handle], [change], outcome)
     if error is not None:
         raise error
 
@@ -119,7 +124,8 @@ async def change_message_visibility_batch(
         else:
             changes.append(_visibility_change(context, queue, entry.receipt_handle, timeout_s))
     handles = [entry.receipt_handle for entry in entries]
-    outcomes = await _settle(context, queue, handles, changes, _visibility_outcome)
+    outcome = _fifo_visibility if queue.is_fifo else _visibility
+    outcomes = await _settle(context, queue, handles, changes, outcome)
     successful, failed = _sorted(zip((entry.id or "" for entry in entries), outcomes, strict=True))
     return ChangeMessageVisibilityBatchResult(successful, failed)
 
@@ -135,12 +141,21 @@ def _visibility_change(
     return _change(queue, handle, LeaseVerb.EXTEND, timeout_s, received_s_min)
 
 
-def _visibility_outcome(handle: str, _: bytes, error: KernelError | None) -> SqsError | None:
+def _fifo_visibility(handle: str, _: bytes, error: KernelError | None) -> SqsError | None:
     if error is None:
         return None
-    if error.code is Code.LEASE_LOST:
+    if error.code in _LOST:
         return errors.message_not_available(handle)
     return kernel_errors.from_kernel(error)
+
+
+def _visibility(handle: str, token: bytes, error: KernelError | None) -> SqsError | None:
+    """On a standard queue there is nothing to change, and nothing wrong, while nobody else has
+    received a message whose time is over: it stays visible.
+    """
+    if error is not None and error.code is Code.LEASE_OVER:
+        return None
+    return _fifo_visibility(handle, token, error)
 
 
 # --- both --------------------------------------------------------------------------------------

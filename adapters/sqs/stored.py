@@ -3,7 +3,8 @@
     SQS                              stored
     body                             body; decoded, if `weir.encoding` is `base64`
     attributes, trace, SenderId      native block (`native`)
-    MessageGroupId                   Ext.ORDERING_KEY on FIFO queues, else Ext.FAIRNESS_KEY
+    MessageGroupId                   Ext.ORDERING_KEY on FIFO queues, else Ext.FAIRNESS_KEY; the
+                                     hash of either in the header
     MessageDeduplicationId           Ext.DEDUPLICATION_ID; SHA-256 of the body, if by content
     DelaySeconds                     header `delay`
     weir.message_id, .tag, .keys     Ext.MESSAGE_ID, .TAG, .KEYS, for the other protocols
@@ -87,7 +88,9 @@ def add(
         ext[Ext.ORDERING_KEY] = group_bytes
         ext[Ext.DEDUPLICATION_ID] = _deduplication_id(queue, message, group_bytes)
     elif group is not None:
-        ext[Ext.FAIRNESS_KEY] = group.encode()
+        group_bytes = group.encode()
+        key = messages.key_hash(group_bytes)
+        ext[Ext.FAIRNESS_KEY] = group_bytes
     delay_s = message.delay_seconds
     delay_ms = queue.delay_ms if delay_s is None or queue.is_fifo else delay_s * 1000
     ext_block = messages.encode_ext(ext) if ext else b""

@@ -35,7 +35,20 @@ if TYPE_CHECKING:
 PERMISSION_ACTIONS_MAX: Final = 7
 """AWS's limit (SQS API, AddPermission)."""
 
-_ALL_ACTIONS: Final = "*"
+SHARED_ACTIONS: Final = frozenset(
+    {
+        "*",
+        "ChangeMessageVisibility",
+        "DeleteMessage",
+        "GetQueueAttributes",
+        "GetQueueUrl",
+        "ListDeadLetterSourceQueues",
+        "PurgeQueue",
+        "ReceiveMessage",
+        "SendMessage",
+    }
+)
+"""What AWS lets other accounts do; the batches of an action come with it."""
 
 Statement = dict[str, Any]
 """One statement of a policy: JSON that others may have written."""
@@ -130,8 +143,12 @@ def _check_permission(actions: Sequence[str], accounts: Sequence[str]) -> None:
             f"{len(actions)} Actions were found, maximum allowed is {PERMISSION_ACTIONS_MAX}.",
         )
     for action in actions:
-        if action != _ALL_ACTIONS and action not in ACTIONS:
-            reason = f"Please refer to the appropriate WSDL for a list of valid actions: {action}"
+        if action not in SHARED_ACTIONS:
+            reason = (
+                "Only the queue owner is allowed to invoke this action."
+                if action in ACTIONS and not action.endswith("Batch")
+                else "Please refer to the appropriate WSDL for a list of valid actions."
+            )
             raise errors.invalid_parameter(f"SQS:{action}", "ActionName", reason)
 
 

@@ -32,6 +32,7 @@ STATUS: Final[Mapping[Code | AuthCode, int]] = {
     Code.TOO_LARGE: 413,
     Code.REJECTED: 429,
     Code.LEASE_LOST: 410,
+    Code.LEASE_OVER: 410,
     Code.SESSION_FENCED: 409,
     Code.LIMIT_EXCEEDED: 429,
     Code.BUSY: 503,

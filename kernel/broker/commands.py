@@ -14,6 +14,8 @@ only written once the cluster's format version allows it.
     MARK     u64 queue | u64 offset | u8 priority level | group
     LEASE    u64 queue | u64 deadline ms | u64 bytes | u32 units | u8 group length | group
              u32 ranges | range [ranges]        bytes, 4 KiB units: of all messages named
+             version 2: each lease ends at once, its attempt counted, unless it is the last one that
+             the group allows: that lasts until the deadline
     CHANGE   u64 queue | u8 group length | group | u32 changes | change [changes]
              change: u64 offset | u64 lease | u8 verb | u8 reason | u64 until ms
              version 2: change | u32 slot bytes      of a message that its lease has brought to
@@ -40,6 +42,9 @@ VERSION = 1
 
 CHANGE_RETURNS = 2
 """Version of a CHANGE that undoes deliveries; all others are of version 1."""
+
+LEASE_ENDING = 2
+"""Version of a LEASE that ends at once; all others are of version 1."""
 
 RUN = struct.Struct("<QIHH")
 RANGE = struct.Struct("<QI")

@@ -68,9 +68,11 @@ class Port(Protocol):
         slot_sizes: Sequence[int],
         done: Callable[[int, Sequence[int]], None],
         who: tuple[int, int],
+        *,
+        ends: bool,
     ) -> None:
         """Put timed leases into the log, with the (origin, note) of who asked; `done(lease, offsets
-        that got it)` once it is there.
+        that got it)` once it is there. `ends`: they end at once (see `commands`).
         """
 
     def propose_change(

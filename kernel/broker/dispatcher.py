@@ -20,6 +20,7 @@ from ..model import GroupOptions, Overflow, Reason
 from ..origins import INTERNAL
 from .consumers import Credit, DispatchedConsumer, Handed, check_exclusive, offsets_held, takers_of
 from .dispatch_port import Port
+from .fairness import Fairness
 from .features import Feature
 from .filtering import Filtering
 from .in_order import InOrder
@@ -71,11 +72,11 @@ class Dispatcher:
             lambda delay_ms: port.wake(self, delay_ms),
             partial(self._propose, Settlement.DEAD_LETTER, Reason.EXPIRED, urgent=True),
         )
-        self._in_order: InOrder | None = None
+        self._order: InOrder | Fairness | None = None
         if self._options.ordered:
             soon = partial(port.wake, self, 1)
             order = InOrder(queue, self._progress, self.ready, self._time, self._fresh, soon)
-            self._in_order = order
+            self._order = order
         self._time.schedule()
         self._lone = Lone(self, self._progress, self.ready, port, self._marks.ask)
 
@@ -88,8 +89,8 @@ class Dispatcher:
     @property
     def ready_count(self) -> int:
         """Messages that wait for a taker, those behind a blocked ordering key included."""
-        in_order = self._in_order
-        return self.ready.count + (in_order.waiting_count if in_order is not None else 0)
+        order = self._order
+        return self.ready.count + (order.waiting_count if order is not None else 0)
 
     @property
     def leased_count(self) -> int:
@@ -175,7 +176,7 @@ class Dispatcher:
 
     def blocks(self, offset: int) -> bool:
         """Whether somebody else holds the ordering key of a message."""
-        return self._in_order is not None and self._in_order.blocks(offset)
+        return self._order is not None and self._order.blocks(offset)
 
     def hold(self, consumer: DispatchedConsumer, offsets: Sequence[int]) -> None:
         """A consumer, attached or over, holds messages that have been taken out of `ready`."""
@@ -256,8 +257,7 @@ class Dispatcher:
 
     def is_last_attempt(self, offset: int) -> bool:
         """Whether a message is dead-lettered if its present delivery comes to nothing."""
-        attempts_max = self._options.attempts_max
-        return attempts_max is not None and self._progress.failures(offset) + 1 >= attempts_max
+        return self._progress.is_last(offset, self._options.attempts_max)
 
     def _propose(
         self,
@@ -298,16 +298,12 @@ class Dispatcher:
         for offset, until_ms in ended:
             if until_ms > 0:
                 self._time.add(offset, until_ms)
-                holder = self._progress.holder(offset)
-                if holder is not None and not holder[0]:
-                    self._unlock((offset,))
             elif until_ms == 0:
                 self._back((offset,))
             else:
                 self._unlock((offset,))
-                in_order = self._in_order
-                is_kept = in_order is not None and in_order.forget(offset)
-                if until_ms == ACKED_LATE and not is_kept:
+                order = self._order
+                if until_ms == ACKED_LATE and not (order is not None and order.forget(offset)):
                     self.ready.forget(offset)
         self._time.schedule()
         self.pump()
@@ -315,8 +311,8 @@ class Dispatcher:
     def purged(self) -> None:
         """A purge was applied."""
         self.ready.purged()
-        if self._in_order is not None:
-            self._in_order.purged(self._progress.is_acked)
+        if self._order is not None:
+            self._order.purged(self._progress.is_acked)
             self.pump()
 
     def holds(self) -> list[int]:
@@ -327,16 +323,18 @@ class Dispatcher:
 
     def gather(self) -> None:
         """Have all that is ready, and that nobody else's holding keeps back, in `ready`."""
-        if self._in_order is not None:
-            self._in_order.gather()
+        if self._order is not None:
+            self._order.gather()
 
     def _lock(self, offset: int) -> None:
-        if self._in_order is not None:
-            self._in_order.lock(offset)
+        if self._order is not None:
+            self._order.lock(offset)
 
     def _unlock(self, offsets: Iterable[int]) -> None:
-        if self._in_order is not None:
-            self._in_order.unlock(offsets)
+        if self._order is not None:
+            self._order.unlock(offsets)
+            if self._order.is_needless:
+                self._order = None
 
     # --- Dispatch ---------------------------------------------------------------------------
 
@@ -344,10 +342,8 @@ class Dispatcher:
         """Hand out what can be handed out (hot); then drop what has come to the front too old."""
         if self._pumping or self._halted or not self._port.may_hand_out() or self._lone.pass_on():
             return
-        in_order = self._in_order
-        if self.consumers and (
-            self.ready.may_have() or (in_order is not None and in_order.has_free)
-        ):
+        order = self._order
+        if self.consumers and (self.ready.may_have() or (order is not None and order.has_free)):
             self._pump()
         if self._time.may_expire():
             if not self._halted:
@@ -373,18 +369,21 @@ class Dispatcher:
         takers = self._takers()
         if not takers:
             return False
-        if self._in_order is not None or any(each.spec.filter is not None for each in takers):
+        if self._order is not None or any(each.spec.filter is not None for each in takers):
             takers = takers[self._turn % len(takers) :][:1]
         count = sum(each.credit for each in takers)
         timed = all(each.spec.lease_ms is not None for each in takers)
-        if self._in_order is None:
+        if self._order is None:
             taken = self._fresh(count, timed)
         else:
             turn = turns.setdefault(takers[0], Turn())
-            taken = self._in_order.next(turn, takers[0].spec, count)
+            taken = self._order.next(turn, takers[0].spec, count)
         if taken is None:
             return False
         run, offsets = taken
+        if self._order is None and run.features & Feature.KEY and takers[0].spec.fair and timed:
+            self._be_fair(offsets)
+            return True
         if not offsets:
             return True
         entry = self._port.entry(run.index)
@@ -399,6 +398,19 @@ class Dispatcher:
                 return self.filtering.goes_on()
         self._hand_out(takers, run, offsets, entry)
         return True
+
+    def _be_fair(self, offsets: Sequence[int]) -> None:
+        """The first messages that say whose they are have come."""
+        self.ready.give_back(offsets)
+        self._order = Fairness(
+            self.queue,
+            self._progress,
+            self.ready,
+            self._time,
+            self._fresh,
+            self._port.log_time_ms,
+            lambda: self.consumer_count > 0,
+        )
 
     def _fresh(self, count: int, timed: bool) -> tuple[Run, Sequence[int]] | None:
         """The next ready messages of one run, without those that have expired; None: there is none
@@ -494,24 +506,45 @@ class Dispatcher:
             consumer.sink.deliver(consumer, handed)
 
     def _lease(self, consumer: DispatchedConsumer, handed: Handed, lease_ms: int) -> None:
-        """Have the log lease the messages, then deliver those that it leased."""
-        deadline_ms = self._port.log_time_ms() + lease_ms
+        """Have the log lease the messages, then deliver those that it leased. `lease_ms` 0: they
+        are ready again at once; one that is out of attempts by that, in a moment.
+        """
+        deadline_ms = self._port.log_time_ms() + max(lease_ms, 1)
 
         def leased(lease: int, offsets: Sequence[int]) -> None:
             consumer.expecting = False
             self.leasing_count -= len(handed.offsets)
+            if len(offsets) < len(handed.offsets):
+                self._unlock(set(handed.offsets).difference(offsets))
             handed.keep(set(offsets))
             handed.lease = lease
+            ended = [] if lease_ms else self._ended(offsets)
             for offset in offsets:
-                self._time.add(offset, deadline_ms)
+                if not ended or offset not in ended:
+                    self._time.add(offset, deadline_ms)
             self._time.schedule()
             consumer.sink.deliver(consumer, handed)
+            if ended:
+                self._back(ended)
+                self.pump()
 
         consumer.expecting = True
         sizes = list(map(len, handed.slots))
         self._port.propose_lease(
-            self.queue.id, self.group, deadline_ms, handed.offsets, sizes, leased, consumer.who
+            self.queue.id,
+            self.group,
+            deadline_ms,
+            handed.offsets,
+            sizes,
+            leased,
+            consumer.who,
+            ends=not lease_ms,
         )
+
+    def _ended(self, offsets: Sequence[int]) -> list[int]:
+        """Those that no lease or delay keeps from others."""
+        holders = ((each, self._progress.holder(each)) for each in offsets)
+        return [each for each, holder in holders if holder is None or not holder[2]]
 
     def tell_when_moved(self, consumer: DispatchedConsumer, tell: Callable[[], None]) -> bool:
         """Have `tell` called after the next turn if something may be on its way to the consumer:

@@ -64,7 +64,7 @@ class InOrder:
             return progress.failures(offset) > 0 or progress.holder(offset) is not None
 
         self._keys = Keys(received)
-        for offset in (offset for offset, lease, _ in progress.kept() if lease):
+        for offset, _lease, _until in progress.kept():
             self.lock(offset)
 
     @property
@@ -82,6 +82,11 @@ class InOrder:
     def has_free(self) -> bool:
         """Whether a message that is kept here might be handed out: False is certain."""
         return self._keys.has_free
+
+    @property
+    def is_needless(self) -> bool:
+        """Whether nothing would be lost with it: an ordered group is one for ever."""
+        return False
 
     def blocks(self, offset: int) -> bool:
         """Whether somebody else holds the ordering key of a message."""

@@ -47,6 +47,16 @@ _SIZE = int(Feature.SIZE)
 _DEDUPLICATE = int(Feature.DEDUPLICATE)
 _IN_PAGE = ~(COPY | LARGE | CLASSES)
 
+OVER = 2
+"""Result of a change that came too late, though nobody has got the message since."""
+
+_ENDS = {
+    LeaseVerb.ACK: Settlement.ACK,
+    LeaseVerb.ACK_IN_TIME: Settlement.ACK,
+    LeaseVerb.DEAD_LETTER: Settlement.DEAD_LETTER,
+}
+"""Changes by which the group is done with a message."""
+
 Placed = int | list[tuple[int, bytes]]
 """Where a run went: its first offset (-1: the queue is gone), or, with deduplication or CUT, of
 each message its offset and, for a duplicate, the uid of the original."""
@@ -133,7 +143,7 @@ class Machine:
                 self._mark(body)
                 results.append(None)
             elif kind == Command.LEASE:
-                results.append(self._lease(index, body, origin))
+                results.append(self._lease(index, version, body, origin))
             elif kind == Command.CHANGE:
                 results.append(self._change(version, body, origin))
             elif kind == Command.RETAIN:
@@ -256,7 +266,7 @@ class Machine:
             slot += 1
         return placed
 
-    def _lease(self, index: int, body: bytes, origin: int) -> list[int]:
+    def _lease(self, index: int, version: int, body: bytes, origin: int) -> list[int]:
         """Lease what is free of the offsets named; those it got. The lease is this entry."""
         ident, name, deadline_ms, ranges, size, units = commands.decode_lease(body)
         queue = self._progressing(ident, name)
@@ -264,12 +274,17 @@ class Machine:
         if queue is None or progress is None:
             return []
         progress.used_ms = self.state.time_ms
+        attempts_max = queue.topic.groups[name].attempts_max
+        ends = version == commands.LEASE_ENDING
         leased: list[int] = []
         for first, count in ranges:
             for low, high in list(progress.free(first, min(first + count, queue.index.tail))):
                 for offset in range(low, high):
                     progress.lease(offset, index, deadline_ms)
                     leased.append(offset)
+                    if ends and not progress.is_last(offset, attempts_max):
+                        progress.failed(offset)
+                        progress.unlease(offset)
         got, asked = len(leased), sum(count for _, count in ranges)
         if got:
             # Less than was asked for only if a purge or an ack came in between: a share, rounded
@@ -279,7 +294,7 @@ class Machine:
         return leased
 
     def _change(self, version: int, body: bytes, origin: int) -> list[int]:
-        """Change timed leases; per change 1 if the token was good, else 0."""
+        """Change timed leases; per change 1 if the token was good, OVER, else 0."""
         ident, name, changes = commands.decode_change(version, body)
         queue = self._progressing(ident, name)
         progress = queue.groups.get(name) if queue is not None else None
@@ -294,15 +309,16 @@ class Machine:
             if slot_bytes and progress.take_back(offset, lease):
                 returned.append(slot_bytes)
             if late is None:
-                good.append(0)
+                holder = progress.holder(offset)
+                good.append(OVER if holder is not None and holder[0] == lease else 0)
                 continue
             good.append(1)
             if verb is LeaseVerb.EXTEND:
                 progress.lease(offset, lease, until_ms)
                 ended.append((offset, until_ms))
                 continue
-            if verb in (LeaseVerb.ACK, LeaseVerb.DEAD_LETTER):
-                how = Settlement.ACK if verb is LeaseVerb.ACK else Settlement.DEAD_LETTER
+            if verb in _ENDS:
+                how = _ENDS[verb]
                 self._finish(queue, name, progress, how, reason, [(offset, 1)], origin)
                 ended.append((offset, ACKED_LATE if late else ACKED))
                 continue

@@ -1,7 +1,7 @@
 """Ordering keys of an ordered group: one key's messages go to one holder at a time, in order.
 
-    rule      A message waits while an earlier one of its key is leased; one that was never handed
-              out waits while any is.
+    rule      A message waits while an earlier one of its key is leased, or was given back with a
+              delay that lasts; one that was never handed out waits while any is.
 
 So one that comes back (its time is over, or its holder gave it up) is handed out again by itself
 although later ones of its key are still held: these stay with their holder, and what nobody has got
@@ -17,8 +17,8 @@ once, however often its key is freed and blocked again.
 from __future__ import annotations
 
 from array import array
-from bisect import insort
-from collections.abc import Callable, Iterator
+from bisect import bisect_left, insort
+from collections.abc import Callable, Iterator, MutableSequence
 from heapq import heapify, heappop, heappush
 
 SPENT_MAX = 1_024
@@ -42,23 +42,19 @@ class Turn:
         """Offsets that it got although others of their key are leased."""
 
 
-class _Key:
-    """One key of which something is leased, or waits."""
+class Waiting:
+    """Offsets that wait, in rising order: most come in it."""
 
-    __slots__ = ("_ahead", "_at", "_back", "leased", "turn")
+    __slots__ = ("_ahead", "_at", "_back")
 
     def __init__(self) -> None:
-        self.leased: set[int] | frozenset[int] = _NOBODY
-        self.turn: Turn | None = None
-        """Whose turn has leased all that is leased; others may have, once it is over."""
         self._ahead = array("Q")
-        """Offsets that wait and came in their order, from `_at` on."""
+        """Those that came in their order, from `_at` on."""
         self._at = 0
         self._back: list[int] = []
         """And those that came later than their order, sorted."""
 
     def __len__(self) -> int:
-        """Messages that wait."""
         return len(self._ahead) - self._at + len(self._back)
 
     def __iter__(self) -> Iterator[int]:
@@ -93,13 +89,38 @@ class _Key:
             self._at = 0
         return first
 
+    def discard(self, offset: int) -> bool:
+        """It waits no more, if it did; whether it did."""
+        places: tuple[tuple[MutableSequence[int], int], ...] = (
+            (self._back, 0),
+            (self._ahead, self._at),
+        )
+        for offsets, start in places:
+            at = bisect_left(offsets, offset, start)
+            if at < len(offsets) and offsets[at] == offset:
+                del offsets[at]
+                return True
+        return False
+
     def keep(self, wanted: Callable[[int], bool]) -> int:
-        """Forget what waits and is not wanted; how many."""
+        """Forget what is not wanted; how many."""
         before = len(self)
         self._back = [each for each in self._back if wanted(each)]
         self._ahead = array("Q", (each for each in self._ahead[self._at :] if wanted(each)))
         self._at = 0
         return before - len(self)
+
+
+class _Key(Waiting):
+    """One key of which something is leased, or waits."""
+
+    __slots__ = ("leased", "turn")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.leased: set[int] | frozenset[int] = _NOBODY
+        self.turn: Turn | None = None
+        """Whose turn has leased all that is leased; others may have, once it is over."""
 
 
 class Keys:
@@ -273,8 +294,10 @@ class Keys:
     def forget(self, key: int, offset: int) -> bool:
         """A message that may wait here is done with; whether it did."""
         known = self._keys.get(key)
-        if known is None or not self._keep(known, lambda each: each != offset):
+        if known is None or not known.discard(offset):
             return False
+        self.waiting_count -= 1
+        self.open_count -= not known.leased
         if not len(known) and not known.leased:
             del self._keys[key]
         else:

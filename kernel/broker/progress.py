@@ -241,6 +241,10 @@ class Progress:
             return 0
         return page.attempts.get(offset, 0)
 
+    def is_last(self, offset: int, attempts_max: int | None) -> bool:
+        """Whether a message is a dead letter if its present delivery comes to nothing."""
+        return attempts_max is not None and self.failures(offset) + 1 >= attempts_max
+
     def lease(self, offset: int, lease: int, deadline_ms: int) -> None:
         """Keep an unacked message from others until `deadline_ms`; lease 0 for a mere delay."""
         page = self._writable(offset >> PAGE_BITS)

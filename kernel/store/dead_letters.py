@@ -69,6 +69,9 @@ HISTORY_MAX = 32
 _BY_ITSELF = {Reason.EXPIRED.value, Reason.OVERFLOW.value, Reason.TOO_LARGE.value}
 """Reasons that need no consumer: what goes round by these alone goes round for ever."""
 
+_AFTER_DELIVERY = {Reason.ATTEMPTS, Reason.REJECTED}
+"""Reasons that end a delivery, which is not among the attempts that failed before."""
+
 
 class Surroundings(Protocol):
     """What the sender asks of the client in this process."""
@@ -367,6 +370,14 @@ def history_of(message: Message) -> list[dict[str, object]]:
     return msgspec.msgpack.decode(block, type=list[dict[str, object]])
 
 
+def deliveries_of(history: list[dict[str, object]]) -> int:
+    """How often a message was delivered before it became the dead letter that it is; 0 of one that
+    an older build has sent.
+    """
+    known = history[0].get("deliveries", 0) if history else 0
+    return known if isinstance(known, int) else 0
+
+
 def _letter(
     message: Message,
     item: OutboxItem,
@@ -393,6 +404,7 @@ def _letter(
         "time_ms": time_ms,
         "router": item.target.router or "",
         "key": key,
+        "deliveries": deliveries_of(history) + item.attempts + (item.reason in _AFTER_DELIVERY),
     }
     block = msgspec.msgpack.encode([newest, *earlier][:HISTORY_MAX])
     return messages.encode(

@@ -166,6 +166,8 @@ class OpenEntry:
         slot_sizes: Sequence[int],
         done: Completion,
         who: tuple[int, int],
+        *,
+        ends: bool = False,
     ) -> None:
         """Timed leases, of messages with slots of these sizes; (origin, note) of who asked. A batch
         without a client has no sequence that would mean anything: the note stands there.
@@ -174,7 +176,8 @@ class OpenEntry:
         size, units = measure_slots(slot_sizes)
         body = commands.encode_lease(queue, group, deadline_ms, ranges, size, units)
         origin, note = who
-        own = ((int(commands.Command.LEASE), commands.VERSION, body),)
+        version = commands.LEASE_ENDING if ends else commands.VERSION
+        own = ((int(commands.Command.LEASE), version, body),)
         self._room()
         self._batches.append(entries.encode_batch(entries.Batch(0, 0, note, own, origin)))
         self._waiting.append(done)

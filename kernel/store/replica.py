@@ -390,6 +390,8 @@ class Replica(Observer):
         slot_sizes: Sequence[int],
         done: Callable[[int, Sequence[int]], None],
         who: tuple[int, int],
+        *,
+        ends: bool,
     ) -> None:
         """Put timed leases into the open entry."""
 
@@ -397,7 +399,7 @@ class Replica(Observer):
             offsets = result[0] if isinstance(result, tuple) else []
             self._leased.append((done, self.state.applied, offsets))
 
-        self.open.add_lease(queue, group, deadline_ms, offsets, slot_sizes, leased, who)
+        self.open.add_lease(queue, group, deadline_ms, offsets, slot_sizes, leased, who, ends=ends)
         self._host.dirty(self, urgent=True)
 
     def propose_change(

@@ -224,6 +224,22 @@ async def test_what_came_back_is_handed_out_alone_while_later_ones_are_held(
 
 
 @simulated()
+async def test_what_was_given_back_with_a_delay_keeps_its_key(world: World) -> None:
+    peer = world.peer()
+    topic = await peer.topic("work", None, ORDERED)
+    await peer.publish(topic, *of_key(b"1", b"2"))
+    held = await pull(world, topic, messages=1)
+    later = LeaseChange(held.tokens[0], LeaseVerb.RETURN, 2_000)
+    assert await world.client.settle_leases(topic, DEFAULT_GROUP, [later], 0) == [None]
+    assert offsets_of(await pull(world, topic)) == []
+    await world.crash()
+    again = world.client.topic(DEFAULT_TENANT, "work")
+    assert again is not None
+    assert offsets_of(await pull(world, again)) == []
+    assert offsets_of(await pull(world, again, wait_ms=5_000)) == [0, 1]
+
+
+@simulated()
 async def test_what_came_back_waits_for_an_earlier_one_that_is_held(world: World) -> None:
     peer = world.peer()
     topic = await peer.topic("work", None, ORDERED)

@@ -6,7 +6,8 @@ import asyncio
 
 import pytest
 
-from kernel.client import Received, ReceiveSpec
+from kernel.client import LeaseChange, LeaseVerb, Received, ReceiveSpec
+from kernel.errors import Code
 from kernel.model import DEFAULT_GROUP, GroupOptions, TopicOptions
 from tests.simulator.world import World, simulated
 
@@ -50,4 +51,55 @@ async def test_a_pull_that_does_not_wait_brings_what_must_be_read_from_disk_firs
     session = peer.session if lease_ms is None else None
     spec = ReceiveSpec(topic, DEFAULT_GROUP, session=session, lease_ms=lease_ms)
     assert _offsets(await world.client.receive(spec)) == [0]
+    assert _offsets(await world.client.receive(spec)) == []
+
+
+@BOTH
+@simulated()
+async def test_a_lease_that_ends_at_once_is_one_command_that_counts_the_attempt(
+    world: World, options: TopicOptions
+) -> None:
+    """Six pulls in a row bring the message six times; the last holder may still ack it."""
+    peer = world.peer()
+    topic = await peer.topic("work", options)
+    await peer.publish(topic, b"1")
+    spec = ReceiveSpec(topic, DEFAULT_GROUP, lease_ms=0)
+    got = [await world.client.receive(spec) for _ in range(6)]
+    attempts = [each.deliveries.attempts for each in got if each.deliveries is not None]
+    assert attempts == [None, [2], [3], [4], [5], [6]]
+    found = world.figures(topic, DEFAULT_GROUP)
+    assert (found.ready, found.leased) == (1, 0)
+    extend, ack = (
+        LeaseChange(got[at].tokens[0], verb)
+        for at, verb in ((5, LeaseVerb.ACK_IN_TIME), (4, LeaseVerb.ACK))
+    )
+    late, lost = await world.client.settle_leases(topic, DEFAULT_GROUP, [extend, ack])
+    assert late is not None
+    assert lost is not None
+    assert (late.code, lost.code) == (Code.LEASE_OVER, Code.LEASE_LOST)
+    ack = LeaseChange(got[5].tokens[0], LeaseVerb.ACK)
+    assert await world.client.settle_leases(topic, DEFAULT_GROUP, [ack]) == [None]
+    assert world.figures(topic, DEFAULT_GROUP).ready == 0
+
+
+@simulated()
+async def test_after_a_crash_a_lease_that_ended_at_once_is_known_to_have_ended(
+    world: World,
+) -> None:
+    peer = world.peer()
+    topic = await peer.topic("work", None, GroupOptions(attempts_max=3))
+    await peer.publish(topic, b"1")
+    spec = ReceiveSpec(topic, DEFAULT_GROUP, lease_ms=0)
+    first = await world.client.receive(spec)
+    await world.crash()
+    second = await world.client.receive(spec)
+    assert second.deliveries is not None
+    assert list(second.deliveries.attempts or ()) == [2]
+    lost = LeaseChange(first.tokens[0], LeaseVerb.ACK)
+    (error,) = await world.client.settle_leases(topic, DEFAULT_GROUP, [lost])
+    assert error is not None
+    third = await world.client.receive(spec)
+    assert world.figures(topic, DEFAULT_GROUP).leased == 1
+    assert _offsets(third) == [0]
+    await asyncio.sleep(0.2)
     assert _offsets(await world.client.receive(spec)) == []

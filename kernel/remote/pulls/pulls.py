@@ -225,6 +225,7 @@ class FarPulls:
                 spec.lease_ms,
                 pack_filter(spec.filter),
                 spec.origin,
+                spec.fair,
             )
         except KernelError as error:
             self._fail(of, error)

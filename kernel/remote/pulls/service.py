@@ -286,6 +286,7 @@ class PullService(Unconcerned):
             lease_ms=head.lease_ms,
             filter=unpack_filter(head.filter),
             origin=head.origin,
+            fair=head.fair,
             note=note_of(gateway.tag, head.number),
         )
         self.figures.asked += 1

@@ -49,6 +49,7 @@ class Pull(msgspec.Struct, frozen=True, array_like=True):
     lease_ms: _Milliseconds | None
     filter: Filter | None
     origin: U8
+    fair: bool = False
 
 
 class Pulled(msgspec.Struct, frozen=True, array_like=True):

@@ -6,13 +6,16 @@ import asyncio
 from collections.abc import Coroutine
 
 import pytest
+import structlog
 
 from adapters.base import ListenerAddress
 from adapters.lingering import LINGERING
 from adapters.memory import GatewayMemory
+from adapters.refused import Refused
 from adapters.sqs.connection import HttpConnection
 from adapters.sqs.environment import Counters
 from adapters.sqs.http import HttpResponse
+from adapters.sqs.refusal import Refusal
 from adapters.transport import Tasks
 from kernel.store.system import SystemClock
 
@@ -90,6 +93,7 @@ class Host:
         self.application = Application()
         self.tasks = Tasks(asyncio.get_running_loop())
         self.counters = Counters()
+        self.refused = Refused(structlog.get_logger(), SystemClock(), "sqs", ["http"], Refusal)
         self.ticks = 0
         self.date = b"now"
         self.has_room = True
@@ -208,6 +212,31 @@ async def test_bytes_that_dribble_in_do_not_prolong_a_request(
     connection.sweep(30, 75)
     assert (transport.ended == []) is is_kept
     assert host.counters.connections_refused == (not is_kept)
+    assert host.refused.total(Refusal.SLOW) == (not is_kept)
+    assert transport.written.startswith(b"HTTP/1.1 408 ") is not is_kept
+
+
+async def test_a_slow_client_that_does_not_read_either_is_dropped_in_the_end(
+    host: Host, connection: HttpConnection, transport: Transport
+) -> None:
+    connection.data_received(b"GET / HTTP/1.1\r\n")
+    for ticks in range(31, 62):
+        host.ticks = ticks
+        connection.sweep(30, 75)
+        assert transport.ended == ["eof"]
+    host.ticks = 62
+    connection.sweep(30, 75)
+    assert transport.ended == ["eof", "abort"]
+    assert host.refused.total() == 1
+
+
+async def test_a_client_that_never_says_anything_is_dropped_without_an_answer(
+    host: Host, connection: HttpConnection, transport: Transport
+) -> None:
+    host.ticks = 31
+    connection.sweep(30, 75)
+    assert (transport.ended, transport.written) == (["abort"], b"")
+    assert host.refused.total(Refusal.SLOW) == 1
 
 
 async def test_a_refused_client_is_listened_to_until_it_goes_or_its_time_is_up(
@@ -234,6 +263,7 @@ async def test_who_is_over_the_limit_is_dropped_unread(host: Host, transport: Tr
     connection.connection_made(transport)
     connection.data_received(GET % 1)
     assert (transport.ended, host.counters.connections_refused) == (["abort"], 1)
+    assert host.refused.total(Refusal.CONNECTIONS) == 1
     assert host.application.asked == []
 
 

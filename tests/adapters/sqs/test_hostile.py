@@ -11,9 +11,11 @@ from collections.abc import Iterator
 import pytest
 
 from tests.adapters.sqs import test_service_dead_letters as dead_letters
+from tests.adapters.sqs import test_service_fair as fair
 from tests.adapters.sqs import test_service_fifo as fifo
 from tests.adapters.sqs import test_service_messages as standard
 from tests.adapters.sqs import test_service_queues as queues
+from tests.adapters.sqs import test_service_visibility as visibility
 from tests.adapters.sqs.service import Service, service_in_thread
 from tests.simulator.hostile import HostileClient
 
@@ -31,7 +33,9 @@ test_a_message_comes_back_as_it_was_sent = standard.test_a_message_comes_back_as
 test_ten_messages_at_most = standard.test_ten_messages_at_most_and_in_order_of_sending
 test_a_batch_fails_in_part = standard.test_a_batch_fails_in_part
 test_batches_of_deletions = standard.test_batches_of_deletions_and_visibility_fail_in_part
-test_visibility = standard.test_visibility_can_be_ended_and_extended
+test_visibility = visibility.test_visibility_can_be_ended_and_extended
+test_fair_queues = fair.test_quiet_tenants_are_served_before_the_backlog_of_a_noisy_one
+test_visible_at_once = visibility.test_a_visibility_timeout_of_zero_leaves_the_message_visible
 test_deleting_twice = standard.test_deleting_twice_succeeds
 test_a_long_poll = standard.test_a_long_poll_ends_when_a_message_comes
 test_many_long_polls = standard.test_one_message_wakes_one_of_many_long_polls

@@ -268,7 +268,7 @@ def test_reserved_attributes_become_fields_of_the_kernel(send) -> None:
         Ext.FAIRNESS_KEY: b"tenant",
     }
     assert message.tag_hash == messages.tag_hash(b"blue")
-    assert message.key_hash == 0
+    assert message.key_hash == messages.key_hash(b"tenant")
     assert message.delay_ms == 5000
     assert stored.ORIGIN.attributes(message.native) == {
         "content_type": "text/plain",

@@ -75,22 +75,29 @@ def test_a_queue_url_is_made_and_read_again() -> None:
 
 
 @pytest.mark.parametrize(
-    ("url", "kind"),
+    "url",
     [
-        ("", errors.INVALID_ADDRESS),
-        ("orders", errors.INVALID_ADDRESS),
-        ("000000000000/orders", errors.INVALID_ADDRESS),
-        ("http://h//orders", errors.INVALID_ADDRESS),
-        ("http://h/0 0/orders", errors.INVALID_ADDRESS),
-        ("x" * 3000 + "/000000000000/orders", errors.INVALID_ADDRESS),
-        ("http://h/000000000000/", errors.QUEUE_DOES_NOT_EXIST),
-        ("http://h/000000000000/a.b", errors.QUEUE_DOES_NOT_EXIST),
+        "",
+        "/",
+        "000000000000/orders",
+        "http://h//orders",
+        "http://h/0 0/orders",
+        "x" * 3000 + "/000000000000/orders",
+        "x" * 81,
+        "a.b",
+        "http://h/000000000000/",
+        "http://h/000000000000/a.b",
     ],
 )
-def test_what_is_not_a_queue_url(url: str, kind) -> None:
+def test_what_is_not_a_queue_url(url: str) -> None:
     with pytest.raises(SqsError) as caught:
         names.parse_queue_url(url)
-    assert caught.value.kind is kind
+    assert caught.value.kind is errors.QUEUE_DOES_NOT_EXIST
+
+
+@pytest.mark.parametrize("name", ["orders", "orders.fifo"])
+def test_a_bare_name_is_of_the_callers_account(name: str) -> None:
+    assert names.parse_queue_url(name) == QueueAddress("", name)
 
 
 def test_arns() -> None:

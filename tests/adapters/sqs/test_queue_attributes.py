@@ -166,6 +166,15 @@ def test_a_key_switches_the_other_encryption_off() -> None:
     assert check_for_set(back, both, fifo=False) == back
 
 
+def test_the_reuse_period_of_a_key_leaves_with_it() -> None:
+    period = {"KmsDataKeyReusePeriodSeconds": "60"}
+    held = {"KmsMasterKeyId": "alias/key", "SqsManagedSseEnabled": "false"} | period
+    gone = {"KmsMasterKeyId": "", "KmsDataKeyReusePeriodSeconds": ""}
+    assert check_for_set({"KmsMasterKeyId": ""}, held, fifo=False) == gone
+    assert check_for_set({"KmsMasterKeyId": ""} | period, {}, fifo=False) == gone
+    assert check_for_set(period, held, fifo=False) == period
+
+
 def test_an_empty_value_takes_a_document_back() -> None:
     empty = {"Policy": "", "RedrivePolicy": "", "RedriveAllowPolicy": "", "KmsMasterKeyId": ""}
     assert check_for_set(empty, {}, fifo=False) == empty

@@ -49,6 +49,23 @@ def test_a_message_received_too_often_moves_to_the_dead_letter_queue(sqs, make_q
     sqs.delete_message(QueueUrl=dead, ReceiptHandle=letter["ReceiptHandle"])
 
 
+@pytest.mark.parametrize("timeout_s", [0, 60], ids=["at once", "given back"])
+def test_receive_counts_go_on_in_the_dead_letter_queue(sqs, make_queue, timeout_s: int) -> None:
+    dead = make_queue()
+    dying = make_queue(RedrivePolicy=redrive_policy(name_of(dead), 3))
+    url = make_queue(RedrivePolicy=redrive_policy(name_of(dying), 2))
+    sqs.send_message(QueueUrl=url, MessageBody="x")
+    counts = []
+    for each in (url, url, dying, dying, dying, dead, dead):
+        (message,) = receive(sqs, each, WaitTimeSeconds=5, VisibilityTimeout=timeout_s)
+        counts.append(message["Attributes"]["ApproximateReceiveCount"])
+        if timeout_s:
+            sqs.change_message_visibility(
+                QueueUrl=each, ReceiptHandle=message["ReceiptHandle"], VisibilityTimeout=0
+            )
+    assert counts == list("1234567")
+
+
 def test_giving_a_message_back_counts_as_a_receive(sqs, make_queue) -> None:
     dead = make_queue()
     url = make_queue(RedrivePolicy=redrive_policy(name_of(dead), "1"))
@@ -133,9 +150,9 @@ def test_a_dead_letter_queue_says_who_may_send_to_it(sqs, make_queue) -> None:
         {"redrivePermission": "byQueue", "sourceQueueArns": [ARN.replace("central", "x") + "ok"]}
     )
     dead = name_of(make_queue(RedriveAllowPolicy=allow))
-    make_queue(name="ok", RedrivePolicy=redrive_policy(dead, 3))
+    make_queue(name="ok", RedrivePolicy=redrive_policy(name_of(dead), 3))
     with pytest.raises(ClientError) as caught:
-        make_queue(name="not-ok", RedrivePolicy=redrive_policy(dead, 3))
+        make_queue(name="not-ok", RedrivePolicy=redrive_policy(name_of(dead), 3))
     assert caught.value.response["Error"]["Code"] == "InvalidParameterValue"
 
 

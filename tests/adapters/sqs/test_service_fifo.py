@@ -184,6 +184,24 @@ def test_an_expired_handle_cannot_delete_but_a_repeated_deletion_is_fine(sqs, ma
     delete(sqs, url, fresh)
 
 
+def test_an_expired_handle_cannot_delete_though_nobody_else_has_the_message(
+    sqs, make_queue
+) -> None:
+    url = make_queue(fifo=True)
+    send(sqs, url, "x")
+    (stale,) = receive(sqs, url, VisibilityTimeout=0)
+    with pytest.raises(ClientError) as caught:
+        delete(sqs, url, stale)
+    assert caught.value.response["Error"]["Message"].endswith(
+        "Reason: The receipt handle has expired."
+    )
+    with pytest.raises(ClientError) as caught:
+        release(sqs, url, stale)
+    assert "not available for visibility timeout change" in str(caught.value)
+    (fresh,) = receive(sqs, url)
+    delete(sqs, url, fresh)
+
+
 def test_long_polls_wake_when_a_group_becomes_free(service: Service, sqs, make_queue) -> None:
     url = make_queue(fifo=True)
     for body in ("1", "2"):

@@ -10,7 +10,6 @@ import pytest
 from botocore.exceptions import ClientError
 
 from adapters.base import Origin
-from adapters.sqs import receipt_handle
 from kernel.broker.usage import Verb, counts
 from tests.adapters.sqs.service import Service
 
@@ -314,72 +313,6 @@ def test_the_delay_of_the_queue_holds_unless_the_message_has_its_own(sqs, make_q
     sqs.send_message(QueueUrl=url, MessageBody="own", DelaySeconds=0)
     assert [message["Body"] for message in receive(sqs, url)] == ["own"]
     assert figures(sqs, url) == (0, 1, 1)
-
-
-# --- visibility --------------------------------------------------------------------------------
-
-
-def test_a_message_becomes_visible_again_after_the_timeout(sqs, make_queue) -> None:
-    url = make_queue(VisibilityTimeout="1")
-    sqs.send_message(QueueUrl=url, MessageBody="x")
-    (first,) = receive(sqs, url)
-    assert receive(sqs, url) == []
-    (again,) = receive(sqs, url, WaitTimeSeconds=5)
-    assert again["MessageId"] == first["MessageId"]
-    assert again["ReceiptHandle"] != first["ReceiptHandle"]
-    assert again["Attributes"]["ApproximateReceiveCount"] == "2"
-    key = "ApproximateFirstReceiveTimestamp"
-    assert again["Attributes"][key] == first["Attributes"][key]
-
-
-def test_a_visibility_timeout_of_zero_leaves_the_message_visible(sqs, make_queue) -> None:
-    url = make_queue()
-    sqs.send_message(QueueUrl=url, MessageBody="x")
-    assert len(receive(sqs, url, VisibilityTimeout=0)) == 1
-    assert len(receive(sqs, url, WaitTimeSeconds=2, VisibilityTimeout=60)) == 1
-    assert receive(sqs, url) == []
-
-
-def test_visibility_can_be_ended_and_extended(sqs, make_queue) -> None:
-    url = make_queue(VisibilityTimeout="1")
-    for body in ("ended", "extended"):
-        sqs.send_message(QueueUrl=url, MessageBody=body)
-    ended, extended = (message["ReceiptHandle"] for message in receive(sqs, url))
-    sqs.change_message_visibility(QueueUrl=url, ReceiptHandle=extended, VisibilityTimeout=60)
-    sqs.change_message_visibility(QueueUrl=url, ReceiptHandle=ended, VisibilityTimeout=0)
-    assert [message["Body"] for message in receive(sqs, url, VisibilityTimeout=60)] == ["ended"]
-    assert receive(sqs, url, WaitTimeSeconds=2) == []
-    sqs.delete_message(QueueUrl=url, ReceiptHandle=extended)
-
-
-def test_visibility_ends_twelve_hours_after_the_receive(service: Service, sqs, make_queue) -> None:
-    url = make_queue()
-    sqs.send_message(QueueUrl=url, MessageBody="x")
-    handle = receive(sqs, url)[0]["ReceiptHandle"]
-    token, topic, received_s = receipt_handle.decode(handle)
-    older = receipt_handle.encode(token, topic, received_s - 3600)
-    with pytest.raises(ClientError) as caught:
-        sqs.change_message_visibility(
-            QueueUrl=url, ReceiptHandle=older, VisibilityTimeout=12 * 3600 - 3590
-        )
-    assert "beyond the limit [43200 seconds]" in str(caught.value)
-    sqs.change_message_visibility(
-        QueueUrl=url, ReceiptHandle=older, VisibilityTimeout=12 * 3600 - 3660
-    )
-
-
-def test_visibility_of_a_message_that_is_gone_cannot_change(sqs, make_queue) -> None:
-    url = make_queue()
-    sqs.send_message(QueueUrl=url, MessageBody="x")
-    handle = receive(sqs, url)[0]["ReceiptHandle"]
-    sqs.delete_message(QueueUrl=url, ReceiptHandle=handle)
-    for timeout_s in (0, 10):
-        with pytest.raises(ClientError) as caught:
-            sqs.change_message_visibility(
-                QueueUrl=url, ReceiptHandle=handle, VisibilityTimeout=timeout_s
-            )
-        assert code_of(caught) == "InvalidParameterValue"
-        assert "not available for visibility timeout change" in str(caught.value)
 
 
 # --- deletion ----------------------------------------------------------------------------------

@@ -250,10 +250,20 @@ def test_a_queue_of_another_account_does_not_exist(service, sqs, make_queue) -> 
         sqs.send_message(QueueUrl=f"{service.url}/123456789012/mine", MessageBody="x")
 
 
-def test_a_url_that_is_none_is_an_invalid_address(sqs) -> None:
-    with pytest.raises(ClientError) as caught:
-        sqs.send_message(QueueUrl="orders", MessageBody="x")
-    assert code_of(caught) == "InvalidAddress"
+def test_a_bare_name_will_do_for_a_queue_url(sqs, make_queue) -> None:
+    url = make_queue(name="bare")
+    sqs.send_message(QueueUrl="bare", MessageBody="x")
+    (message,) = sqs.receive_message(QueueUrl="bare")["Messages"]
+    sqs.delete_message(QueueUrl="bare", ReceiptHandle=message["ReceiptHandle"])
+    assert "Messages" not in sqs.receive_message(QueueUrl=url)
+
+
+@pytest.mark.parametrize("url", ["lost", "no url at all", "http://h/", "http://h/a b/c"])
+def test_a_url_that_is_none_is_of_no_queue(sqs, url: str) -> None:
+    with pytest.raises(sqs.exceptions.QueueDoesNotExist) as caught:
+        sqs.send_message(QueueUrl=url, MessageBody="x")
+    assert code_of(caught) == "AWS.SimpleQueueService.NonExistentQueue"
+    assert caught.value.response["ResponseMetadata"]["HTTPStatusCode"] == 400
 
 
 def test_list_queues_in_order_by_prefix_and_in_pages(sqs, make_queue) -> None:
@@ -342,8 +352,9 @@ def test_set_queue_attributes_changes_kernel_settings_and_texts(service, sqs, ma
     assert topic.options.message_bytes_max == 1024
     assert topic.options.retention_ms == 60_000
     assert topic.groups["default"].lease_ms == 5000
-    sqs.set_queue_attributes(QueueUrl=url, Attributes={"Policy": ""})
-    assert "Policy" not in attributes_of(sqs, url)
+    sqs.set_queue_attributes(QueueUrl=url, Attributes={"Policy": "", "KmsMasterKeyId": ""})
+    left = attributes_of(sqs, url)
+    assert not {"Policy", "KmsMasterKeyId", "KmsDataKeyReusePeriodSeconds"} & left.keys()
 
 
 def test_set_queue_attributes_refuses_what_it_cannot_set(sqs, make_queue) -> None:
@@ -437,6 +448,16 @@ def test_permissions_are_statements_of_the_policy(sqs, make_queue) -> None:
         with pytest.raises(ClientError) as caught:
             sqs.add_permission(QueueUrl=url, **refused)
         assert code_of(caught) == "InvalidParameterValue"
+    for action, reason in (
+        ("CreateQueue", "Only the queue owner is allowed to invoke this action."),
+        ("RemovePermission", "Only the queue owner is allowed to invoke this action."),
+        ("SendMessageBatch", "Please refer to the appropriate WSDL for a list of valid actions."),
+    ):
+        with pytest.raises(ClientError) as caught:
+            sqs.add_permission(QueueUrl=url, Label="x", AWSAccountIds=["1"], Actions=[action])
+        assert caught.value.response["Error"]["Message"] == (
+            f"Value SQS:{action} for parameter ActionName is invalid. Reason: {reason}"
+        )
     with pytest.raises(ClientError) as caught:
         sqs.add_permission(
             QueueUrl=url, Label="many", AWSAccountIds=["1"], Actions=["SendMessage"] * 8

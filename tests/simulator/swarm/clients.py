@@ -205,7 +205,7 @@ class Subscriber:
         self._chance = random.Random(run.seed * 100 + 50 + number)
         self.number = number
         self.queue = queue
-        self.timed = queue >> 8 == TASKS
+        self.timed = queue >> 8 == TASKS or (queue >> 8 == KEYS and run.seed % 2 == 1)
         self.link = SimulatedLink(run, run.seed * 100 + 50 + number)
         self._courier = Courier(self.link, run.clock, run.loop)
         self._sequence = 0
@@ -236,7 +236,7 @@ class Subscriber:
         spec = ConsumerSpec(
             state.topic.info(),
             *(DEFAULT_GROUP, None),
-            lease_ms=LEASE_MS if self.timed else None,
+            lease_ms=self._chance.choice((LEASE_MS, LEASE_MS, 0)) if self.timed else None,
             pull=self.timed,
         )
         at = self._at = Attachment(self._run, self, machine, member)
@@ -268,7 +268,11 @@ class Subscriber:
             self._at = None
 
     def get(self, at: Attachment, handed: Handed) -> None:
-        """Messages are on their way."""
+        """Messages are on their way. As a pull does, one whose leases end at once takes no more
+        before it is asked again.
+        """
+        if at.consumer is not None and at.consumer.spec.lease_ms == 0:
+            at.consumer.pool.left = 0
         later = self._chance.uniform(0.001, DELAY_S_MAX)
         self._run.loop.call_later(later, self._got, at, handed)
 

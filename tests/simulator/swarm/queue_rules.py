@@ -202,7 +202,7 @@ class QueueRules:
             if not known.let_go:
                 self._run.count("lease expiry")
         holder = progress.holder(offset)
-        known.lease, known.let_go = lease, False
+        known.lease, known.let_go = lease, holder is not None and not holder[2]
         known.deadline_ms = holder[1] if holder is not None else 0
 
     def acked_by_lease(self, place: Place, lease: int, good: object) -> None:
