@@ -86,12 +86,13 @@ class Outbound:
         "_kept",
         "_last_id",
         "_outbox",
-        "_window",
+        "window",
     )
 
     def __init__(self, outbox: Outbox) -> None:
         self._outbox = outbox
-        self._window = 0
+        self.window = 0
+        """How many unacknowledged deliveries the client takes."""
         self._aliases_max = 0
         # Topic -> alias; the first come keep theirs, aliases are never given to another topic.
         self._aliases: dict[str, int] = {}
@@ -106,7 +107,7 @@ class Outbound:
 
     def open(self, window: int, aliases_max: int) -> None:
         """What the client takes: so many unacknowledged deliveries, so many topic aliases."""
-        self._window = window
+        self.window = window
         self._aliases_max = aliases_max
 
     # -----------------------------------------------------------------------------------------
@@ -115,7 +116,7 @@ class Outbound:
     @property
     def credit(self) -> int:
         """How many more QoS 1 and 2 deliveries may be sent now."""
-        return max(0, self._window - len(self._in_flight))
+        return max(0, self.window - len(self._in_flight))
 
     @property
     def uses_aliases(self) -> bool:
@@ -153,7 +154,7 @@ class Outbound:
                 return _TOO_LARGE
             outbox.parts.append(head)
             return _GONE
-        if len(self._in_flight) >= self._window:
+        if len(self._in_flight) >= self.window:
             return _NO_CREDIT
         if len(head) + len(tail) + 2 > outbox.maximum_packet_size:
             return _TOO_LARGE
@@ -212,7 +213,7 @@ class Outbound:
         an identifier that `keep_ids` has kept. It must `fit`. Raises LocalProtocolError beyond
         `credit`, or for an identifier that is not kept.
         """
-        if packet_id not in self._kept or len(self._in_flight) >= self._window:
+        if packet_id not in self._kept or len(self._in_flight) >= self.window:
             raise LocalProtocolError(f"delivery {packet_id} is not to be sent again now")
         self.drop_kept(packet_id)
         head, tail = marked_duplicate(frame)
@@ -235,7 +236,7 @@ class Outbound:
     def _take_id(self, token: int, first: int) -> int:
         """The next free packet identifier, now of `token` ([MQTT-2.2.1-4])."""
         in_flight = self._in_flight
-        if len(in_flight) >= self._window:
+        if len(in_flight) >= self.window:
             raise LocalProtocolError("the client's receive maximum is used up")
         packet_id = self._last_id % PACKET_ID_MAX + 1
         kept = self._kept

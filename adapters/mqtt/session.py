@@ -98,6 +98,11 @@ class Session(Connection):
         return self._outbound.credit if self._state is _CONNECTED else 0
 
     @property
+    def delivery_window(self) -> int:
+        """How many of these it takes at once."""
+        return self._outbound.window
+
+    @property
     def uses_aliases(self) -> bool:
         """True if `send_publish` is worth its while beside `send_frames`."""
         return self._outbound.uses_aliases

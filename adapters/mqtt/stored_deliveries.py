@@ -111,7 +111,8 @@ class StoredDeliveries:
         self._kernel_session = kernel_session
         self._persistent = persistent
         self._fail = fail
-        self._window = max(1, session.credit)
+        # The whole of it: what an earlier connection has left in flight holds it up only for now.
+        self._window = session.delivery_window
         self._consumer: SubscriberConsumer | None = None
         self._parts: list[_Part] = []
         # Consumer → place in `_parts`.

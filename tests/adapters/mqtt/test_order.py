@@ -1,0 +1,143 @@
+"""What one publisher sends to one topic with one QoS comes in that order, after absence too
+([MQTT-4.6.0-5], [MQTT-4.6.0-6]); a repetition after a broken connection comes in its place.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from adapters.mqtt.codec.encoder import encode
+from adapters.mqtt.codec.packet_types import PacketType
+from adapters.mqtt.codec.packets import Ack, Publish
+from adapters.mqtt.codec.properties import Properties
+from kernel.client import Client
+from tests.adapters.mqtt.broker import Broker, WireClient, serving, serving_over
+from tests.kernel.remote import cluster
+
+TOPICS = [f"line/{number}" for number in range(5)]
+EACH = 60
+"""Messages of each topic and QoS."""
+
+
+@pytest.fixture(params=["node", "gateway"])
+async def place(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Broker]:
+    async with AsyncExitStack() as stack:
+        if request.param == "node":
+            yield await stack.enter_async_context(serving(tmp_path / "data"))
+        else:
+            nodes = await stack.enter_async_context(cluster.running_stores(tmp_path, 3))
+            gateway = await stack.enter_async_context(cluster.gateway_of(nodes))
+            yield await stack.enter_async_context(serving_over(cast("Client", gateway)))
+
+
+async def publish_all(giver: WireClient, first: int) -> None:
+    """EACH messages of every topic and QoS, topics and QoS mixed, without waiting in between."""
+    for number in range(first, first + EACH):
+        chunk: list[bytes] = []
+        acked = 0
+        for topic in TOPICS:
+            for qos in (1, 2):
+                packet_id = giver.packet_id()
+                packet = Publish(topic, b"%d" % number, qos, packet_id=packet_id)
+                chunk.append(encode(packet, giver.level))
+                acked += 1
+        giver.writer.write(b"".join(chunk))
+        while acked:
+            kind, packet_id, code, _ = await giver.next()
+            assert code == 0
+            if kind is PacketType.PUBREC:
+                giver.send(Ack(PacketType.PUBREL, packet_id))
+            else:
+                acked -= 1
+
+
+class Reader:
+    """What a session has got: per topic and QoS the numbers, each where it came first."""
+
+    def __init__(self, *, overlapping: bool) -> None:
+        self._overlapping = overlapping
+        """Then what several filters match may come again after a reconnect, as if it were new."""
+        self.got: dict[tuple[str, int], list[int]] = defaultdict(list)
+
+    async def take(self, client: WireClient, total: int, *, answers: bool = True) -> None:
+        """Until so many different messages are there; `answers`: whether they are acknowledged."""
+        while self.total < total:
+            packet = await client.next()
+            if isinstance(packet, tuple):
+                if packet[0] is PacketType.PUBREL:
+                    client.send(Ack(PacketType.PUBCOMP, packet[1]))
+                continue
+            numbers, number = self.got[packet.topic, packet.qos], int(packet.payload)
+            if number in numbers:
+                assert packet.dup or self._overlapping, "a repetition says that it is one"
+            else:
+                numbers.append(number)
+            if answers:
+                kind = PacketType.PUBACK if packet.qos == 1 else PacketType.PUBREC
+                client.send(Ack(kind, packet.packet_id))
+
+    @property
+    def total(self) -> int:
+        return sum(len(numbers) for numbers in self.got.values())
+
+
+@pytest.mark.parametrize("filters", [("line/+",), ("#", "line/#", "line/1"), tuple(TOPICS)])
+async def test_order_holds_for_each_topic_and_qos_after_absence_too(
+    place: Broker, filters: tuple[str, ...]
+) -> None:
+    window = Properties(session_expiry_interval=600, receive_maximum=20)
+    reader = Reader(overlapping="#" in filters)
+    taker = await place.dial()
+    await taker.connect("taker", clean=False, properties=window)
+    await taker.subscribe(*filters, qos=2)
+    giver = await place.connect("giver")
+    round_total = EACH * len(TOPICS) * 2
+    await publish_all(giver, 0)
+    await reader.take(taker, round_total // 3)
+    taker.drop()  # with some of them on their way
+    await place.until_connections(1)
+    await publish_all(giver, EACH)
+    for share in (4, 5):  # a window of each connection is never acknowledged
+        taker = await place.dial()
+        await taker.connect("taker", clean=False, properties=window)
+        await reader.take(taker, round_total * share // 6)
+        await reader.take(taker, reader.total + 3, answers=False)
+        taker.drop()
+        await place.until_connections(1)
+    taker = await place.dial()
+    await taker.connect("taker", clean=False, properties=window)
+    await reader.take(taker, 2 * round_total)
+    assert set(reader.got) == {(topic, qos) for topic in TOPICS for qos in (1, 2)}
+    for key, numbers in reader.got.items():
+        assert numbers == list(range(2 * EACH)), key
+
+
+async def test_what_an_earlier_connection_left_half_done_holds_the_window_up_only_for_now(
+    broker: Broker,
+) -> None:
+    window = Properties(session_expiry_interval=600, receive_maximum=4)
+    taker = await broker.connect("taker", clean=False, properties=window)
+    await taker.subscribe("a", qos=2)
+    giver = await broker.connect("giver")
+    for number in range(12):
+        await giver.publish("a", b"%d" % number, qos=2)
+    for _ in range(4):
+        packet = await taker.next(Publish)
+        taker.ack(packet, PacketType.PUBREC)
+    for _ in range(4):
+        await taker.next(PacketType.PUBREL)
+    taker.drop()
+    await broker.until_connections(1)
+    taker = await broker.connect("taker", clean=False, properties=window)
+    for _ in range(4):
+        released = await taker.next(PacketType.PUBREL)
+        taker.send(Ack(PacketType.PUBCOMP, released[1]))
+    got = [(await taker.next(Publish)).payload for _ in range(4)]
+    assert got == [b"4", b"5", b"6", b"7"]
+    await taker.nothing()
