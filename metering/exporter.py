@@ -11,8 +11,10 @@ A file is written under a temporary name, synced, renamed, the directory synced;
 appended to the manifest and synced. A crash in between leaves a file that no line names, which no
 reader sees and which the next run makes again: the same bytes, else it stops.
 
-Nothing is ever left out. A message that is not metering records, a gap in the offsets, a log that
-no longer begins where the archive ends: each stops the export with an ExportError that says so.
+Nothing is ever left out in silence. A message that is not metering records, offsets that go back,
+a log that no longer begins where the archive ends: each stops the export with an ExportError that
+says so. A message that its log has given up (its entry did not read any more) is stepped over and
+counted as `missing`: a problem of every bill that reads the file.
 """
 
 from __future__ import annotations
@@ -85,7 +87,9 @@ class LogReader(Protocol):
         """(first offset that is kept, offset behind the last committed message)."""
 
     async def read(self, queue: int, from_offset: int, limit: int) -> Sequence[LogMessage]:
-        """At most `limit` committed messages from `from_offset`, in order, without gaps."""
+        """At most `limit` committed messages from `from_offset`, in order, without those that the
+        log has given up.
+        """
 
 
 class Cut:
@@ -97,6 +101,8 @@ class Cut:
         # Bodies stay packed until the file is written: 30 times less memory than their columns.
         self.messages: list[tuple[int, bytes]] = []
         self.rows = 0
+        self.missing = 0
+        """Offsets without a message, which the log has given up."""
         self._sources: list[SourceRange] = []
         self._hour = 0
         self._source = hashlib.sha256()
@@ -104,12 +110,12 @@ class Cut:
     def offer(self, message: LogMessage) -> bool:
         """Take the next message, or refuse it (False) because the file ends before it.
 
-        Raises ExportError if it is not the next offset or holds no metering records.
+        Raises ExportError if it is an earlier offset or holds no metering records.
         """
-        if message.offset != self.to_offset:
+        if message.offset < self.to_offset:
             raise ExportError(
                 f"__metering queue {self.queue}: offset {message.offset} follows"
-                f" {self.to_offset - 1}; the log has a gap, nothing was exported from it"
+                f" {self.to_offset - 1}; nothing was exported from it"
             )
         hour = message.appended_at_us // HOUR_US
         if self.full() or (self.messages and hour > self._hour):
@@ -123,7 +129,8 @@ class Cut:
         if not self.messages:
             self._hour = hour
         self.messages.append((message.offset, message.body))
-        self.to_offset += 1
+        self.missing += message.offset - self.to_offset
+        self.to_offset = message.offset + 1
         self.rows += batch.rows
         last_seq = batch.first_seq + batch.rows - 1
         source = (batch.node, batch.epoch, batch.first_seq, last_seq, batch.incarnation)
@@ -219,6 +226,7 @@ class Archive:
             sha256=_sha256(temporary),
             source_sha256=cut.source_sha256(),
             writer=parquet.WRITER,
+            missing=cut.missing,
         )
         if known is not None and entry.sha256 != known.sha256:
             temporary.unlink()
@@ -326,11 +334,11 @@ async def export_queue(
     while position < end:
         page = await reader.read(queue, position, min(PAGE_MESSAGES, end - position))
         if not page:
-            raise ExportError(f"__metering queue {queue}: nothing to read at offset {position}")
+            break  # all that is left was given up: it is stepped over with the next message
         for message in page:
             if not cut.offer(message):
                 entries.append(await asyncio.to_thread(archive.store, cut))
-                cut = Cut(queue, message.offset)
+                cut = Cut(queue, cut.to_offset)
                 cut.offer(message)
         position = page[-1].offset + 1
     if cut.messages and (final or cut.full() or cut.settled(now_us)):

@@ -67,7 +67,8 @@ async def _check_source(archive: Archive, reader: LogReader, entry: ManifestEntr
         if not page:
             break
         for message in page:
-            add_source(source, message)
+            if message.offset < entry.to_offset:
+                add_source(source, message)
         position = page[-1].offset + 1
     if source.hexdigest() != entry.source_sha256:
         raise ExportError(

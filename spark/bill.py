@@ -307,6 +307,12 @@ def _problems(archive: Archive, counts: Counts) -> tuple[str, ...]:
         f"records {gap.first_seq} to {gap.last_seq} of {gap.node} epoch {gap.epoch} are missing"
         for gap in archive.gaps
     ]
+    problems += [
+        f"{entry.missing} messages of {entry.name} were given up by the log: their records are"
+        " missing"
+        for entry in archive.entries
+        if entry.missing
+    ]
     if counts.quarantined:
         problems.append(f"{counts.quarantined} records share an identity but not their content")
     if counts.counters_fallen:

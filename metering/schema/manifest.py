@@ -13,6 +13,7 @@ names does not exist for any reader, whatever lies in the directory: it is a lef
     sha256            of its bytes
     source_sha256     of the log messages it was made from: equal input, whatever the writer version
     writer            the library and version that wrote it
+    missing           offsets without a message, which the log has given up; not there if none
     previous          the head of the lines before this one (lines of older builds have none)
 
 The head of a manifest is a chain of SHA-256: that of the head so far and of one line more, 64 zeros
@@ -88,6 +89,7 @@ class ManifestEntry:
     source_sha256: str
     writer: str
     previous: str = ""
+    missing: int = 0
 
     @property
     def name(self) -> str:
@@ -100,8 +102,9 @@ class ManifestEntry:
             "name": self.name,
             "sources": [item.to_list() for item in self.sources],
         }
-        if not self.previous:
-            del fields["previous"]
+        for name in ("previous", "missing"):
+            if not fields[name]:
+                del fields[name]
         text = json.dumps(fields, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
         return text.encode() + b"\n"
 
@@ -255,4 +258,5 @@ def _parse_line(line: bytes) -> ManifestEntry:
         source_sha256=fields["source_sha256"],
         writer=str(fields["writer"]),
         previous=previous,
+        missing=int(fields.get("missing", 0)),
     )

@@ -246,10 +246,33 @@ def test_a_message_that_is_not_records_stops_the_export_at_its_offset(tmp_path: 
     assert files(tmp_path) == {}
 
 
-def test_a_gap_in_the_log_stops_the_export(tmp_path: Path) -> None:
+def test_messages_that_the_log_has_given_up_are_stepped_over_and_counted(tmp_path: Path) -> None:
+    log = Log().append().append().append().append(START_US + HOUR_US).append(START_US + HOUR_US)
+    kept = log.messages
+    log.messages = [kept[0], kept[2], kept[4]]
+    log.bounds = lambda queue: given((0, 5))  # type: ignore[method-assign,assignment]
+    log.read = (
+        lambda queue, first, limit: given(  # type: ignore[method-assign,assignment]
+            [each for each in log.messages if each.offset >= first][:limit]
+        )
+    )
+    entries = export(tmp_path, log, final=True)
+    places = [(each.from_offset, each.to_offset, each.missing) for each in entries]
+    assert places == [(0, 3, 1), (3, 5, 1)]
+    assert parse_manifest((tmp_path / "manifest.jsonl").read_bytes()) == entries
+    assert [each.rows for each in entries] == [2, 1]
+    log.messages = [kept[0]]
+    assert [each.to_offset for each in export(tmp_path / "end", log, final=True)] == [1]
+
+
+async def given(value: object) -> object:
+    return value
+
+
+def test_offsets_that_go_back_stop_the_export(tmp_path: Path) -> None:
     log = Log().append().append()
-    log.messages[1] = LogMessage(5, START_US, log.messages[1].body)
-    with pytest.raises(ExportError, match="offset 5 follows 0; the log has a gap"):
+    log.messages[1] = LogMessage(0, START_US, log.messages[1].body)
+    with pytest.raises(ExportError, match="offset 0 follows 0; nothing was exported"):
         export(tmp_path, log, final=True)
 
 

@@ -1,4 +1,4 @@
-"""A data directory that was put back from a backup, under an archive that is newer."""
+"""Data directories that are not as their archive left them: put back from a backup, or damaged."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import pytest
 from gateway.commands.bill import refreshed_archive
 from gateway.commands.output import CommandError
 from gateway.node_metering import ARCHIVE_DIRECTORY
-from metering.schema import Action
+from metering.schema import Action, parse_manifest
+from metering.schema.manifest import MANIFEST_NAME
 from tests.gateway.serving import Process, serving
 from tests.metering.served.drivers import PERSISTENT
 from tests.metering.served.reading import records_of, usage_of
@@ -71,3 +72,21 @@ def test_a_log_older_than_its_archive_stops_the_bill_until_a_new_archive_begins(
             refreshed_archive(data)
         assert published(refreshed_archive(data, anew=True)) == 200, "as this log has served"
     assert published(refreshed_archive(data)) == 200
+
+
+def test_a_flush_that_does_not_read_any_more_does_not_stop_the_bill(tmp_path: Path) -> None:
+    with serving(tmp_path) as node:
+        for _ in range(3):
+            publish(node, 5)
+            assert node.api("POST", "/metering/export").status == 200
+        assert node.terminate() == 0
+    shutil.rmtree(tmp_path / ARCHIVE_DIRECTORY)
+    segment = min((tmp_path / "journal").glob("*.seg"))
+    content = bytearray(segment.read_bytes())
+    first = content.index(b"WM\x01")
+    content[content.index(b"WM\x01", first + 1) + 40] ^= 1
+    segment.write_bytes(content)
+    archive = refreshed_archive(tmp_path, anew=True)
+    entries = parse_manifest((archive / MANIFEST_NAME).read_bytes())
+    assert sum(each.missing for each in entries) == 1
+    assert published(archive) == 15, "what the lost flush has told is told by the next one"

@@ -14,6 +14,7 @@ from spark.period import Period
 NOVEMBER = Period.parse("2026-11")
 HOUR_US = 3_600_000_000
 WINDOW_US = 10_000_000
+TENANTS = ("acme", "zebra", "tenant/with:odd name", "ünïcode")
 
 
 def record(seq: int, at_us: int = NOVEMBER.start_us, **columns: object) -> Record:
@@ -83,7 +84,6 @@ def random_records(seed: int, count: int, *, repeats: bool = True) -> list[Recor
     all come in any order.
     """
     random = Random(seed)
-    tenants = ["acme", "zebra", "tenant/with:odd name", "ünïcode"]
     protocols = ["sqs", "amqp", "mqtt", "rocketmq", "internal"]
     classes = ["standard", "fifo", "delay", "transaction", "qos0", "qos1", "qos2"]
     outcomes = ["ok"] * 6 + ["empty", "client_error", "server_error"]
@@ -99,7 +99,7 @@ def random_records(seed: int, count: int, *, repeats: bool = True) -> list[Recor
         columns: dict[str, object] = {
             "node": node,
             "epoch": epoch,
-            "tenant": random.choice(tenants),
+            "tenant": random.choice(TENANTS),
             "protocol": random.choice(protocols),
             "topic": random.choice(["orders", "events", ""]),
             "queue_class": random.choice(classes),

@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from spark import bill
 from spark.archive import ArchiveError, open_archive
 from spark.period import Period, PeriodError
 from tests.spark.samples import HOUR_US, NOVEMBER, record, write_archive
@@ -62,6 +65,17 @@ def test_missing_records_are_found_over_all_files(tmp_path: Path) -> None:
     write_archive(tmp_path, [record(0), record(2), record(5, epoch=2)])
     gaps = open_archive(tmp_path, NOVEMBER).gaps
     assert [(gap.epoch, gap.first_seq, gap.last_seq) for gap in gaps] == [(1, 1, 1), (2, 0, 4)]
+
+
+def test_messages_that_the_log_gave_up_are_problems_of_the_bill(tmp_path: Path) -> None:
+    (entry,) = write_archive(tmp_path, [record(0)])
+    lines = replace(entry, missing=2).to_line()
+    (tmp_path / "manifest.jsonl").write_bytes(lines)
+    archive = open_archive(tmp_path, NOVEMBER)
+    counts = SimpleNamespace(quarantined=0, counters_fallen=0, routed_apart=0, returned_beyond=0)
+    assert bill._problems(archive, counts) == (  # type: ignore[arg-type]
+        "2 messages of p0-0-1.parquet were given up by the log: their records are missing",
+    )
 
 
 def test_two_lives_of_one_log_stop_the_bill(tmp_path: Path) -> None:

@@ -7,6 +7,8 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from adapters.rocketmq import calls as rocketmq_calls
+from adapters.sqs import calls as sqs_calls
 from spark.pricebook import (
     PriceBookError,
     default_price_book,
@@ -132,6 +134,16 @@ METER = "    meter: {measure: messages, action: publish}\n"
 def test_a_rule_that_can_never_match_is_refused(meter: str, message: str) -> None:
     with pytest.raises(PriceBookError, match=message):
         parse_price_book(book((SKU + FLAT).replace(METER, f"    meter: {{{meter}}}\n")))
+
+
+def test_every_call_of_an_api_can_be_priced() -> None:
+    for protocol, actions in (("sqs", sqs_calls.ACTIONS), ("rocketmq", rocketmq_calls.ACTIONS)):
+        for action in {*actions.values(), "admin"}:
+            meter = (
+                f"protocol: {protocol}, measure: requests, action: {action}, outcome: [ok, empty]"
+            )
+            text = (SKU + FLAT).replace(METER, f"    meter: {{{meter}}}\n")
+            assert parse_price_book(book(text)).skus
 
 
 @pytest.mark.parametrize(
