@@ -142,7 +142,7 @@ class ClusterRoutes:
 
     async def rebalance(self, request: Request) -> Response:
         """Spread the leaders evenly."""
-        moved = await self._office.rebalance()
+        moved = await self._office.spread()
         return answer(MovedGroups([Moved(*each) for each in moved]))
 
     async def gateways(self, request: Request) -> Response:

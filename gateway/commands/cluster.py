@@ -184,7 +184,7 @@ def transfer(
     data: DataOption = None,
     output: FormatOption = Format.TABLE,
 ) -> None:
-    """Have another store lead a group."""
+    """Have another store lead a group, until stores come or go, or `weir cluster rebalance`."""
     path = path_of("cluster", "groups", str(group), "transfer")
     moved = connect(url, data).post(path, {"to": to})
     rows = [(text(moved["group"]), text(moved["leader"]))]

@@ -32,13 +32,15 @@ class Calm:
 
 
 def moves(
-    leaders: Mapping[int, int], able: Mapping[int, AbstractSet[int]]
+    leaders: Mapping[int, int],
+    able: Mapping[int, AbstractSet[int]],
+    stays: AbstractSet[int] = frozenset(),
 ) -> list[tuple[int, int, int]]:
     """(group, from, to) of each move, in order. `leaders`: node by group; `able`: who could
-    lead it.
+    lead it; `stays`: groups whose leader stays as long as it is able to lead.
 
-    Stores that are able to lead nothing are not counted; what they still lead goes first. The
-    result differs by at most one group between two stores that can take all groups.
+    Stores that are able to lead nothing are not counted; what they still lead goes first. Without
+    `stays` the result differs by at most one group between two stores that can take all groups.
     """
     nodes = sorted(set().union(*able.values())) if able else []
     now = dict(leaders)
@@ -51,6 +53,8 @@ def moves(
         best: tuple[int, int, int] | None = None
         gain = 1
         for group, node in sorted(now.items()):
+            if group in stays and node in able[group]:
+                continue
             for to in nodes:
                 if to not in able[group] or to == node:
                     continue

@@ -7,7 +7,7 @@ has fdatasynced it; what it leads to is brought about by `manager`.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 
 from ..changes import PutRecord
 from ..errors import Code, KernelError
@@ -20,7 +20,7 @@ from ..rpc.frame import RpcError
 from ..rpc.handshake import Hello
 from ..store.opening import LocalStore
 from ..store.peer_links import PeerLinks
-from . import messages
+from . import kept_leaders, messages
 from .admission import admitted, dismissed
 from .gateways import Gateways
 from .messages import (
@@ -31,6 +31,7 @@ from .messages import (
     GatewayList,
     GroupReport,
     HandOver,
+    Keep,
     Progress,
     ReplicaReport,
     Report,
@@ -95,6 +96,7 @@ class Desk:
             messages.ATTEND: self._attend,
             messages.DRAIN: self._drain,
             messages.GATEWAYS: self._gateways,
+            messages.KEEP: self._keep,
         }
 
     async def stop(self) -> None:
@@ -151,6 +153,32 @@ class Desk:
     def now_ms(self) -> int:
         """The clock."""
         return self._clock.monotonic_ms()
+
+    def _keep(self, payload: bytes, reply: Reply) -> None:
+        asked = messages.unpack(payload, Keep)
+        self._led(METADATA_GROUP)
+        value: bytes | None = None
+        if asked.groups:
+            keys = [kept_leaders.key_of(group) for group in asked.groups]
+            value = kept_leaders.members_of(self._roster.records)
+        else:
+            keys = list(self._client.records(kept_leaders.PREFIX))
+        self._do(_answer(self._put_all(keys, value), reply))
+
+    async def _put_all(self, keys: Iterable[str], value: bytes | None) -> None:
+        for key in keys:
+            await self._client.administer(PutRecord(key, value))
+
+    def kept(self) -> set[int]:
+        """Groups whose leader stays where an operator has moved it."""
+        members = kept_leaders.members_of(self._roster.records)
+        return kept_leaders.kept(self._client.records(kept_leaders.PREFIX), members)
+
+    async def forget_kept(self) -> None:
+        """Remove what says nothing any more. Raises KernelError."""
+        members = kept_leaders.members_of(self._roster.records)
+        records = self._client.records(kept_leaders.PREFIX)
+        await self._put_all(kept_leaders.outdated(records, members), None)
 
     # --- The register -----------------------------------------------------------------------
 

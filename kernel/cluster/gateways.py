@@ -241,13 +241,18 @@ class Gateways:
         return [each for each in found if each.clients]
 
     def _too_hot(self, gateway: _Gateway, others: list[_Gateway]) -> list[Move]:
-        """Consumers of a hot topic that another gateway has too few of."""
+        """Consumers of hot topics that other gateways have too few of: of all groups at once, or a
+        topic with many would take as many minutes.
+        """
         if not self._hot_messages or not others:
             return []
         rates: dict[tuple[str, str], float] = {}
         for each in (gateway, *others):
             for topic, rate in each.produced.items():
                 rates[topic] = rates.get(topic, 0.0) + rate
+        moves: list[Move] = []
+        left = MOVES_MAX
+        moved: dict[Consuming, int] = {}
         for task in gateway.told.tasks:
             of = _consumed(task)
             if of is None or rates.get((of.tenant, of.topic), 0.0) < self._hot_messages:
@@ -255,10 +260,13 @@ class Gateways:
             there, least = min(
                 ((each.consumers(of), each) for each in others), key=lambda each: each[0]
             )
-            surplus = min((gateway.consumers(of) - there) // 2, task.amount, MOVES_MAX)
+            surplus = (gateway.consumers(of) - there) // 2 - moved.get(of, 0)
+            surplus = min(surplus, task.amount, left)
             if surplus > 0:
-                return [_move(task.kind, surplus, least, of)]
-        return []
+                moves.append(_move(task.kind, surplus, least, of))
+                moved[of] = moved.get(of, 0) + surplus
+                left -= surplus
+        return moves
 
     # --- For operators ----------------------------------------------------------------------
 

@@ -5,7 +5,8 @@
     disk is full  leadership of every group to others that have room
     as manager    JOINING: learner of group 0, then of all groups; level: voter of all (`steps`)
                   LEAVING: out of every data group, then of group 0; then its record goes
-                  calm for a minute: leaders spread evenly, one each 10 s
+                  calm for a minute: leaders spread evenly, one each 10 s, but for those that an
+                  operator has moved (`kept_leaders`)
 
 What is to be stands in the register, and each look does the next step towards it; so a manager that
 dies is followed by another that knows as much. Group 0 comes first: a store that knows the register
@@ -188,7 +189,8 @@ class Manager:
         if any(each.state is not NodeState.MEMBER for each in records.values()):
             return
         try:
-            await self._office.rebalance(1)
+            await self._desk.forget_kept()
+            await self._office.rebalance(1, self._desk.kept())
         except KernelError:
             return  # something has changed meanwhile: it is looked at again
 

@@ -1,7 +1,7 @@
 """What is asked and answered about a cluster itself: methods of the section CLUSTER.
 
     of the leader of a group      TOWARDS, HAND_OVER
-    of the leader of group 0      ADMIT, DISMISS, ATTEND, DRAIN, GATEWAYS
+    of the leader of group 0      ADMIT, DISMISS, ATTEND, DRAIN, GATEWAYS, KEEP
     of any store                  REPORT; FLUSH: write down what is counted for the bill
 
 Every question may be put twice: it names what is wanted, not a step.
@@ -21,7 +21,7 @@ from .records import LABEL_LENGTH_MAX, Facts, Number
 
 METHODS = calls.CLUSTER
 
-TOWARDS, HAND_OVER, ADMIT, DISMISS, REPORT, FLUSH, ATTEND, DRAIN, GATEWAYS = METHODS[:9]
+TOWARDS, HAND_OVER, ADMIT, DISMISS, REPORT, FLUSH, ATTEND, DRAIN, GATEWAYS, KEEP = METHODS[:10]
 
 TEXT_LENGTH_MAX = 1_024
 
@@ -74,6 +74,14 @@ class HandOver(msgspec.Struct, frozen=True, array_like=True):
 
     group: Group
     to: int = 0
+
+
+class Keep(msgspec.Struct, frozen=True, array_like=True):
+    """These groups keep the leaders that they have (`kept_leaders`), or (none named) no group does
+    any more. Answer: `Progress`.
+    """
+
+    groups: list[Group]
 
 
 class Admit(msgspec.Struct, frozen=True, array_like=True):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from collections.abc import Set as AbstractSet
 
 import msgspec
 
@@ -23,6 +24,7 @@ from .messages import (
     GatewayList,
     GatewayStatus,
     HandOver,
+    Keep,
     Orders,
     Progress,
     Report,
@@ -108,9 +110,22 @@ class Office:
         return await self._ask(METADATA_GROUP, messages.DISMISS, Dismiss(number))
 
     async def transfer(self, group: RaftGroup, to: int) -> int:
-        """Have another store lead a group (`to` 0: whoever is furthest); which one does now. Raises
+        """Have another store lead a group (`to` 0: whoever is furthest), and go on doing so until
+        the members of the cluster are others or `spread` is asked for; which one does now. Raises
         KernelError: NOT_FOUND, INVALID_ARGUMENT, TIMEOUT.
         """
+        leader = await self._transfer(group, to)
+        await self._ask(METADATA_GROUP, messages.KEEP, Keep([group]))
+        return leader
+
+    async def spread(self) -> list[tuple[int, int, int]]:
+        """Spread all leaders evenly, those that were moved by hand too; (group, from, to) of each
+        that has moved. Raises KernelError.
+        """
+        await self._ask(METADATA_GROUP, messages.KEEP, Keep([]))
+        return await self.rebalance()
+
+    async def _transfer(self, group: RaftGroup, to: int) -> int:
         if group not in self._remote.table.groups:
             raise KernelError(Code.NOT_FOUND, f"there is no group {group}")
         before = self._remote.table.of(group)
@@ -126,18 +141,20 @@ class Office:
             raise KernelError(Code.TIMEOUT, message) from None
         return self._remote.table.of(group)
 
-    async def rebalance(self, most: int | None = None) -> list[tuple[int, int, int]]:
-        """Spread the leaders evenly, by so many moves at most; (group, from, to) of each that has
-        moved. To a store that is behind, or has no room for messages, nothing moves. Raises
-        KernelError.
+    async def rebalance(
+        self, most: int | None = None, stays: AbstractSet[int] = frozenset()
+    ) -> list[tuple[int, int, int]]:
+        """Spread the leaders evenly, by so many moves at most, but for groups whose leader `stays`;
+        (group, from, to) of each that has moved. To a store that is behind, or has no room for
+        messages, nothing moves. Raises KernelError.
         """
         moved: list[tuple[int, int, int]] = []
-        for number, before, to in (await self.wanted())[:most]:
-            await self.transfer(RaftGroup(number), to)
+        for number, before, to in (await self.wanted(stays))[:most]:
+            await self._transfer(RaftGroup(number), to)
             moved.append((number, before, to))
         return moved
 
-    async def wanted(self) -> list[tuple[int, int, int]]:
+    async def wanted(self, stays: AbstractSet[int] = frozenset()) -> list[tuple[int, int, int]]:
         """(group, from, to) of each move that would spread the leaders evenly; first those from
         stores that are not to lead.
         """
@@ -153,7 +170,7 @@ class Office:
                 each.node for each in group.replicas if group.last - each.match > LEVEL_ENTRIES
             }
             able[group.group] = ({*group.voters} & reports.keys()) - resting - behind
-        return moves(leaders, able)
+        return moves(leaders, able, stays)
 
     # --- Gateways ---------------------------------------------------------------------------
 
@@ -205,7 +222,7 @@ class Office:
         return all(await asyncio.gather(*map(one, leaders)))
 
     async def _ask(
-        self, group: RaftGroup, method: int, asked: Admit | Dismiss | HandOver | Drain
+        self, group: RaftGroup, method: int, asked: Admit | Dismiss | HandOver | Drain | Keep
     ) -> Progress:
         def decode(payload: bytes) -> Progress:
             return messages.unpack(payload, Progress)

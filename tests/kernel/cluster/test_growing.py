@@ -13,6 +13,7 @@ from kernel.cluster.messages import Admit
 from kernel.cluster.office import Office
 from kernel.cluster.records import Facts, NodeState
 from kernel.cluster.roster import Home, Roster, read_home
+from kernel.ids import METADATA_GROUP, RaftGroup
 from kernel.remote.leaders import RemoteLeaders
 from kernel.remote.serving import join_fellows, serve_gateways
 from kernel.rpc.handshake import Hello
@@ -124,6 +125,31 @@ async def test_a_store_joins_leads_and_leaves(tmp_path: Path) -> None:
         await first.office.dismiss(2)
         await until(lambda: sorted(first.roster.records) == [1])
         await until(lambda: not first.links.connected)
+    finally:
+        await second.stop()
+        await first.stop()
+
+
+async def test_a_leader_that_was_moved_by_hand_stays_until_somebody_spreads(tmp_path: Path) -> None:
+    first, second = await grown(tmp_path)
+    try:
+        await until(lambda: len(second.remote.connected) == 2)
+        for group in (RaftGroup(1), METADATA_GROUP):
+            await first.office.transfer(group, 2)
+        await until(lambda: second.leads() == 2)
+        looks = 0
+
+        class Counted(Always):
+            def look(self, seen: object, now_ms: int) -> bool:
+                nonlocal looks
+                looks += 1
+                return True
+
+        first.manager.calm = second.manager.calm = Counted()
+        await until(lambda: looks >= 5)
+        assert second.leads() == 2
+        assert len(await first.office.spread()) == 1
+        await until(lambda: second.leads() == 1)
     finally:
         await second.stop()
         await first.stop()
