@@ -191,6 +191,8 @@ class AdapterStatistics:
     gauges: Mapping[str, int] = field(default_factory=dict)
     refused: Mapping[tuple[str, str], int] = field(default_factory=dict)
     """By listener and reason (`refused.Refused.counts`)."""
+    staying: Mapping[str, int] = field(default_factory=dict)
+    """Clients that came straight back when they were asked to move, and how often."""
 
 
 class Adapter(Protocol):
@@ -211,8 +213,8 @@ class Adapter(Protocol):
         connections. `to`: where, by listener name: `host:port` as clients there dial it; clients of
         a listener that is not named are told to go, but not where. The caller empties `to` when
         that gateway is gone, or its clients may come back. One that was asked before and is still
-        there is not asked again. `takers`: only clients with these consumers, and
-        `amount` counts consumers (`moving.chosen`).
+        there is not asked again; one that came straight back is, less and less often. `takers`:
+        only clients with these consumers, and `amount` counts consumers (`moving.Moving`).
         """
 
     def holders(self) -> Iterable[Holder]:

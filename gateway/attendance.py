@@ -24,7 +24,17 @@ from adapters.base import Origin
 from gateway.cluster_settings import ANYWHERE, host_label, spell_address
 from gateway.tenants import tenants_word
 from kernel.cluster.gateways import SMOOTHED
-from kernel.cluster.messages import TASKS_MAX, Attend, Move, Orders, Role, Task
+from kernel.cluster.messages import (
+    CLIENT_NAME_LENGTH_MAX,
+    STAYING_MAX,
+    TASKS_MAX,
+    Attend,
+    Move,
+    Orders,
+    Role,
+    Staying,
+    Task,
+)
 from kernel.errors import KernelError
 from kernel.remote.served_topics import Consumers
 
@@ -115,6 +125,7 @@ class Attendance:
             Task(Role.PRODUCE, each.tenant, each.topic, "", "", each.messages)
             for each in self._client.tasks.produced(TASKS_MAX // 2)
         ]
+        figures = {name: each.statistics() for name, each in self._adapters.items()}
         consumed = [
             Task(Role.CONSUME, of.tenant, of.topic, of.group, _kind(of.origin), consumers)
             for of, consumers in self._client.tasks.consumed(TASKS_MAX // 2)
@@ -125,11 +136,16 @@ class Attendance:
             label=self._label,
             version=gateway.__version__,
             listeners=self._listeners,
-            clients={name: _clients(each) for name, each in self._adapters.items()},
+            clients={name: each.connections for name, each in figures.items()},
             traffic=self._look_at_traffic(),
             moved=self.moved,
             tasks=[*produced, *consumed],
             settings=self._tenants,
+            staying=[
+                Staying(name, who[:CLIENT_NAME_LENGTH_MAX], times)
+                for name, each in figures.items()
+                for who, times in each.staying.items()
+            ][:STAYING_MAX],
         )
 
     def _look_at_traffic(self) -> int:
@@ -218,14 +234,6 @@ class Attendance:
             return None
         origin = Origin[move.kind.upper()]
         return self._client.tasks.takers(Consumers(of.tenant, of.topic, of.group, origin))
-
-
-def _clients(adapter: Adapter) -> int:
-    """How many can be asked to move: where connections are not told, the streams by which clients
-    are asked.
-    """
-    figures = adapter.statistics()
-    return figures.gauges.get("streams", figures.connections)
 
 
 def _kind(origin: int) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from adapters.base import AdapterStatistics
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Mapping
 
     from adapters.amqp.connection import Connection
     from adapters.amqp.environment import Counters
@@ -45,7 +45,9 @@ def of_connection(connection: Connection) -> ConnectionStatistics:
     )
 
 
-def of_adapter(connections: Collection[Connection], counters: Counters) -> AdapterStatistics:
+def of_adapter(
+    connections: Collection[Connection], counters: Counters, staying: Mapping[str, int]
+) -> AdapterStatistics:
     """Counters since the start, and sums over all connections now."""
     figures = [of_connection(each) for each in connections]
     return AdapterStatistics(
@@ -57,4 +59,5 @@ def of_adapter(connections: Collection[Connection], counters: Counters) -> Adapt
             "unacked": sum(each.unacked for each in figures),
             "publish_bytes_in_flight": sum(each.publish_bytes_in_flight for each in figures),
         },
+        staying=staying,
     )

@@ -24,7 +24,7 @@ from adapters.amqp.stored import register_origin
 from adapters.amqp.topology import Declarations
 from adapters.base import ListenerAddress
 from adapters.memory import GatewayMemory
-from adapters.moving import chosen
+from adapters.moving import Moving
 from adapters.transport import Listeners, StreamProtocol, Tasks
 
 if TYPE_CHECKING:
@@ -64,6 +64,13 @@ class AmqpProtocol(StreamProtocol):
         self._octets_counted = (0, 0)
 
     # --- StreamProtocol ---------------------------------------------------------------------
+
+    @property
+    def client_name(self) -> str:
+        """Who it is, the same when it connects anew."""
+        rights = self.connection.rights
+        user = rights.principal.name if rights is not None else ""
+        return f"{user}@{self._address.rpartition(':')[0]}"
 
     @property
     def taker(self) -> SessionId | None:
@@ -209,6 +216,9 @@ class AmqpAdapter:
         self._listeners: Listeners[AmqpProtocol] = Listeners(
             self._loop, listeners, lambda listener: AmqpProtocol(self, listener)
         )
+        self._moving: Moving[AmqpProtocol] = Moving(
+            lambda each: each.client_name, lambda each: each.client_name
+        )
         self._timer: asyncio.TimerHandle | None = None
         self._was_accepting = True
 
@@ -233,7 +243,10 @@ class AmqpAdapter:
             if each.connection.state is ConnectionState.OPEN and not each.is_moving
         ]
         moved = 0
-        for protocol in chosen(movable, amount, takers, lambda each: each.taker):
+        now_ms = self.clock.monotonic_ms()
+        for protocol in self._moving.chosen(
+            movable, amount, takers, lambda each: each.taker, now_ms
+        ):
             protocol.is_moving = True
             place = to.get(protocol.listener.name)
             where = f": {place} has room" if place else ""
@@ -268,7 +281,7 @@ class AmqpAdapter:
     def statistics(self) -> AdapterStatistics:
         """Figures now."""
         connections = [protocol.connection for protocol in self._listeners.connections]
-        return figures.of_adapter(connections, self.environment.counters)
+        return figures.of_adapter(connections, self.environment.counters, self._moving.staying())
 
     # --- Connections ------------------------------------------------------------------------
 

@@ -118,6 +118,12 @@ class ClientConnection:
         return self._client_id
 
     @property
+    def identity(self) -> tuple[str, str]:
+        """Tenant and client id: the same when it connects anew."""
+        tenant = self._rights.principal.tenant if self._rights is not None else ""
+        return tenant, self._client_id
+
+    @property
     def subscription_count(self) -> int:
         return len(self._inbox.subscriptions) if self._inbox is not None else 0
 

@@ -12,7 +12,7 @@ import structlog
 
 from adapters.base import AdapterStatistics
 from adapters.memory import GatewayMemory
-from adapters.moving import chosen
+from adapters.moving import Moving
 from adapters.mqtt.client_connection import ClientConnection
 from adapters.mqtt.closings import Closings
 from adapters.mqtt.codec.topic_names import TopicNames
@@ -211,6 +211,9 @@ class MqttAdapter:
             soon=self._soon,
         )
         self._listeners: Listeners[MqttProtocol] = Listeners(self.loop, listeners, self._protocol)
+        self._moving: Moving[MqttProtocol] = Moving(
+            lambda each: each.client.identity, lambda each: each.client.client_id
+        )
         self._wheel: TimingWheel[ClientConnection] = TimingWheel(
             WHEEL_TICK_MS, clock.monotonic_ms()
         )
@@ -241,7 +244,10 @@ class MqttAdapter:
         """
         movable = [each for each in self._listeners.connections if each.client.is_connected]
         moved = 0
-        for protocol in chosen(movable, amount, takers, lambda each: each.client.taker):
+        now_ms = self._clock.monotonic_ms()
+        for protocol in self._moving.chosen(
+            movable, amount, takers, lambda each: each.client.taker, now_ms
+        ):
             protocol.client.send_elsewhere(to.get(protocol.listener))
             protocol.close()
             moved += 1
@@ -286,6 +292,7 @@ class MqttAdapter:
                 "subscriptions": sum(each.client.subscription_count for each in connections),
                 "live_patterns": self.environment.live.pattern_count,
             },
+            staying=self._moving.staying(),
         )
 
     # --- Connections ------------------------------------------------------------------------

@@ -24,6 +24,7 @@ from .settings import (
     CLIENT_SILENT_MS_MAX,
     CLIENTS_MAX,
     MOVED_MS,
+    MOVED_SILENT_MS,
     RENEWALS_MAX,
     RENEWALS_PER_CALL,
 )
@@ -107,6 +108,8 @@ class Clients:
         """Clients that are to use another gateway: its addresses, and when they asked for routes.
         The one that has not for longest stands first.
         """
+        self.stream_count = 0
+        """Clients with a telemetry stream, or more."""
         self.revoked = 0
         """Leases that are renewed no longer because their holder has lost the right."""
         self.not_renewed = 0
@@ -114,6 +117,32 @@ class Clients:
 
     def __len__(self) -> int:
         return len(self._clients)
+
+    def alive_count(self, now_ms: int) -> int:
+        """Clients that are there: with a stream, or heard of lately."""
+        return self.stream_count + sum(1 for _ in self.without_stream(now_ms))
+
+    def without_stream(self, now_ms: int) -> Iterator[KnownClient]:
+        """Clients that were heard of lately and have no stream: they were here before this server
+        was started anew, or never open one.
+        """
+        for client in reversed(self._clients.values()):
+            silent_ms = now_ms - client.seen_ms
+            if silent_ms > CLIENT_SILENT_MS_MAX:
+                return
+            has_gone = silent_ms > MOVED_SILENT_MS and self.is_sent_elsewhere(client.key)
+            if not client.streams and not has_gone:
+                yield client
+
+    def stream_opened(self, client: KnownClient) -> None:
+        """A telemetry stream of a client was opened."""
+        self.stream_count += not client.streams
+        client.streams += 1
+
+    def stream_closed(self, client: KnownClient) -> None:
+        """It has ended."""
+        client.streams -= 1
+        self.stream_count -= not client.streams
 
     @property
     def renewal_count(self) -> int:

@@ -203,6 +203,7 @@ class RocketmqAdapter:
     def statistics(self) -> AdapterStatistics:
         """Figures now. gRPC does not tell its connections: clients heard of stand for them."""
         environment = self._environment
+        now_ms = environment.clock.monotonic_ms()
         counters = environment.counters
         figures = {name: getattr(counters, name) for name in counters.__slots__}
         figures["logins_refused"] = environment.gate.refused
@@ -211,7 +212,7 @@ class RocketmqAdapter:
         figures["leases_not_renewed"] = environment.clients.not_renewed
         figures["connections_refused"] = sum(each.refused for each in self._relays.values())
         return AdapterStatistics(
-            connections=len(environment.clients),
+            connections=environment.clients.alive_count(now_ms),
             counters=figures,
             gauges={
                 "polls": len(self._polls),
@@ -219,6 +220,7 @@ class RocketmqAdapter:
                 "streams": len(self._streams),
                 "leases_renewed": environment.clients.renewal_count,
             },
+            staying=self._streams.staying(now_ms),
         )
 
     # --- Servers ----------------------------------------------------------------------------

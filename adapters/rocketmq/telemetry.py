@@ -13,11 +13,12 @@ take that for the sign to connect anew.
 from __future__ import annotations
 
 import asyncio
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import structlog
 
-from adapters.moving import chosen
+from adapters.moving import STAYING_MAX, Moving
 from kernel.errors import KernelError
 
 from . import client_settings, wire
@@ -61,6 +62,8 @@ class Stream:
         """Whether it was ended because the client did not read."""
         self.was_revoked = False
         """Whether it was ended because its caller is admitted no more."""
+        self.is_moving = False
+        """Whether its client has been asked to use another gateway."""
 
     def recheck(self) -> Iterator[None]:
         """`adapters.base.Holder`."""
@@ -126,6 +129,9 @@ class Streams:
         self._service = service
         self._tasks = tasks
         self._open: set[Stream] = set()
+        self._moving: Moving[Stream] = Moving(
+            lambda each: each.client.key, lambda each: each.client.key[1]
+        )
         self._is_draining = False
 
     def __len__(self) -> int:
@@ -142,17 +148,37 @@ class Streams:
             stream.ended.set()
 
     def move(self, amount: int, to: Mapping[str, str], takers: Takers | None) -> int:
-        """Have so many clients use another gateway; how many were asked."""
+        """Have so many clients use another gateway; how many were asked. Those without a stream,
+        as after a restart of this server, hear it when they ask for their routes.
+        """
         environment = self._service.environment
         clients, now_ms = environment.clients, environment.clock.monotonic_ms()
         # A client with two streams is moving once it was asked by one of them.
-        movable = (each for each in self._open if not clients.is_sent_elsewhere(each.client.key))
+        asked = {each.client.key for each in self._open if each.is_moving}
+        movable = [each for each in self._open if each.client.key not in asked]
         moved = 0
-        for stream in chosen(movable, amount, takers, lambda each: each.client.key):
+        for stream in self._moving.chosen(
+            movable, amount, takers, lambda each: each.client.key, now_ms
+        ):
+            stream.is_moving = True
             clients.send_elsewhere(stream.client.key, to, now_ms)
             stream.push(wire.RECONNECT)
             moved += 1
+        if takers is None:
+            for client in clients.without_stream(now_ms):
+                if moved >= amount:
+                    break
+                if not clients.is_sent_elsewhere(client.key):
+                    clients.send_elsewhere(client.key, to, now_ms)
+                    moved += 1
         return moved
+
+    def staying(self, now_ms: int) -> dict[str, int]:
+        """Clients that were asked to use another gateway, and go on using this one."""
+        clients = self._service.environment.clients
+        silent = (each for each in clients.without_stream(now_ms))
+        told = (each.key[1] for each in silent if clients.is_sent_elsewhere(each.key))
+        return {**dict.fromkeys(islice(told, STAYING_MAX), 1), **self._moving.staying()}
 
     def tick(self, now_ms: int) -> None:
         """End the streams of clients that use another gateway now."""
@@ -176,7 +202,7 @@ class Streams:
             return
         key = (caller.tenant, caller.client_id)
         client = environment.clients.heard_of(key, environment.clock.monotonic_ms())
-        client.streams += 1
+        environment.clients.stream_opened(client)
         stream = Stream(call, caller, client)
         environment.counters.streams += 1
         self._open.add(stream)
@@ -195,10 +221,12 @@ class Streams:
             reading.cancel()
             writing.cancel()
             environment.producers.left(key, questions)
-            client.streams -= 1
+            environment.clients.stream_closed(client)
             if meter is not None:
                 meter.connection_closed(caller.tenant)
-            client.seen_ms = environment.clock.monotonic_ms()
+            if not stream.is_moving:
+                # One that uses another gateway is not there because its old stream was.
+                client.seen_ms = environment.clock.monotonic_ms()
             self._open.discard(stream)
             environment.counters.streams_cut += stream.was_cut
             environment.counters.revoked += stream.was_revoked

@@ -17,7 +17,7 @@ import structlog
 
 from adapters.base import AdapterStatistics, Origin
 from adapters.memory import GatewayMemory
-from adapters.moving import chosen
+from adapters.moving import Moving
 from adapters.refused import Refused
 from adapters.transport import Listeners, Tasks
 from kernel.turns import Turns
@@ -109,6 +109,10 @@ class SqsAdapter:
         self._listeners: Listeners[HttpConnection] = Listeners(
             self._loop, listeners, lambda listener: HttpConnection(self, listener, self._loop)
         )
+        # Who asks is known of each request alone; of a connection, the host.
+        self._moving: Moving[HttpConnection] = Moving(
+            lambda each: each.peer.rpartition(":")[0], lambda each: each.peer.rpartition(":")[0]
+        )
         self._timer: asyncio.TimerHandle | None = None
 
     # --- adapters.base.Adapter --------------------------------------------------------------
@@ -129,7 +133,10 @@ class SqsAdapter:
         """
         movable = [each for each in self._listeners.connections if each.keeps_alive]
         moved = 0
-        for connection in chosen(movable, amount, takers, lambda each: each.taker):
+        now_ms = int(self._loop.time() * 1_000)
+        for connection in self._moving.chosen(
+            movable, amount, takers, lambda each: each.taker, now_ms
+        ):
             connection.shut_down()
             moved += 1
         return moved
@@ -171,6 +178,7 @@ class SqsAdapter:
             },
             gauges={"long_polls": len(self._polls)},
             refused=self.refused.counts,
+            staying=self._moving.staying(),
         )
 
     # --- connection.ConnectionHost ----------------------------------------------------------

@@ -93,6 +93,12 @@ def drain(
     wait: Annotated[
         int, typer.Option("--wait", metavar="SECONDS", help="How long to wait for it.", min=0)
     ] = WAIT_SECONDS,
+    force: Annotated[
+        bool,
+        typer.Option(
+            "--force", help="Then say who is left, and call it drained: they are cut off."
+        ),
+    ] = False,
     url: UrlOption = None,
     data: DataOption = None,
     output: FormatOption = Format.TABLE,
@@ -103,12 +109,13 @@ def drain(
     if undo:
         say(f"{name} serves clients again")
     else:
-        _await_empty(api, name, wait)
+        _await_empty(api, name, wait, force=force)
     stage = "serving" if undo else "drained"
     put({"name": name, "stage": stage}, Table(("name", "stage"), [(name, stage)]), output)
 
 
-def _await_empty(api: Api, name: str, seconds: int) -> None:
+def _await_empty(api: Api, name: str, seconds: int, *, force: bool) -> None:
+    """Return once a gateway has no clients, or (`force`) after so long. Raises CommandError."""
     clock = SystemClock()
     ends_ms = clock.monotonic_ms() + seconds * 1_000
     pause = threading.Event()
@@ -118,11 +125,27 @@ def _await_empty(api: Api, name: str, seconds: int) -> None:
             say(f"{name} has no clients: it can be stopped")
             return
         if clock.monotonic_ms() >= ends_ms:
-            clients = known[name]["clients"]
-            left = ", ".join(f"{kind} {count}" for kind, count in sorted(clients.items()) if count)
+            left = _left(known[name])
+            if force:
+                say(f"{name} can be stopped, which cuts off who is left after {seconds} s: {left}")
+                return
             raise CommandError(
-                f"{name} still has clients after {seconds} s: {left or 'it has not told yet'}",
+                f"{name} still has clients after {seconds} s: {left}",
                 ExitCode.FAILED,
-                "they go on being asked: see `weir node ls`",
+                "they go on being asked, less and less often: wait longer with --wait SECONDS, or"
+                " stop it all the same with --force",
             )
         pause.wait(LOOK_SECONDS)
+
+
+def _left(gateway: Facts) -> str:
+    """Who is still there, and who of them comes straight back."""
+    clients = sorted(gateway["clients"].items())
+    left = ", ".join(f"{kind} {count}" for kind, count in clients if count)
+    back = "; ".join(
+        f"{each['kind']} client {each['who']} has come back {each['times']} times"
+        for each in gateway["staying"]
+    )
+    if back:
+        left += f" ({back}: perhaps they know no other address)"
+    return left or "it has not told yet"

@@ -45,6 +45,7 @@ from .messages import (
     Move,
     Orders,
     Role,
+    StayingStatus,
     Task,
     TaskStatus,
 )
@@ -303,6 +304,7 @@ class Gateways:
                 ],
                 settings=each.told.settings,
                 unlike=heapq.nsmallest(UNLIKE_MAX, self._unlike(each.told)),
+                staying=[StayingStatus(of.kind, of.who, of.times) for of in each.told.staying],
             )
             for name, each in sorted(self._known.items())
         ]

@@ -30,6 +30,9 @@ KINDS_MAX = 16
 LISTENERS_MAX = 64
 TASKS_MAX = 256
 """Tasks of a gateway that are told: those with the most messages."""
+STAYING_MAX = 32
+"""Clients that come straight back: a few of each kind are named."""
+CLIENT_NAME_LENGTH_MAX = 128
 UNLIKE_MAX = 16
 """Gateways of other settings that are named: whoever has more of them begins with these."""
 
@@ -175,6 +178,15 @@ class Task(msgspec.Struct, frozen=True, array_like=True):
     """Of producing: messages since the last report; of consuming: consumers now."""
 
 
+class Staying(msgspec.Struct, frozen=True, array_like=True):
+    """A client that came straight back when it was asked to use another gateway."""
+
+    kind: Short
+    who: Annotated[str, Meta(max_length=CLIENT_NAME_LENGTH_MAX)]
+    times: Count
+    """How often it did."""
+
+
 class Attend(msgspec.Struct, frozen=True, array_like=True):
     """A gateway is there, and tells whom it serves. Answer: `Orders`."""
 
@@ -197,6 +209,8 @@ class Attend(msgspec.Struct, frozen=True, array_like=True):
     """Stands for the settings that all gateways are to have alike: equal if they are. Empty: an
     older gateway, which is compared with none.
     """
+    staying: Annotated[list[Staying], Meta(max_length=STAYING_MAX)] = []
+    """Some of the clients that come straight back."""
 
 
 class Consuming(msgspec.Struct, frozen=True, array_like=True):
@@ -255,6 +269,14 @@ class TaskStatus(msgspec.Struct, frozen=True):
     amount: int
 
 
+class StayingStatus(msgspec.Struct, frozen=True):
+    """See `Staying`."""
+
+    kind: str
+    who: str
+    times: int
+
+
 class GatewayStatus(msgspec.Struct, frozen=True):
     """One gateway, for people."""
 
@@ -275,6 +297,8 @@ class GatewayStatus(msgspec.Struct, frozen=True):
     """See `Attend`."""
     unlike: list[str] = []
     """See `Orders`."""
+    staying: list[StayingStatus] = []
+    """See `Attend`."""
 
 
 class GatewayList(msgspec.Struct, frozen=True):

@@ -14,7 +14,15 @@ from gateway.attendance import ABSENT_REPORTS, Attendance
 from gateway.config import load
 from gateway.config_schema import Settings
 from gateway.tenants import tenants_word
-from kernel.cluster.messages import Attend, Consuming, Move, Orders, Role, Task
+from kernel.cluster.messages import (
+    CLIENT_NAME_LENGTH_MAX,
+    Attend,
+    Consuming,
+    Move,
+    Orders,
+    Role,
+    Task,
+)
 from kernel.errors import Code, KernelError
 from kernel.remote.served_topics import Consumed, Consumers, Produced
 
@@ -32,16 +40,16 @@ def settings(*changes: str) -> Settings:
 class FakeAdapter:
     name = "amqp"
 
-    def __init__(self, host: str = "127.0.0.1", gauges: Mapping[str, int] | None = None) -> None:
+    def __init__(self, host: str = "127.0.0.1", staying: Mapping[str, int] | None = None) -> None:
         self._at = {"tcp": (host, 5672)}
-        self._gauges = gauges or {}
+        self._staying = staying or {}
         self.moved: list[tuple[int, Mapping[str, str], Takers | None]] = []
 
     def addresses(self) -> Mapping[str, tuple[str, int]]:
         return self._at
 
     def statistics(self) -> AdapterStatistics:
-        return AdapterStatistics(7, gauges=self._gauges)
+        return AdapterStatistics(7, staying=self._staying)
 
     def move(self, amount: int, to: Mapping[str, str], takers: Takers | None = None) -> int:
         self.moved.append((amount, to, takers))
@@ -235,6 +243,7 @@ async def test_traffic_is_that_of_the_last_seconds() -> None:
     assert told[1] > told[2] > told[3] > 0
 
 
-async def test_clients_that_are_asked_by_streams_are_counted_by_them() -> None:
-    world = World(FakeAdapter(gauges={"streams": 2}))
-    assert world.attendance.report().clients == {"amqp": 2}
+async def test_clients_that_keep_coming_back_are_named() -> None:
+    world = World(FakeAdapter(staying={"x" * 500: 3}))
+    (one,) = world.attendance.report().staying
+    assert (one.kind, one.who, one.times) == ("amqp", "x" * CLIENT_NAME_LENGTH_MAX, 3)

@@ -22,6 +22,7 @@ import pytest
 
 from tests.adapters.rocketmq import test_real_client
 from tests.gateway import cluster
+from tests.gateway.serving import environment
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -267,3 +268,54 @@ def test_a_rocketmq_client_goes_on_at_the_other_gateway_while_its_own_is_drained
         assert result["missing"] == []
         # A machine that is busy may be late.
         assert not [each for each in result["problems"] if "DEADLINE_EXCEEDED" not in each]
+
+
+def test_a_drain_names_who_comes_straight_back_and_ends_if_it_must(tmp_path: Path) -> None:
+    with contextlib.ExitStack() as stack:
+        found = cluster.gateways_of_one_store(tmp_path, gateway_settings=[])
+        first, second = stack.enter_context(found)
+        cluster.until(lambda: len(seen(second)) == 2, "both gateways attend")
+        port = str(first.listeners["amqp.tcp"])
+        (name,) = [
+            each["name"] for each in seen(second) if each["listeners"]["amqp.tcp"].endswith(port)
+        ]
+        is_over = threading.Event()
+        stubborn = threading.Thread(target=come_back, args=(first, is_over))
+        stubborn.start()
+        stack.callback(stubborn.join)
+        stack.callback(is_over.set)
+        cluster.until(lambda: sum(of(second, name)["clients"].values()) > 0, "it is there")
+        ran = drain(second, name, "--wait", "12")
+        assert ran.returncode == 1
+        assert "amqp client guest@127.0.0.1 has come back" in ran.stderr
+        assert "--force" in ran.stderr
+        forced = drain(second, name, "--wait", "0", "--force", "-o", "name")
+        assert (forced.returncode, forced.stdout) == (0, name + "\n")
+        assert "cuts off who is left" in forced.stderr
+
+
+def of(gateway: Process, name: str) -> dict[str, Any]:
+    return next(each for each in seen(gateway) if each["name"] == name)
+
+
+def come_back(gateway: Process, is_over: threading.Event) -> None:
+    """A client that knows one address."""
+    url = f"amqp://guest:guest@127.0.0.1:{gateway.listeners['amqp.tcp']}/%2f?heartbeat=0"
+    while not is_over.is_set():
+        with contextlib.suppress(pika.exceptions.AMQPError):
+            connection = pika.BlockingConnection(pika.URLParameters(url))
+            while not is_over.is_set():
+                connection.process_data_events(0.1)
+            connection.close()
+
+
+def drain(gateway: Process, name: str, *options: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "gateway", "node", "drain", name, *options]
+    return subprocess.run(
+        [*command, "--data", str(gateway.data)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+        env=environment(),
+    )

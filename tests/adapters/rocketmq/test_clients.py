@@ -16,7 +16,12 @@ from adapters.rocketmq.calls import outcome_of
 from adapters.rocketmq.clients import Clients
 from adapters.rocketmq.errors import Code
 from adapters.rocketmq.service import SERVICE
-from adapters.rocketmq.settings import MOVED_MS, MOVED_SILENT_MS, RocketmqSettings
+from adapters.rocketmq.settings import (
+    CLIENT_SILENT_MS_MAX,
+    MOVED_MS,
+    MOVED_SILENT_MS,
+    RocketmqSettings,
+)
 from adapters.rocketmq.telemetry import Streams
 from auth.mqv2 import SKEW_MS_DEFAULT
 from auth.principal import SignInMode
@@ -203,6 +208,54 @@ def test_a_client_that_is_moved_is_told_to_connect_anew_and_finds_the_other_in_i
     assert place() == ("gate2.example.org", 8081)
     there.clear()
     assert place() == ("127.0.0.1", broker.port)
+
+
+def test_callers_without_a_stream_count_and_find_the_other_in_their_routes(tmp_path: Path) -> None:
+    """As after a restart of the server, when clients have not opened their streams anew."""
+    with broker_in_thread(tmp_path) as restarted:
+        restarted.topic("called")
+        calls = Wire(restarted.address)
+        assert heartbeat(calls).status.code == Code.OK
+
+        def clients() -> int:
+            return restarted.do(restarted.adapter.statistics).connections
+
+        assert clients() == 1
+        there = {"grpc": "gate2.example.org:8081"}
+        assert restarted.do(lambda: restarted.adapter.move(5, there)) == 1
+        assert restarted.do(lambda: restarted.adapter.move(5, there)) == 0
+        request = service_pb2.QueryRouteRequest(topic=resource("called"))
+        queue = calls.call("QueryRoute", request).message_queues[0]
+        assert queue.broker.endpoints.addresses[0].host == "gate2.example.org"
+        restarted.clock.put_forward(CLIENT_SILENT_MS_MAX + 1_000)
+        assert clients() == 0, "its heartbeats go elsewhere"
+        calls.close()
+
+
+def test_a_client_that_comes_straight_back_is_asked_again_soon(tmp_path: Path) -> None:
+    with broker_in_thread(tmp_path) as leaving:
+        calls = Wire(leaving.address)
+        there = {"grpc": "balancer.example.org:8081"}
+
+        def come() -> Telemetry:
+            stream = Telemetry(calls)
+            stream.show(definition_pb2.Settings(client_type=PRODUCER))
+            return stream
+
+        def move() -> int:
+            return leaving.do(lambda: leaving.adapter.move(1, there))
+
+        first = come()
+        assert move() == 1
+        first.end()
+        while leaving.do(leaving.adapter.statistics).gauges["streams"]:
+            time.sleep(0.01)
+        second = come()
+        assert move() == 0, "a pause first"
+        leaving.clock.put_forward(2_500)
+        assert move() == 1
+        second.end()
+        calls.close()
 
 
 def test_who_was_moved_and_asks_no_more_is_forgotten() -> None:
