@@ -28,6 +28,8 @@ class Row:
     """Makes what it needs, by somebody who may do everything in the tenant."""
     again: bool = True
     """Whether it can be done twice."""
+    at_gateways: bool = True
+    """Whether the gateway of a cluster does it, as a node does."""
     names_tenant: bool = True
     """Whether somebody of another tenant can name the tenant's things this way at all."""
 

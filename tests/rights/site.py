@@ -21,6 +21,7 @@ from pika.adapters.blocking_connection import BlockingChannel
 
 from tests.adapters.mqtt.broker import WireClient
 from tests.adapters.rocketmq.support import Wire
+from tests.gateway.cluster import Cluster
 from tests.gateway.serving import Process, serving
 from tests.sqs_client import sqs_client
 
@@ -146,6 +147,8 @@ class Site:
 
     def __init__(self, node: Process) -> None:
         self.node = node
+        self.place = "node"
+        """What it is: one of `PLACES`."""
         self._keys: dict[str, tuple[str, str]] = {}
         self._sqs: dict[str, Any] = {}
         self.handles: dict[str, str] = {}
@@ -196,13 +199,22 @@ class Site:
         return answer.json if answer.body else None
 
 
+PLACES = ("node", "gateway")
+
+
 @contextlib.contextmanager
-def running_site(directory: Path) -> Iterator[Site]:
-    """A node of its own."""
+def running_site(directory: Path, place: str = "node") -> Iterator[Site]:
+    """A node of its own, or a gateway of a cluster."""
     config = directory / "weir.yaml"
     config.write_text(CONFIG)
-    with serving(directory / "data", config=config) as node:
-        yield Site(node)
+    with contextlib.ExitStack() as stack:
+        if place == "node":
+            yield Site(stack.enter_context(serving(directory / "data", config=config)))
+            return
+        cluster = Cluster(directory, stack)
+        cluster.found()
+        cluster.start_store(1)
+        yield Site(cluster.start_gateway("a", config=config).serves())
 
 
 def in_thread(work: Callable[[], None]) -> Callable[[], bool]:
@@ -228,10 +240,7 @@ def tried(do: Callable[[Actor], object], actor: Actor) -> None:
         if error.reply_code == 403:
             raise Refused(error.reply_text) from None
         raise
-    except (
-        pika.exceptions.ProbableAccessDeniedError,
-        pika.exceptions.ConnectionClosedByBroker,
-    ) as error:
+    except pika.exceptions.ProbableAccessDeniedError as error:
         raise Refused(str(error)) from None
     except ClientError as error:
         code = error.response["Error"]["Code"]
