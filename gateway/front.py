@@ -99,6 +99,7 @@ class Front:
             clock=self._clock,
             random=self._random,
             tls=self._tls,
+            client_authority=_path(self._settings.node.tls.client_authority),
             tls_failures=self.tls_failures,
             memory=self.memory,
             tenants=self._settings.tenants,
@@ -171,6 +172,10 @@ class Front:
     async def close(self) -> None:
         """Check no more logins."""
         await self._identity.close()
+
+
+def _path(named: str | None) -> Path | None:
+    return None if named is None else Path(named)
 
 
 async def _drain(adapter: Adapter) -> None:
