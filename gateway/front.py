@@ -108,10 +108,11 @@ class Front:
         for name, protocol in self._settings.protocols.items():
             if protocol.open_listeners():
                 self.adapters.append(BUILDERS[name](protocol, services))
-        for adapter in self.adapters:
-            await _bind(adapter, self._settings.protocols[adapter.name])
+        # Before anyone is let in: from now on no change is missed.
         self._watch = RightsWatch(self._identity.store, self.adapters, asyncio.get_running_loop())
         self._watch.start()
+        for adapter in self.adapters:
+            await _bind(adapter, self._settings.protocols[adapter.name])
 
     @property
     def users(self) -> UserRecords:
