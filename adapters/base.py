@@ -80,6 +80,11 @@ class SignIn(Protocol):
         UNAVAILABLE if nothing could be decided.
         """
 
+    def without_password(self, login: str, address: str, /) -> Rights:
+        """The rights of a user whose certificate was verified. Raises AuthError BAD_CREDENTIALS:
+        there is none of that name, or it is disabled.
+        """
+
 
 class DeliveryCounter(Protocol):
     """Counts what one consumer group of one topic is handed (`metering.counters.Counter`). What

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Generic, Protocol, TypeVar, cast
 
 from adapters.lingering import LINGERING
 from adapters.memory import Excess, Share, address_of
+from auth.tls import login_of
 from kernel.listening import stop_listening
 
 if TYPE_CHECKING:
@@ -69,6 +70,10 @@ class StreamHost(Protocol):
     @property
     def peer(self) -> str:
         """The peer's address, for operators."""
+
+    @property
+    def certified(self) -> str | None:
+        """The login that the peer's certificate names; None: it has shown none."""
 
 
 class StreamProtocol(asyncio.Protocol):
@@ -264,6 +269,14 @@ class StreamProtocol(asyncio.Protocol):
             return ""
         host = f"[{name[0]}]" if ":" in str(name[0]) else str(name[0])
         return f"{host}:{name[1]}"
+
+    @property
+    def certified(self) -> str | None:
+        """The login that the peer's certificate names, which TLS has verified; None: it has shown
+        none.
+        """
+        shown = self.transport.get_extra_info("peercert") if self.transport is not None else None
+        return login_of(shown)
 
     # --- Flow control -----------------------------------------------------------------------
 

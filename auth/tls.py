@@ -26,7 +26,7 @@ from .errors import AuthCode, AuthError
 from .files import create_private, read_private, replace_private
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
@@ -64,12 +64,17 @@ class PemPair:
 
 
 def server_context(
-    files: CertificateFiles, *, client_authority: Path | None = None, alpn: Sequence[str] = ()
+    files: CertificateFiles,
+    *,
+    client_authority: Path | None = None,
+    is_demanded: bool = True,
+    alpn: Sequence[str] = (),
 ) -> ssl.SSLContext:
     """The TLS context of a listener: TLS 1.2 or later, no compression, no renegotiation.
 
-    `client_authority`: ask clients for a certificate of this authority, and let no other in.
-    Raises AuthError DAMAGED, naming the file, if key and certificate cannot be used.
+    `client_authority`: ask clients for a certificate of this authority, and let no other in, nor,
+    if it `is_demanded`, who has none. Raises AuthError DAMAGED, naming the file, if key and
+    certificate cannot be used.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -77,7 +82,7 @@ def server_context(
     _load_pair(context, files)
     if client_authority is not None:
         _load_authority(context, client_authority)
-        context.verify_mode = ssl.CERT_REQUIRED
+        context.verify_mode = ssl.CERT_REQUIRED if is_demanded else ssl.CERT_OPTIONAL
     if alpn:
         context.set_alpn_protocols(list(alpn))
     return context
@@ -113,6 +118,16 @@ def _load_authority(context: ssl.SSLContext, authority: Path) -> None:
     except (OSError, ssl.SSLError) as error:
         message = f"{authority} is no usable authority: {_reason(error)}"
         raise AuthError(AuthCode.DAMAGED, message) from None
+
+
+def login_of(certificate: Mapping[str, object] | None) -> str | None:
+    """The login of whoever has shown a certificate that was verified, as `SSLSocket.getpeercert`
+    tells it: the one common name of its subject. None: nobody's.
+    """
+    subject = (certificate or {}).get("subject", ())
+    assert isinstance(subject, tuple)
+    names = [value for part in subject for key, value in part if key == "commonName"]
+    return str(names[0]) if len(names) == 1 and names[0] else None
 
 
 def _no_password() -> str:

@@ -51,6 +51,8 @@ class Services:
     random: Random
     tls: Callable[[], CertificateFiles]
     """Where the certificate of this node's TLS listeners is; made when first asked for."""
+    client_authority: Path | None
+    """Who signs the certificates of clients."""
     tls_failures: TlsFailures
     memory: GatewayMemory
     """What clients of all protocols together may make this process hold."""
@@ -67,11 +69,21 @@ class Services:
 def addresses_of(key: str, protocol: Protocol, services: Services) -> list[ListenerAddress]:
     """Where a protocol's open listeners bind; `key`: its own in protocols.yaml."""
 
-    def context(name: str) -> SSLContext:
-        return services.tls_failures.watch(server_context(services.tls()), f"{key}.{name}")
+    def context(name: str, asks: str) -> SSLContext:
+        made = server_context(
+            services.tls(),
+            client_authority=None if asks == "none" else services.client_authority,
+            is_demanded=asks == "required",
+        )
+        return services.tls_failures.watch(made, f"{key}.{name}")
 
     return [
-        ListenerAddress(name, each.host, each.port, context(name) if each.tls else None)
+        ListenerAddress(
+            name,
+            each.host,
+            each.port,
+            context(name, each.client_certificate) if each.tls else None,
+        )
         for name, each in protocol.open_listeners().items()
     ]
 
@@ -175,6 +187,12 @@ def build_rocketmq(protocol: Protocol, services: Services) -> Adapter:
                 each.port,
                 read_pem_pair(services.tls()) if each.tls else None,
                 plain_too=each.plain_too,
+                client_authority=(
+                    services.client_authority.read_bytes()
+                    if services.client_authority is not None
+                    and each.client_certificate == "required"
+                    else None
+                ),
             )
             for name, each in listeners.items()
         ],

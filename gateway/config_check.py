@@ -119,6 +119,22 @@ def _tls_findings(settings: Settings) -> Iterator[Finding]:
     for path, listener in settings.open_listeners().items():
         if listener.plain_too and (not listener.tls or path[:2] != ("protocols", "rocketmq")):
             yield (*path, "plain_too"), "is for RocketMQ's listeners with `tls: true`"
+        if listener.client_certificate == "none":
+            continue
+        asks = (*path, "client_certificate")
+        if path[0] != "protocols":
+            yield (
+                asks,
+                "is for the listeners of protocols",
+            )
+        elif not listener.tls:
+            yield asks, "is for listeners with `tls: true`"
+        elif settings.node.tls.client_authority is None:
+            yield asks, "needs the authority that signs them: set node.tls.client_authority"
+        if path[:2] == ("protocols", "rocketmq") and (
+            listener.client_certificate == "optional" or listener.plain_too
+        ):
+            yield asks, "is `none` or, with `plain_too: false`, `required` in RocketMQ"
     tls = settings.node.tls
     if (tls.certificate is None) != (tls.private_key is None):
         missing = "certificate" if tls.certificate is None else "private_key"

@@ -66,6 +66,10 @@ class Listener(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     advertised: Annotated[
         str | None, Meta(description="Address told to clients; null echoes the one they used.")
     ] = None
+    client_certificate: Annotated[
+        Literal["none", "optional", "required"],
+        Meta(description="With `tls`: whether clients are asked for a certificate of their own."),
+    ] = "none"
 
 
 class Limit(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -161,6 +165,7 @@ class Tls(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
     certificate: str | None = None
     private_key: str | None = None
+    client_authority: str | None = None
 
 
 class ClusterTls(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

@@ -99,6 +99,7 @@ class Front:
             clock=self._clock,
             random=self._random,
             tls=self._tls,
+            client_authority=_path(self._settings.node.tls.client_authority),
             tls_failures=self.tls_failures,
             memory=self.memory,
             tenants=self._settings.tenants,
@@ -107,10 +108,11 @@ class Front:
         for name, protocol in self._settings.protocols.items():
             if protocol.open_listeners():
                 self.adapters.append(BUILDERS[name](protocol, services))
-        for adapter in self.adapters:
-            await _bind(adapter, self._settings.protocols[adapter.name])
+        # Before anyone is let in: from now on no change is missed.
         self._watch = RightsWatch(self._identity.store, self.adapters, asyncio.get_running_loop())
         self._watch.start()
+        for adapter in self.adapters:
+            await _bind(adapter, self._settings.protocols[adapter.name])
 
     @property
     def users(self) -> UserRecords:
@@ -171,6 +173,10 @@ class Front:
     async def close(self) -> None:
         """Check no more logins."""
         await self._identity.close()
+
+
+def _path(named: str | None) -> Path | None:
+    return None if named is None else Path(named)
 
 
 async def _drain(adapter: Adapter) -> None:

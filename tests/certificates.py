@@ -45,12 +45,14 @@ class Authority:
             .sign(self._key, hashes.SHA256())
         )
 
-    def issue(self) -> tuple[Path, Path]:
-        """A new certificate of a process on this machine, and its key; the last ones are gone."""
+    def issue(self, common_name: str = "process", file: str = "") -> tuple[Path, Path]:
+        """A new certificate of a process on this machine, and its key; the last ones of the same
+        `file` are gone.
+        """
         key = ec.generate_private_key(ec.SECP256R1())
-        name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "process")])
+        name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
         signed = self._sign(name, key.public_key(), is_authority=False)
-        chain, private = self._folder / "chain.pem", self._folder / "key.pem"
+        chain, private = self._folder / f"{file}chain.pem", self._folder / f"{file}key.pem"
         chain.write_bytes(signed.public_bytes(serialization.Encoding.PEM))
         private.write_bytes(
             key.private_bytes(

@@ -128,7 +128,8 @@ class Connection:
             self._go("no AMQP 0-9-1 protocol header")
             return
         self.state = ConnectionState.START
-        self.send(0, handshake.start(self._settings))
+        is_certified = self._host.certified is not None
+        self.send(0, handshake.start(self._settings, is_certified=is_certified))
 
     def take_frame(self, kind: int, number: int, data: bytes, start: int, stop: int) -> None:
         """One frame. Raises AmqpError, KernelError, NotLoaded."""
@@ -292,12 +293,15 @@ class Connection:
     async def on_start_ok(self, method: spec.ConnectionStartOk) -> Method | None:
         """The login. It awaits the password check."""
         self.features = handshake.client_features(method.client_properties)
-        login = handshake.credentials(method)
-        self.login = login.login
+        sign_in, host = self._environment.sign_in, self._host
         try:
-            self.rights = await self._environment.sign_in.sign_in(
-                login.login, login.password, self._host.peer
-            )
+            if method.mechanism == handshake.EXTERNAL:
+                self.login = handshake.certified_login(method, host.certified)
+                self.rights = sign_in.without_password(self.login, host.peer)
+            else:
+                login = handshake.credentials(method)
+                self.login = login.login
+                self.rights = await sign_in.sign_in(login.login, login.password, host.peer)
         except AuthError as error:
             self._environment.counters.logins_refused += 1
             raise handshake.sign_in_error(error, method.mechanism) from None

@@ -3,8 +3,9 @@
 Pure functions over values; `connection.py` calls them in the order of the drawing in
 `lifecycle.py`.
 
-SASL mechanisms: PLAIN (RFC 4616), and AMQPLAIN, RabbitMQ's: the content of a field table, without
-its length word, that holds LOGIN and PASSWORD.
+SASL mechanisms: PLAIN (RFC 4616), AMQPLAIN, RabbitMQ's: the content of a field table, without its
+length word, that holds LOGIN and PASSWORD, and EXTERNAL for whoever has shown a certificate: its
+subject is the login, which the response may repeat.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ from auth.errors import AuthCode, AuthError
 from auth.principal import DEFAULT_TENANT
 from auth.sasl import PlainCredentials, parse_plain
 
-MECHANISMS: Final = ("PLAIN", "AMQPLAIN")
+EXTERNAL: Final = "EXTERNAL"
+MECHANISMS: Final = ("PLAIN", "AMQPLAIN", EXTERNAL)
 LOCALES: Final = b"en_US"
 
 CAPABILITIES: Final = {
@@ -108,9 +110,10 @@ def server_properties(settings: AmqpSettings) -> Table:
     )
 
 
-def start(settings: AmqpSettings) -> spec.ConnectionStart:
-    """Our first word."""
-    mechanisms = " ".join(MECHANISMS).encode()
+def start(settings: AmqpSettings, *, is_certified: bool = False) -> spec.ConnectionStart:
+    """Our first word. `is_certified`: the client has shown a certificate."""
+    offered = [each for each in MECHANISMS if is_certified or each != EXTERNAL]
+    mechanisms = " ".join(offered).encode()
     return spec.ConnectionStart(0, 9, server_properties(settings), mechanisms, LOCALES)
 
 
@@ -150,6 +153,17 @@ def credentials(method: spec.ConnectionStartOk) -> PlainCredentials:
     if method.mechanism == "AMQPLAIN":
         return _amqplain(method.response)
     raise AmqpError(COMMAND_INVALID, f"unknown authentication mechanism '{method.mechanism}'")
+
+
+def certified_login(method: spec.ConnectionStartOk, certified: str | None) -> str:
+    """Who a client with a certificate is. Raises AmqpError: 503 if it has none, 403 if it says that
+    it is another.
+    """
+    if certified is None:
+        raise AmqpError(COMMAND_INVALID, f"unknown authentication mechanism '{EXTERNAL}'")
+    if method.response not in (b"", certified.encode()):
+        raise refused(EXTERNAL, "the certificate is another user's")
+    return certified
 
 
 def _amqplain(response: bytes) -> PlainCredentials:

@@ -294,7 +294,10 @@ class ClientConnection:
             assigned = f"{ASSIGNED_ID_PREFIX}{env.random.bits(_ASSIGNED_ID_BITS):024x}"
         self._client_id = assigned or connect.client_id
         self._chose_id = not assigned
-        login = Login(connect.username, connect.password, self._client_id, self._host.peer)
+        host = self._host
+        login = Login(
+            connect.username, connect.password, self._client_id, host.peer, host.certified
+        )
         rights = await env.sign_in.sign_in(login)
         if self._is_over():
             return

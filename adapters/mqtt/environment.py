@@ -37,6 +37,8 @@ class Login(msgspec.Struct, frozen=True):
     client_id: str
     address: str
     """The peer, `host:port`."""
+    certified: str | None = None
+    """The login that its certificate names, if it has shown one."""
 
 
 class MqttSignIn(Protocol):

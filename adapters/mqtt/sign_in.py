@@ -1,4 +1,5 @@
-"""Who may connect, by the users of the store: user name and password of CONNECT.
+"""Who may connect, by the users of the store: user name and password of CONNECT, or a certificate
+that names the user, to which CONNECT adds no password and no other name.
 
 A client that gives neither comes in only if a user is named for such: it has that user's policies,
 and nobody asks for a password. So what strangers may do is written down where everybody's rights
@@ -42,10 +43,12 @@ class StoreSignIn:
 
     async def sign_in(self, login: Login) -> Rights:
         """Check user name and password. Raises AuthError BAD_CREDENTIALS."""
+        if login.password is None and login.username in {None, login.certified}:
+            found = login.certified or self._anonymous_user
+            if found:
+                return self._users.without_password(found, login.address, login.client_id)
         if login.username is not None:
             return await self._users.sign_in(
                 login.username, login.password or b"", login.address, login.client_id
             )
-        if login.password is not None or not self._anonymous_user:
-            raise AuthError(AuthCode.BAD_CREDENTIALS, f"no user name from {login.address}")
-        return self._users.without_password(self._anonymous_user, login.address, login.client_id)
+        raise AuthError(AuthCode.BAD_CREDENTIALS, f"no user name from {login.address}")

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 
 from adapters.tree_rights import allowed, into_topic, out_of_topic
 from auth.errors import AuthError
-from auth.principal import DEFAULT_TENANT, Principal, SignInMode
+from auth.principal import DEFAULT_TENANT, Principal, SignInMode, split_login
 from auth.rules import Action, Kind, permission
 
 from . import errors
@@ -51,6 +51,9 @@ NAMESPACE: Final = "x-mq-namespace"
 LANGUAGE: Final = "x-mq-language"
 AUTHORIZATION: Final = "authorization"
 DATE_TIME: Final = "x-mq-date-time"
+
+NO_CREDENTIAL: Final = "Credential=,"
+"""What clients without an access key send."""
 
 _NODE: Final = frozenset({"HTTP", "NODE_JS", "NODEJS"})
 
@@ -165,9 +168,13 @@ class Gate:
         mode: SignInMode,
         find_key: Callable[[str], AccessKey | None],
         rights_of: Callable[[AccessKey], Rights | None],
+        rights_of_login: Callable[[str], Rights | None],
         namespaces: Mapping[str, str],
     ) -> None:
-        """`verifier` works in the same `mode`; `rights_of`: None for a principal that is gone."""
+        """`verifier` works in the same `mode`; `rights_of`, and `rights_of_login`, for who has
+        shown a certificate: None for a principal that is gone.
+        """
+        self._rights_of_login = rights_of_login
         self._verifier = verifier
         self._mode = mode
         self._find_key = find_key
@@ -179,8 +186,14 @@ class Gate:
         self.refused = 0
         """Calls whose signature was not accepted."""
 
-    def admit(self, metadata: Iterable[tuple[str, str | bytes]], now_ms: int) -> Caller:
-        """Who makes a call (hot); `now_ms` is wall time.
+    def admit(
+        self,
+        metadata: Iterable[tuple[str, str | bytes]],
+        now_ms: int,
+        certified: str | None = None,
+    ) -> Caller:
+        """Who makes a call (hot); `now_ms` is wall time, `certified` the login that a certificate
+        names.
 
         Raises RocketmqError: CLIENT_ID_REQUIRED, UNAUTHORIZED, FORBIDDEN.
         """
@@ -191,6 +204,7 @@ class Gate:
             get(CLIENT_ID),
             get(NAMESPACE),
             get(LANGUAGE),
+            certified,
         )
         kept = self._kept.get(shape)
         if kept is not None:
@@ -200,7 +214,7 @@ class Gate:
         return self._learn(shape, now_ms)
 
     def _learn(self, shape: tuple[str | bytes | None, ...], now_ms: int) -> Caller:
-        authorization, date_time, client_id, namespace, language = map(_text, shape)
+        authorization, date_time, client_id, namespace, language, certified = map(_text, shape)
         if not client_id or len(client_id) > CLIENT_ID_CHARACTERS_MAX:
             raise RocketmqError(
                 Code.CLIENT_ID_REQUIRED,
@@ -210,8 +224,13 @@ class Gate:
         if self._mode is SignInMode.OFF:
             key: AccessKey | None = None
             rights = self._everyone
+        elif certified is not None and (not authorization or NO_CREDENTIAL in authorization):
+            key, rights = None, self._certified(certified)
         else:
             key, rights = self._sign_in(authorization, date_time, now_ms)
+            if certified is not None and split_login(certified) != (key.tenant, key.user):
+                self.refused += 1
+                raise RocketmqError(Code.UNAUTHORIZED, "the certificate is another user's")
         namespace = namespace or ""
         caller = Caller(
             tenant=self._tenants.of(namespace, rights),
@@ -226,6 +245,14 @@ class Gate:
             self._kept.clear()
         self._kept[shape] = (key, caller, *self._verifier.holds_in(date_time))
         return caller
+
+    def _certified(self, login: str) -> Rights:
+        rights = self._rights_of_login(login)
+        if rights is None:
+            self.refused += 1
+            message = f"there is no user {login!a}, whom the certificate names"
+            raise RocketmqError(Code.UNAUTHORIZED, message)
+        return rights
 
     def _may_sign(self, key: AccessKey) -> bool:
         found = self._find_key(key.key_id)

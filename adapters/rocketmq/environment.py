@@ -126,6 +126,10 @@ class Call(Protocol):
     bytes_out: int
     """Octets of the messages that were written."""
 
+    @property
+    def certified(self) -> str | None:
+        """The login that the client's certificate names; None: it has shown none."""
+
     def time_remaining(self) -> float | None:
         """Seconds until the call's deadline; None: it has none."""
 
@@ -160,7 +164,9 @@ class Environment:
         """Who makes a call; looked up once, by its headers. Raises RocketmqError."""
         caller = call.caller
         if caller is None:
-            caller = call.caller = self.gate.admit(call.metadata, self.clock.wall_ms())
+            caller = call.caller = self.gate.admit(
+                call.metadata, self.clock.wall_ms(), call.certified
+            )
         return caller
 
 

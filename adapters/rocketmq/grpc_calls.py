@@ -36,6 +36,9 @@ class _Context(Protocol):
     def time_remaining(self) -> float | None:
         """Seconds until the deadline."""
 
+    def auth_context(self) -> Mapping[str, Iterable[bytes]]:
+        """What TLS has found out about the client."""
+
     async def write(self, message: bytes, /) -> None:
         """Send a message of a stream."""
 
@@ -102,6 +105,11 @@ class _GrpcCall:
         data = await self._context.read()
         return data if isinstance(data, bytes) else None
 
+    @property
+    def certified(self) -> str | None:
+        """See `environment.Call`."""
+        return None
+
 
 class _UnaryCall(_GrpcCall):
     """A call with one answer."""
@@ -156,6 +164,36 @@ class _TelemetryCall(_GrpcCall):
         await self._serve(self)
 
 
+class _Certified(_GrpcCall):
+    """A call over a connection whose client has shown a certificate, which TLS has verified."""
+
+    __slots__ = ()
+
+    @property
+    def certified(self) -> str | None:
+        """See `environment.Call`."""
+        assert self._context is not None
+        names = list(self._context.auth_context().get("x509_common_name", ()))
+        return names[0].decode("utf-8", "replace") if len(names) == 1 and names[0] else None
+
+
+class _CertifiedUnaryCall(_Certified, _UnaryCall):
+    __slots__ = ()
+
+    async def unary_unary(self, data: bytes, context: _Context, /) -> bytes:
+        """Called by gRPC."""
+        self._context = context
+        return await self._action(data, self)
+
+
+class _CertifiedStreamingCall(_Certified, _StreamingCall):
+    __slots__ = ()
+
+
+class _CertifiedTelemetryCall(_Certified, _TelemetryCall):
+    __slots__ = ()
+
+
 class _RefusedCall(_GrpcCall):
     """A call whose headers refuse it: for gRPC a stream, which it is left to us to read."""
 
@@ -179,14 +217,26 @@ def grpc_calls(
     streaming: Mapping[str, Streaming],
     telemetry: Mapping[str, Telemetry],
     refusal_of: Callable[[Call], bytes | None],
+    *,
+    is_certified: bool = False,
 ) -> object:
     """The grpc.GenericRpcHandler of a service: actions by the names of their calls. `refusal_of`:
-    the answer to a call that its headers refuse.
+    the answer to a call that its headers refuse; of clients that have shown a certificate
+    (`is_certified`) they are not all that tells who they are.
     """
+    one, many, both = (
+        (_CertifiedUnaryCall, _CertifiedStreamingCall, _CertifiedTelemetryCall)
+        if is_certified
+        else (_UnaryCall, _StreamingCall, _TelemetryCall)
+    )
     makers: dict[str, Callable[[Metadata], _GrpcCall]] = {}
     for name, action in unary.items():
-        makers[f"/{service}/{name}"] = partial(_UnaryCall, action)
+        makers[f"/{service}/{name}"] = partial(one, action)
     for name, stream in streaming.items():
-        makers[f"/{service}/{name}"] = partial(_StreamingCall, stream)
-    told = {f"/{service}/{name}": partial(_TelemetryCall, each) for name, each in telemetry.items()}
-    return _Calls(makers, told, refusal_of)
+        makers[f"/{service}/{name}"] = partial(many, stream)
+    told = {f"/{service}/{name}": partial(both, each) for name, each in telemetry.items()}
+    return _Calls(makers, told, _nothing if is_certified else refusal_of)
+
+
+def _nothing(_call: Call) -> bytes | None:
+    return None

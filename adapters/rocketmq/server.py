@@ -34,6 +34,7 @@ from adapters.rocketmq.transactions import Producers
 from adapters.rocketmq.waiting import Polls, SharedBatches, SharedChanges
 from adapters.transport import Tasks
 from auth.mqv2 import MqV2Verifier
+from auth.principal import split_login
 from kernel.turns import Turns
 
 if TYPE_CHECKING:
@@ -67,6 +68,8 @@ class GrpcListener:
     tls: PemPair | None = None
     plain_too: bool = False
     """With `tls`: clients may come without TLS as well, on the same port."""
+    client_authority: bytes | None = None
+    """With `tls`: clients need a certificate of one of these, PEM."""
     reuse_port: bool = False
     """Share the port between worker processes (SO_REUSEPORT)."""
 
@@ -231,11 +234,11 @@ class RocketmqAdapter:
         if wanted.tls is not None and wanted.plain_too:
             port = await self._open_relay(wanted, server, wanted.tls)
         else:
-            port = _bind(server, wanted.host, wanted.port, wanted.tls)
+            port = _bind(server, wanted.host, wanted.port, wanted.tls, wanted.client_authority)
         listener = Listener(
             wanted.name, place_of(wanted.host, port), self._advertised.get(wanted.name)
         )
-        self._serve(server, listener)
+        self._serve(server, listener, is_certified=wanted.client_authority is not None)
         await server.start()
         self._servers[wanted.name] = server
         self._addresses[wanted.name] = (wanted.host, port)
@@ -251,14 +254,15 @@ class RocketmqAdapter:
         self._relays[wanted.name] = relay
         return await relay.start(wanted.host, wanted.port, reuse_port=wanted.reuse_port)
 
-    def _serve(self, server: _GrpcServer, listener: Listener) -> None:
-        """Register every call of the service."""
+    def _serve(self, server: _GrpcServer, listener: Listener, *, is_certified: bool) -> None:
+        """Register every call of the service. `is_certified`: clients show a certificate."""
         calls = grpc_calls(
             SERVICE,
             self._service.unary_calls(listener),
             self._service.streaming_calls(listener),
             {"Telemetry": self._streams.serve},
             self._service.refusal_of,
+            is_certified=is_certified,
         )
         server.add_generic_rpc_handlers((calls,))
 
@@ -284,6 +288,10 @@ class RocketmqAdapter:
 
 
 def _gate(directory: Directory, policies: PolicyBook, settings: RocketmqSettings) -> Gate:
+    def rights_of_login(login: str) -> Rights | None:
+        principal = directory.principal(*split_login(login))
+        return policies.access(principal) if principal is not None else None
+
     def rights_of(key: AccessKey) -> Rights | None:
         principal = directory.principal_of(key)
         return policies.access(principal) if principal is not None else None
@@ -296,6 +304,7 @@ def _gate(directory: Directory, policies: PolicyBook, settings: RocketmqSettings
         settings.sign_in,
         directory.access_key,
         rights_of,
+        rights_of_login,
         settings.namespaces,
     )
 
@@ -309,14 +318,19 @@ def _advertised(name: str, address: str) -> Place:
         raise ValueError(message) from None
 
 
-def _bind(server: _GrpcServer, host: str, port: int, tls: PemPair | None) -> int:
-    """Have gRPC listen; the port. Raises OSError."""
+def _bind(
+    server: _GrpcServer, host: str, port: int, tls: PemPair | None, authority: bytes | None = None
+) -> int:
+    """Have gRPC listen; the port. `authority`: of the certificates that clients need. Raises
+    OSError.
+    """
     address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     try:
         if tls is None:
             return server.add_insecure_port(address)
         pair = (tls.private_key, tls.certificate)
-        return server.add_secure_port(address, grpc.ssl_server_credentials((pair,)))
+        credentials = grpc.ssl_server_credentials((pair,), authority, authority is not None)
+        return server.add_secure_port(address, credentials)
     except RuntimeError as error:
         raise _reason(host, port, error) from None
 

@@ -42,6 +42,13 @@ class Logins:
         self.given.append(rights)
         return rights
 
+    def without_password(self, login: str, address: str) -> Rights:
+        if login not in self.passwords:
+            raise AuthError(AuthCode.BAD_CREDENTIALS, "no such login")
+        rights = EveryRight(Principal(*split_login(login)), self.denied)
+        self.given.append(rights)
+        return rights
+
 
 @dataclass(slots=True)
 class Broker:

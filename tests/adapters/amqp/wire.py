@@ -62,6 +62,7 @@ class FakeHost:
         self.closed: str | None = None
         self.is_write_wanted = False
         self.peer = "192.0.2.1:5000"
+        self.certified: str | None = None
         self.connection: Connection | None = None
         self.holds_operations = False
         self.operations: list[Callable[[], Coroutine[object, object, None]]] = []
