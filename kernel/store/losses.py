@@ -90,15 +90,17 @@ class Losses:
         """By group and index."""
         return [each for _, each in sorted(self._known.items())]
 
+    def get(self, group: int, index: int) -> Loss | None:
+        """What is known of an entry; it may not have been carried out."""
+        return self._known.get(lost_name(group, index, "json"))
+
     def write(self, loss: Loss) -> None:
         """Thread: have the disk say it. OSError."""
         content = msgspec.json.format(msgspec.json.encode(loss), indent=2)
         replace_file(self._disk, _name(loss), content)
 
     def add(self, loss: Loss) -> None:
-        """It is written, and carried out: perhaps not for the first time."""
-        if _name(loss) in self._known:
-            return
+        """It is written, and carried out."""
         self._known[_name(loss)] = loss
         for tell in self.watchers:
             tell(loss)

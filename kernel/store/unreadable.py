@@ -18,7 +18,8 @@ from __future__ import annotations
 import asyncio
 import struct
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Protocol
+from functools import partial
+from typing import Protocol, TypeVar
 
 from ..broker.give_up import GiveUp
 from ..broker.state import GroupState
@@ -52,6 +53,8 @@ UIDS_MAX = 1_000
 """Uids written down of one entry."""
 
 _NO_IDENTITY = (0, 0, 0)
+
+_T = TypeVar("_T")
 
 
 class Host(Protocol):
@@ -209,21 +212,25 @@ class Unreadable:
     async def _carry_out(
         self, replica: Replica, index: int, places: Mapping[QueueId, Ranges], aside: AsideJob
     ) -> None:
-        loss = self._described(replica.state, index, places, aside)
-        await self._run(lambda: self.losses.write(loss))
+        key = replica.group, index
+        loss = self.losses.get(*key)
+        if loss is None:
+            new = loss = self._described(replica.state, index, places, aside)
+            await self._run(lambda: self.losses.write(new))
         applied: asyncio.Future[object] = self._loop.create_future()
-        replica.propose(GiveUp(index, tuple(places)), _NO_IDENTITY, applied.set_result)
+        replica.propose(GiveUp(index, tuple(places)), _NO_IDENTITY, partial(_tell, applied))
         if not isinstance(await applied, tuple):
             return  # it leads no more: whoever leads next finds the same
-        self._given_up.add((replica.group, index))
-        self.losses.add(loss)
+        if key not in self._given_up:
+            self._given_up.add(key)
+            self.losses.add(loss)
         self._host.consensus.healing.checkpoint_wanted()
 
     async def _run(self, job: Job) -> None:
         """Have the thread do a job, again and again if there is no room for what it writes."""
         while True:
             ended: asyncio.Future[BaseException | None] = self._loop.create_future()
-            self._runner.submit(job, ended.set_result)
+            self._runner.submit(job, partial(_tell, ended))
             error = await ended
             if error is None:
                 return
@@ -254,6 +261,12 @@ class Unreadable:
             sum(1 for _ in state.halves.of_entry(index)),
             sum(1 for each in state.outbox.values() if each.index == index),
         )
+
+
+def _tell(future: asyncio.Future[_T], result: _T) -> None:
+    """Whoever waits may have been stopped meanwhile."""
+    if not future.done():
+        future.set_result(result)
 
 
 async def _places(state: GroupState, wanted: Collection[int]) -> Places:

@@ -34,6 +34,8 @@ from tests.simulator.world import World, simulated
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from tests.simulator.disk import SimulatedDisk
+
 DURABLE_SECONDS = 15
 """After so long a checkpoint has followed."""
 
@@ -351,3 +353,35 @@ async def test_a_subscribers_list_goes_on_for_each_of_its_members(world: World) 
     assert queue.owed is not None
     assert queue.owed.ranges() == []
     assert [offsets for _topic, offsets in lost(world)] == [((1, 1),)]
+
+
+def test_wherever_the_power_fails_meanwhile_the_next_run_comes_to_the_same() -> None:
+    """While the entry is kept aside, written down, given up in the log, checkpointed."""
+    copies: list[SimulatedDisk] = []
+
+    async def give_up(world: World) -> None:
+        topic = await three(world)
+        await asyncio.sleep(DURABLE_SECONDS)
+        damage(world, *entry_of(world, topic, 1))
+        disk = world.disk
+        disk.on_boundary = lambda number, _what: copies.append(disk.crashed_copy(number))
+        taker = world.peer().attach(topic, credit=10)
+        await taker.wait_for(2)
+        await asyncio.sleep(DURABLE_SECONDS)
+        disk.on_boundary = None
+
+    async def go_on(world: World) -> None:
+        (topic,) = [each for each in world.client.topics(DEFAULT_TENANT) if each.name == "hurt"]
+        taker = world.peer().attach(topic, credit=10)
+        await taker.wait_for(2)
+        await asyncio.sleep(1)
+        assert taker.bodies == [b"one", b"three"]
+        assert lost(world) == [("hurt", ((1, 1),))]
+        assert not world.fatal
+
+    with World() as world:
+        world.run(give_up(world))
+    assert len(copies) > 20
+    for disk in copies[:: max(1, len(copies) // 60)]:
+        with World(disk=disk) as world:
+            world.run(go_on(world))
