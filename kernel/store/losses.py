@@ -18,6 +18,16 @@ from ..ports import Disk
 
 ENDING = ".json"
 
+LOST_ENTRIES_MAX = 1_000
+"""Entries in `lost/` before a store stops giving up more by itself, and refuses to start: then it
+is the disk, the memory or a cable that somebody has to see to, and what does not read today may
+read tomorrow. Each is looked for in every queue's index, and keeps its bytes on the disk."""
+
+
+def is_too_much(entries: int) -> bool:
+    """Whether so many are for somebody to decide on."""
+    return entries > LOST_ENTRIES_MAX
+
 
 class LostMessages(msgspec.Struct, frozen=True):
     """Of one queue."""

@@ -32,16 +32,11 @@ from ..log.journal import Journal
 from ..message import uid_at
 from ..ports import Clock
 from .consensus import Consensus
-from .losses import Loss, Losses, LostMessages
+from .losses import Loss, Losses, LostMessages, is_too_much
 from .places import Places, Ranges, note_places
 from .reader import Reader
 from .replica import Replica
 from .worker import Job, Runner
-
-LOST_ENTRIES_MAX = 1_000
-"""Entries in `lost/` before a store stops giving up more by itself: then it is the disk, the memory
-or a cable that somebody has to see to, and what does not read today may read tomorrow. Each is
-looked for in every queue's index, and keeps its bytes on the disk."""
 
 RETRY_SECONDS = 1.0
 """On a full disk nothing is kept aside, and nothing given up that is not: until there is room."""
@@ -193,8 +188,8 @@ class Unreadable:
                 self._journal.set_aside_done(aside)
             if aside.entry is None:
                 is_new = (group, index) not in self._given_up
-                if places is None and is_new and len(self.losses) >= LOST_ENTRIES_MAX:
-                    why = RecordDamaged(f"{LOST_ENTRIES_MAX} entries were given up already")
+                if places is None and is_new and is_too_much(len(self.losses) + 1):
+                    why = RecordDamaged(f"{len(self.losses)} entries were given up already")
                     self._fatal(f"entry {index} of group {group} could not be read", why)
                     return
                 if places is None:
