@@ -18,6 +18,16 @@ from ..ports import Disk
 
 ENDING = ".json"
 
+LOST_ENTRIES_MAX = 1_000
+"""Entries in `lost/` before a store stops giving up more by itself, and refuses to start: then it
+is the disk, the memory or a cable that somebody has to see to, and what does not read today may
+read tomorrow. Each is looked for in every queue's index, and keeps its bytes on the disk."""
+
+
+def is_too_much(entries: int) -> bool:
+    """Whether so many are for somebody to decide on."""
+    return entries > LOST_ENTRIES_MAX
+
 
 class LostMessages(msgspec.Struct, frozen=True):
     """Of one queue."""
@@ -90,15 +100,17 @@ class Losses:
         """By group and index."""
         return [each for _, each in sorted(self._known.items())]
 
+    def get(self, group: int, index: int) -> Loss | None:
+        """What is known of an entry; it may not have been carried out."""
+        return self._known.get(lost_name(group, index, "json"))
+
     def write(self, loss: Loss) -> None:
         """Thread: have the disk say it. OSError."""
         content = msgspec.json.format(msgspec.json.encode(loss), indent=2)
         replace_file(self._disk, _name(loss), content)
 
     def add(self, loss: Loss) -> None:
-        """It is written, and carried out: perhaps not for the first time."""
-        if _name(loss) in self._known:
-            return
+        """It is written, and carried out."""
         self._known[_name(loss)] = loss
         for tell in self.watchers:
             tell(loss)

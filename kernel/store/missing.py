@@ -30,6 +30,7 @@ from ..log.recovery import replay
 from ..log.scan import Scan
 from ..ports import Disk
 from .damage import Snapshots
+from .losses import is_too_much
 from .replaying import Replay
 from .snapshot_file import read
 
@@ -86,6 +87,8 @@ class Missing:
         lost: dict[RaftGroup, Sequence[int]]
         lost = {group: indexes for group, indexes in held.items() if group in alone}
         gone = _gone(scan, lost)
+        if is_too_much(sum(map(len, lost.values()))):
+            gone = gone or _too_many(lost)
         if gone and not self._repair:
             raise JournalDamaged(gone)
         self.lost = lost
@@ -139,6 +142,13 @@ def _gone(scan: Scan, lost: Mapping[RaftGroup, Sequence[int]]) -> dict[int, str]
     )
     return {
         int(group): f"{len(each)} entries that messages stand in are gone: {_named(each)}{why}"
+        for group, each in lost.items()
+    }
+
+
+def _too_many(lost: Mapping[RaftGroup, Sequence[int]]) -> dict[int, str]:
+    return {
+        int(group): f"{len(each)} entries that messages stand in do not read: {_named(each)}"
         for group, each in lost.items()
     }
 

@@ -13,11 +13,13 @@ from ..client import PutRecord
 from ..ids import RaftGroup
 from ..limits import DATA_GROUPS_DEFAULT, DATA_GROUPS_MAX
 from ..local_client import LocalClient
+from ..log.aside import LOST_DIRECTORY
+from ..log.errors import JournalError
 from ..log.journal import JournalOptions
 from ..ports import Clock, Disk, Random
 from .consensus import Origin, RaftTiming
 from .housekeeper import SPARSE_BYTES_MIN, Housekeeper
-from .losses import Losses
+from .losses import Losses, is_too_much
 from .node import Store
 from .peers import Peers
 from .recovering import DATA_GROUPS_RECORD, recover
@@ -108,13 +110,19 @@ def open_store(
     if not 1 <= data_groups <= DATA_GROUPS_MAX:
         raise ValueError(f"data_groups must be 1 to {DATA_GROUPS_MAX}")
     options = options or JournalOptions(segment_bytes=SEGMENT_BYTES)
+    losses = Losses(disk)
+    if is_too_much(len(losses) + 1) and not repair:
+        raise JournalError(
+            f"{len(losses)} log entries did not read and were given up: something is wrong with "
+            "the disk, the memory or a cable. See to that, look with `weir doctor` for more, then "
+            f"take the files in {LOST_DIRECTORY}/ away"
+        )
     recovered = recover(
         *(disk, random, options, data_groups, node, members),
         heals=peers is not None,
         repair=repair,
     )
     loop = asyncio.get_running_loop()
-    losses = Losses(disk)
     store = Store(
         loop,
         recovered.journal,

@@ -18,7 +18,8 @@ from __future__ import annotations
 import asyncio
 import struct
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Protocol
+from functools import partial
+from typing import Protocol, TypeVar
 
 from ..broker.give_up import GiveUp
 from ..broker.state import GroupState
@@ -31,16 +32,11 @@ from ..log.journal import Journal
 from ..message import uid_at
 from ..ports import Clock
 from .consensus import Consensus
-from .losses import Loss, Losses, LostMessages
+from .losses import Loss, Losses, LostMessages, is_too_much
 from .places import Places, Ranges, note_places
 from .reader import Reader
 from .replica import Replica
 from .worker import Job, Runner
-
-LOST_ENTRIES_MAX = 1_000
-"""Entries in `lost/` before a store stops giving up more by itself: then it is the disk, the memory
-or a cable that somebody has to see to, and what does not read today may read tomorrow. Each is
-looked for in every queue's index, and keeps its bytes on the disk."""
 
 RETRY_SECONDS = 1.0
 """On a full disk nothing is kept aside, and nothing given up that is not: until there is room."""
@@ -52,6 +48,8 @@ UIDS_MAX = 1_000
 """Uids written down of one entry."""
 
 _NO_IDENTITY = (0, 0, 0)
+
+_T = TypeVar("_T")
 
 
 class Host(Protocol):
@@ -190,8 +188,8 @@ class Unreadable:
                 self._journal.set_aside_done(aside)
             if aside.entry is None:
                 is_new = (group, index) not in self._given_up
-                if places is None and is_new and len(self.losses) >= LOST_ENTRIES_MAX:
-                    why = RecordDamaged(f"{LOST_ENTRIES_MAX} entries were given up already")
+                if places is None and is_new and is_too_much(len(self.losses) + 1):
+                    why = RecordDamaged(f"{len(self.losses)} entries were given up already")
                     self._fatal(f"entry {index} of group {group} could not be read", why)
                     return
                 if places is None:
@@ -209,21 +207,25 @@ class Unreadable:
     async def _carry_out(
         self, replica: Replica, index: int, places: Mapping[QueueId, Ranges], aside: AsideJob
     ) -> None:
-        loss = self._described(replica.state, index, places, aside)
-        await self._run(lambda: self.losses.write(loss))
+        key = replica.group, index
+        loss = self.losses.get(*key)
+        if loss is None:
+            new = loss = self._described(replica.state, index, places, aside)
+            await self._run(lambda: self.losses.write(new))
         applied: asyncio.Future[object] = self._loop.create_future()
-        replica.propose(GiveUp(index, tuple(places)), _NO_IDENTITY, applied.set_result)
+        replica.propose(GiveUp(index, tuple(places)), _NO_IDENTITY, partial(_tell, applied))
         if not isinstance(await applied, tuple):
             return  # it leads no more: whoever leads next finds the same
-        self._given_up.add((replica.group, index))
-        self.losses.add(loss)
+        if key not in self._given_up:
+            self._given_up.add(key)
+            self.losses.add(loss)
         self._host.consensus.healing.checkpoint_wanted()
 
     async def _run(self, job: Job) -> None:
         """Have the thread do a job, again and again if there is no room for what it writes."""
         while True:
             ended: asyncio.Future[BaseException | None] = self._loop.create_future()
-            self._runner.submit(job, ended.set_result)
+            self._runner.submit(job, partial(_tell, ended))
             error = await ended
             if error is None:
                 return
@@ -254,6 +256,12 @@ class Unreadable:
             sum(1 for _ in state.halves.of_entry(index)),
             sum(1 for each in state.outbox.values() if each.index == index),
         )
+
+
+def _tell(future: asyncio.Future[_T], result: _T) -> None:
+    """Whoever waits may have been stopped meanwhile."""
+    if not future.done():
+        future.set_result(result)
 
 
 async def _places(state: GroupState, wanted: Collection[int]) -> Places:

@@ -11,7 +11,7 @@ from kernel.broker.snapshot import state_hash
 from kernel.client import ReceiveSpec, Settlement
 from kernel.ids import Offset, RaftGroup
 from kernel.log.aside import lost_name
-from kernel.log.errors import RecordDamaged
+from kernel.log.errors import JournalError, RecordDamaged
 from kernel.log.files import segment_name
 from kernel.log.record import HEADER_BYTES
 from kernel.model import (
@@ -24,7 +24,7 @@ from kernel.model import (
     TopicKind,
     TopicOptions,
 )
-from kernel.store import unreadable
+from kernel.store import losses
 from kernel.store.losses import Losses
 from tests.kernel.test_half_messages import prepare
 from tests.kernel.tree_client import Guest, retained, tell
@@ -33,6 +33,8 @@ from tests.simulator.world import World, simulated
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from tests.simulator.disk import SimulatedDisk
 
 DURABLE_SECONDS = 15
 """After so long a checkpoint has followed."""
@@ -59,9 +61,9 @@ def damage(world: World, group: RaftGroup, index: int) -> Callable[[], None]:
 
 def lost(world: World) -> list[tuple[str, tuple[tuple[int, int], ...]]]:
     """(topic, ranges of offsets) of everything that was given up, also as the files say it."""
-    losses = world.opened.store.unreadable.losses
-    assert losses.all() == Losses(world.disk).all()
-    return [(each.topic, each.offsets) for loss in losses.all() for each in loss.queues]
+    known = world.opened.store.unreadable.losses
+    assert known.all() == Losses(world.disk).all()
+    return [(each.topic, each.offsets) for loss in known.all() for each in loss.queues]
 
 
 def hashes(world: World) -> list[bytes]:
@@ -243,7 +245,7 @@ async def test_what_reads_the_second_time_is_not_lost(world: World) -> None:
 async def test_too_many_of_them_are_for_somebody_to_see_to(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(unreadable, "LOST_ENTRIES_MAX", 1)
+    monkeypatch.setattr(losses, "LOST_ENTRIES_MAX", 1)
     topic = await three(world)
     for offset in (0, 1):
         damage(world, *entry_of(world, topic, offset))
@@ -253,6 +255,13 @@ async def test_too_many_of_them_are_for_somebody_to_see_to(
     assert "could not be read" in sentence
     assert isinstance(error, RecordDamaged)
     assert lost(world) == [("hurt", ((0, 1),))]
+    world.kill()
+    with pytest.raises(JournalError, match="take the files in lost/ away"):
+        await world.start()
+    for name in world.disk.names("lost"):
+        world.disk.remove(f"lost/{name}")
+    monkeypatch.setattr(losses, "LOST_ENTRIES_MAX", 2)
+    await world.start()
 
 
 @simulated()
@@ -274,12 +283,12 @@ async def test_what_somebody_took_away_is_said_no_more(world: World) -> None:
     topic = await three(world)
     damage(world, *entry_of(world, topic, 0))
     await world.peer().attach(topic, credit=10).wait_for(2)
-    losses = world.opened.store.unreadable.losses
-    assert (len(losses), losses.messages) == (1, 1)
+    known = world.opened.store.unreadable.losses
+    assert (len(known), known.messages) == (1, 1)
     for name in world.disk.names("lost"):
         world.disk.remove(f"lost/{name}")
     await asyncio.sleep(3)
-    assert (len(losses), losses.messages) == (0, 0)
+    assert (len(known), known.messages) == (0, 0)
 
 
 @simulated()
@@ -351,3 +360,35 @@ async def test_a_subscribers_list_goes_on_for_each_of_its_members(world: World) 
     assert queue.owed is not None
     assert queue.owed.ranges() == []
     assert [offsets for _topic, offsets in lost(world)] == [((1, 1),)]
+
+
+def test_wherever_the_power_fails_meanwhile_the_next_run_comes_to_the_same() -> None:
+    """While the entry is kept aside, written down, given up in the log, checkpointed."""
+    copies: list[SimulatedDisk] = []
+
+    async def give_up(world: World) -> None:
+        topic = await three(world)
+        await asyncio.sleep(DURABLE_SECONDS)
+        damage(world, *entry_of(world, topic, 1))
+        disk = world.disk
+        disk.on_boundary = lambda number, _what: copies.append(disk.crashed_copy(number))
+        taker = world.peer().attach(topic, credit=10)
+        await taker.wait_for(2)
+        await asyncio.sleep(DURABLE_SECONDS)
+        disk.on_boundary = None
+
+    async def go_on(world: World) -> None:
+        (topic,) = [each for each in world.client.topics(DEFAULT_TENANT) if each.name == "hurt"]
+        taker = world.peer().attach(topic, credit=10)
+        await taker.wait_for(2)
+        await asyncio.sleep(1)
+        assert taker.bodies == [b"one", b"three"]
+        assert lost(world) == [("hurt", ((1, 1),))]
+        assert not world.fatal
+
+    with World() as world:
+        world.run(give_up(world))
+    assert len(copies) > 20
+    for disk in copies[:: max(1, len(copies) // 60)]:
+        with World(disk=disk) as world:
+            world.run(go_on(world))
