@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 
 import aio_pika
 import aiormq
@@ -132,6 +133,50 @@ async def test_a_robust_connection_comes_back_and_redeclares(broker: Broker) -> 
             await channel.default_exchange.publish(aio_pika.Message(name.encode()), name)
         got = {await asyncio.wait_for(received.get(), 10) for _ in range(2)}
         assert got == {b"transient", own.name.encode()}
+
+
+async def test_a_connection_that_is_lost_again_and_again_leaves_no_channel_behind(
+    broker: Broker,
+) -> None:
+    """How many channels aio-pika opens again is its affair, and no other with RabbitMQ; of those
+    that it has lost none is left here.
+    """
+    connection = await aio_pika.connect_robust(broker.url(), reconnect_interval=0.01)
+    async with connection:
+        channels = [await connection.channel() for _ in range(4)]
+
+        async def take(message: aio_pika.abc.AbstractIncomingMessage) -> None:
+            await message.ack()
+
+        for number, channel in enumerate(channels):
+            queue = await channel.declare_queue(f"q{number}", exclusive=number % 2 == 0)
+            await queue.consume(take)
+        for _ in range(8):
+            again = asyncio.Event()
+            connection.reconnect_callbacks.add(lambda *_, again=again: again.set())
+            for protocol in list(broker.adapter._listeners.connections):
+                protocol.abort()
+            for number, channel in enumerate(channels):
+                with contextlib.suppress(Exception):
+                    async with asyncio.timeout(0.05):
+                        await channel.default_exchange.publish(aio_pika.Message(b"x"), f"q{number}")
+            await asyncio.wait_for(again.wait(), 10)
+        assert connection.transport is not None
+
+        def is_settled() -> bool:
+            figures = broker.adapter.statistics()
+            inner = connection.transport.connection.channels  # type: ignore[union-attr]
+            theirs = sum(1 for number, each in inner.items() if number and each is not None)
+            return (figures.connections, figures.gauges["channels"]) == (1, theirs)
+
+        async with asyncio.timeout(10):
+            while not is_settled():
+                await asyncio.sleep(0.01)
+    async with asyncio.timeout(10):
+        while broker.adapter.statistics().connections:
+            await asyncio.sleep(0.01)
+    assert broker.adapter.statistics().gauges["channels"] == 0
+    assert broker.store.client.topic("default", "q0") is None
 
 
 async def test_heartbeats_keep_an_idle_connection(broker: Broker) -> None:

@@ -24,3 +24,10 @@ def test_amqplib_of_npm(tmp_path: Path) -> None:
         "left": 0,
         "refused": 404,
     }
+
+
+def test_amqplib_of_npm_hears_that_it_is_closed_while_it_writes(tmp_path: Path) -> None:
+    program = (npm_clients.FOLDER / "amqp_close.cjs").read_text()
+    with broker_in_thread(tmp_path / "data") as broker:
+        said = npm_clients.run_with("amqplib", program, broker.url())
+    assert json.loads(said) == {"closed": 20}

@@ -309,3 +309,43 @@ def _returned_at_commit(url: str) -> list[bytes]:
 
 def _addresses(client: ClusterClient) -> list[str]:
     return [each.name for each in client.topics("default") if "reply-to" in each.name]
+
+
+async def test_with_a_ttl_of_zero_who_waits_at_another_gateway_gets_it(running: Cluster) -> None:
+    giver = await aio_pika.connect(running.urls[0])
+    taker = await aio_pika.connect(running.urls[1])
+    async with giver, taker:
+        sending, taking = await giver.channel(), await taker.channel()
+        await sending.declare_queue("now", durable=True)
+        now = aio_pika.Message(b"x", expiration=0)
+        await sending.default_exchange.publish(now, "now")
+        queue = await taking.get_queue("now")
+        async with asyncio.timeout(20):
+            while (
+                await taking.declare_queue("now", passive=True)
+            ).declaration_result.message_count:
+                await asyncio.sleep(0.01)
+        got: asyncio.Queue[AbstractIncomingMessage] = asyncio.Queue()
+        await queue.consume(got.put, no_ack=True)
+        async with asyncio.timeout(20):
+            for _ in range(50):
+                await sending.default_exchange.publish(now, "now")
+            for _ in range(50):
+                await got.get()
+
+
+async def test_copies_reach_queues_of_several_groups_and_gateways(running: Cluster) -> None:
+    giver = await aio_pika.connect(running.urls[0])
+    taker = await aio_pika.connect(running.urls[1])
+    async with giver, taker:
+        sending, taking = await giver.channel(), await taker.channel()
+        queues = [await taking.declare_queue(f"c{number}", durable=True) for number in range(4)]
+        own = await taking.declare_queue("own", exclusive=True)
+        async with asyncio.timeout(20):
+            headers = {"CC": ["c1", "c2"], "BCC": ["c3", "own"]}
+            await sending.default_exchange.publish(aio_pika.Message(b"x", headers=headers), "c0")
+            for queue in (*queues, own):
+                while (message := await queue.get(fail=False, no_ack=True)) is None:
+                    await asyncio.sleep(0.01)
+                assert (message.routing_key, message.headers) == ("c0", {"CC": ["c1", "c2"]})
+                assert await queue.get(fail=False) is None
