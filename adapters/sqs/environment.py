@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from . import names
+from .attempts import Attempts
 from .names import QueueAddress
 from .recents import Recents
 from .settings import FIRST_RECEIVES_MAX, RECENT_MAX
@@ -139,6 +140,7 @@ class Environment:
     calls: CallMeter | None = None
     """None: nobody counts."""
     counters: Counters = field(default_factory=Counters)
+    attempts: Attempts = field(default_factory=Attempts)
     purges: Recents[int] = field(default_factory=lambda: Recents(RECENT_MAX))
     """Topic ids."""
     deletions: Recents[tuple[str, str]] = field(default_factory=lambda: Recents(RECENT_MAX))

@@ -277,6 +277,15 @@ def expired_receipt_handle(handle: str) -> SqsError:
     return invalid_parameter(handle, "ReceiptHandle", "The receipt handle has expired.")
 
 
+def attempt_over(attempt_id: str) -> SqsError:
+    """A receive is asked for again, of whose messages one was deleted or changed meanwhile."""
+    return invalid_parameter(
+        attempt_id,
+        "ReceiveRequestAttemptId",
+        "The receiveRequestAttemptId is not valid anymore since the receive call is not retryable.",
+    )
+
+
 def message_not_available(handle: str) -> SqsError:
     """ChangeMessageVisibility on a message that is gone or was never received by this handle."""
     return invalid_parameter(

@@ -14,7 +14,7 @@ from kernel.client import LeaseChange, LeaseVerb, ReceiveSpec
 from kernel.errors import Code, KernelError
 from kernel.model import DEFAULT_GROUP
 
-from . import errors, receipt_handle, selection, validation
+from . import attempts, errors, receipt_handle, selection, validation
 from .delivered import Delivery, view
 from .errors import SqsError
 from .gate import CONSUME
@@ -44,8 +44,13 @@ async def receive_message(context: Context, request: ReceiveMessageRequest) -> R
     environment = context.environment
     queue = await environment.queues.find_to_consume(context, request.queue_url, CONSUME)
     validation.check_receive(request)
-    asked = selection.system_attribute_names(request)
+    selection.system_attribute_names(request)  # before anything is leased
     spec = _spec(queue, request, context.peer.taker)
+    attempt_id = request.receive_request_attempt_id if queue.is_fifo else None
+    if attempt_id is not None:
+        again = await attempts.repeated(environment, spec, (queue.topic.id, attempt_id))
+        if again:
+            return _result(context, queue, request, again)
     try:
         if spec.wait_ms:
             check = partial(_check_caller, context, queue)
@@ -76,7 +81,19 @@ async def receive_message(context: Context, request: ReceiveMessageRequest) -> R
             for token, slot in zip(surplus, slots, strict=True)
         ]
         await environment.client.settle_leases(queue.topic, DEFAULT_GROUP, changes, Origin.SQS)
+    if attempt_id is not None and received.deliveries is not None:
+        tokens = received.tokens[: len(deliveries)]
+        attempt = attempts.attempt_of(received.deliveries.queue, deliveries, tokens)
+        key = (queue.topic.id, attempt_id)
+        environment.attempts.keep(key, attempt, environment.clock.wall_ms())
     environment.counters.received += len(deliveries)
+    return _result(context, queue, request, deliveries)
+
+
+def _result(
+    context: Context, queue: Queue, request: ReceiveMessageRequest, deliveries: list[Delivery]
+) -> ReceiveMessageResult:
+    asked = selection.system_attribute_names(request)
     return ReceiveMessageResult(
         [view(context, each, asked, request, is_fifo=queue.is_fifo) for each in deliveries]
     )

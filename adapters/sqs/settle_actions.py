@@ -195,6 +195,7 @@ async def _settle(
     """Make the changes that are any, in one call; per handle None or its error."""
     results: list[SqsError | None] = []
     good = [change for change in changes if isinstance(change, LeaseChange)]
+    context.environment.attempts.changed(change.token for change in good)
     heard = iter(
         await context.environment.client.settle_leases(queue.topic, DEFAULT_GROUP, good, Origin.SQS)
         if good

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.adapters.sqs import test_service_attempts as attempts
 from tests.adapters.sqs import test_service_dead_letters as dead_letters
 from tests.adapters.sqs import test_service_fair as fair
 from tests.adapters.sqs import test_service_fifo as fifo
@@ -34,6 +35,10 @@ test_ten_messages_at_most = standard.test_ten_messages_at_most_and_in_order_of_s
 test_a_batch_fails_in_part = standard.test_a_batch_fails_in_part
 test_batches_of_deletions = standard.test_batches_of_deletions_and_visibility_fail_in_part
 test_visibility = visibility.test_visibility_can_be_ended_and_extended
+url = attempts.url
+test_asked_for_again = (
+    attempts.test_a_receive_that_is_asked_for_again_brings_the_same_messages_and_handles
+)
 test_fair_queues = fair.test_quiet_tenants_are_served_before_the_backlog_of_a_noisy_one
 test_visible_at_once = visibility.test_a_visibility_timeout_of_zero_leaves_the_message_visible
 test_deleting_twice = standard.test_deleting_twice_succeeds

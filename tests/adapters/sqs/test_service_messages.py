@@ -154,19 +154,6 @@ def test_receive_message_checks_its_ranges(sqs, make_queue) -> None:
         assert code_of(caught) == "InvalidParameterValue"
 
 
-def test_a_receive_attempt_id_is_taken_and_repeats_nothing(sqs, make_queue) -> None:
-    url = make_queue(fifo=True)
-    for group in "ab":
-        sqs.send_message(
-            QueueUrl=url, MessageBody=group, MessageGroupId=group, MessageDeduplicationId=group
-        )
-    got = [
-        sqs.receive_message(QueueUrl=url, ReceiveRequestAttemptId="one")["Messages"][0]["Body"]
-        for _ in range(2)
-    ]
-    assert got == ["a", "b"]
-
-
 def test_calls_are_metered_by_how_they_ended(service: Service, sqs, make_queue) -> None:
     url = make_queue(name="metered")
     sqs.send_message(QueueUrl=url, MessageBody="x" * 5000)
