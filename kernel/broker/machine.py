@@ -15,7 +15,7 @@ from itertools import pairwise
 from .. import message as messages
 from ..client import LeaseVerb, Settlement
 from ..errors import Code, KernelError
-from ..ids import TOPIC_IDS_PER_TERM, LogIndex, Offset, QueueId
+from ..ids import TOPIC_IDS_PER_TERM, LogIndex, Offset, QueueId, topic_of
 from ..limits import RESULTS_KEPT_PER_CLIENT
 from ..log import entry as entries
 from ..message import HEADER_BYTES, UNIT_BYTES
@@ -299,6 +299,7 @@ class Machine:
         queue = self._progressing(ident, name)
         progress = queue.groups.get(name) if queue is not None else None
         if queue is None or progress is None:
+            self._returned(ident, queue, name, origin, [each[5] for each in changes if each[5]])
             return [0] * len(changes)
         progress.used_ms = self.state.time_ms
         good: list[int] = []
@@ -330,12 +331,27 @@ class Machine:
             else:
                 progress.unlease(offset)
                 ended.append((offset, 0))
-        if returned:
-            size, units = measure_slots(returned)
-            ledger, index = self.state.ledger, self.state.applied
-            ledger.returned(queue.topic, index, origin, name, len(returned), size, units)
+        self._returned(ident, queue, name, origin, returned)
         self._observer.changed(queue, name, ended)
         return good
+
+    def _returned(
+        self,
+        ident: QueueId,
+        queue: QueueState | None,
+        name: str,
+        origin: int,
+        slot_sizes: Sequence[int],
+    ) -> None:
+        """Count leases of a queue, perhaps gone by now, that have reached nobody."""
+        if not slot_sizes:
+            return
+        ledger, index = self.state.ledger, self.state.applied
+        counts = len(slot_sizes), *measure_slots(slot_sizes)
+        if queue is None:
+            ledger.returned_of_gone(topic_of(ident), index, origin, name, *counts)
+        else:
+            ledger.returned(queue.topic, index, origin, name, *counts)
 
     def _guard(self, command: commands.Guard) -> list[int]:
         """Positions of the leases that are not good."""

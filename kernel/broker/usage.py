@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -160,6 +160,26 @@ class TopicUsage:
             self.leased_group, self.leased_kind, self.leased_tally = group, kind, tally
         return tally
 
+    def returned(
+        self,
+        index: int,
+        origin: int,
+        group: str,
+        count: int,
+        size: int,
+        units: int,
+        ordered: bool | None,
+    ) -> None:
+        """Leases have reached nobody; `ordered`: None if the group is gone, and its leases tell."""
+        self.last = index
+        if ordered is None:
+            ordered = (group, origin | _ORDERED_BIT) in self.taken
+        kind = origin | _RETURNED_BIT | (_ORDERED_BIT if ordered else 0)
+        tally = self.taken_by(group, kind)
+        tally.messages += count
+        tally.size += size
+        tally.more_units += units - count
+
 
 NOTHING_COUNTED = TopicUsage()
 """Of every topic that nothing was counted of yet; never changed."""
@@ -260,12 +280,28 @@ class Ledger:
         usage = topic.counted
         if usage.last <= self.metered:
             usage = self._enter(topic, index)
-        usage.last = index
-        ordered = _ORDERED_BIT if topic.definition.groups[group].ordered else 0
-        tally = usage.taken_by(group, origin | _RETURNED_BIT | ordered)
-        tally.messages += count
-        tally.size += size
-        tally.more_units += units - count
+        options = topic.definition.groups.get(group)
+        ordered = options.ordered if options is not None else None
+        usage.returned(index, origin, group, count, size, units, ordered)
+
+    def returned_of_gone(
+        self,
+        ident: TopicId,
+        index: int,
+        origin: int,
+        group: str,
+        count: int,
+        size: int,
+        units: int,
+    ) -> None:
+        """The same of a topic that was deleted meanwhile, if its counts were not reported yet. A
+        cut may still hold these: they are copied.
+        """
+        item = self.retired.get(ident)
+        if item is not None:
+            usage = usage_of(counted_of(item.usage))
+            usage.returned(index, origin, group, count, size, units, None)
+            self.retired[ident] = replace(item, usage=usage)
 
     def acked(
         self, topic: TopicState, index: int, origin: int, group: str, count: int, *, ordered: bool

@@ -12,7 +12,7 @@ the next leader.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import cast
 
 from ..broker import commands
@@ -38,7 +38,14 @@ def packed_changes(
     NOT_FOUND.
     """
     now_ms = replica.log_time_ms()
-    is_last = replica.dispatcher(queue, group).is_last_attempt
+    is_last: Callable[[int], bool]
+    try:
+        is_last = replica.dispatcher(queue, group).is_last_attempt
+    except KernelError as error:
+        # What has reached nobody is to be counted also if there is nowhere to give it back to.
+        if error.code is not Code.NOT_FOUND or not all(each.slot_bytes for each in changes):
+            raise
+        is_last = _never
     return [
         (each.offset, each.lease, LeaseVerb.DEAD_LETTER, Reason.ATTEMPTS, 0, 0)
         if each.verb is LeaseVerb.RELEASE and is_last(each.offset)
@@ -52,6 +59,10 @@ def packed_changes(
         )
         for each in changes
     ]
+
+
+def _never(_offset: int) -> bool:
+    return False
 
 
 class Plan:

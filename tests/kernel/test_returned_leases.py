@@ -11,10 +11,24 @@ import pytest
 from kernel.broker import commands
 from kernel.broker.snapshot import dump, load, state_hash
 from kernel.broker.usage import Verb, counts
-from kernel.client import LeaseChange, LeaseVerb, Received, ReceiveSpec
+from kernel.client import (
+    DeleteGroup,
+    DeleteTopic,
+    LeaseChange,
+    LeaseVerb,
+    Received,
+    ReceiveSpec,
+)
 from kernel.ids import Offset, QueueId
 from kernel.message import HEADER_BYTES
-from kernel.model import DEFAULT_GROUP, GroupOptions, Reason, TopicInfo, TopicOptions
+from kernel.model import (
+    DEFAULT_GROUP,
+    DEFAULT_TENANT,
+    GroupOptions,
+    Reason,
+    TopicInfo,
+    TopicOptions,
+)
 from tests.kernel.counted import everything
 from tests.kernel.test_usage import MINE, metered, peer_of
 from tests.simulator.peer import Draft
@@ -68,6 +82,13 @@ class Customer:
             client = self._world.client
             assert not any(await client.settle_leases(self._topic, DEFAULT_GROUP, changes, MINE))
         return len(received.tokens)
+
+    async def take(self, wait_ms: int, group: str) -> None:
+        """Receive and keep."""
+        spec = ReceiveSpec(
+            self._topic, group, messages=3, wait_ms=wait_ms, lease_ms=60_000, origin=MINE
+        )
+        self._take(await self._world.client.receive(spec))
 
     def _take(self, received: Received) -> None:
         columns = received.deliveries
@@ -231,6 +252,53 @@ async def test_a_delay_s_end_and_a_suspended_delivery_are_no_returns(world: Worl
     assert world.figures(topic, DEFAULT_GROUP).ready == 2
     assert counted(world, Verb.RETURNED) == (0, 0, 0)
     assert delivered(world)[0] == 1
+
+
+@pytest.mark.parametrize("step", range(12))
+@pytest.mark.parametrize("what", ["topic", "group"])
+@simulated()
+async def test_leases_in_flight_while_their_topic_or_group_goes_are_billed_if_they_came(
+    world: World, what: str, step: int
+) -> None:
+    peer = peer_of(world)
+    topic = await peer.topic(
+        "going", groups={DEFAULT_GROUP: GroupOptions(), "other": GroupOptions()}
+    )
+    customer = Customer(world, topic)
+    world.workers.delay_s[WRITER] = 0.005
+    polls = [asyncio.create_task(customer.take(20_000, "other")) for _ in range(3)]
+    await asyncio.sleep(0.01)
+    for _ in range(4):
+        peer.submit(topic, *[b"x" * 5_000] * 5)
+        await asyncio.sleep(0.002)
+    await asyncio.sleep(step * 0.001)
+    change = DeleteTopic(DEFAULT_TENANT, "going")
+    if what == "group":
+        change = DeleteGroup(DEFAULT_TENANT, "going", "other")  # type: ignore[assignment]
+    await world.client.administer(change)
+    await asyncio.gather(*polls, return_exceptions=True)
+    await world.settle_down()
+    assert delivered(world) == customer.three
+
+
+@simulated()
+async def test_what_a_gateway_gives_back_of_a_deleted_topic_is_taken_off(world: World) -> None:
+    peer = peer_of(world)
+    topic = await peer.topic("gone")
+    await peer.publish(topic, b"x" * 5_000)
+    spec = ReceiveSpec(topic, DEFAULT_GROUP, lease_ms=60_000, origin=MINE)
+    received = await world.client.receive(spec)
+    assert received.deliveries is not None
+    await world.client.administer(DeleteTopic(DEFAULT_TENANT, "gone"))
+    size = len(received.deliveries.slots[0])
+    change = LeaseChange(received.tokens[0], LeaseVerb.RETURN, slot_bytes=size)
+    (failure,) = await world.client.settle_leases(topic, DEFAULT_GROUP, [change], MINE)
+    assert failure is not None
+    assert counted(world, Verb.DELIVERED) == (1, 5_000, 2)
+    assert delivered(world) == (0, 0, 0)
+    await world.crash()
+    await world.restart()
+    assert delivered(world) == (0, 0, 0)
 
 
 def test_a_change_is_of_the_second_version_only_if_it_undoes_a_delivery() -> None:
