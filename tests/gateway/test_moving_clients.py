@@ -8,6 +8,7 @@ import contextlib
 import itertools
 import json
 import os
+import queue
 import re
 import subprocess
 import sys
@@ -19,6 +20,8 @@ import paho.mqtt.client as paho
 import pika
 import pika.exceptions
 import pytest
+from paho.mqtt.packettypes import PacketTypes
+from paho.mqtt.properties import Properties
 
 from tests.adapters.rocketmq import test_real_client
 from tests.gateway import cluster
@@ -248,10 +251,7 @@ def test_a_rocketmq_client_goes_on_at_the_other_gateway_while_its_own_is_drained
         made = first.api("POST", "/topics", {"name": "moving", "type": "normal"})
         assert made.status == 201, made.body
         cluster.until(lambda: len(seen(second)) == 2, "both gateways attend")
-        port = str(first.listeners["amqp.tcp"])
-        (name,) = [
-            each["name"] for each in seen(second) if each["listeners"]["amqp.tcp"].endswith(port)
-        ]
+        name = name_of(first, second)
         client = RocketmqClient(first, tmp_path)
         stack.callback(client.kill)
         cluster.until(lambda: client.sent() > 10, "it sends")
@@ -275,10 +275,7 @@ def test_a_drain_names_who_comes_straight_back_and_ends_if_it_must(tmp_path: Pat
         found = cluster.gateways_of_one_store(tmp_path, gateway_settings=[])
         first, second = stack.enter_context(found)
         cluster.until(lambda: len(seen(second)) == 2, "both gateways attend")
-        port = str(first.listeners["amqp.tcp"])
-        (name,) = [
-            each["name"] for each in seen(second) if each["listeners"]["amqp.tcp"].endswith(port)
-        ]
+        name = name_of(first, second)
         is_over = threading.Event()
         stubborn = threading.Thread(target=come_back, args=(first, is_over))
         stubborn.start()
@@ -292,6 +289,13 @@ def test_a_drain_names_who_comes_straight_back_and_ends_if_it_must(tmp_path: Pat
         forced = drain(second, name, "--wait", "0", "--force", "-o", "name")
         assert (forced.returncode, forced.stdout) == (0, name + "\n")
         assert "cuts off who is left" in forced.stderr
+
+
+def name_of(gateway: Process, asked: Process) -> str:
+    """What the cluster calls a gateway."""
+    port = str(gateway.listeners["amqp.tcp"])
+    (name,) = [each["name"] for each in seen(asked) if each["listeners"]["amqp.tcp"].endswith(port)]
+    return str(name)
 
 
 def of(gateway: Process, name: str) -> dict[str, Any]:
@@ -319,3 +323,40 @@ def drain(gateway: Process, name: str, *options: str) -> subprocess.CompletedPro
         timeout=60,
         env=environment(),
     )
+
+
+def test_an_mqtt_message_that_comes_again_after_a_move_is_marked(tmp_path: Path) -> None:
+    with contextlib.ExitStack() as stack:
+        found = cluster.gateways_of_one_store(tmp_path, gateway_settings=[])
+        first, second = stack.enter_context(found)
+        cluster.until(lambda: len(seen(second)) == 2, "both gateways attend")
+        name = name_of(first, second)
+        got: queue.SimpleQueue[tuple[bytes, bool]] = queue.SimpleQueue()
+        moved = threading.Event()
+
+        def client(gateway: Process) -> paho.Client:
+            version = paho.CallbackAPIVersion.VERSION2
+            made = paho.Client(version, "kept", protocol=paho.MQTTv5, manual_ack=True)
+            made.username_pw_set("guest", "guest")
+            made.on_message = lambda _client, _data, said: got.put((said.payload, said.dup))
+            made.on_disconnect = lambda *_: moved.set()
+            properties = Properties(PacketTypes.CONNECT)
+            properties.SessionExpiryInterval = 600
+            port = gateway.listeners["mqtt.tcp"]
+            made.connect("127.0.0.1", port, clean_start=False, properties=properties)
+            made.loop_start()
+            stack.callback(made.loop_stop)
+            return made
+
+        one = client(first)
+        subscribed = threading.Event()
+        one.on_subscribe = lambda *_: subscribed.set()
+        one.subscribe("kept/#", qos=1)
+        assert subscribed.wait(10)
+        one.publish("kept", b"unacked", qos=1)
+        assert got.get(timeout=10) == (b"unacked", False)
+        assert second.api("POST", f"/cluster/gateways/{name}/drain", {}).status == 204
+        assert moved.wait(20)
+        one.disconnect()
+        client(second)
+        assert got.get(timeout=20) == (b"unacked", True)
