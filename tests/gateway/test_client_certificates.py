@@ -154,7 +154,7 @@ def test_mqtt_takes_the_certificate_for_user_name_and_password(place: Place) -> 
 def test_sqs_can_demand_a_certificate_besides_the_signature(place: Place) -> None:
     url = f"https://127.0.0.1:{place.node.listeners['sqs.tls']}"
     trusted = str(place.authority.file)
-    with pytest.raises(botocore.exceptions.HTTPClientError):
+    with pytest.raises(botocore.exceptions.BotoCoreError):
         sqs_client(url, verify=trusted).list_queues()
     chain, key = place.authority.issue("device", "sqs-")
     client = sqs_client(url, verify=trusted, client_cert=(str(chain), str(key)))
