@@ -138,8 +138,8 @@ def _repair(directory: Path, found: Examination) -> None:
             ExitCode.FAILED,
             "bring back a copy of the whole directory, or begin with an empty one",
         )
-    _keep(directory, found.holes)
     try:
+        _keep(directory, found.holes)
         asyncio.run(_go_on(directory, found))
     except (JournalError, KernelError, OSError) as error:
         raise CommandError(f"{directory} cannot be repaired: {error}", ExitCode.FAILED) from error

@@ -306,6 +306,27 @@ async def test_without_location_files_it_is_noticed_at_the_start(cluster: Cluste
     assert await bodies_at(hurt) == publisher.acked
 
 
+@clustered()
+async def test_a_hole_at_the_end_of_the_journal_is_healed(cluster: Cluster) -> None:
+    """Zeros where the last records stood: without the mark of them they would be the end, and what
+    this store has acknowledged would be forgotten.
+    """
+    leader, publisher = await filled(cluster)
+    hurt = follower(cluster, but=leader)
+    journal = hurt.opened.store.journal
+    await cluster.until(lambda: journal.last_index(GROUP) == leader.opened.store.applied(GROUP))
+    hurt.kill()
+    used = [each for each in segments(hurt) if len(hurt.disk.content(each).rstrip(b"\0")) > 4096]
+    name = used[-1]
+    end = len(hurt.disk.content(name).rstrip(b"\0"))
+    hurt.disk.overwrite(name, max(4096, end - 2_000), bytes(2_000))
+    await hurt.start()
+    assert GROUP in hurt.opened.store.consensus.healing.silent
+    await cluster.until(lambda: is_healed(hurt))
+    await level(cluster)
+    assert await bodies_at(hurt) == publisher.acked
+
+
 @clustered(nodes=1)
 async def test_a_store_that_is_alone_refuses_to_start(cluster: Cluster) -> None:
     node, _ = await filled(cluster)
