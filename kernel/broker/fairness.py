@@ -47,6 +47,9 @@ SPENT_MS_MIN: Final = 30_000.0
 """With less time spent by all consumers together shares say nothing: everybody's first message has
 all of it."""
 
+TICK_MS: Final = 100
+"""How fine the time is that counts."""
+
 SPENT_MIN: Final = SPENT_MS_MIN * NOISY_SHARE / 10
 """Who has spent less than that, and has nothing in flight, is forgotten."""
 
@@ -72,9 +75,10 @@ class _Spent:
         self._at_ms = now_ms
 
     def change(self, by: int, now_ms: int) -> None:
-        """So many messages more are in flight."""
-        self._spent_ms = self.spent_ms(now_ms)
-        self._at_ms = now_ms
+        """So many messages more are in flight (hot); what comes within TICK_MS comes at once."""
+        if now_ms - self._at_ms >= TICK_MS:
+            self._spent_ms = self.spent_ms(now_ms)
+            self._at_ms = now_ms
         self.count += by
 
     def spent_ms(self, now_ms: int) -> float:
@@ -86,11 +90,13 @@ class _Spent:
 class _Party(_Spent):
     """Whose messages have one key."""
 
-    __slots__ = ("is_noisy", "sent_ms", "waiting")
+    __slots__ = ("is_noisy", "looked_ms", "sent_ms", "waiting")
 
     def __init__(self, now_ms: int) -> None:
         super().__init__(now_ms)
         self.is_noisy = False
+        self.looked_ms = now_ms
+        """When its share of the time was looked at last."""
         self.waiting: Waiting | None = None
         """What was met of it while it was noisy."""
         self.sent_ms = 0
@@ -171,6 +177,9 @@ class Fairness:
     def _is_noisy(self, party: _Party, now_ms: int) -> bool:
         if party.count >= NOISY_IN_FLIGHT and party.count > NOISY_SHARE * self._all.count:
             return True
+        if now_ms - party.looked_ms < TICK_MS:
+            return False
+        party.looked_ms = now_ms
         spent_ms = self._all.spent_ms(now_ms)
         return spent_ms >= SPENT_MS_MIN and party.spent_ms(now_ms) > NOISY_SHARE * spent_ms
 

@@ -175,6 +175,28 @@ async def test_timed_leases_are_deliveries_and_acks_count_once(world: World) -> 
 
 
 @simulated()
+async def test_each_lease_that_ends_at_once_is_a_delivery_and_one_that_reached_nobody_a_return(
+    world: World,
+) -> None:
+    peer = peer_of(world, 1)
+    topic = await peer.topic("leased")
+    await peer.publish(topic, b"x" * 5_000)
+    spec = ReceiveSpec(topic, DEFAULT_GROUP, lease_ms=0, origin=MINE)
+    got = [await peer.client.receive(spec) for _ in range(6)]
+    assert got[-1].deliveries is not None
+    size = len(got[-1].deliveries.slots[0])
+    back = LeaseChange(got[-1].tokens[0], LeaseVerb.RETURN, slot_bytes=size)
+    for _ in range(2):
+        await peer.client.settle_leases(topic, DEFAULT_GROUP, [back], MINE)
+    by_verb = {each.verb: each for each in everything(world) if each.group == DEFAULT_GROUP}
+    delivered, returned = by_verb[Verb.DELIVERED], by_verb[Verb.RETURNED]
+    assert (delivered.messages, delivered.units_4k, delivered.origin) == (6, 12, MINE)
+    assert (returned.messages, returned.units_4k, returned.origin) == (1, 2, MINE)
+    assert world.figures(topic, DEFAULT_GROUP).ready == 1
+    check_growth(world)
+
+
+@simulated()
 async def test_session_acks_are_counted_under_their_own_origin(world: World) -> None:
     peer, other = peer_of(world, 1), peer_of(world, 2)
     topic = await peer.topic("pushed")

@@ -6,7 +6,7 @@ import random
 from typing import TYPE_CHECKING
 
 from kernel import message as messages
-from kernel.broker import commands
+from kernel.broker import commands, fairness
 from kernel.broker.claims import claim
 from kernel.broker.consumers import DispatchedConsumer, Handed
 from kernel.broker.features import features_of
@@ -75,6 +75,10 @@ def group_of(queue: QueueId) -> RaftGroup:
     return home_of(TopicId(queue >> 8))
 
 
+# As few as consumers here hold: else nobody would ever be noisy.
+vars(fairness)["NOISY_IN_FLIGHT"] = 2
+
+
 class Producer:
     """Publishes through a courier: whatever breaks, once."""
 
@@ -123,7 +127,7 @@ class Producer:
             bytes(chance.randint(0, self._run.levels.body_bytes_max)),
             ttl_ms=chance.choice((0, 0, 0, 500)) if queue >> 8 == ORDERS else 0,
             delay_ms=chance.choice((0, 0, 0, 700)) if queue >> 8 == TASKS else 0,
-            key=b"k%d" % chance.randrange(4) if queue >> 8 == KEYS else b"",
+            key=b"k%d" % chance.randrange(4) if queue >> 8 in (KEYS, TASKS) else b"",
             deduplication_id=b"d%d" % chance.randrange(30)
             if queue >> 8 == ORDERS and chance.random() < 0.1
             else b"",
@@ -238,6 +242,7 @@ class Subscriber:
             *(DEFAULT_GROUP, None),
             lease_ms=self._chance.choice((LEASE_MS, LEASE_MS, 0)) if self.timed else None,
             pull=self.timed,
+            fair=self._run.seed % 3 == 1,
         )
         at = self._at = Attachment(self._run, self, machine, member)
         dispatcher = member.replica.dispatcher(self.queue, DEFAULT_GROUP)
