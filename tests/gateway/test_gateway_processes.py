@@ -28,6 +28,7 @@ from tests.matrix.contract import Neutral, Peer
 from tests.matrix.mqtt_peer import MqttPeer
 from tests.matrix.rocketmq_peer import RocketmqPeer
 from tests.matrix.sqs_peer import SqsPeer
+from tests.metering.served.once import ALL, ALL_UNITS, TRAFFIC
 from tests.metering.served.reading import entries_of, growth_of, records_of, usage_of
 
 if TYPE_CHECKING:
@@ -257,6 +258,21 @@ def test_what_is_billed_is_what_was_served_although_a_leader_was_killed(running:
         calls = [row for row in usage if row.protocol == "sqs" and row.kind == Kind.API]
         # Only what was flushed is there: the calls of the second gateway come with its own export.
         assert bool(sum(row.requests for row in calls)) or not number
+
+
+@pytest.mark.parametrize("protocol", ["rocketmq", "sqs"])
+def test_each_message_received_once_at_a_gateway_is_billed_once(
+    running: Running, protocol: str
+) -> None:
+    _, (first, _) = running
+    inbox = TRAFFIC[protocol](first)
+    assert set(inbox.got.values()) == {1}
+    assert first.api("POST", "/metering/export").json["flushed"]
+    usage = usage_of(records_of(first.data / ARCHIVE_DIRECTORY))
+    topics = {"sqs": {"once"}, "rocketmq": {"rmq-once", "rmq-later"}}[protocol]
+    rows = [each for each in usage if each.topic in topics and each.action == Action.DELIVER]
+    assert sum(each.messages for each in rows) == ALL
+    assert sum(each.units_4k for each in rows) == ALL_UNITS
 
 
 def test_a_bill_is_made_from_a_gateway_s_directory(running: Running) -> None:
