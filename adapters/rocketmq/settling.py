@@ -54,7 +54,8 @@ async def ack_message(environment: Environment, data: bytes, call: Call) -> byte
             errors[place] = error
             continue
         places.append(place)
-        changes.append(LeaseChange(token, LeaseVerb.ACK))
+        # As the reference: whose time is over has lost the message, even if nobody got it since.
+        changes.append(LeaseChange(token, LeaseVerb.ACK_IN_TIME))
     if changes:
         failures = await environment.settler.settle(at.topic.info, at.group, changes)
         for place, change, failure in zip(places, changes, failures, strict=True):

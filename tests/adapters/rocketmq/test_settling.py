@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from adapters.rocketmq.errors import Code
@@ -45,6 +47,18 @@ def test_an_ack_is_final(broker: Broker, wire: Wire, topic: str) -> None:
     assert wire.ack(topic, "g", handle).status.code == Code.INVALID_RECEIPT_HANDLE
     figures = broker.statistics(topic, "g")
     assert (figures.ready, figures.leased) == (0, 0)
+
+
+def test_a_late_ack_is_refused_and_the_message_comes_again(
+    broker: Broker, wire: Wire, topic: str
+) -> None:
+    wire.send(message(topic))
+    (late,) = wire.receive(topic, "g", wait_s=2, invisible_s=1).handles
+    while broker.statistics(topic, "g").leased:
+        time.sleep(0.05)
+    assert wire.ack(topic, "g", late).status.code == Code.INVALID_RECEIPT_HANDLE
+    (again,) = wire.receive(topic, "g", wait_s=2).handles
+    assert wire.ack(topic, "g", again).status.code == Code.OK
 
 
 def test_entries_have_results_of_their_own(wire: Wire, topic: str) -> None:
