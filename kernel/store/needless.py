@@ -3,7 +3,7 @@
 Clients do not know the states of groups, so they ask for what may be so already: that a subscriber
 without anything on disk be ended, that a list be joined anew. What such a command comes to is known
 from the state that has been applied; commands that are on their way into the log have not been
-answered yet, and count as later ones.
+answered yet, and count as later ones. So it is with a subscriber that is another user's.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from ..broker import commands
 from ..broker import tree_commands as tree
 from ..broker.state import GroupState
 from ..broker.tree_snapshot import index_queue
+from ..errors import KernelError
+from ..tree import anothers, belongs_to
 
 
 def needless(state: GroupState, change: commands.Control) -> object:
     """What a command comes to, if it changes nothing; None if it may."""
-    if isinstance(change, tree.OpenSubscriber):
-        return _unknown(state, change.tenant, change.name) if change.only_known else None
-    if isinstance(change, tree.EndSubscriber):
-        return _unknown(state, change.tenant, change.name)
+    if isinstance(change, tree.OpenSubscriber | tree.EndSubscriber):
+        return _opens_or_ends(state, change)
     if isinstance(change, tree.JoinIndex):
         ident = state.indexes.get((change.tenant, change.pattern))
         groups = state.queues[index_queue(ident)].groups if ident is not None else {}
@@ -32,5 +32,14 @@ def needless(state: GroupState, change: commands.Control) -> object:
     return None
 
 
-def _unknown(state: GroupState, tenant: str, name: str) -> object:
-    return None if (tenant, name) in state.subscriber_names else False
+def _opens_or_ends(
+    state: GroupState, change: tree.OpenSubscriber | tree.EndSubscriber
+) -> KernelError | bool | None:
+    number = state.subscriber_names.get((change.tenant, change.name))
+    if number is None:
+        only_known = isinstance(change, tree.EndSubscriber) or change.only_known
+        return False if only_known else None
+    if isinstance(change, tree.EndSubscriber) and change.anyones:
+        return None
+    # Whoever tries other users' names again and again writes nothing.
+    return None if belongs_to(state.subscribers[number].user, change.user) else anothers()

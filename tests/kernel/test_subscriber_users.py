@@ -53,6 +53,22 @@ def test_nor_one_that_is_away_even_after_a_crash(clean: bool, expiry_ms: int | N
 
 
 @simulated()
+async def test_who_is_refused_writes_nothing(world: World) -> None:
+    guest = await Guest.open(world, "g", user="ann")
+    await guest.leave()
+    await world.settle_down()
+
+    def indexes() -> list[int]:
+        return [each.state.applied for each in world.opened.store.replicas()]
+
+    before = indexes()
+    for clean in (False, True):
+        for expiry_ms in (0, None):
+            await refused(world, "g", "bob", clean=clean, expiry_ms=expiry_ms)
+    assert indexes() == before
+
+
+@simulated()
 async def test_one_in_memory_stays_with_its_user_and_is_free_afterwards(world: World) -> None:
     guest = await Guest.open(world, "g", user="ann", clean=True, expiry_ms=0)
     await refused(world, "g", "bob", clean=True, expiry_ms=0)
