@@ -110,13 +110,7 @@ def open_store(
     if not 1 <= data_groups <= DATA_GROUPS_MAX:
         raise ValueError(f"data_groups must be 1 to {DATA_GROUPS_MAX}")
     options = options or JournalOptions(segment_bytes=SEGMENT_BYTES)
-    losses = Losses(disk)
-    if is_too_much(len(losses) + 1) and not repair:
-        raise JournalError(
-            f"{len(losses)} log entries did not read and were given up: something is wrong with "
-            "the disk, the memory or a cable. See to that, look with `weir doctor` for more, then "
-            f"take the files in {LOST_DIRECTORY}/ away"
-        )
+    losses = _losses(disk, repair=repair)
     recovered = recover(
         *(disk, random, options, data_groups, node, members),
         heals=peers is not None,
@@ -164,3 +158,15 @@ def open_store(
         receiver = SnapshotReceiver(disk, incoming, peers, store, housekeeper, fatal)
         local.receiver = store.consensus.receiver = receiver
     return local
+
+
+def _losses(disk: Disk, *, repair: bool) -> Losses:
+    """What was given up before. JournalError: too much, for a store that is not repaired."""
+    losses = Losses(disk)
+    if is_too_much(len(losses) + 1) and not repair:
+        raise JournalError(
+            f"{len(losses)} log entries did not read and were given up: something is wrong with "
+            "the disk, the memory or a cable. See to that, look with `weir doctor` for more, then "
+            f"take the files in {LOST_DIRECTORY}/ away"
+        )
+    return losses

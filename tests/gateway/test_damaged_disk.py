@@ -25,7 +25,7 @@ from tests.matrix.conftest import PEERS
 from tests.matrix.contract import Neutral
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
 DURABLE = pika.BasicProperties(delivery_mode=2)
@@ -109,8 +109,9 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def copy(kept: Path, tmp_path: Path) -> Path:
-    return shutil.copytree(kept, tmp_path / "data")
+def copy(kept: Path, tmp_path: Path) -> Iterator[Path]:
+    yield shutil.copytree(kept, tmp_path / "data")
+    shutil.rmtree(tmp_path / "data")  # 100 MB
 
 
 def last_segment(data: Path) -> int:
