@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -48,12 +49,22 @@ class BoundedProtocol(HttpToolsProtocol):
         super().connection_made(transport)  # type: ignore[arg-type]
         self._await_request()
         if len(self.connections) >= CONNECTIONS_MAX:
-            waiting = [
-                each
-                for each in self.connections
-                if isinstance(each, BoundedProtocol) and each is not self and each.is_waiting
-            ]
-            (min(waiting, key=lambda each: each.since_s) if waiting else self).drop()
+            self._make_room()
+
+    def _make_room(self) -> None:
+        """Drop the oldest that waits, of the address that has most of them."""
+        bounded = [each for each in self.connections if isinstance(each, BoundedProtocol)]
+        waiting = [each for each in bounded if each.is_waiting and each is not self]
+        if not waiting:
+            self.drop()
+            return
+        counts = Counter(each.host for each in waiting)
+        min(waiting, key=lambda each: (-counts[each.host], each.since_s)).drop()
+
+    @property
+    def host(self) -> str:
+        """The peer's address, without its port."""
+        return self.client[0] if self.client is not None else ""
 
     @property
     def is_waiting(self) -> bool:

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack, contextmanager
 
 import pytest
+from starlette.types import Receive, Scope, Send
 
 from gateway.admin import server
 from gateway.admin.server import CONNECTIONS_MAX, HEAD_BYTES_MAX, AdminServer
@@ -16,7 +17,7 @@ from gateway.config_schema import Listener
 LOOK = b"GET / HTTP/1.1\r\nHost: h\r\n\r\n"
 
 
-async def app(scope, receive, send) -> None:
+async def app(scope: Scope, receive: Receive, send: Send) -> None:
     body = b""
     while (message := await receive()).get("more_body"):
         body += message.get("body", b"")
