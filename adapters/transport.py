@@ -177,7 +177,7 @@ class StreamProtocol(asyncio.Protocol):
         share = self._output
         if share is None:
             share = self._output = Share(self._judged_as(), self._drop_output, self._unread)
-        self._memory.output.hold(share, self._unread())
+        self._memory.output.note(share, max(1, self._unread()), self.loop.call_soon)
 
     def _unread(self) -> int:
         transport = self.transport

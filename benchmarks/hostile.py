@@ -394,7 +394,7 @@ def run(node: Node, attack: Attack, connections: int, hold_s: float) -> Found:
 def measured(names: list[str], connections: int, hold_s: float) -> Iterator[tuple[str, Found]]:
     """Each attack on a node of its own."""
     for name in names:
-        with serving(["sqs.connections_max=65536"], tls=True) as node:
+        with serving(["sqs.limits.connections_max=65536"], tls=True) as node:
             yield name, run(node, ATTACKS[name], connections, hold_s)
 
 

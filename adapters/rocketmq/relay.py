@@ -99,6 +99,10 @@ class Relay:
         if not self._clients:
             self._empty.set()
 
+    def call_soon(self, action: Callable[[], None]) -> asyncio.Handle:
+        """Call `action` in a turn of its own."""
+        return self._loop.call_soon(action)
+
     def call_later(self, delay_s: float, action: Callable[[], None]) -> asyncio.TimerHandle:
         """Call `action` after so long."""
         return self._loop.call_later(delay_s, action)
@@ -186,8 +190,6 @@ class _ClientSide(_Side):
         self._first = data
         self.transport.pause_reading()
         self.holds()
-        if self.transport.is_closing():
-            return
         self._relay.connect(self, tls=data[0] == TLS_HANDSHAKE)
 
     def joined(self, other: _ServerSide) -> None:
@@ -207,7 +209,7 @@ class _ClientSide(_Side):
         """Something waits until gRPC takes it, or no more."""
         if self._input is None:
             self._input = Share(self._address(), self._drop_input, self._unsent)
-        self._relay.memory.input.hold(self._input, self._unsent())
+        self._relay.memory.input.note(self._input, self._unsent(), self._relay.call_soon)
 
     def _unsent(self) -> int:
         waiting = self.other.transport.get_write_buffer_size() if self.other is not None else 0
@@ -219,7 +221,8 @@ class _ClientSide(_Side):
             self._output = Share(
                 self._address(), self._drop_output, self.transport.get_write_buffer_size
             )
-        self._relay.memory.output.hold(self._output, self.transport.get_write_buffer_size())
+        size = self.transport.get_write_buffer_size()
+        self._relay.memory.output.note(self._output, size, self._relay.call_soon)
 
     def _address(self) -> str:
         name = self.transport.get_extra_info("peername")

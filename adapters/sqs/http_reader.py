@@ -64,6 +64,7 @@ class HttpReader:
         "_body",
         "_body_bytes",
         "_feed_bytes",
+        "_first_bytes",
         "_has_ended",
         "_has_head",
         "_headers",
@@ -85,6 +86,7 @@ class HttpReader:
         self._body: list[bytes] = []
         self._body_bytes = 0
         self._feed_bytes = 0
+        self._first_bytes = 0
         self._wire_bytes = 0
         self._is_in_head = False
         self._is_last = False
@@ -99,10 +101,12 @@ class HttpReader:
 
     @property
     def unfinished_bytes(self) -> int:
-        """Memory that a request takes which is not complete."""
+        """Memory that a request takes which is not complete; of the read in which it began all is
+        counted.
+        """
         if not self.is_midway:
             return 0
-        return self._wire_bytes + HEADER_BYTES * len(self._headers)
+        return self._first_bytes + self._wire_bytes + HEADER_BYTES * len(self._headers)
 
     def take_head(self) -> HttpRequest | None:
         """The request that is being read, without its body, once all of its head is there; then
@@ -161,6 +165,7 @@ class HttpReader:
         self._body_bytes = 0
         # What is before its first byte in this read belongs to other requests.
         self._wire_bytes = -self._feed_bytes
+        self._first_bytes = self._feed_bytes
         self._is_in_head = self.is_midway = not self._has_ended
 
     def on_url(self, url: bytes) -> None:

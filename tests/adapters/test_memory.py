@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 import pytest
 
 from adapters.memory import YOUNG_MS, GatewayMemory, Pool, Share, address_of
@@ -110,8 +113,8 @@ def test_bursts_may_use_twice_the_budget_and_no_more(clients: Clients) -> None:
 def test_what_is_measured_counts_as_it_is_now(clients: Clients) -> None:
     sizes = {"reads": 5_000, "stuck": 5_000}
     for name in sizes:
-        share = Share(name, lambda name=name: clients.dropped.append(name), lambda n=name: sizes[n])
-        clients.pool.hold(share, 4_000)
+        drop, measure = partial(clients.dropped.append, name), partial(sizes.__getitem__, name)
+        clients.pool.hold(Share(name, drop, measure), 4_000)
     sizes["reads"] = 0
     clients.clock.now_ms = 10_000
     clients.pool.look()
@@ -151,3 +154,19 @@ def test_a_look_now_and_then_is_enough() -> None:
 )
 def test_a_network_of_ipv6_is_one_address(host: str, judged_as: str) -> None:
     assert address_of(host) == judged_as
+
+
+def test_what_is_noted_from_inside_of_something_drops_nobody_there(clients: Clients) -> None:
+    later: list[Callable[[], None]] = []
+    clients.holds("a/1", BYTES_MAX)
+    clients.clock.now_ms = 2 * YOUNG_MS
+    share = Share("b", lambda: clients.dropped.append("b/1"), None)
+    for size in (10, 20, 30):
+        clients.pool.note(share, size, later.append)
+    assert clients.dropped == []
+    assert len(later) == 1
+
+    later.pop()()
+    assert clients.dropped == ["a/1"]
+    clients.pool.note(share, 40, later.append)
+    assert later == []

@@ -107,7 +107,12 @@ def test_a_body_that_its_head_refuses_is_not_held(node: Process) -> None:
 
 def test_a_message_of_16_mib_passes_beside_strangers(node: Process) -> None:
     body = b"x" * (16 << 20)
+    before = refused(node, "mqtt.tcp", "unfinished_input")
     with attacked(node, "mqtt: half a PUBLISH", 200):
+        deadline_s = time.monotonic() + 20
+        while refused(node, "mqtt.tcp", "unfinished_input") == before:
+            assert time.monotonic() < deadline_s
+            time.sleep(0.1)
         connection = node.amqp()
         channel = connection.channel()
         channel.queue_declare("large", durable=True)
