@@ -14,7 +14,7 @@ When a budget is used up, connections are dropped in their protocol's own way, t
 
     bytes of the whole address x square of the time since the connection last got on
 
-first, until an eighth of the budget is free. So ten thousand connections of one address are judged
+first, until a quarter of the budget is free. So ten thousand connections of one address are judged
 as one, a small client beside them is the last to go, and so is one that is large and quick: a
 message of 16 MiB that comes in 20 ms costs less than 64 KB that stand there for ten seconds.
 Getting on means that what is held has fallen to half of the most it was. What is younger than
@@ -153,7 +153,7 @@ class Pool:
             return
         self._dropping = True
         try:
-            self._drop_until(self.bytes_max - self.bytes_max // 8)
+            self._drop_until(self.bytes_max - self.bytes_max // 4)
         finally:
             self._dropping = False
             self._relieve_at = max(self.bytes_max, self.bytes + self.bytes_max // 16)
@@ -161,8 +161,10 @@ class Pool:
     def _drop_until(self, target: int) -> None:
         now_ms = self._clock.monotonic_ms()
         # What an address holds falls with each of its connections that goes: looked up once more.
+        held = self._addresses
         ranked = [
-            (-self._cost(share, now_ms), place, share) for place, share in enumerate(self._shares)
+            (-held[share.address] * (now_ms - share.since_ms + 1) ** 2, place, share)
+            for place, share in enumerate(self._shares)
         ]
         heapify(ranked)
         while ranked and self.bytes > target:

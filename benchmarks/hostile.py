@@ -271,7 +271,7 @@ PROBES: dict[str, tuple[bytes, bytes]] = {
     "websocket": (b"GET / HTTP/1.1\r\nHost: h\r\n\r\n", b"HTTP/1.1 4"),
     "sqs": (b"GET / HTTP/1.1\r\nHost: h\r\n\r\n", b"HTTP/1.1 403"),
     "rocketmq": (HTTP2, b"\x00\x00"),
-    "admin": (b"GET /livez HTTP/1.1\r\nHost: h\r\n\r\n", b"HTTP/1.1 200"),
+    "admin": (b"GET /livez HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n", b"HTTP/1.1 200"),
 }
 
 

@@ -55,13 +55,13 @@ def test_nobody_is_dropped_within_the_budget(clients: Clients) -> None:
     assert (clients.pool.bytes, clients.pool.holders) == (BYTES_MAX, 80)
 
 
-def test_the_slowest_of_an_address_go_until_an_eighth_is_free(clients: Clients) -> None:
+def test_the_slowest_of_an_address_go_until_a_quarter_is_free(clients: Clients) -> None:
     for number in range(81):
         clients.holds(f"a/{number}", 100)
         clients.clock.now_ms += 1_000
 
-    assert clients.dropped == [f"a/{number}" for number in range(11)]
-    assert clients.pool.bytes == BYTES_MAX - BYTES_MAX // 8
+    assert clients.dropped == [f"a/{number}" for number in range(21)]
+    assert clients.pool.bytes == BYTES_MAX - BYTES_MAX // 4
 
 
 def test_many_small_ones_of_one_address_go_before_a_larger_one_of_another(
