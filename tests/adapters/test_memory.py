@@ -90,9 +90,9 @@ def test_who_is_large_and_quick_stays_and_who_holds_little_for_long_goes(clients
 def test_who_gets_on_is_not_slow(clients: Clients) -> None:
     for second in range(60):
         clients.clock.now_ms = second * 1_000
-        clients.holds("bulk/1", 4_000 if second % 2 else 1_000)
-        clients.holds("stuck/1", 3_000)
-    clients.holds("new/1", 3_000)
+        clients.holds("bulk/1", 3_000 if second % 2 else 1_000)
+        clients.holds("stuck/1", 4_000)
+    clients.holds("new/1", 2_500)
 
     assert clients.dropped == ["stuck/1"]
 
