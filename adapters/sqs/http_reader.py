@@ -8,6 +8,7 @@ chunks, bare line feeds, folded headers and blanks before a colon are faults (RF
 6.1), so that no proxy in front of us can see other requests in the same bytes. Beyond the parser:
 
 * A request is of HTTP/1.1 with one Host, or of HTTP/1.0 without chunks (RFC 9112, 3.2, 6.1).
+* A head has at most HEAD_BYTES_MAX and HEADERS_MAX headers.
 * Trailers are dropped: they cannot add to the headers that a signature was checked over.
 * The head of a request whose body has not come in the same read is given out first (`head`), so
   that it can be refused before any more is read (`cut_short`).
@@ -34,6 +35,10 @@ REQUEST_WIRE_BYTES_MAX: Final = HEAD_BYTES_MAX + 2 * REQUEST_BYTES_MAX
 double a body. Both bounds on bytes are met to within one read of the socket."""
 
 _CONTINUE: Final = b"100-continue"
+
+HEADERS_MAX: Final = 256
+"""An SDK sends fifteen, proxies add a few. Very many short ones take 30 times their bytes in
+memory, and a call of ours each."""
 
 HEADER_BYTES: Final = 160
 """What a header takes beside its text: two bytes objects in a tuple."""
@@ -174,6 +179,9 @@ class HttpReader:
     def on_header(self, name: bytes, value: bytes) -> None:
         if self._is_in_head:
             self._headers.append((name.lower(), value))
+            if len(self._headers) > HEADERS_MAX:
+                self.give_up(431, f"There are more than {HEADERS_MAX} headers.")
+                raise ValueError  # nothing more of this read is parsed
 
     def on_headers_complete(self) -> None:
         self._is_in_head = False

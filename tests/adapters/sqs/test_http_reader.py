@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from adapters.sqs.connection import encode
 from adapters.sqs.http import REQUEST_BYTES_MAX, HttpRequest, HttpResponse
-from adapters.sqs.http_reader import REQUEST_WIRE_BYTES_MAX, Arrived, HttpReader
+from adapters.sqs.http_reader import HEADERS_MAX, REQUEST_WIRE_BYTES_MAX, Arrived, HttpReader
 from adapters.sqs.settings import HEAD_BYTES_MAX
 
 POST = (
@@ -261,12 +261,22 @@ def test_what_is_held_of_a_request_is_known_until_it_is_complete(pieces: int) ->
     assert reader.unfinished_bytes == 0
 
 
-def test_half_a_head_of_very_many_headers_counts_what_they_take() -> None:
+def test_half_a_head_counts_what_its_headers_take() -> None:
     reader = HttpReader()
-    reader.feed(b"GET / HTTP/1.1\r\n" + b"a:b\r\n" * 5_000)
-    assert reader.unfinished_bytes > 5_000 * 150
+    reader.feed(b"GET / HTTP/1.1\r\n" + b"a:b\r\n" * HEADERS_MAX)
+    assert reader.fault is None
+    assert reader.unfinished_bytes > HEADERS_MAX * 150
     reader.give_up(503, "too much")
     assert reader.unfinished_bytes == 0
+
+
+def test_too_many_headers_are_refused_at_the_first_that_is_too_much() -> None:
+    reader = HttpReader()
+    assert reader.feed(b"GET / HTTP/1.1\r\nHost: h\r\n" + b"a:b\r\n" * (HEADERS_MAX + 1)) == []
+    assert reader.fault is not None
+    assert reader.fault.status == 431
+    assert reader.unfinished_bytes == 0
+    assert reader.feed(b"a:b\r\n\r\n") == []
 
 
 def test_a_head_is_given_out_once_and_only_before_its_body() -> None:
