@@ -12,9 +12,9 @@ pauses. Never for each message; and one that holds nothing has no account (`Shar
 
 When a budget is used up, connections are dropped in their protocol's own way, those with the most
 
-    bytes of the whole address x time since the connection last got on
+    bytes of the whole address x square of the time since the connection last got on
 
-first, until an eighth of the budget is free. So ten thousand connections of one address are judged
+first, until a quarter of the budget is free. So ten thousand connections of one address are judged
 as one, a small client beside them is the last to go, and so is one that is large and quick: a
 message of 16 MiB that comes in 20 ms costs less than 64 KB that stand there for ten seconds.
 Getting on means that what is held has fallen to half of the most it was. What is younger than
@@ -92,6 +92,7 @@ class Pool:
         """More than the budget where everybody was too young to be dropped: so much may come before
         all are looked at again."""
         self._dropping = False
+        self._relief_is_due = False
 
     @property
     def holders(self) -> int:
@@ -106,6 +107,15 @@ class Pool:
         self._count(share, size)
         if change > 0 and self.bytes > self._relieve_at:
             self._relieve()
+
+    def note(self, share: Share, size: int, soon: Callable[[Callable[[], None]], object]) -> None:
+        """As `hold`, from inside of anything: whoever is to be dropped is dropped in a turn of the
+        event loop (`soon`) of its own.
+        """
+        self._count(share, size)
+        if self.bytes > self._relieve_at and not self._relief_is_due:
+            self._relief_is_due = True
+            soon(self._relieve)
 
     def look(self) -> None:
         """Measure again what can change unseen. To be called now and then."""
@@ -138,11 +148,12 @@ class Pool:
 
     def _relieve(self) -> None:
         """Drop connections until there is room again."""
-        if self._dropping:
+        self._relief_is_due = False
+        if self._dropping or self.bytes <= self.bytes_max:
             return
         self._dropping = True
         try:
-            self._drop_until(self.bytes_max - self.bytes_max // 8)
+            self._drop_until(self.bytes_max - self.bytes_max // 4)
         finally:
             self._dropping = False
             self._relieve_at = max(self.bytes_max, self.bytes + self.bytes_max // 16)
@@ -150,8 +161,10 @@ class Pool:
     def _drop_until(self, target: int) -> None:
         now_ms = self._clock.monotonic_ms()
         # What an address holds falls with each of its connections that goes: looked up once more.
+        held = self._addresses
         ranked = [
-            (-self._cost(share, now_ms), place, share) for place, share in enumerate(self._shares)
+            (-held[share.address] * (now_ms - share.since_ms + 1) ** 2, place, share)
+            for place, share in enumerate(self._shares)
         ]
         heapify(ranked)
         while ranked and self.bytes > target:
@@ -169,7 +182,7 @@ class Pool:
                 share.drop()
 
     def _cost(self, share: Share, now_ms: int) -> int:
-        return self._addresses[share.address] * (now_ms - share.since_ms + 1)
+        return self._addresses[share.address] * (now_ms - share.since_ms + 1) ** 2
 
 
 class ListenerMemory:

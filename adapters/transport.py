@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Generic, Protocol, TypeVar, cast
 
 from adapters.lingering import LINGERING
 from adapters.memory import Excess, Share, address_of
+from adapters.tls_server import TlsServer
 from auth.tls import login_of
 from kernel.listening import stop_listening
 
@@ -40,10 +41,6 @@ is. Less is on its way before anything could be looked at."""
 
 BACKLOG = 1_024
 """Connections the kernel keeps for us while we are busy: a reconnecting fleet comes at once."""
-
-TLS_HANDSHAKE_TIMEOUT_S = 10
-"""A peer that does not finish its handshake costs a socket."""
-
 
 _NO_HOLDS: frozenset[str] = frozenset()
 
@@ -180,7 +177,7 @@ class StreamProtocol(asyncio.Protocol):
         share = self._output
         if share is None:
             share = self._output = Share(self._judged_as(), self._drop_output, self._unread)
-        self._memory.output.hold(share, self._unread())
+        self._memory.output.note(share, max(1, self._unread()), self.loop.call_soon)
 
     def _unread(self) -> int:
         transport = self.transport
@@ -343,6 +340,13 @@ class StreamProtocol(asyncio.Protocol):
         self.closed(exc)
 
 
+async def _stop(server: asyncio.Server | TlsServer) -> None:
+    if isinstance(server, TlsServer):
+        await server.stop()
+    else:
+        await stop_listening(server)
+
+
 class Tasks:
     """Tasks of one owner that start at any time and all end with it.
 
@@ -384,11 +388,13 @@ class Listeners(Generic[ProtocolT]):
         loop: asyncio.AbstractEventLoop,
         addresses: Iterable[ListenerAddress],
         factory: Callable[[ListenerAddress], ProtocolT],
+        memory_of: Mapping[str, ListenerMemory],
     ) -> None:
         self._loop = loop
+        self._memory_of = memory_of
         self._wanted = tuple(addresses)
         self._factory = factory
-        self._servers: dict[str, asyncio.Server] = {}
+        self._servers: dict[str, asyncio.Server | TlsServer] = {}
         self.connections: set[ProtocolT] = set()
         """Open connections. A driver adds itself in `opened` and leaves in `closed`."""
         self._emptied: asyncio.Event = asyncio.Event()
@@ -402,15 +408,19 @@ class Listeners(Generic[ProtocolT]):
             await self.stop_accepting()
             raise
 
-    async def _bind(self, wanted: ListenerAddress) -> asyncio.Server:
+    async def _bind(self, wanted: ListenerAddress) -> asyncio.Server | TlsServer:
+        if wanted.tls is not None:
+            server = TlsServer(
+                self._loop, wanted.tls, self._memory_of[wanted.name], lambda: self._factory(wanted)
+            )
+            await server.start(wanted.host, wanted.port, BACKLOG, reuse_port=wanted.reuse_port)
+            return server
         return await self._loop.create_server(
             lambda: self._factory(wanted),
             wanted.host,
             wanted.port,
-            ssl=wanted.tls,
             backlog=BACKLOG,
             reuse_port=wanted.reuse_port or None,
-            ssl_handshake_timeout=TLS_HANDSHAKE_TIMEOUT_S if wanted.tls is not None else None,
         )
 
     def addresses(self) -> Mapping[str, tuple[str, int]]:
@@ -437,7 +447,7 @@ class Listeners(Generic[ProtocolT]):
     async def stop_accepting(self) -> None:
         """Close the listening sockets; connections stay. Idempotent."""
         servers, self._servers = self._servers, {}
-        await asyncio.gather(*(stop_listening(server) for server in servers.values()))
+        await asyncio.gather(*map(_stop, servers.values()))
 
     async def wait_until_empty(self) -> None:
         """Return when no connection is left, and what was said last has arrived (`lingering`)."""

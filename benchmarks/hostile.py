@@ -271,7 +271,7 @@ PROBES: dict[str, tuple[bytes, bytes]] = {
     "websocket": (b"GET / HTTP/1.1\r\nHost: h\r\n\r\n", b"HTTP/1.1 4"),
     "sqs": (b"GET / HTTP/1.1\r\nHost: h\r\n\r\n", b"HTTP/1.1 403"),
     "rocketmq": (HTTP2, b"\x00\x00"),
-    "admin": (b"GET /livez HTTP/1.1\r\nHost: h\r\n\r\n", b"HTTP/1.1 200"),
+    "admin": (b"GET /livez HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n", b"HTTP/1.1 200"),
 }
 
 
@@ -394,7 +394,7 @@ def run(node: Node, attack: Attack, connections: int, hold_s: float) -> Found:
 def measured(names: list[str], connections: int, hold_s: float) -> Iterator[tuple[str, Found]]:
     """Each attack on a node of its own."""
     for name in names:
-        with serving(["node.admin.enabled=true"], tls=True) as node:
+        with serving(["sqs.limits.connections_max=65536"], tls=True) as node:
             yield name, run(node, ATTACKS[name], connections, hold_s)
 
 

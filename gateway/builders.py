@@ -199,6 +199,7 @@ def build_rocketmq(protocol: Protocol, services: Services) -> Adapter:
         clock=services.clock,
         settings=settings,
         meter=services.meter("rocketmq"),
+        memory=services.memory,
     )
 
 

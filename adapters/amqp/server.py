@@ -214,7 +214,7 @@ class AmqpAdapter:
         )
         register_origin(origins)
         self._listeners: Listeners[AmqpProtocol] = Listeners(
-            self._loop, listeners, lambda listener: AmqpProtocol(self, listener)
+            self._loop, listeners, lambda listener: AmqpProtocol(self, listener), self.memory_of
         )
         self._moving: Moving[AmqpProtocol] = Moving(
             lambda each: each.client_name, lambda each: each.client_name

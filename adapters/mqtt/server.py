@@ -210,7 +210,9 @@ class MqttAdapter:
             run=self._tasks.start,
             soon=self._soon,
         )
-        self._listeners: Listeners[MqttProtocol] = Listeners(self.loop, listeners, self._protocol)
+        self._listeners: Listeners[MqttProtocol] = Listeners(
+            self.loop, listeners, self._protocol, self.memory_of
+        )
         self._moving: Moving[MqttProtocol] = Moving(
             lambda each: each.client.identity, lambda each: each.client.client_id
         )

@@ -8,7 +8,8 @@ them: it waits for the first byte, connects to the right one, and then only move
     client ──► relay ──► gRPC's TLS port      first byte 22
                   └────► gRPC's plain port    any other
 
-What one side does not take is not read from the other.
+What one side does not take is not read from the other. What waits here is told to the budgets of
+the gateway (`adapters.memory`): gRPC connects thousands of clients more slowly than they come.
 """
 
 from __future__ import annotations
@@ -16,10 +17,14 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final, cast
 
+from adapters.memory import Excess, Share, address_of
+
 from .settings import FIRST_BYTE_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from adapters.memory import ListenerMemory
 
 TLS_HANDSHAKE: Final = 22
 
@@ -30,8 +35,11 @@ WAITING_BYTES_MAX: Final = 64 * 1024
 class Relay:
     """The relay of one listener. Belongs to the event loop."""
 
-    def __init__(self, plain_port: int, tls_port: int, connections_max: int) -> None:
+    def __init__(
+        self, plain_port: int, tls_port: int, connections_max: int, memory: ListenerMemory
+    ) -> None:
         """Both ports are gRPC's, on 127.0.0.1."""
+        self.memory = memory
         self._ports = {False: plain_port, True: tls_port}
         self._connections_max = connections_max
         self._loop = asyncio.get_running_loop()
@@ -91,6 +99,10 @@ class Relay:
         if not self._clients:
             self._empty.set()
 
+    def call_soon(self, action: Callable[[], None]) -> asyncio.Handle:
+        """Call `action` in a turn of its own."""
+        return self._loop.call_soon(action)
+
     def call_later(self, delay_s: float, action: Callable[[], None]) -> asyncio.TimerHandle:
         """Call `action` after so long."""
         return self._loop.call_later(delay_s, action)
@@ -126,6 +138,10 @@ class _Side(asyncio.Protocol):
         """Nobody reads here: then the other side is not read either."""
         if self.other is not None:
             self.other.transport.pause_reading()
+        self.lags()
+
+    def lags(self) -> None:
+        """Something waits here."""
 
     def resume_writing(self) -> None:
         """It has read."""
@@ -152,6 +168,8 @@ class _ClientSide(_Side):
         self._relay = relay
         self._first = b""
         self._timer: asyncio.TimerHandle | None = None
+        self._input: Share | None = None
+        self._output: Share | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """A client has connected: its first byte is waited for."""
@@ -171,6 +189,7 @@ class _ClientSide(_Side):
             self._timer = None
         self._first = data
         self.transport.pause_reading()
+        self.holds()
         self._relay.connect(self, tls=data[0] == TLS_HANDSHAKE)
 
     def joined(self, other: _ServerSide) -> None:
@@ -182,6 +201,45 @@ class _ClientSide(_Side):
         other.transport.write(self._first)
         self._first = b""
         self.transport.resume_reading()
+        self.holds()
+
+    # --- Memory -----------------------------------------------------------------------------
+
+    def holds(self) -> None:
+        """Something waits until gRPC takes it, or no more."""
+        if self._input is None:
+            self._input = Share(self._address(), self._drop_input, self._unsent)
+        self._relay.memory.input.note(self._input, self._unsent(), self._relay.call_soon)
+
+    def _unsent(self) -> int:
+        waiting = self.other.transport.get_write_buffer_size() if self.other is not None else 0
+        return len(self._first) + waiting
+
+    def lags(self) -> None:
+        """Something waits until the client reads it."""
+        if self._output is None:
+            self._output = Share(
+                self._address(), self._drop_output, self.transport.get_write_buffer_size
+            )
+        size = self.transport.get_write_buffer_size()
+        self._relay.memory.output.note(self._output, size, self._relay.call_soon)
+
+    def _address(self) -> str:
+        name = self.transport.get_extra_info("peername")
+        return address_of(str(name[0])) if name else ""
+
+    def _drop_input(self) -> None:
+        self._drop(Excess.UNFINISHED_INPUT, self._input)
+
+    def _drop_output(self) -> None:
+        self._drop(Excess.UNREAD_OUTPUT, self._output)
+
+    def _drop(self, why: Excess, share: Share | None) -> None:
+        name = self.transport.get_extra_info("peername")
+        peer = f"{name[0]}:{name[1]}" if name else ""
+        self._relay.memory.dropped(why, peer, share.peak if share is not None else 0)
+        self._first = b""
+        self.abort()
 
     def abort(self) -> None:
         """End it at once."""
@@ -193,6 +251,11 @@ class _ClientSide(_Side):
         """The client has gone."""
         if self._timer is not None:
             self._timer.cancel()
+        memory = self._relay.memory
+        for share, pool in ((self._input, memory.input), (self._output, memory.output)):
+            if share is not None:
+                pool.hold(share, 0)
+        self._first = b""
         self._relay.left(self)
         super().connection_lost(error)
 
@@ -207,6 +270,10 @@ class _ServerSide(_Side):
         """gRPC answers."""
         self.take(transport)
         self._client.joined(self)
+
+    def lags(self) -> None:
+        """gRPC does not take what its client sends."""
+        self._client.holds()
 
     def data_received(self, data: bytes) -> None:
         """Bytes of gRPC (hot)."""

@@ -16,6 +16,7 @@ import grpc
 import structlog
 
 from adapters.base import AdapterStatistics, Origin
+from adapters.memory import GatewayMemory
 from adapters.rocketmq.callers import Gate
 from adapters.rocketmq.calls import ACTIONS
 from adapters.rocketmq.clients import Clients
@@ -109,6 +110,7 @@ class RocketmqAdapter:
         clock: Clock,
         settings: RocketmqSettings | None = None,
         meter: TrafficMeter | None = None,
+        memory: GatewayMemory | None = None,
     ) -> None:
         """Made on the event loop that will serve it; nothing is bound before `start`.
 
@@ -118,6 +120,7 @@ class RocketmqAdapter:
         settings = settings or RocketmqSettings()
         self._settings = settings
         self._loop = asyncio.get_running_loop()
+        self._memory = memory or GatewayMemory(clock)
         self._wanted = tuple(listeners)
         self._advertised = {
             name: _advertised(name, address) for name, address in settings.advertised.items()
@@ -250,6 +253,7 @@ class RocketmqAdapter:
             _bind(server, inside, 0, None),
             _bind(server, inside, 0, tls),
             self._settings.connections_max,
+            self._memory.listener(self.name, wanted.name),
         )
         self._relays[wanted.name] = relay
         return await relay.start(wanted.host, wanted.port, reuse_port=wanted.reuse_port)
@@ -278,6 +282,7 @@ class RocketmqAdapter:
 
     def _tick(self) -> None:
         self._timer = self._loop.call_later(TICK_S, self._tick)
+        self._memory.look()
         self._streams.tick(self._environment.clock.monotonic_ms())
         if self._renewing is not None and not self._renewing.done():
             # The disk is slow: what is due stays due.

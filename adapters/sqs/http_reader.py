@@ -8,6 +8,7 @@ chunks, bare line feeds, folded headers and blanks before a colon are faults (RF
 6.1), so that no proxy in front of us can see other requests in the same bytes. Beyond the parser:
 
 * A request is of HTTP/1.1 with one Host, or of HTTP/1.0 without chunks (RFC 9112, 3.2, 6.1).
+* A head has at most HEAD_BYTES_MAX and HEADERS_MAX headers.
 * Trailers are dropped: they cannot add to the headers that a signature was checked over.
 * The head of a request whose body has not come in the same read is given out first (`head`), so
   that it can be refused before any more is read (`cut_short`).
@@ -34,6 +35,10 @@ REQUEST_WIRE_BYTES_MAX: Final = HEAD_BYTES_MAX + 2 * REQUEST_BYTES_MAX
 double a body. Both bounds on bytes are met to within one read of the socket."""
 
 _CONTINUE: Final = b"100-continue"
+
+HEADERS_MAX: Final = 256
+"""An SDK sends fifteen, proxies add a few. Very many short ones take 30 times their bytes in
+memory, and a call of ours each."""
 
 HEADER_BYTES: Final = 160
 """What a header takes beside its text: two bytes objects in a tuple."""
@@ -64,6 +69,7 @@ class HttpReader:
         "_body",
         "_body_bytes",
         "_feed_bytes",
+        "_first_bytes",
         "_has_ended",
         "_has_head",
         "_headers",
@@ -85,6 +91,7 @@ class HttpReader:
         self._body: list[bytes] = []
         self._body_bytes = 0
         self._feed_bytes = 0
+        self._first_bytes = 0
         self._wire_bytes = 0
         self._is_in_head = False
         self._is_last = False
@@ -99,10 +106,12 @@ class HttpReader:
 
     @property
     def unfinished_bytes(self) -> int:
-        """Memory that a request takes which is not complete."""
+        """Memory that a request takes which is not complete; of the read in which it began all is
+        counted.
+        """
         if not self.is_midway:
             return 0
-        return self._wire_bytes + HEADER_BYTES * len(self._headers)
+        return self._first_bytes + self._wire_bytes + HEADER_BYTES * len(self._headers)
 
     def take_head(self) -> HttpRequest | None:
         """The request that is being read, without its body, once all of its head is there; then
@@ -161,6 +170,7 @@ class HttpReader:
         self._body_bytes = 0
         # What is before its first byte in this read belongs to other requests.
         self._wire_bytes = -self._feed_bytes
+        self._first_bytes = self._feed_bytes
         self._is_in_head = self.is_midway = not self._has_ended
 
     def on_url(self, url: bytes) -> None:
@@ -169,6 +179,9 @@ class HttpReader:
     def on_header(self, name: bytes, value: bytes) -> None:
         if self._is_in_head:
             self._headers.append((name.lower(), value))
+            if len(self._headers) > HEADERS_MAX:
+                self.give_up(431, f"There are more than {HEADERS_MAX} headers.")
+                raise ValueError  # nothing more of this read is parsed
 
     def on_headers_complete(self) -> None:
         self._is_in_head = False

@@ -107,7 +107,10 @@ class SqsAdapter:
         self.ticks = 0
         self.date = b""
         self._listeners: Listeners[HttpConnection] = Listeners(
-            self._loop, listeners, lambda listener: HttpConnection(self, listener, self._loop)
+            self._loop,
+            listeners,
+            lambda listener: HttpConnection(self, listener, self._loop),
+            self.memory_of,
         )
         # Who asks is known of each request alone; of a connection, the host.
         self._moving: Moving[HttpConnection] = Moving(

@@ -10,10 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from adapters.memory import GatewayMemory, ListenerMemory
 from adapters.rocketmq import relay as relay_module
 from adapters.rocketmq.relay import WAITING_BYTES_MAX, Relay
 from adapters.rocketmq.server import GrpcListener
 from auth.tls import open_loopback_certificate, read_pem_pair
+from kernel.store.system import SystemClock
 from tests.adapters.rocketmq.support import Wire, broker_in_thread
 from tests.adapters.rocketmq.test_real_client import SETTINGS, run
 
@@ -22,12 +24,16 @@ WAIT_S = 10
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
+def a_memory() -> ListenerMemory:
+    return GatewayMemory(SystemClock()).listener("rocketmq", "grpc")
+
+
 @asynccontextmanager
 async def relaying(serve: Serve, connections_max: int = 10) -> AsyncIterator[tuple[Relay, int]]:
     """A relay before a server that stands for gRPC, with and without TLS."""
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
-    relay = Relay(port, port, connections_max)
+    relay = Relay(port, port, connections_max, a_memory())
     try:
         yield relay, await relay.start("127.0.0.1", 0, reuse_port=False)
     finally:
@@ -95,7 +101,7 @@ async def test_the_first_byte_decides_and_is_not_lost(first: bytes) -> None:
         await asyncio.start_server(tls, "127.0.0.1", 0) as other,
     ):
         numbers = [each.sockets[0].getsockname()[1] for each in (one, other)]
-        relay = Relay(*numbers, 10)
+        relay = Relay(*numbers, 10, a_memory())
         port = await relay.start("127.0.0.1", 0, reuse_port=False)
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(first)

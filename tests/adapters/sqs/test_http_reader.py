@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from adapters.sqs.connection import encode
 from adapters.sqs.http import REQUEST_BYTES_MAX, HttpRequest, HttpResponse
-from adapters.sqs.http_reader import REQUEST_WIRE_BYTES_MAX, Arrived, HttpReader
+from adapters.sqs.http_reader import HEADERS_MAX, REQUEST_WIRE_BYTES_MAX, Arrived, HttpReader
 from adapters.sqs.settings import HEAD_BYTES_MAX
 
 POST = (
@@ -245,3 +245,48 @@ def test_answers_are_http() -> None:
     assert encode(response, b"today", keeps_alive=False, is_head=True) == (
         b"HTTP/1.1 404 Not Found\r\ndate: today\r\ncontent-length: 2\r\nconnection: close\r\n\r\n"
     )
+
+
+@pytest.mark.parametrize("pieces", [1, 7])
+def test_what_is_held_of_a_request_is_known_until_it_is_complete(pieces: int) -> None:
+    head = b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 50000\r\n\r\n"
+    half = head + b"x" * 40_000
+    reader = HttpReader()
+    step = -(-len(half) // pieces)
+    for at in range(0, len(half), step):
+        assert reader.feed(half[at : at + step]) == []
+    assert len(half) <= reader.unfinished_bytes < len(half) + 1_000
+
+    assert len(reader.feed(b"x" * 10_000)) == 1
+    assert reader.unfinished_bytes == 0
+
+
+def test_half_a_head_counts_what_its_headers_take() -> None:
+    reader = HttpReader()
+    reader.feed(b"GET / HTTP/1.1\r\n" + b"a:b\r\n" * HEADERS_MAX)
+    assert reader.fault is None
+    assert reader.unfinished_bytes > HEADERS_MAX * 150
+    reader.give_up(503, "too much")
+    assert reader.unfinished_bytes == 0
+
+
+def test_too_many_headers_are_refused_at_the_first_that_is_too_much() -> None:
+    reader = HttpReader()
+    assert reader.feed(b"GET / HTTP/1.1\r\nHost: h\r\n" + b"a:b\r\n" * (HEADERS_MAX + 1)) == []
+    assert reader.fault is not None
+    assert reader.fault.status == 431
+    assert reader.unfinished_bytes == 0
+    assert reader.feed(b"a:b\r\n\r\n") == []
+
+
+def test_a_head_is_given_out_once_and_only_before_its_body() -> None:
+    reader = HttpReader()
+    reader.feed(b"POST /a HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\n")
+    assert reader.take_head() is None
+    reader.feed(b"\r\n")
+    head = reader.take_head()
+    assert head is not None
+    assert (head.raw_path, head.body) == (b"/a", b"")
+    assert reader.take_head() is None
+    assert len(reader.feed(b"abcPOST /b HTTP/1.1\r\nHost: h\r\nContent-Length: 1\r\n\r\nd")) == 2
+    assert reader.take_head() is None
