@@ -20,7 +20,9 @@ import pytest
 from adapters import lingering
 from adapters.base import ListenerAddress
 from adapters.lingering import LINGERING
+from adapters.memory import GatewayMemory
 from adapters.transport import Listeners, StreamProtocol
+from kernel.store.system import SystemClock
 from tests import certificates
 
 LAST_WORDS = b"goodbye"
@@ -34,7 +36,7 @@ class Parting(StreamProtocol):
     """Says goodbye to whatever comes, once."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, server: Server) -> None:
-        super().__init__(loop)
+        super().__init__(loop, server.memory)
         self.server = server
         self.ended = 0
 
@@ -60,6 +62,7 @@ class Server:
 
     def __init__(self, tls: ssl.SSLContext | None) -> None:
         self.loop = asyncio.get_running_loop()
+        self.memory = GatewayMemory(SystemClock()).listener("test", "tcp")
         self.last_words = LAST_WORDS
         self.gone = asyncio.Semaphore(0)
         address = ListenerAddress("tcp", "127.0.0.1", 0, tls=tls)

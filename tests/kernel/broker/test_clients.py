@@ -14,7 +14,7 @@ from kernel.ids import OUTBOX_CLIENT, LogIndex, RaftGroup, TopicId
 from kernel.limits import RESULTS_KEPT_MS, RESULTS_KEPT_PER_CLIENT
 from kernel.log import entry as entries
 from kernel.model import Route, RouterInfo, RouterOptions, TopicInfo, TopicOptions
-from kernel.store.recovering import Silent
+from kernel.store.replaying import Silent
 from tests.simulator.world import World, simulated
 
 MINUTE_MS = 60_000
