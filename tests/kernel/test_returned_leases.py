@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
+from itertools import repeat
 
 import pytest
 
@@ -83,10 +84,10 @@ class Customer:
             assert not any(await client.settle_leases(self._topic, DEFAULT_GROUP, changes, MINE))
         return len(received.tokens)
 
-    async def take(self, wait_ms: int, group: str) -> None:
+    async def take(self, wait_ms: int, group: str, *, lease_ms: int = 60_000) -> None:
         """Receive and keep."""
         spec = ReceiveSpec(
-            self._topic, group, messages=3, wait_ms=wait_ms, lease_ms=60_000, origin=MINE
+            self._topic, group, messages=3, wait_ms=wait_ms, lease_ms=lease_ms, origin=MINE
         )
         self._take(await self._world.client.receive(spec))
 
@@ -252,6 +253,37 @@ async def test_a_delay_s_end_and_a_suspended_delivery_are_no_returns(world: Worl
     assert world.figures(topic, DEFAULT_GROUP).ready == 2
     assert counted(world, Verb.RETURNED) == (0, 0, 0)
     assert delivered(world)[0] == 1
+
+
+@pytest.mark.parametrize("seed", range(4))
+@simulated()
+async def test_what_is_received_with_leases_that_end_at_once_is_billed_each_time(
+    world: World, seed: int
+) -> None:
+    rng = random.Random(seed)
+    peer = peer_of(world)
+    topic = await peer.topic("at once")
+    customer = Customer(world, topic)
+    world.workers.delay_s[WRITER] = rng.choice((0.002, 0.05))
+    tasks = [asyncio.create_task(customer.take(2_000, DEFAULT_GROUP, lease_ms=0)) for _ in range(5)]
+    for _ in range(6):
+        peer.submit(topic, *[b"x" * 5_000] * rng.randrange(1, 4))
+        await asyncio.sleep(rng.random() * 0.02)
+        tasks.append(asyncio.create_task(customer.take(500, DEFAULT_GROUP, lease_ms=0)))
+    tasks[3].cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    await world.settle_down()
+    assert delivered(world) == customer.three
+    assert customer.three[0]
+    attempts: Counter[int] = Counter()
+    final = ReceiveSpec(topic, DEFAULT_GROUP, messages=100, lease_ms=60_000, origin=MINE)
+    received = await world.client.receive(final)
+    columns = received.deliveries
+    assert columns is not None
+    for offset, attempt in zip(columns.offsets, columns.attempts or repeat(1), strict=False):
+        attempts[offset] = attempt - 1
+    (queue,) = {queue for queue, _ in customer.got} | {columns.queue}
+    assert attempts == Counter({at: customer.got[queue, at] for at in attempts})
 
 
 @pytest.mark.parametrize("step", range(12))
