@@ -135,6 +135,13 @@ class StreamProtocol(asyncio.Protocol):
         """
         return 0
 
+    @property
+    def unfinished_bytes(self) -> int:
+        """What has come of a request, frame, packet or message that is not whole. Asked again while
+        there is any, about once a second: it may be over without a further read.
+        """
+        return 0
+
     def refuse_input(self) -> None:
         """Its unfinished input is too much for the gateway: let go of it and close, with the
         protocol's own word for that.
@@ -155,8 +162,11 @@ class StreamProtocol(asyncio.Protocol):
         """
         share = self._input
         if share is None:
-            share = self._input = Share(self._judged_as(), self._drop_input, None)
+            share = self._input = Share(self._judged_as(), self._drop_input, self._unfinished)
         self._memory.input.hold(share, size)
+
+    def _unfinished(self) -> int:
+        return self.unfinished_bytes
 
     @property
     def has_input(self) -> bool:

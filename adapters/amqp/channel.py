@@ -36,7 +36,7 @@ from adapters.amqp.names import (
 )
 from adapters.amqp.revoking import may_stay, withdrawn
 from adapters.amqp.topology import named
-from adapters.amqp.transaction import Mode, Room, Transaction, next_mode
+from adapters.amqp.transaction import Mode, Transaction, next_mode
 from adapters.tree_rights import CONSUME_TOPIC, out_of_topic
 from kernel.client import ConsumerSpec, PutTopic, ReceiveSpec, Settlement
 from kernel.errors import Code, KernelError
@@ -222,7 +222,7 @@ class ChannelMethods:
         self._direct_replies = DirectReplies(environment, caller)
         self._committer = Committer(environment, caller, publisher, consumers)
         self._counters = environment.counters
-        self._room = Room()
+        self._room = publisher.transactions
         self._port = port
 
     # --- Channel ----------------------------------------------------------------------------

@@ -47,7 +47,7 @@ from adapters.amqp.methods import decode_method
 from adapters.amqp.returns import Returns, may_be_for_nobody
 from adapters.amqp.stamps import HEADER, Stamp
 from adapters.amqp.targets import Head, Target, Targets
-from adapters.amqp.transaction import Message
+from adapters.amqp.transaction import Message, Room
 from adapters.chunks import keep_chunk
 from kernel.errors import KernelError, NotLoaded
 from kernel.message import HEADER_BYTES
@@ -123,6 +123,7 @@ class Publisher:
         self._announced_bytes = 0
         self.assembled_bytes = 0
         """Of bodies that are not whole, on all channels."""
+        self.transactions = Room()
         self.batches_in_flight = 0
         self.bytes_in_flight = 0
         self.has_published = False

@@ -104,12 +104,16 @@ class Reader:
         if self.publisher is not None:
             for channel in self._channels.values():
                 self.publisher.drop(channel)
+                if channel.transaction is not None:
+                    channel.transaction.clear()
 
     @property
     def unfinished_bytes(self) -> int:
-        """Bytes that have come of frames, and of messages, that are not whole."""
+        """Bytes that have come of frames, messages and transactions that are not whole."""
         publisher = self.publisher
-        return self.held_bytes + (publisher.assembled_bytes if publisher is not None else 0)
+        if publisher is None:
+            return self.held_bytes
+        return self.held_bytes + publisher.assembled_bytes + publisher.transactions.bytes
 
     # --- Input ------------------------------------------------------------------------------
 

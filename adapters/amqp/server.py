@@ -91,6 +91,10 @@ class AmqpProtocol(StreamProtocol):
         if unfinished or self.has_input:
             self.hold_input(unfinished)
 
+    @property
+    def unfinished_bytes(self) -> int:
+        return self.connection.reader.unfinished_bytes
+
     def refuse_input(self) -> None:
         text = "frames and messages that are not whole take too much of the server's memory"
         self.connection.fail(0, AmqpError(RESOURCE_ERROR, text))

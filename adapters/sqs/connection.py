@@ -139,6 +139,11 @@ class HttpConnection(StreamProtocol):
         if unfinished or self.has_input:
             self.hold_input(unfinished)
 
+    @property
+    def unfinished_bytes(self) -> int:
+        """See `StreamProtocol`."""
+        return self._reader.unfinished_bytes
+
     def refuse_input(self) -> None:
         """See `StreamProtocol`: 503, which clients try again."""
         self._reader.give_up(503, "Too many requests are not complete; try again.")

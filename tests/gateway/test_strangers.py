@@ -88,6 +88,16 @@ def test_what_strangers_begin_and_never_end_is_bounded(
     assert rise < RISE_MIB_MAX << 20
 
 
+def test_a_client_that_was_let_in_and_is_silent_holds_nothing(node: Process) -> None:
+    with socket.create_connection(("127.0.0.1", node.listeners["mqtt.tcp"]), timeout=10) as peer:
+        peer.sendall(mqtt_connect(b"silent"))
+        assert peer.recv(4) == b"\x20\x02\x00\x00"
+        deadline_s = time.monotonic() + 20
+        while held(node):
+            assert time.monotonic() < deadline_s
+            time.sleep(0.1)
+
+
 def test_a_body_that_its_head_refuses_is_not_held(node: Process) -> None:
     name = "sqs: half a body, unknown key"
     with attacked(node, name, 60) as horde:
