@@ -217,6 +217,7 @@ def build_mqtt(protocol: Protocol, services: Services) -> Adapter:
         random=services.random,
         settings=msgspec.convert({**values, "session": values}, MqttSettings),
         meter=services.meter("mqtt"),
+        version=gateway.__version__,
         memory=services.memory,
     )
 

@@ -24,7 +24,7 @@ from .proposer import Proposer
 from .session import LocalSession
 from .store.node import Store
 from .store.replica import Replica
-from .store.retained_reading import read, retained_in, too_many
+from .store.retained_reading import read, retained_in, too_many, under_which
 from .subscriber_keeper import Keeper, TreeHost
 from .subscribing import Subscribing
 from .tree import (
@@ -180,12 +180,16 @@ class LocalTree:
 
     async def retains(self, tenant: str, patterns: Sequence[str]) -> Sequence[bool]:
         """Whether something may be retained under each pattern."""
-        found: list[bool] = []
-        for each in patterns:
+        by_group: dict[RaftGroup, list[int]] = {}
+        for at, each in enumerate(patterns):
             check_pattern(each)
-            groups = self._routes.groups_of(tenant, each)
-            states = (self._store.replica(group).state for group in groups)
-            found.append(any(state.retained.has(tenant, each) for state in states))
+            for group in self._routes.groups_of(tenant, each):
+                by_group.setdefault(group, []).append(at)
+        found = [False] * len(patterns)
+        for group, places in by_group.items():
+            asked = [patterns[at] for at in places]
+            for place in await under_which(self._store.replica(group), tenant, asked):
+                found[places[place]] = True
         return found
 
     # --- Subscribers ------------------------------------------------------------------------

@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from adapters.mqtt.codec.packets import Connect
     from adapters.mqtt.codec.packets import Will as GivenWill
     from adapters.mqtt.environment import Environment, Host
+    from adapters.mqtt.system_topics import Tenant
     from kernel.client import Session as KernelSession
     from kernel.ids import SessionId
     from kernel.tree import Subscriber
@@ -79,6 +80,7 @@ class ClientConnection:
         "__weakref__",
         "_chose_id",
         "_client_id",
+        "_counted",
         "_env",
         "_host",
         "_inbox",
@@ -90,6 +92,7 @@ class ClientConnection:
         "_rights",
         "_stored",
         "_subscriber",
+        "is_bridge",
         "session",
         "wheel_tick",
     )
@@ -103,6 +106,9 @@ class ClientConnection:
         self._chose_id = False
         """Whether the client has brought its identifier, which takes a right."""
         self._is_closed = False
+        self._counted: Tenant | None = None
+        self.is_bridge = False
+        """Whether it says that it carries messages between brokers."""
         self._persistent = False
         self._rights: Rights | None = None
         self._subscriber: Subscriber | None = None
@@ -122,6 +128,11 @@ class ClientConnection:
         """Tenant and client id: the same when it connects anew."""
         tenant = self._rights.principal.tenant if self._rights is not None else ""
         return tenant, self._client_id
+
+    @property
+    def tenant(self) -> str | None:
+        """Whose it is, once it was let in."""
+        return self._rights.principal.tenant if self._rights is not None else None
 
     @property
     def subscription_count(self) -> int:
@@ -318,6 +329,9 @@ class ClientConnection:
             return
         self._subscriber = subscriber
         self._host.signed_in(rights.principal.tenant)
+        self._counted = env.figures.of(rights.principal.tenant)
+        self._counted.entered()
+        self.is_bridge = connect.is_bridge or will is not connect.will
         await self._accept(assigned)
 
     def _will_of(self, connect: Connect) -> GivenWill | None:
@@ -430,6 +444,7 @@ class ClientConnection:
                 self._host,
                 self.session,
                 publisher_hash(self._subscriber.name),
+                self._rights,
                 self._env.traffic.of(self._rights.principal.tenant),
             )
         return self._inbox
@@ -489,6 +504,8 @@ class ClientConnection:
             self._inbox.close()
         if self._kernel_session is not None:
             self._kernel_session.close()
+        if self._counted is not None:
+            self._counted.left()
         subscriber, self._subscriber = self._subscriber, None
         if subscriber is not None and event.accepted:
             self._env.run(self._leave(subscriber, event, changes))

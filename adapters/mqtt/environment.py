@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from adapters.mqtt.codec.topic_names import TopicNames
     from adapters.mqtt.live import LiveRouter
     from adapters.mqtt.stored import NamesKnown
+    from adapters.mqtt.system_topics import Figures
     from adapters.mqtt.traffic import TrafficBook
     from kernel.client import Client
     from kernel.ports import Clock, Random
@@ -131,6 +132,8 @@ class Environment:
     known: NamesKnown
     live: LiveRouter
     counters: Counters
+    """What is counted for no tenant; the others are in `figures`."""
+    figures: Figures
     traffic: TrafficBook
     closings: Closings
     run: Callable[[Coroutine[object, object, None]], object]

@@ -21,6 +21,7 @@ from adapters.mqtt.subscription import Subscribed, Way, combined
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from adapters.base import Rights
     from adapters.mqtt.codec.encoder import PublishFrame
     from adapters.mqtt.environment import Environment, Host
     from adapters.mqtt.session import Session
@@ -65,9 +66,12 @@ class Inbox:
         "_host",
         "_recent",
         "_session",
+        "counters",
         "filters",
         "publisher",
+        "rights",
         "subscriptions",
+        "tenant",
         "traffic",
     )
 
@@ -77,12 +81,16 @@ class Inbox:
         host: Host,
         session: Session,
         publisher: int,
+        rights: Rights,
         traffic: TenantTraffic | None,
     ) -> None:
         self._env = env
         self._host = host
         self._session = session
         self.publisher = publisher
+        self.rights = rights
+        self.tenant = rights.principal.tenant
+        self.counters = env.figures.of(self.tenant).counters
         self.traffic = traffic
         """Counters of its tenant; None if nothing is metered."""
         self.subscriptions: dict[str, Subscribed] = {}
@@ -103,7 +111,7 @@ class Inbox:
 
     def live(self, frame: PublishFrame, view: View, kind: FrameKind) -> None:
         """See `LiveReceiver.live`."""
-        session, host, counters = self._session, self._host, self._env.counters
+        session, host, counters = self._session, self._host, self.counters
         if self._backlog is not None or host.is_writing_paused:
             self._keep(view, kind)
             return
@@ -130,7 +138,7 @@ class Inbox:
             if len(subscription.held) < self._env.settings.backlog_messages_max:
                 subscription.held.append(view)
             else:
-                self._env.counters.dropped_slow += 1
+                self.counters.dropped_slow += 1
             return
         if self.filters.overlapping and not subscription.is_shared:
             matching = self._matching(view)
@@ -157,7 +165,7 @@ class Inbox:
             LIVE_TOKEN,
         )
         if not sent:
-            self._env.counters.too_large += 1
+            self.counters.too_large += 1
 
     # --- Overlapping subscriptions ----------------------------------------------------------
 
@@ -194,8 +202,14 @@ class Inbox:
             # Its time counts from when the log took it.
             view.published_ms = now_ms - age_ms
             self._backlog_append(view, kind, is_retained=True)
-            self._env.counters.retained_sent += 1
+            self.counters.retained_sent += 1
         self.drain()
+
+    def figure(self, frame: PublishFrame) -> None:
+        """Sends one of the server's figures, unless the client is behind."""
+        if self._backlog is None and not self._host.is_writing_paused:
+            self._session.try_frame(frame, LIVE_TOKEN)
+            self._host.write_soon()
 
     # --- What waits -------------------------------------------------------------------------
 
@@ -205,7 +219,7 @@ class Inbox:
         waiting = len(self._backlog) if self._backlog is not None else 0
         full = waiting >= self._env.settings.backlog_messages_max
         if full or (waiting and self._backlog_bytes + len(view.body) > BACKLOG_BYTES_MAX):
-            self._env.counters.dropped_slow += 1
+            self.counters.dropped_slow += 1
             return
         self._backlog_append(view, kind, is_retained=False)
 
@@ -228,7 +242,7 @@ class Inbox:
         backlog = self._backlog
         if backlog is None or backlog is _OVER:
             return
-        session, host, counters = self._session, self._host, self._env.counters
+        session, host, counters = self._session, self._host, self.counters
         now_ms = self._env.clock.wall_ms()
         while backlog and not host.is_writing_paused:
             view, kind, is_retained = backlog[0]
@@ -263,6 +277,7 @@ class Inbox:
     def close(self) -> None:
         """Nobody hears for this connection any more; of very many subscriptions, some at a time."""
         self.stop()
+        self._env.figures.forget(self)
         self._leave_some(list(self.subscriptions.values()))
 
     def _leave_some(self, left: list[Subscribed]) -> None:

@@ -83,6 +83,7 @@ class Publisher:
         "_client_id",
         "_close",
         "_count",
+        "_counters",
         "_env",
         "_host",
         "_kernel_session",
@@ -117,6 +118,7 @@ class Publisher:
         self._rights = rights
         self._tenant = rights.principal.tenant
         self._traffic = env.traffic.of(self._tenant)
+        self._counters = env.figures.of(self._tenant).counters
         self._subscriber = subscriber
         self._kernel_session = kernel_session
         self._publisher = publisher
@@ -188,7 +190,7 @@ class Publisher:
                     traffic.live[(flags & QOS_BITS) >> 1].count_one(size)
         if tokens:
             batch.tag = _Sent(tokens, unsure)
-            env.counters.published += len(tokens)
+            self._counters.published += len(tokens)
             env.client.submit(batch)
         if singles:
             self._note(singles)
@@ -203,7 +205,7 @@ class Publisher:
 
     def _refuse(self, refused: dict[int, list[int]]) -> None:
         """Answers what goes nowhere; of QoS 0 ones nobody hears."""
-        counters = self._env.counters
+        counters = self._counters
         for code, tokens in refused.items():
             if code == _NOBODY:
                 counters.nobody += len(tokens)
@@ -271,7 +273,7 @@ class Publisher:
             batch.add(single.to, (single.head, single.body), len(single.head) + len(single.body))
             batch.tag = single
             client.submit(batch)
-        self._env.counters.published += len(singles)
+        self._counters.published += len(singles)
 
     def released(self, event: PublishesReleased) -> None:
         """PUBRELs came: PUBCOMP once the notes are gone."""
@@ -324,7 +326,7 @@ class Publisher:
         return tokens
 
     def _published_with_failures(self, tokens: list[int], failures: dict[int, KernelError]) -> None:
-        self._env.counters.publish_refused += len(failures)
+        self._counters.publish_refused += len(failures)
         stored = [token for place, token in enumerate(tokens) if token and place not in failures]
         if stored:
             self._answer(stored)
@@ -350,7 +352,7 @@ class Publisher:
         if error is None:
             self._answer([single.token])
             return
-        self._env.counters.publish_refused += 1
+        self._counters.publish_refused += 1
         if error.code not in _UNCERTAIN:
             # It is stored nowhere: the identifier means a new message from now on.
             self._noted.pop(single.packet_id, None)

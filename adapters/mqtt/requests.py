@@ -37,6 +37,7 @@ from adapters.mqtt.subscriptions import (
     others_turn,
     sliced,
 )
+from adapters.mqtt.system_topics import ROOT
 from kernel.errors import KernelError
 
 if TYPE_CHECKING:
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     from adapters.mqtt.inbox import Inbox
     from adapters.mqtt.session import Session
     from adapters.mqtt.stored_deliveries import StoredDeliveries
+    from adapters.mqtt.topic_filter import TopicFilter
     from kernel.client import Session as KernelSession
     from kernel.model import TopicInfo
     from kernel.tree import Subscriber
@@ -241,13 +243,15 @@ class Requests:
                     topic = found
             if existing is None and not code and room <= 0:
                 code = ReasonCode.QUOTA_EXCEEDED
+            if parsed.share_name and parsed.levels[0] == ROOT:
+                code = ReasonCode.TOPIC_FILTER_INVALID  # each who may see figures sees them all
             if not code and not may_subscribe(self._rights, parsed, topic):
                 code = ReasonCode.NOT_AUTHORIZED
             if code:
                 outcomes.append(Outcome(code))
                 continue
             options = options_of(request, event.subscription_identifier, event.user_properties)
-            way = self._way(existing, options, topic, is_shared=bool(parsed.share_name))
+            way = self._way(existing, options, topic, parsed)
             subscribed = Subscribed(request.text, parsed, options, way, self._session.level)
             subscribed.topic = topic
             room -= existing is None
@@ -267,12 +271,13 @@ class Requests:
         existing: Subscribed | None,
         options: Options,
         topic: TopicInfo | None,
-        *,
-        is_shared: bool,
+        parsed: TopicFilter,
     ) -> Way:
+        if parsed.levels[0] == ROOT:
+            return Way.SYSTEM
         if topic is not None:
             return Way.TOPIC
-        if is_shared or (existing is not None and existing.way is Way.STORED):
+        if parsed.share_name or (existing is not None and existing.way is Way.STORED):
             # What is stored already is not lost by a lower QoS ([MQTT-3.8.4-4]).
             return Way.STORED
         return Way.STORED if options.qos and self._persistent else Way.LIVE

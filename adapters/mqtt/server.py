@@ -20,6 +20,7 @@ from adapters.mqtt.environment import Counters, Environment, MqttSettings
 from adapters.mqtt.limits import WHEEL_TICK_MS
 from adapters.mqtt.live import LiveRouter
 from adapters.mqtt.stored import NamesKnown, register_origin
+from adapters.mqtt.system_topics import Connected, Figures
 from adapters.mqtt.traffic import ConnectionTraffic, TrafficBook
 from adapters.mqtt.websocket import WebSocket
 from adapters.mqtt.wheel import TimingWheel
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from adapters.base import ListenerAddress, TrafficMeter
     from adapters.moving import Takers
     from adapters.mqtt.environment import MqttSignIn
+    from adapters.mqtt.system_topics import Tenant
     from kernel.client import Client
     from kernel.ports import Clock, Random
 
@@ -49,13 +51,15 @@ _log = structlog.get_logger("weir.mqtt")
 class MqttProtocol(StreamProtocol):
     """One TCP or TLS connection. `adapters.mqtt.environment.Host` of its driver."""
 
-    __slots__ = ("_adapter", "_traffic", "client", "listener")
+    __slots__ = ("_adapter", "_counted", "_tenant", "_traffic", "client", "listener")
 
     def __init__(self, adapter: MqttAdapter, listener: str) -> None:
         super().__init__(adapter.loop, adapter.memory_of[listener])
         self.listener = listener
         self._adapter = adapter
         self._traffic: ConnectionTraffic | None = None
+        self._tenant: Tenant | None = None
+        self._counted = (0, 0)
         self.client = ClientConnection(adapter.environment, self)
 
     # --- StreamProtocol ---------------------------------------------------------------------
@@ -106,11 +110,16 @@ class MqttProtocol(StreamProtocol):
         meter = self._adapter.environment.traffic.meter
         if meter is not None and self._traffic is None:
             self._traffic = ConnectionTraffic(meter, tenant)
+        self._tenant = self._adapter.environment.figures.of(tenant)
 
     def count_octets(self) -> None:
         """See `Host`; called about every ten seconds."""
         if self._traffic is not None:
             self._traffic.count(self.bytes_in, self.bytes_out)
+        if self._tenant is not None:
+            came, went = self._counted
+            self._counted = (self.bytes_in, self.bytes_out)
+            self._tenant.octets(self.bytes_in - came, self.bytes_out - went)
 
     def closed(self, error: Exception | None) -> None:
         self.count_octets()
@@ -180,6 +189,7 @@ class MqttAdapter:
         random: Random,
         settings: MqttSettings | None = None,
         meter: TrafficMeter | None = None,
+        version: str = "",
         memory: GatewayMemory | None = None,
     ) -> None:
         """Made on the event loop that will serve it; nothing is bound before `start`."""
@@ -205,6 +215,7 @@ class MqttAdapter:
             known=NamesKnown(),
             live=LiveRouter(client.tree, client.origins, clock),
             counters=Counters(),
+            figures=Figures(clock, version, self._soon, self._connected),
             traffic=TrafficBook(meter),
             closings=Closings(clock, [each.name for each in listeners]),
             run=self._tasks.start,
@@ -285,10 +296,9 @@ class MqttAdapter:
     def statistics(self) -> AdapterStatistics:
         """Figures now."""
         connections = self._listeners.connections
-        counters = self.environment.counters
         return AdapterStatistics(
             connections=len(connections),
-            counters={name: getattr(counters, name) for name in counters.__slots__},
+            counters=self.environment.figures.totals(self.environment.counters),
             refused=self.environment.closings.counts,
             gauges={
                 "subscriptions": sum(each.client.subscription_count for each in connections),
@@ -296,6 +306,16 @@ class MqttAdapter:
             },
             staying=self._moving.staying(),
         )
+
+    def _connected(self) -> Connected:
+        """What every connection is, for who reads figures of it."""
+        seen = Connected()
+        for protocol in self._listeners.connections:
+            client = protocol.client
+            if client.tenant is not None and client.is_connected:
+                is_bridge, count = client.is_bridge, client.subscription_count
+                seen.saw(client.tenant, client.client_id, count, is_bridge=is_bridge)
+        return seen
 
     # --- Connections ------------------------------------------------------------------------
 
@@ -324,6 +344,7 @@ class MqttAdapter:
         self._timer = self.loop.call_later(WHEEL_TICK_MS / 1000, self._tick)
         self._memory.look()
         now_ms = self._clock.monotonic_ms()
+        self.environment.figures.tick()
         for client in self._wheel.due(now_ms):
             deadline_ms = client.check_deadline(now_ms)
             if not client.session.is_over:

@@ -264,7 +264,7 @@ class StoredDeliveries:
         waited_ms = 0
         if view.ttl_ms:
             waited_ms = max(0, self._env.clock.wall_ms() - view.published_ms)
-        self._env.counters.delivered += 1
+        self._inbox.counters.delivered += 1
         counters = self._parts[(token >> _PART_SHIFT) - 1].counters
         if counters is not None:
             counters.count(view.qos_for(kind.qos), view.size_bytes)
@@ -275,7 +275,7 @@ class StoredDeliveries:
         frame = view.frame(kind, waited_ms)
         if not session.fits(frame):
             # For this client it counts as delivered ([MQTT-3.1.2-25]).
-            self._env.counters.too_large += 1
+            self._inbox.counters.too_large += 1
             ended.append(token)
         elif qos == 2 and self._persistent:
             fresh.append((session.reserve(token, 2), frame, token))

@@ -85,6 +85,8 @@ class Way(IntEnum):
     """By the subscriber's cursor on what is stored for the pattern."""
     TOPIC = 2
     """As a member of a consumer group of a topic of that name."""
+    SYSTEM = 3
+    """By the server itself, which tells figures (`system_topics`)."""
 
 
 class Subscribed:

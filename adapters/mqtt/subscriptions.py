@@ -16,6 +16,7 @@ from adapters.mqtt import notes
 from adapters.mqtt.limits import FILTER_CHARACTERS_TOGETHER_MAX, FILTERS_TOGETHER_MAX
 from adapters.mqtt.rights import may_subscribe
 from adapters.mqtt.subscription import Subscribed, Way, decode_options
+from adapters.mqtt.system_topics import ROOT
 from adapters.mqtt.topic_filter import SHARE_PREFIX, parse_filter
 from adapters.mqtt.views import View
 from kernel.client import ConsumerSpec, PutTopic
@@ -128,7 +129,10 @@ class Subscriptions:
             members: list[Subscribed] = []
             for text, encoded, way in some:
                 options = decode_options(encoded)
-                subscribed = Subscribed(text, parse_filter(text), options, way, level)
+                parsed = parse_filter(text)
+                if way is Way.LIVE and parsed.levels[0] == ROOT:
+                    way = Way.SYSTEM  # noqa: PLW2901 - its note is one of a live subscription
+                subscribed = Subscribed(text, parsed, options, way, level)
                 if way is Way.TOPIC:
                     members.append(subscribed)
                 elif may_subscribe(self._rights, subscribed.filter, None):
@@ -150,7 +154,7 @@ class Subscriptions:
         if self._withheld is None:
             self._withheld = {}
         self._withheld[subscribed.text] = subscribed
-        self._env.counters.withheld += 1
+        self._inbox.counters.withheld += 1
 
     async def _rejoin(self, members: Sequence[Subscribed]) -> None:
         """Be a member of topics' groups again. A topic that is gone brings nothing; the client
@@ -190,6 +194,8 @@ class Subscriptions:
                 continue
             subscribed = each.subscribed
             subscribed.held = []
+            if subscribed.way is Way.SYSTEM and not self._wants_retained(each):
+                subscribed.held = None
             try:
                 self._replace(each.existing, subscribed)
             except KernelError as error:
@@ -202,15 +208,17 @@ class Subscriptions:
         asking = [
             each
             for each in entered
-            if not each.subscribed.is_shared
-            and (
-                each.request.retain_handling == _SEND_ALWAYS
-                or (each.request.retain_handling == _SEND_IF_NEW and each.existing is None)
-            )
+            if not (each.subscribed.is_shared or each.subscribed.way is Way.SYSTEM)
+            and self._wants_retained(each)
         ]
         if asking:
             failed.update(await self._with_retained(asking, outcomes))
         return failed
+
+    @staticmethod
+    def _wants_retained(wanted: Wanted) -> bool:
+        handling = wanted.request.retain_handling
+        return handling == _SEND_ALWAYS or (handling == _SEND_IF_NEW and wanted.existing is None)
 
     async def _at_kernel(self, wanted: Sequence[Wanted]) -> dict[int, KernelError]:
         """What has to be on disk, is; which filters failed, by place."""
@@ -339,6 +347,8 @@ class Subscriptions:
                 elif subscribed.way is Way.TOPIC:
                     if subscribed.consumer is not None:
                         self._stored().attached(subscribed.consumer)
+                elif subscribed.way is Way.SYSTEM:
+                    self._env.figures.read_by(self._inbox, subscribed)
                 else:
                     self._inbox.release(subscribed)
                     if not self._inbox.overlapping:

@@ -116,9 +116,10 @@ class Retained:
         if root is not None:
             yield from _walk(root, pattern.split("/"), 0, [])
 
-    def has(self, tenant: str, pattern: str) -> bool:
-        """Whether any name is under a pattern."""
-        return next(self.match(tenant, pattern), None) is not None
+    def has(self, tenant: str, pattern: str) -> tuple[bool, int]:
+        """Whether any name is under a pattern, and how many levels were looked at to find out."""
+        root = self._tenants.get(tenant)
+        return (False, 0) if root is None else _has(root, pattern.split("/"), 0)
 
     def expired(self, now_ms: int) -> list[tuple[str, str]]:
         """(tenant, name) of what has expired at a log time."""
@@ -158,3 +159,30 @@ def _walk(
             continue
         step = at if wanted == "#" else at + 1
         yield from _walk(below, pattern, step, [*names, name])
+
+
+def _has(level: _Level, pattern: list[str], at: int) -> tuple[bool, int]:
+    """Whether `_walk` would find anything, and the levels it looked at until it did."""
+    steps = 1
+    if at == len(pattern):
+        return level.message is not None, steps
+    wanted = pattern[at]
+    if wanted == "#" and at and level.message is not None:
+        return True, steps
+    if level.below is None:
+        return False, steps
+    if wanted not in ("+", "#"):
+        below = level.below.get(wanted)
+        found, more = _has(below, pattern, at + 1) if below is not None else (False, 0)
+        return found, steps + more
+    for name, below in level.below.items():
+        if not at and name.startswith("$"):
+            continue
+        # Whatever is below has a message: what has none is pruned.
+        if wanted == "#":
+            return True, steps
+        found, more = _has(below, pattern, at + 1)
+        steps += more
+        if found:
+            return True, steps
+    return False, steps

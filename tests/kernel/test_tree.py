@@ -5,8 +5,11 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kernel import message as messages
+from kernel.broker.retained import Retained, RetainedMessage
 from kernel.client import PutRoute, PutRouter, Settlement
 from kernel.errors import Code, KernelError
 from kernel.message import Ext
@@ -520,3 +523,22 @@ def test_nobody_publishes_to_what_is_the_servers_own_by_whatever_way(name: str) 
         await tell(world, "$own/a", b"may be")
 
     scenario()
+
+
+LEVELS = st.lists(st.sampled_from(["a", "b", "$c", ""]), min_size=1, max_size=3)
+WILD = st.lists(st.sampled_from(["a", "b", "$c", "", "+"]), min_size=1, max_size=3)
+
+
+@given(st.sets(LEVELS.map("/".join)), WILD.map("/".join), st.booleans())
+def test_whether_something_is_retained_is_known_without_all_that_is(
+    names: set[str], pattern: str, goes_on: bool
+) -> None:
+    kept = Retained()
+    for index, name in enumerate(sorted(names | {"gone/x"}), 1):
+        kept.put("t", name, RetainedMessage(index, 0, 0, 0))
+    kept.remove("t", "gone/x")
+    pattern += "/#" * goes_on
+    found, steps = kept.has("t", pattern)
+    assert found == bool(list(kept.match("t", pattern)))
+    assert steps <= 3 * len(names) + 4
+    assert kept.has("other", pattern) == (False, 0)

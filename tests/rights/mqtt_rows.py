@@ -31,6 +31,7 @@ NO_RIGHT_OF_ITS_OWN = {
     "message properties": _PUBLISH,
     "topic aliases": _PUBLISH,
     "flow control": "about the connection",
+    "bridges": "clients as any other; what one tells of its own connection is kept nowhere",
     "WebSocket": "the same packets in frames",
 }
 
@@ -201,6 +202,7 @@ ROWS = [
     row("PUBLISH QoS 2", PUBLISH, on_one_connection(partial(_publish, 2))),
     row("retained messages", PUBLISH, on_one_connection(_retain)),
     subscribing(("consume tree:{n}/+/#",), "{n}/+/#", operation="SUBSCRIBE"),
+    subscribing(("consume tree:$SYS/{n}/#",), "$SYS/{n}/#", operation="$SYS"),
     subscribing(
         ("consume tree:{n}/#", GROUP), "$share/{n}-g/{n}/#", operation="shared subscriptions"
     ),

@@ -9,7 +9,7 @@ store leads the group no more; then the gateway says it again, to whoever leads.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 
 from ...broker.tree_snapshot import index_queue
 from ...errors import Code, KernelError
@@ -20,7 +20,7 @@ from ...rpc.frame import RpcError
 from ...rpc.handshake import Hello
 from ...store.node import Store
 from ...store.replica import Replica
-from ...store.retained_reading import read, retained_in
+from ...store.retained_reading import read, retained_in, under_which
 from ...tree_table import check_pattern
 from ...unused_groups import note_use
 from .. import calls
@@ -215,29 +215,23 @@ class TreeService(Unconcerned):
 
     def _retains(self, guest: _Guest, payload: bytes, reply: Reply) -> None:
         question = decode(wire.retaining, payload)
-        retained = self._replica(question.group).state.retained
-        tenant, patterns = question.tenant, question.patterns
-        reply(wire.encode([at for at, each in enumerate(patterns) if retained.has(tenant, each)]))
+        replica = self._replica(question.group)
+        self._begin(guest, under_which(replica, question.tenant, question.patterns), reply)
 
     def _retained(self, guest: _Guest, payload: bytes, reply: Reply) -> None:
         question = decode(wire.questions, payload)
         replica = self._replica(question.group)
         check_pattern(question.pattern)
+        self._begin(guest, self._page(replica, question), reply)
+
+    @staticmethod
+    def _begin(guest: _Guest, work: Coroutine[object, object, object], reply: Reply) -> None:
         if len(guest.tasks) >= QUESTIONS_MAX:
+            work.close()
             raise KernelError(Code.BUSY, f"{QUESTIONS_MAX} questions of this gateway wait")
-        work = self._answer(replica, question, reply)
-        task = asyncio.get_running_loop().create_task(work)
+        task = asyncio.get_running_loop().create_task(_answer(work, reply))
         guest.tasks.add(task)
         task.add_done_callback(guest.tasks.discard)
-
-    async def _answer(self, replica: Replica, question: wire.Retained, reply: Reply) -> None:
-        try:
-            async with asyncio.timeout(QUESTION_SECONDS):
-                reply(wire.encode(await self._page(replica, question)))
-        except KernelError as error:
-            reply(error)
-        except TimeoutError:
-            reply(KernelError(Code.TIMEOUT, "the question could not be answered in time"))
 
     async def _page(self, replica: Replica, question: wire.Retained) -> wire.RetainedPage:
         tenant = question.tenant
@@ -253,6 +247,17 @@ class TreeService(Unconcerned):
                 page.append((name, max(0, replica.log_time_ms() - kept.time_ms), slot))
                 size += len(slot)
         return wire.RetainedPage(page, "")
+
+
+async def _answer(work: Coroutine[object, object, object], reply: Reply) -> None:
+    """Reply with what a question comes to."""
+    try:
+        async with asyncio.timeout(QUESTION_SECONDS):
+            reply(wire.encode(await work))
+    except KernelError as error:
+        reply(error)
+    except TimeoutError:
+        reply(KernelError(Code.TIMEOUT, "the question could not be answered in time"))
 
 
 def _name_of(each: tuple[str, object]) -> str:

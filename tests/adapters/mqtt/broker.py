@@ -69,6 +69,16 @@ class Logins:
         return rights
 
 
+class Totals:
+    """Counters over all tenants, as they are when one is looked at."""
+
+    def __init__(self, adapter: MqttAdapter) -> None:
+        self._adapter = adapter
+
+    def __getattr__(self, name: str) -> int:
+        return int(self._adapter.statistics().counters[name])
+
+
 @dataclass
 class Broker:
     """A running adapter."""
@@ -83,7 +93,7 @@ class Broker:
 
     @property
     def counters(self) -> Any:
-        return self.adapter.environment.counters
+        return Totals(self.adapter)
 
     async def connect(self, client_id: str = "c", level: int = 5, **fields: Any) -> WireClient:
         """A client that was let in."""

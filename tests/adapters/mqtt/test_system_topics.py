@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
-from adapters.mqtt.codec.packets import Publish, Will
+from adapters.mqtt import system_topics
+from adapters.mqtt.codec.packets import FilterOptions, Publish, Will
 from adapters.mqtt.codec.reason_codes import ReasonCode
-from adapters.mqtt.system_topics import state_of
+from adapters.mqtt.system_topics import ADMINISTER_NODE, state_of
+from adapters.tree_rights import CONSUME_TREE
 from tests.adapters.mqtt.broker import Broker, WireClient
 
 RESERVED = ["$SYS", "$SYS/broker/uptime", "$share/g/a", "$SYS/broker/connection/other/state"]
@@ -44,3 +48,90 @@ async def test_a_bridge_may_tell_its_own_state_which_is_kept_nowhere(broker: Bro
         await broker.until_connections(0)
     other = await broker.connect("other")
     assert await other.publish(name, b"1") == ReasonCode.NOT_AUTHORIZED
+
+
+async def told(client: WireClient, wait_s: float = 0.2) -> dict[str, str]:
+    """Figures that come until none come for so long."""
+    found: dict[str, str] = {}
+    try:
+        while True:
+            packet = await client.next(Publish, wait_s)
+            assert packet.qos == 0
+            found[packet.topic] = packet.payload.decode()
+    except TimeoutError:
+        return found
+
+
+async def test_the_server_tells_a_tenants_figures_to_whoever_subscribes(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(system_topics, "INTERVAL_MS", 100)
+    broker.logins.denied.add((ADMINISTER_NODE, "admin"))
+    alice = await broker.connect("a", login=("acme:alice", b"secret"))
+    client = await broker.connect("c")
+    await client.subscribe("x")
+    for _ in range(3):
+        await client.publish("x")
+        await client.take()
+    assert await client.subscribe("$SYS/#", qos=1) == (1,)
+    first = await told(client)
+    assert first["$SYS/broker/clients/connected"] == "1"
+    assert first["$SYS/broker/publish/messages/received"] == "3"
+    assert first["$SYS/broker/publish/messages/sent"] == "3"
+    assert first["$SYS/broker/subscriptions/count"] == "2"
+    assert first["$SYS/broker/version"].startswith("weir")
+    assert not any(name.startswith("$SYS/node/") for name in first)
+    await alice.subscribe("$SYS/broker/publish/messages/+")
+    assert (await told(alice))["$SYS/broker/publish/messages/received"] == "0"
+    other = await broker.connect("other")
+    await other.publish("x")
+    await client.take()
+    async with asyncio.timeout(10):
+        later: dict[str, str] = {}
+        while later.get("$SYS/broker/clients/connected") != "2":
+            later |= await told(client)
+    assert later["$SYS/broker/publish/messages/received"] == "4"
+    assert "$SYS/broker/load/messages/received/1min" in later
+    assert "$SYS/broker/version" not in later, "only what has changed"
+    await client.unsubscribe("$SYS/#")
+    await told(client)
+    assert await told(client, 1.5) == {}
+
+
+async def test_who_administers_the_node_reads_its_figures(broker: Broker) -> None:
+    await broker.connect("a", login=("acme:alice", b"secret"))
+    client = await broker.connect("c", 4)
+    await client.subscribe("$SYS/node/clients/+", qos=0)
+    assert (await told(client))["$SYS/node/clients/connected"] == "2"
+
+
+async def test_figures_are_for_who_may_consume_them_and_shared_by_nobody(broker: Broker) -> None:
+    broker.logins.denied.add((CONSUME_TREE, "$SYS/#"))
+    client = await broker.connect("c")
+    assert await client.subscribe("$SYS/#") == (ReasonCode.NOT_AUTHORIZED,)
+    assert await client.subscribe("$share/g/$SYS/broker/+") == (ReasonCode.TOPIC_FILTER_INVALID,)
+    assert await client.subscribe("#", "+/broker/version") == (1, 1)
+    assert await told(client) == {}
+
+
+async def test_a_kept_session_goes_on_reading_figures(broker: Broker) -> None:
+    uptime = "$SYS/broker/uptime"
+    client = await broker.connect("c", clean=False, expiry=60)
+    await client.subscribe(FilterOptions(uptime, retain_handling=2))
+    assert await told(client) == {}, "it asked for nothing retained"
+    await client.subscribe(FilterOptions(uptime))
+    assert list(await told(client)) == [uptime]
+    client.drop()
+    await broker.until_connections(0)
+    client = await broker.connect("c", clean=False, expiry=60)
+    await client.ping()
+    assert broker.adapter.statistics().gauges["subscriptions"] == 1
+    assert (await client.unsubscribe(uptime)).reason_codes == (0,)
+
+
+async def test_a_bridge_that_is_connected_is_seen(broker: Broker) -> None:
+    bridge = await broker.dial(4)
+    await bridge.connect("bridge", is_bridge=True)
+    client = await broker.connect("c")
+    await client.subscribe("$SYS/broker/connection/#")
+    assert await told(client) == {state_of("bridge"): "1"}
