@@ -24,7 +24,7 @@ from .proposer import Proposer
 from .session import LocalSession
 from .store.node import Store
 from .store.replica import Replica
-from .store.retained_reading import read, retained_in, too_many, under_which
+from .store.retained_reading import read, retained_in, too_many
 from .subscriber_keeper import Keeper, TreeHost
 from .subscribing import Subscribing
 from .tree import (
@@ -40,6 +40,9 @@ from .tree_owners import Owners
 from .tree_table import check_pattern
 
 Lost = Callable[[int, int, int], None]
+
+STEPS_TOGETHER = 10_000
+"""Levels of the names that are looked at before others have their turn: some milliseconds."""
 
 
 class LocalTree:
@@ -213,3 +216,18 @@ class LocalTree:
             self._routes.indexes_of,
             self._soon,
         )
+
+
+async def under_which(replica: Replica, tenant: str, patterns: Sequence[str]) -> list[int]:
+    """Places in `patterns` of those under which a group has something; expired ones count."""
+    found: list[int] = []
+    steps = 0
+    for place, pattern in enumerate(patterns):
+        has, more = replica.state.retained.has(tenant, pattern)
+        if has:
+            found.append(place)
+        steps += more
+        if steps >= STEPS_TOGETHER:
+            steps = 0
+            await asyncio.sleep(0)
+    return found

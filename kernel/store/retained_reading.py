@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Sequence
-
 from ..broker.retained import RetainedMessage
 from ..errors import Code, KernelError
 from ..log import entry as entries
@@ -16,25 +13,6 @@ def too_many(pattern: str, messages_max: int) -> KernelError:
     """What asking for a pattern that brings more comes to."""
     message = f"more than {messages_max} retained messages match {pattern}"
     return KernelError(Code.LIMIT_EXCEEDED, message)
-
-
-STEPS_TOGETHER = 10_000
-"""Levels of the names that are looked at before others have their turn: some milliseconds."""
-
-
-async def under_which(replica: Replica, tenant: str, patterns: Sequence[str]) -> list[int]:
-    """Places in `patterns` of those under which a group has something; expired ones count."""
-    found: list[int] = []
-    steps = 0
-    for place, pattern in enumerate(patterns):
-        has, more = replica.state.retained.has(tenant, pattern)
-        if has:
-            found.append(place)
-        steps += more
-        if steps >= STEPS_TOGETHER:
-            steps = 0
-            await asyncio.sleep(0)
-    return found
 
 
 def retained_in(

@@ -14,13 +14,13 @@ from collections.abc import Callable, Coroutine
 from ...broker.tree_snapshot import index_queue
 from ...errors import Code, KernelError
 from ...ids import QueueId, RaftGroup
-from ...local_tree import LocalTree
+from ...local_tree import LocalTree, under_which
 from ...rpc.channel import Channel, Reply
 from ...rpc.frame import RpcError
 from ...rpc.handshake import Hello
 from ...store.node import Store
 from ...store.replica import Replica
-from ...store.retained_reading import read, retained_in, under_which
+from ...store.retained_reading import read, retained_in
 from ...tree_table import check_pattern
 from ...unused_groups import note_use
 from .. import calls
