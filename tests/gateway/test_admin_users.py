@@ -98,7 +98,7 @@ def test_a_policy_rules_at_once_and_stays_while_it_is_held(node: Process) -> Non
     rules = ["allow inspect,publish topic:orders-*"]
     found = node.api("PUT", "/policies/senders", {"rules": rules})
     assert (found.status, found.json["rules"]) == (201, rules)
-    node.api("POST", "/topics", {"name": "orders-1", "type": "work"})
+    node.api("POST", "/topics", {"name": "orders-1", "type": "work", "tree": False})
     node.api("POST", "/users", {"name": "sender", "policies": ["senders"]})
     client = sqs(node, node.api("POST", "/keys", {"user": "sender"}).json)
     url = client.get_queue_url(QueueName="orders-1")["QueueUrl"]

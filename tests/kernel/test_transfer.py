@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from kernel.store.worker import Runner
 
 APPLIED = 10
+GIVEN_UP = 6
 BODIES = {3: b"in memory"}
 
 
@@ -26,7 +27,7 @@ class Bodies:
 
     def __init__(self, applied: int) -> None:
         self._applied = applied
-        self._on_disk = {5: b"on disk"}
+        self._on_disk = {5: b"on disk", GIVEN_UP: b"can not be read"}
         self._read = dict(BODIES)
 
     @property
@@ -40,10 +41,14 @@ class Bodies:
         return cast("Journal", journal)
 
     async def fetched(self, _group: RaftGroup, index: int) -> None:
+        assert index != GIVEN_UP
         self._read[index] = self._on_disk[index]
 
     def applied(self, _group: RaftGroup) -> int:
         return self._applied
+
+    def is_given_up(self, _group: RaftGroup, index: int) -> bool:
+        return index == GIVEN_UP
 
 
 async def sent(applied: int, *indexes: int) -> tuple[tuple[int, int, bytes], ...]:
@@ -63,6 +68,10 @@ async def sent(applied: int, *indexes: int) -> tuple[tuple[int, int, bytes], ...
 async def test_entries_come_from_memory_or_disk_and_what_was_let_go_since_is_empty() -> None:
     assert await sent(APPLIED, 3, 4, 5) == ((3, 2, b"in memory"), (4, 2, b""), (5, 2, b"on disk"))
     assert await sent(APPLIED + 5, 4) == ((4, 2, b""),)
+
+
+async def test_an_entry_that_was_given_up_is_empty() -> None:
+    assert await sent(APPLIED, GIVEN_UP, 5) == ((GIVEN_UP, 2, b""), (5, 2, b"on disk"))
 
 
 async def test_who_has_lost_its_part_in_the_group_does_not_say_that_an_entry_was_let_go() -> None:

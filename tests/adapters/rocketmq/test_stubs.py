@@ -67,7 +67,8 @@ def test_every_call_of_the_service_is_served_or_refused() -> None:
     served = {
         *("QueryRoute", "QueryAssignment", "Heartbeat", "SendMessage", "ReceiveMessage"),
         *("AckMessage", "ChangeInvisibleDuration", "ForwardMessageToDeadLetterQueue"),
-        *("NotifyClientTermination", "Telemetry", "EndTransaction"),
+        *("NotifyClientTermination", "Telemetry", "EndTransaction", "RecallMessage"),
+        *("PullMessage", "QueryOffset", "GetOffset", "UpdateOffset"),
     }
     assert served | set(REFUSED) == service_methods()
     assert not served & set(REFUSED)
