@@ -464,7 +464,10 @@ class StoredDeliveries:
         self._waiting = None
         if not self._persistent:
             return []
-        changes = dict(notes.delivered(packet_id) for packet_id in self._resent or ())
+        # An identifier that has become an exchange's since has that exchange's note by now.
+        in_use = set(self._exchanges.values())
+        ended = (each for each in self._resent or () if each not in in_use)
+        changes = dict(notes.delivered(packet_id) for packet_id in ended)
         for each in self._session.in_flight():
             if each.qos == 1 and each.token > 0:
                 key, value = notes.delivery(

@@ -141,3 +141,31 @@ async def test_what_an_earlier_connection_left_half_done_holds_the_window_up_onl
     got = [(await taker.next(Publish)).payload for _ in range(4)]
     assert got == [b"4", b"5", b"6", b"7"]
     await taker.nothing()
+
+
+async def test_an_identifier_used_anew_keeps_its_exchange_when_the_connection_breaks(
+    broker: Broker,
+) -> None:
+    """The identifier was a QoS 1 delivery's that an earlier connection had left, and is a QoS 2
+    exchange's now: what is forgotten with the connection is the former, not the latter.
+    """
+    window = Properties(session_expiry_interval=600)
+    taker = await broker.connect("taker", clean=False, properties=window)
+    await taker.subscribe("a", qos=2)
+    giver = await broker.connect("giver")
+    await giver.publish("a", b"once or more", qos=1)
+    left = await taker.next(Publish)
+    taker.drop()
+    await broker.until_connections(1)
+    taker = await broker.connect("taker", clean=False, properties=window)
+    again = await taker.next(Publish)
+    assert (again.packet_id, again.dup) == (left.packet_id, True)
+    taker.ack(again, PacketType.PUBACK)
+    await giver.publish("a", b"exactly once", qos=2)
+    sent = await taker.next(Publish)
+    assert (sent.packet_id, sent.dup) == (left.packet_id, False)
+    taker.drop()
+    await broker.until_connections(1)
+    taker = await broker.connect("taker", clean=False, properties=window)
+    again = await taker.next(Publish)
+    assert (again.packet_id, again.dup, again.payload) == (sent.packet_id, True, b"exactly once")
