@@ -86,13 +86,13 @@ class BoundedProtocol(HttpToolsProtocol):
         """Called by the event loop."""
         if self._timer is None and self._is_between:
             self._await_request()
+        super().data_received(data)
         if self._is_between:
+            # Only what ended no head counts: a body may come in the same piece.
             self._head_bytes += len(data)
             if self._head_bytes > HEAD_BYTES_MAX:
                 self.drop()
-                return
-        super().data_received(data)
-        if not self._is_between and not self.cycle.more_body:
+        elif not self.cycle.more_body:
             self._stop_waiting()
 
     def connection_lost(self, exc: Exception | None) -> None:

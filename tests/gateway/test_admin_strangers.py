@@ -97,6 +97,18 @@ async def test_a_head_without_end_is_not_kept(port: int) -> None:
     await ask(port)
 
 
+async def test_a_body_that_comes_with_its_head_may_be_longer(port: int) -> None:
+    body = b"x" * 3 * HEAD_BYTES_MAX
+    head = b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: %d\r\n\r\n" % len(body)
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    for _ in range(2):
+        writer.write(head + body)
+        async with asyncio.timeout(3):
+            assert (await reader.readuntil(b"here")).startswith(b"HTTP/1.1 200")
+    writer.close()
+    await writer.wait_closed()
+
+
 async def until_closed(reader: asyncio.StreamReader) -> None:
     async with asyncio.timeout(3):
         try:
