@@ -104,7 +104,7 @@ async def test_a_body_that_comes_with_its_head_may_be_longer(port: int) -> None:
     for _ in range(2):
         writer.write(head + body)
         async with asyncio.timeout(3):
-            assert (await reader.readuntil(b"here")).startswith(b"HTTP/1.1 200")
+            assert (await reader.readuntil(b"here\r\n0\r\n\r\n")).startswith(b"HTTP/1.1 200")
     writer.close()
     await writer.wait_closed()
 
