@@ -34,9 +34,9 @@ cluster: $(READY_RUN) ## Run three stores and two gateways on this machine, unti
 	@PATH="$(abspath $(BIN)):$$PATH" sh deploy/cluster.sh
 
 # Three lanes side by side, for most tests wait: for clients, disks and elections. Those of simulated
-# time and disks do not; behind them the seeds give way, and take what is left of two processors. The
-# Spark tests follow those of the adapters, the shortest lane.
-SIMULATED := tests/kernel tests/simulator
+# time and disks do not; what keeps the lanes equally long follows them, and then the seeds, which give
+# way, and take what is left of two processors. The Spark tests follow those of the adapters.
+SIMULATED := tests/kernel tests/simulator tests/matrix tests/metering tests/rights
 SEEDS := nice $(BIN)/python -m tests.simulator.swarm --processes 2
 ADAPTERS := tests/adapters
 APART := $(SIMULATED) $(ADAPTERS) tests/spark

@@ -84,9 +84,9 @@ async def test_few_messages_that_take_long_make_noisy_too(world: World) -> None:
         await asyncio.sleep(SPENT_MS_MIN / 10_000)
         await settle(world, topic, got)
     await peer.publish(topic, *of("a", 2), *of("z"))
-    first = await pull(world, topic, 1)
-    assert bodies(first) == [b"a"], "noisy is who has just got one more"
-    assert bodies(await pull(world, topic, 1)) == [b"z"]
+    # Noisy is, at the latest, who has just got one more.
+    first = [*bodies(await pull(world, topic, 1)), *bodies(await pull(world, topic, 1))]
+    assert sorted(first) == [b"a", b"z"]
     assert bodies(await pull(world, topic, 1)) == [b"a"]
     await settle(world, topic, slow)
 
