@@ -222,6 +222,10 @@ class Subscriber:
     def look_around(self) -> None:
         """Attach, if it is not; grant more otherwise."""
         at = self._at
+        consumer = at.consumer if at is not None else None
+        if self._run.draining and consumer is not None and consumer.spec.lease_ms == 0:
+            self.disconnect()
+            at = None
         if at is None or not at.lives:
             at = self._attach()
         if at is not None and at.consumer is not None and at.consumer.credit < 3:
@@ -240,7 +244,7 @@ class Subscriber:
         spec = ConsumerSpec(
             state.topic.info(),
             *(DEFAULT_GROUP, None),
-            lease_ms=self._chance.choice((LEASE_MS, LEASE_MS, 0)) if self.timed else None,
+            lease_ms=self._lease_ms() if self.timed else None,
             pull=self.timed,
             fair=self._run.seed % 3 == 1,
         )
@@ -252,6 +256,13 @@ class Subscriber:
             self._run.queues.claimed(member, int(self.queue), at.consumer)
         self._kept = {each: uid for each, uid in self._kept.items() if each in at.consumer.held}
         return at
+
+    def _lease_ms(self) -> int:
+        """An ordered group takes no ack once the lease is over: only with leases that last is it
+        drained.
+        """
+        lease_ms = self._chance.choice((LEASE_MS, LEASE_MS, 0))
+        return LEASE_MS if self._run.draining else lease_ms
 
     def disconnect(self) -> None:
         """End: what it holds returns."""
