@@ -34,6 +34,9 @@ CONNECT_TIMEOUT_MS: Final = 10_000
 # certificates or URNs as ids need some hundred.
 CLIENT_ID_BYTES_MAX: Final = 1_024
 
+# Packet identifiers kept for what an earlier connection sent and may send again: of a message that
+# expires meanwhile that is never known. Half of all identifiers stay free for new deliveries.
+KEPT_IDS_MAX: Final = 32_768
 # Unacknowledged QoS 1 and 2 messages that one publisher may have with us: a window that hides a
 # group commit of some milliseconds at full speed, and bounds what a crash makes it send again.
 RECEIVE_MAXIMUM: Final = 1_000

@@ -231,7 +231,8 @@ class Outbound:
 
     def drop_kept(self, packet_id: int) -> None:
         """What was sent by a kept identifier will not be sent again: it is free."""
-        self._kept = self._kept - {packet_id}
+        if isinstance(self._kept, set):
+            self._kept.discard(packet_id)
 
     def _take_id(self, token: int, first: int) -> int:
         """The next free packet identifier, now of `token` ([MQTT-2.2.1-4])."""
@@ -240,6 +241,8 @@ class Outbound:
             raise LocalProtocolError("the client's receive maximum is used up")
         packet_id = self._last_id % PACKET_ID_MAX + 1
         kept = self._kept
+        if kept and len(in_flight) + len(kept) >= PACKET_ID_MAX:
+            raise LocalProtocolError("no packet identifier is free")
         while packet_id in in_flight or packet_id in kept:
             packet_id = packet_id % PACKET_ID_MAX + 1
         self._last_id = packet_id

@@ -21,6 +21,7 @@ from adapters.mqtt import notes
 from adapters.mqtt.codec.encoder import marked_duplicate
 from adapters.mqtt.codec.reason_codes import ReasonCode
 from adapters.mqtt.inbox import LIVE_TOKEN
+from adapters.mqtt.limits import KEPT_IDS_MAX
 from adapters.mqtt.notes import Progress
 from adapters.mqtt.outbound import InFlight
 from adapters.mqtt.subscription import Subscribed
@@ -142,7 +143,20 @@ class StoredDeliveries:
                 self._exchanges[-each.packet_id] = each.packet_id
             else:
                 self._kept[place] = each
+        if len(self._kept) > KEPT_IDS_MAX:
+            self._forget_at_least_once()
         self._session.keep_ids(each.packet_id for each in self._kept.values())
+
+    def _forget_at_least_once(self) -> None:
+        """Too many identifiers are kept: what has QoS 1 comes again, marked, with another one."""
+        forgotten = {
+            place: each.packet_id
+            for place, each in self._kept.items()
+            if each.progress is Progress.AT_LEAST_ONCE
+        }
+        for place in forgotten:
+            del self._kept[place]
+        self._resent = list(forgotten.values())
 
     @staticmethod
     def released(sent: Sequence[notes.Delivery]) -> list[InFlight]:

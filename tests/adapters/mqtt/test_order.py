@@ -12,6 +12,7 @@ from typing import cast
 
 import pytest
 
+from adapters.mqtt import stored_deliveries
 from adapters.mqtt.codec.encoder import encode
 from adapters.mqtt.codec.packet_types import PacketType
 from adapters.mqtt.codec.packets import Ack, Publish
@@ -169,3 +170,28 @@ async def test_an_identifier_used_anew_keeps_its_exchange_when_the_connection_br
     taker = await broker.connect("taker", clean=False, properties=window)
     again = await taker.next(Publish)
     assert (again.packet_id, again.dup, again.payload) == (sent.packet_id, True, b"exactly once")
+
+
+async def test_too_many_kept_identifiers_are_forgotten_where_a_message_may_come_again(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else messages that expire while nobody is connected use up a session's identifiers."""
+    monkeypatch.setattr(stored_deliveries, "KEPT_IDS_MAX", 3)
+    window = Properties(session_expiry_interval=600)
+    taker = await broker.connect("taker", clean=False, properties=window)
+    await taker.subscribe("a", qos=2)
+    giver = await broker.connect("giver")
+    for number in range(4):
+        await giver.publish("a", b"%d" % number, qos=1 + (number == 3))
+    first = [await taker.next(Publish) for _ in range(4)]
+    taker.drop()
+    await broker.until_connections(1)
+    taker = await broker.connect("taker", clean=False, properties=window)
+    again = [await taker.next(Publish) for _ in range(4)]
+    assert [(each.payload, each.dup) for each in again] == [(b"%d" % at, True) for at in range(4)]
+    assert again[3].packet_id == first[3].packet_id, "exactly once: by its identifier"
+    assert len({each.packet_id for each in again}) == 4
+    for each in again:
+        taker.ack(each, PacketType.PUBACK if each.qos == 1 else PacketType.PUBREC)
+    released = await taker.next(PacketType.PUBREL)
+    assert released[1] == first[3].packet_id

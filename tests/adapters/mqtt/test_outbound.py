@@ -292,6 +292,18 @@ def test_identifiers_that_wait_to_be_sent_again_are_given_to_nothing_new():
     assert {InFlight(3, 30, 1)} == set(session.in_flight())
 
 
+def test_without_a_free_identifier_nothing_is_sent_and_nothing_goes_in_a_circle():
+    session = resumed()
+    session.keep_ids(range(1, 65_536))
+    with pytest.raises(LocalProtocolError, match="no packet identifier is free"):
+        session.send_frames([frame(1)], [30])
+    session.drop_kept(7)
+    session.keep_ids([])
+    with pytest.raises(LocalProtocolError, match="no packet identifier is free"):
+        session.send_frames([frame(1), frame(1)], [30, 31])
+    assert [each.packet_id for each in session.in_flight()] == [7]
+
+
 def test_a_message_that_is_gone_is_given_up_but_its_qos_2_exchange_is_finished():
     session = resumed()
     session.keep_ids([2])
