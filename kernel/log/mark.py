@@ -105,6 +105,9 @@ class MarkFile:
         """Something came while it was synced."""
         self._failure: OSError | None = None
         """Of a write: nobody waited for it, so that the next sync tells."""
+        self._slot = bytearray(SLOT_BYTES)
+        """What is written, made once: this happens with every commit."""
+        self._summed = memoryview(self._slot)[: _SLOT.size]
 
     def open(self, mark: Mark) -> None:
         """Have the file say this, and nothing else, durably. Blocking; OSError, but not for want of
@@ -140,10 +143,14 @@ class MarkFile:
             return
         self._mark = mark
         self._written += 1
-        slot = _SLOT.pack(MAGIC, VERSION, self._store, self._written, *mark)
-        slot += _SUM.pack(crc32c(slot))
+        slot = self._slot
+        _SLOT.pack_into(slot, 0, MAGIC, VERSION, self._store, self._written, *mark)
+        _SUM.pack_into(slot, _SLOT.size, crc32c(self._summed))
+        at = (self._written & 1) * SLOT_BYTES
         try:
-            write_all(file, (slot.ljust(SLOT_BYTES, b"\0"),), (self._written & 1) * SLOT_BYTES)
+            content = bytes(self._slot)
+            if file.pwritev((content,), at) != SLOT_BYTES:
+                write_all(file, (content,), at)
         except OSError as error:
             if error.errno not in NO_SPACE:
                 self._failure = error
