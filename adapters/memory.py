@@ -37,7 +37,7 @@ from adapters.refused import Refused
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from kernel.ports import Clock
+    from kernel.common.ports import Clock
 
 INPUT_BYTES_MAX: Final = 64 * 1024 * 1024
 """Four of the largest messages, or a thousand clients with half a request of 64 KB."""

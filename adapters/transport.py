@@ -24,7 +24,7 @@ from adapters.lingering import LINGERING
 from adapters.memory import Excess, Share, address_of
 from adapters.tls_server import TlsServer
 from auth.tls import login_of
-from kernel.listening import stop_listening
+from kernel.common.listening import stop_listening
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable, Mapping

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
 
     from gateway.node_metering import NodeMetering
+    from kernel.in_process.opening import LocalStore
     from kernel.remote.serving import StoreService
-    from kernel.store.opening import LocalStore
     from kernel.store.peer_links import PeerLinks
 
 

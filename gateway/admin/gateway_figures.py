@@ -8,7 +8,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from gateway.admin.health import Check
-from kernel.ids import RaftGroup
+from kernel.common.ids import RaftGroup
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -6,7 +6,7 @@ will be removed some day.
 
 from __future__ import annotations
 
-from ..ports import Disk
+from ..common.ports import Disk
 from .files import replace_file, segment_name
 from .locations import pack_position
 from .read import ReadEntry

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from ..ports import Disk
+from ..common.ports import Disk
 from .checkpoint import Checkpoint, Cut, HardState, Position
 from .errors import JournalDamaged, JournalError
 from .evidence import Place

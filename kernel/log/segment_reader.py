@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ..ports import File
+from ..common.ports import File
 from .record import (
     HEADER_BYTES,
     NODE_SUMMED_BYTES,

@@ -6,12 +6,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ..errors import KernelError
-from ..ids import RaftGroup
-from ..leader import Identity
-from ..ports import Clock, Random
-from ..refusals import NO_SPACE
-from ..store.opening import LocalStore
+from ..api.refusals import NO_SPACE
+from ..common.errors import KernelError
+from ..common.ids import RaftGroup
+from ..common.ports import Clock, Random
+from ..in_process.opening import LocalStore
+from ..requests.leader import Identity
 from .definitions.administration_service import AdministrationService
 from .definitions.feed_service import FeedService
 from .fellows.service import FellowService

@@ -11,8 +11,8 @@ import ssl
 from collections.abc import Callable
 from typing import cast
 
-from ..listening import stop_listening
-from ..ports import Clock
+from ..common.listening import stop_listening
+from ..common.ports import Clock
 from .channel import Channel
 
 WRITE_BYTES = 1024 * 1024

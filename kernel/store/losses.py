@@ -12,9 +12,9 @@ from collections.abc import Callable
 
 import msgspec
 
+from ..common.ports import Disk
 from ..log.aside import LOST_DIRECTORY, lost_name
 from ..log.files import read_all, replace_file
-from ..ports import Disk
 
 ENDING = ".json"
 

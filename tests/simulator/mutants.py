@@ -18,7 +18,6 @@ from typing import Any
 from kernel.broker import machine as broker
 from kernel.broker import snapshot
 from kernel.broker.snapshot_records import ClientRecord, decode
-from kernel.courier import Courier
 from kernel.log.journal import Journal
 from kernel.log.mark import Mark
 from kernel.log.scan import Scan
@@ -27,6 +26,7 @@ from kernel.raft import election, leader
 from kernel.raft.core import RaftCore
 from kernel.raft.log import RaftLog
 from kernel.raft.tracker import Tracker
+from kernel.requests.courier import Courier
 from kernel.store import damage, transfer
 from kernel.store.first_tries import FirstTries
 from kernel.store.healing import Healing

@@ -7,8 +7,8 @@ routes of gateways (`abroad.Abroad`).
 
 from __future__ import annotations
 
-from ...errors import KernelError
-from ...local_client import LocalClient
+from ...common.errors import KernelError
+from ...in_process.local_client import LocalClient
 from ...rpc.channel import Channel, Reply
 from ...rpc.frame import RpcError
 from ...rpc.handshake import Hello

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from auth.tls import CertificateFiles, client_context, server_context
-from kernel.errors import KernelError
+from kernel.common.errors import KernelError
 from kernel.rpc.channel import Channel
 from kernel.rpc.frame import FRAGMENT_BYTES
 from kernel.rpc.handshake import Admit

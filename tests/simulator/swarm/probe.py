@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from kernel.ids import RaftGroup
+from kernel.common.ids import RaftGroup
 from kernel.log.checkpoint import Position
 from kernel.log.journal import Journal
 from kernel.log.rewrite import RewriteJob

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kernel import message as messages
+from kernel.api import message as messages
+from kernel.api.message import Flag
 from kernel.broker.consumers import DispatchedConsumer, Handed
-from kernel.errors import Code
-from kernel.message import Flag
+from kernel.common.errors import Code
 from kernel.store.member import Member
 
 if TYPE_CHECKING:
