@@ -36,7 +36,7 @@ class StoreCollector(Collector):
         self._own = StoreFigures(local)
         self._service = ServiceFigures(service)
         self._store = local.store
-        self._abroad = local.client.abroad
+        self._abroad = service.mesh.abroad
         self._links = links
 
     def collect(self) -> Iterator[Metric]:

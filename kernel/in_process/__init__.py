@@ -3,6 +3,7 @@
 - `opening`: opens a data directory: recovery, then a store and its client
 - `local_client`: the client itself
 - `base_client`: what it has in common with that of `remote`
+- `elsewhere`: the port to what lives in the memory of other processes
 - `consuming`: push consumers of queues that are led here
 - `receiving`: pulls from queues that are led here
 """

@@ -27,18 +27,17 @@ from ..broker.offsets import RECALLED, RECALLED_MAX, TOO_MANY
 from ..common.errors import Code, KernelError
 from ..common.ids import UUID_VARIANT, UUID_VERSION_BITS, Offset, RaftGroup
 from ..common.ports import Clock, Random
-from ..remote.mesh.abroad import Abroad
 from ..requests.courier import Attempt
 from ..requests.leader import Done, Holder, Identity, Leader
 from ..requests.lease_changes import LeaseChanges
 from ..requests.proposer import Proposer
 from ..requests.publish import Batch
-from ..requests.publisher import Publisher
+from ..requests.publisher import MemoryLog, Publisher
 from ..requests.session import LocalSession
 from ..requests.sessions import Sessions
+from ..routing.destinations import LiveAbroad
 from ..routing.lookups import Lookups
 from ..routing.topology import Topology
-from ..store.volatile import VolatileLog
 from ..transactions.stepwise import Steps
 from ..transactions.transactor import Transactor
 
@@ -46,14 +45,15 @@ from ..transactions.transactor import Transactor
 class BaseClient(Lookups, ABC):
     """The common half of `client.Client`."""
 
-    abroad: Abroad
+    abroad: LiveAbroad
     """What lives in the memory of other processes."""
 
     def __init__(
-        self, topology: Topology, volatile_log: VolatileLog, clock: Clock, random: Random
+        self, topology: Topology, volatile_log: MemoryLog, clock: Clock, random: Random
     ) -> None:
         super().__init__(topology)
-        self._clock = clock
+        self.clock = clock
+        self.random = random
         self._loop = asyncio.get_running_loop()
         self.identity = random.bits(63) | 1
         """Number of this process, by which leaders know it."""

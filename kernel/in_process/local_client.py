@@ -56,7 +56,6 @@ from ..definitions.clearing import Touched
 from ..definitions.definer import Asked
 from ..leader_tasks.duties import Duties
 from ..leader_tasks.mover import Mover
-from ..remote.mesh.abroad import Abroad
 from ..requests.courier import AGAIN, Attempt, Send
 from ..requests.fellows import Fellows, Gone
 from ..requests.leader import Done, Holder, Identity, Leader
@@ -70,6 +69,7 @@ from ..subscribers.local_tree import LocalTree
 from ..transactions.half_desk import HalfDesk
 from .base_client import BaseClient
 from .consuming import Consuming
+from .elsewhere import Elsewhere, NothingElsewhere
 from .receiving import Receiver, dispatcher_of
 
 ASK_AGAIN = AGAIN | {Code.TIMEOUT, Code.BUSY}
@@ -114,8 +114,8 @@ class LocalClient(BaseClient):
         self._owned: dict[SessionId, dict[tuple[str, str], None]] = {}
         self._background: set[asyncio.Task[object]] = set()
         self.tree = LocalTree(store, self, self._loop, self.proposer)
-        self.abroad = Abroad(self.topology, clock, random, self.dead_letters.topic_appeared)
-        """What lives in the memory of gateways."""
+        self.abroad: Elsewhere = NothingElsewhere()
+        """What lives in the memory of gateways: `remote` sets it where these are served."""
         self.duties.add(self.administrator.repair, self.administrator.repair)
         self.duties.add(self.moves.resume)
         self.duties.add(self.administrator.go_on)
@@ -129,7 +129,7 @@ class LocalClient(BaseClient):
         for ident in state.topic_names.everything():
             info = state.topics[ident].info()
             self.topology.put_topic(info)
-            self.duties.unused_topics.put(info, self._clock.monotonic_ms())
+            self.duties.unused_topics.put(info, self.clock.monotonic_ms())
         for (tenant, name), router in state.routers.items():
             self.topology.put_router(tenant, name, router.options, router.routes)
         self.tree.learn(replica)
@@ -170,7 +170,7 @@ class LocalClient(BaseClient):
 
     def monotonic_ms(self) -> int:
         """The clock."""
-        return self._clock.monotonic_ms()
+        return self.clock.monotonic_ms()
 
     def send_to(self, group: RaftGroup, attempt: Attempt, done: Done) -> None:
         """Have a command with an identity carried out in a group, once."""
@@ -215,7 +215,7 @@ class LocalClient(BaseClient):
 
     def _each_second(self) -> None:
         """Look after deadlines."""
-        now = self._clock.monotonic_ms()
+        now = self.clock.monotonic_ms()
         self.duties.each_second()
         self.publisher.fail_late_batches(now)
         self.abroad.each_second()
@@ -343,7 +343,7 @@ class LocalClient(BaseClient):
             return
         self.topology.put_topic(topic)
         self.dead_letters.topic_appeared(topic.tenant, topic.name)
-        self.duties.unused_topics.put(topic, self._clock.monotonic_ms())
+        self.duties.unused_topics.put(topic, self.clock.monotonic_ms())
         if owner is not None:
             self._owned.setdefault(owner, {})[topic.tenant, topic.name] = None
 

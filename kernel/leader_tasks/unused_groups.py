@@ -17,15 +17,13 @@ from collections.abc import Iterator
 from ..api.model import DEFAULT_GROUP, TopicKind
 from ..broker import commands
 from ..broker.state import QueueState
-from ..common.ids import Offset, QueueId, RaftGroup, TopicId, topic_of
+from ..common.ids import Offset, RaftGroup, TopicId, topic_of
+from ..store import group_use
 from ..store.node import Store
 from ..store.replica import Replica
 
 CHECK_MS = 60_000
 """How often groups are looked at."""
-
-NOTE_MS = 24 * 3_600_000
-"""Use by consumers that find nothing is written to the log so often."""
 
 GRACE_MS = 3_600_000
 """Time for consumers to come to a new leader."""
@@ -83,7 +81,8 @@ class UnusedGroups:
             return
         in_use = (queue.topic.id, group) in used or replica.has_consumer(queue.id, group)
         unused_ms = time_ms - progress.used_ms
-        if not progress.used_ms or (in_use and unused_ms >= min(NOTE_MS, unused_max_ms // 2)):
+        note_ms = min(group_use.NOTE_MS, unused_max_ms // 2)
+        if not progress.used_ms or (in_use and unused_ms >= note_ms):
             replica.propose_mark(queue.id, group, 0, 0)
         elif in_use or unused_ms < unused_max_ms or leading_ms < min(GRACE_MS, unused_max_ms):
             return
@@ -95,16 +94,6 @@ class UnusedGroups:
     def _let_go(self, result: object) -> None:
         count = result[0] if isinstance(result, tuple) and result else 0
         self.messages_let_go += count if isinstance(count, int) else 0
-
-
-def note_use(replica: Replica, ident: QueueId, group: str) -> None:
-    """A consumer that there is nothing for has come or goes, which counts as use. While it waits
-    its group holds nothing that could be let go.
-    """
-    queue = replica.state.queues.get(ident)
-    progress = queue.groups.get(group) if queue is not None else None
-    if progress is not None and replica.log_time_ms() - progress.used_ms >= NOTE_MS:
-        replica.propose_mark(ident, group, 0, 0)
 
 
 def _named_groups(replica: Replica) -> Iterator[tuple[QueueState, str]]:

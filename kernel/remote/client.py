@@ -53,6 +53,7 @@ from .definitions.administering import Administering
 from .definitions.definitions import Definitions
 from .definitions.mirror import Hears, InTopology
 from .leaders import RemoteLeaders
+from .mesh.abroad import Abroad
 from .mesh.borrowing import Borrower
 from .mesh.local_definitions import LocalDefinitions
 from .mesh.meeting import MeetingPoint
@@ -109,7 +110,7 @@ class ClusterClient(BaseClient):
             *(leaders, self.definitions.reached, self.groups, administrator), self._mirrored
         )
         self.mesh = Mesh(self, leaders, clock, random, meeting)
-        self.abroad = self.mesh.abroad
+        self.abroad: Abroad = self.mesh.abroad
         self._second_timer: asyncio.TimerHandle | None = None
 
     async def start(self) -> None:
@@ -138,7 +139,7 @@ class ClusterClient(BaseClient):
         self._second_timer = self._loop.call_later(1, self._each_second)
         self.local.each_second()
         self.mesh.each_second()
-        self.publisher.fail_late_batches(self._clock.monotonic_ms())
+        self.publisher.fail_late_batches(self.clock.monotonic_ms())
 
     @property
     def accepting(self) -> bool:

@@ -28,6 +28,7 @@ from .tree.service import TreeService
 class StoreService(GatewayService):
     """All that a store does for gateways."""
 
+    mesh: MeshService
     streams: StreamService
     pulls: PullService
     administration: AdministrationService
@@ -74,7 +75,8 @@ def serve_gateways(
     pulls = service.pulls = PullService(local)
     store.also_tell(pulls)
     service.add(pulls)
-    service.add(MeshService(store, local.client))
+    service.mesh = MeshService(store, local.client)
+    service.add(service.mesh)
     store.consensus.leaders_changed = service.leaders_changed
     feeds = FeedService(store, soon)
     store.also_tell(feeds)

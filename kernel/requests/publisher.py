@@ -27,7 +27,6 @@ from ..common.limits import (
 )
 from ..common.ports import Clock
 from ..routing.destinations import Found, LiveAbroad
-from ..store.volatile import VolatileLog
 from .courier import Attempt
 from .leader import Done, Identity, Leader
 from .publish import Batch
@@ -58,6 +57,16 @@ class PublishHost(Protocol):
         """The leader of a group that cannot move away from this process."""
 
 
+class MemoryLog(Protocol):
+    """The log of the volatile group, as far as what it may hold is concerned."""
+
+    bytes: int
+
+    @property
+    def count(self) -> int:
+        """Entries kept."""
+
+
 class _Nobody:
     """Sink of batches that nobody waits for."""
 
@@ -71,7 +80,7 @@ class Publisher:
     def __init__(
         self,
         host: PublishHost,
-        volatile_log: VolatileLog,
+        volatile_log: MemoryLog,
         clock: Clock,
         loop: asyncio.AbstractEventLoop,
     ) -> None:

@@ -12,8 +12,8 @@ from ..broker.consumers import Credit, DispatchedConsumer
 from ..broker.subscribers import INDEX_OPTIONS
 from ..common.errors import Code, KernelError
 from ..common.ids import TopicId, topic_of
-from ..leader_tasks.unused_groups import note_use
 from ..requests.session import LocalSession
+from ..store.group_use import note_use
 from ..store.node import Store
 from .held_subscriber import HeldSubscriber, group_of
 

@@ -236,7 +236,7 @@ async def test_a_subscription_that_nothing_came_for_is_in_use_all_the_same(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("kernel.broker.topic_state.INDEX_GROUP", GroupOptions(unused_ms=UNUSED_MS))
-    monkeypatch.setattr("kernel.leader_tasks.unused_groups.NOTE_MS", UNUSED_MS // 10)
+    monkeypatch.setattr("kernel.store.group_use.NOTE_MS", UNUSED_MS // 10)
     for name in ("present", "gone"):
         guest = await Guest.open(world, name)
         await guest.subscribe("t")

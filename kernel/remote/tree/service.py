@@ -14,11 +14,11 @@ from collections.abc import Callable, Coroutine
 from ...broker.tree_snapshot import index_queue
 from ...common.errors import Code, KernelError
 from ...common.ids import QueueId, RaftGroup
-from ...leader_tasks.unused_groups import note_use
 from ...routing.tree_table import check_pattern
 from ...rpc.channel import Channel, Reply
 from ...rpc.frame import RpcError
 from ...rpc.handshake import Hello
+from ...store.group_use import note_use
 from ...store.node import Store
 from ...store.replica import Replica
 from ...store.retained_reading import read, retained_in
