@@ -37,7 +37,7 @@ from benchmarks.results import Circumstances, Line, Outcome, section, write
 from benchmarks.samples import Sample
 from benchmarks.session import ROOT, Session, load_average, machine
 from gateway.bench.mqtt_load import MqttReport
-from kernel.store.file_system import file_system_of
+from kernel.store.drivers.file_system import file_system_of
 
 PAGE = ROOT / "benchmarks" / "RESULTS.md"
 FOLDER = ROOT / ".bench"

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from ..common.ids import RaftGroup
 from ..log.errors import JournalError
 from ..log.journal import Journal
-from .worker import Runner
+from .drivers.worker import Runner
 
 
 class Reader:

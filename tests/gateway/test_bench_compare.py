@@ -24,7 +24,7 @@ from gateway.bench.report import (
     Server,
     Verification,
 )
-from kernel.store.file_system import file_system_of
+from kernel.store.drivers.file_system import file_system_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

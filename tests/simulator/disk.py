@@ -26,8 +26,8 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from kernel.common.ports import Written
-from kernel.log.files import write_all
-from kernel.store.worker import Runner
+from kernel.log.format.files import write_all
+from kernel.store.drivers.worker import Runner
 
 SECTOR_BYTES = 512
 """What power loss tears: a sector is old or new."""

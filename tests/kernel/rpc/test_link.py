@@ -17,7 +17,7 @@ from kernel.rpc.channel import Channel
 from kernel.rpc.frame import FRAGMENT_BYTES
 from kernel.rpc.handshake import Admit
 from kernel.rpc.link import CLOSED_UNHEARD, CLOSED_UNHEARD_TLS, Acceptor, Dialer
-from kernel.store.system import SystemClock
+from kernel.store.drivers.system import SystemClock
 from tests.certificates import Authority
 from tests.kernel.rpc.pair import SECRET, Notes, anybody, hello
 

@@ -13,18 +13,19 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kernel.common.ids import RaftGroup
-from kernel.log.checkpoint import Position
+from kernel.log.format.checkpoint import Position
 from kernel.log.journal import Journal
-from kernel.log.rewrite import RewriteJob
+from kernel.log.reclaiming.rewrite import RewriteJob
 from kernel.log.writer import WriteBatch
 from kernel.raft import leader
 from kernel.raft.core import RaftCore
 from kernel.raft.messages import Entry
-from kernel.store import consensus, housekeeper
-from kernel.store.consensus import Consensus
-from kernel.store.member import Member
-from kernel.store.transfer import Received
-from kernel.store.worker import Done, Job, Runner
+from kernel.store.drivers.worker import Done, Job, Runner
+from kernel.store.raft_groups import consensus
+from kernel.store.raft_groups.consensus import Consensus
+from kernel.store.raft_groups.member import Member
+from kernel.store.snapshots.transfer import Received
+from kernel.store.space import housekeeper
 
 if TYPE_CHECKING:
     from .run import Run

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from kernel.api import message as messages
 from kernel.api.message import Flag
-from kernel.broker.consumers import DispatchedConsumer, Handed
+from kernel.broker.delivery.consumers import DispatchedConsumer, Handed
 from kernel.common.errors import Code
-from kernel.store.member import Member
+from kernel.store.raft_groups.member import Member
 
 if TYPE_CHECKING:
     from .run import Run
