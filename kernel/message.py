@@ -54,6 +54,8 @@ PROPERTIES_BYTES_MAX = 256 * 1024
 
 _UID = struct.Struct("<QQ")
 _UID_AT = 16
+UID_END = _UID_AT + _UID.size
+"""Where a message's uid ends in its slot."""
 _EXT_FIELD = struct.Struct("<BI")
 
 

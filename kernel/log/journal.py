@@ -390,9 +390,14 @@ class Journal:
         return AsideJob(self._disk, self._seed, (group, index), place)
 
     def set_aside_done(self, job: AsideJob) -> None:
-        """The job has run, or failed: what reads after all is in memory now."""
+        """The job has run, or failed: what reads after all is in memory now, and stands in the
+        journal, also where recovery could not read it.
+        """
         job.done()
         self.bodies.add_read([], job.entry)
+        if job.entry is not None and not self.has(job.group, job.index):
+            length = HEADER_BYTES + len(job.entry.body)
+            self._locations.place(job.group, job.index, job.entry.position, length)
 
     def void(self, group: int) -> None:
         """Nothing that this journal has of a group counts any more, but its term. It is `damaged`,

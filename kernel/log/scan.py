@@ -270,6 +270,9 @@ class Scan:
         if is_end and not bounded and not is_cut:
             return None
         where = f"segment {number} at {offset}"
+        unread = reader.unread_at(offset)
+        if unread is not None:
+            where += f", which the disk does not read (EIO at {unread})"
         if is_cut:
             where += f", a file that is cut short to {reader.end} bytes"
         place = self._damage(where, evidence.resume, bounded=bounded, cut=is_cut)

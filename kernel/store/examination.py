@@ -13,6 +13,7 @@ from ..ids import RaftGroup, topic_of
 from ..log.checkpoint import CHECKPOINT_NAME, Checkpoint
 from ..log.errors import FormatError, JournalDamaged
 from ..log.files import segment_name
+from ..log.hard_read import is_unread
 from ..log.locations import OFFSET_MASK, SEGMENT_SHIFT, Locations
 from ..log.mark import MARK_NAME, read_mark
 from ..log.meta import META_NAME, read_meta
@@ -89,6 +90,12 @@ def examine(disk: Disk, node: int = 1) -> Examination:
         names = META_NAME, CHECKPOINT_NAME, MARK_NAME
         name = next((each for each in names if str(error).startswith(each)), "journal")
         found.note(name, str(error), EVERYTHING, repairable=False)
+        return found
+    except OSError as error:
+        if not is_unread(error) or not isinstance(error.filename, str):
+            raise
+        what = f"the disk does not read it ({error.strerror})"
+        found.note(error.filename, what, EVERYTHING, repairable=False)
         return found
     check_clean_end(scan, meta)
     _log_damage(found, scan)
