@@ -105,7 +105,7 @@ class AsideJob:
     def reason(self) -> str:
         """Why it is given up, in words."""
         if self.segment is None:
-            return "its segment is gone"
+            return "it is in no segment that is there and reads"
         if not self.unread:
             return "its record does not match its sum"
         if self.unread_bytes >= self._length:

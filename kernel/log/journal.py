@@ -67,6 +67,9 @@ class Journal:
         self._locations = state.scan.locations
         self._damaged = frozenset(state.scan.damaged)
         self._unread_places = state.scan.unread_places
+        self._spoilt = list(state.scan.spoilt.values())
+        for segment in self._spoilt:
+            segment.readers += 1
         self.bodies = Bodies(options.cache_bytes, options.cold_bytes)
         self._writer = Writer(
             disk,
@@ -398,6 +401,12 @@ class Journal:
         if job.entry is not None and not self.has(job.group, job.index):
             length = HEADER_BYTES + len(job.entry.body)
             self._locations.place(job.group, job.index, job.entry.position, length)
+
+    def let_go(self) -> None:
+        """What recovery could not read has been given up: what it stood in is kept no longer."""
+        for segment in self._spoilt:
+            segment.readers -= 1
+        self._spoilt.clear()
 
     def void(self, group: int) -> None:
         """Nothing that this journal has of a group counts any more, but its term. It is `damaged`,

@@ -93,6 +93,9 @@ class Scan:
         self.unread_places: dict[tuple[int, int], tuple[int, int, int]] = {}
         """(segment, offset, length) of such entries, by (group, index) as far as that is right:
         nothing but its sum could say so."""
+        self.spoilt: dict[int, Segment] = {}
+        """Segments with records that do not read: what is lost with these may be all that is in
+        one, and it must not go before that is given up. By number."""
         self._known_damage = checkpoint.damaged if checkpoint else frozenset()
         self.damaged: dict[int, str] = {}
         self.damage_all: str | None = None
@@ -222,7 +225,7 @@ class Scan:
             if cut is not None and at_cut:
                 self._seal(segment)
                 return None, cut.next
-            place = self._problem(number, offset, reader, bounded=bounded)
+            place = self._problem(segment, offset, reader, bounded=bounded)
             if place is not None or bounded:
                 segment.headers = None
             if bounded and place is None and number in self.locations.segments:
@@ -256,10 +259,10 @@ class Scan:
         return self._damage(f"segment {number} is missing", evidence.resume, bounded=bounded)
 
     def _problem(
-        self, number: int, offset: int, reader: SegmentReader, *, bounded: bool
+        self, segment: Segment, offset: int, reader: SegmentReader, *, bounded: bool
     ) -> Place | None:
         """The record at `offset` does not read: None if that is the end, else where to go on."""
-        bad = self.next_sequence
+        number, bad = segment.number, self.next_sequence
         evidence = self._lookout.behind(number, offset, reader, bad, bounded=bounded)
         torn = reader.may_be_torn(offset) and reader.record(offset) is None
         unused = offset == HEADER_PAGE_BYTES and number not in self.locations.segments
@@ -275,6 +278,9 @@ class Scan:
             where += f", which the disk does not read (EIO at {unread})"
         if is_cut:
             where += f", a file that is cut short to {reader.end} bytes"
+        if bounded:
+            self.locations.segments[number] = segment
+        self.spoilt[number] = segment
         place = self._damage(where, evidence.resume, bounded=bounded, cut=is_cut)
         header = reader.node_part(offset)
         if header is not None and header.type in ENTRIES and self._hole is None:

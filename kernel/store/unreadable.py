@@ -89,10 +89,12 @@ class Unreadable:
         """Entries of which a start has found that they are not in the journal."""
         self._under_way: dict[tuple[RaftGroup, int], asyncio.Task[None]] = {}
         self._given_up: set[tuple[RaftGroup, int]] = set()
+        self._stopped = False
         self._doom: tuple[str, BaseException] | None = None
 
     def stop(self) -> None:
         """Give up nothing more."""
+        self._stopped = True
         for task in self._under_way.values():
             task.cancel()
 
@@ -104,6 +106,8 @@ class Unreadable:
 
     def failed(self, group: RaftGroup, index: int, error: BaseException, log: bool = False) -> None:
         """An entry cannot be read; `log`: by a reader of the group's log."""
+        if self._stopped:
+            return
         sentence = f"entry {index} of group {group} could not be read"
         consensus = self._host.consensus
         member = consensus.members.get(group)
@@ -158,12 +162,15 @@ class Unreadable:
                 self._expected[group, index] = self._journal.set_aside(group, index)
 
     async def give_up_all(self, lost: Mapping[RaftGroup, Sequence[int]]) -> None:
-        """Give up these, however many they are, now that their groups are led here."""
+        """Give up these, however many they are, now that their groups are led here. Once that is in
+        the log the segments may go in which the start has found something that does not read.
+        """
         for group, indexes in lost.items():
             replica = self._host.consensus.members[group].replica
             places = await _places(replica.state, set(indexes))
             for index in indexes:
                 await self._begin(replica, index, places.get(index, {}))
+        self._journal.let_go()
 
     def _begin(
         self, replica: Replica, index: int, places: Mapping[QueueId, Ranges] | None

@@ -17,6 +17,8 @@ from typing import Any
 
 from kernel.broker import machine as broker
 from kernel.broker import snapshot
+from kernel.broker.commands import Command
+from kernel.broker.give_up import GiveUp
 from kernel.broker.snapshot_records import ClientRecord, decode
 from kernel.courier import Courier
 from kernel.log.journal import Journal
@@ -32,6 +34,7 @@ from kernel.store.first_tries import FirstTries
 from kernel.store.healing import Healing
 from kernel.store.node import Store
 from kernel.store.replica import Replica
+from kernel.store.unreadable import Unreadable
 from tests.simulator.swarm.run import Run
 
 Mutant = Callable[[], list[tuple[Any, str, Any]]]
@@ -257,6 +260,24 @@ def _mark_before_its_sync() -> list[tuple[Any, str, Any]]:
     return [(Writer, "begin", begin)]
 
 
+def _neighbour_given_up_too() -> list[tuple[Any, str, Any]]:
+    inner = Unreadable._carry_out
+
+    async def carry_out(self: Any, replica: Any, index: int, places: Any, aside: Any) -> None:
+        await inner(self, replica, index, places, aside)
+        replica.propose(GiveUp(index + 1, tuple(places)), (0, 0, 0), lambda _result: None)
+
+    return [(Unreadable, "_carry_out", carry_out)]
+
+
+def _given_up_outside_the_log() -> list[tuple[Any, str, Any]]:
+    async def carry_out(self: Any, replica: Any, index: int, places: Any, _aside: Any) -> None:
+        replica.machine._control[Command.GIVE_UP](GiveUp(index, tuple(places)))
+        self._given_up.add((replica.group, index))
+
+    return [(Unreadable, "_carry_out", carry_out)]
+
+
 MUTANTS: dict[str, Mutant] = {
     make.__name__.removeprefix("_"): make
     for make in (
@@ -267,6 +288,7 @@ MUTANTS: dict[str, Mutant] = {
         *(_commits_forgotten, _damaged_replica_goes_on, _handed_out_without_a_lease),
         *(_sent_again_newest_first, _refused_is_stored_later, _leads_before_its_vote_is_on_disk),
         *(_commit_of_another_log, _mark_before_its_sync),
+        *(_neighbour_given_up_too, _given_up_outside_the_log),
     )
 }
 

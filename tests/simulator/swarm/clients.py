@@ -6,7 +6,7 @@ import random
 from typing import TYPE_CHECKING
 
 from kernel import message as messages
-from kernel.broker import commands, fairness
+from kernel.broker import commands
 from kernel.broker.claims import claim
 from kernel.broker.consumers import DispatchedConsumer, Handed
 from kernel.broker.features import features_of
@@ -73,10 +73,6 @@ PUBLISHED = QUEUES[:4]
 def group_of(queue: QueueId) -> RaftGroup:
     """Raft group of a queue: every topic lies in the group of its name."""
     return home_of(TopicId(queue >> 8))
-
-
-# As few as consumers here hold: else nobody would ever be noisy.
-vars(fairness)["NOISY_IN_FLIGHT"] = 2
 
 
 class Producer:
