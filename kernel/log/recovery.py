@@ -126,7 +126,7 @@ def recover_files(
     removed = _remove_unreferenced(disk, scan)
     if not scan.chain and not scan.floor:
         state = _first_segment(disk, scan, meta, base, segment_bytes)
-    elif meta.clean is not None and not new_damage:
+    elif meta.clean is not None and not new_damage and not scan.ends_unread:
         state = _continue(disk, scan, base)
     else:
         state = _copy_tail(disk, scan, base, segment_bytes)

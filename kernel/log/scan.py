@@ -17,7 +17,8 @@ written, and is taken for torn: every power loss would be damage else.
 After damage the scan goes on at the next whole record. Which groups lost something follows from
 the closing record of the batch, which counts the records of each group. A group whose log began
 anew behind it, with a snapshot from another store, has lost nothing. Below the checkpoint's place
-only bodies of entries can be lost: `unreadable`.
+only bodies of entries can be lost: `unreadable`. So too if nothing whole follows, and the journal
+was closed in order right at that place.
 """
 
 from __future__ import annotations
@@ -121,6 +122,9 @@ class Scan:
         self._batch_ended = False
         self._position = checkpoint.position if checkpoint else Position(0, 0)
         self._start = checkpoint.position.segment if checkpoint else min(self.numbers, default=0)
+        self._clean = meta.clean
+        self.ends_unread = False
+        """What stands before the end does not read: nothing is written on there."""
         self._is_first_known = checkpoint is None
         """The journal has to begin with record 1: no checkpoint stands for what was before."""
 
@@ -272,6 +276,10 @@ class Scan:
         is_end = torn and not evidence.synced and not self._is_below_floor()
         if is_end and not bounded and not is_cut:
             return None
+        is_changed = not (torn or is_cut or bounded)
+        if is_changed and evidence.resume is None and self._is_rest(number, offset):
+            self._pass_over(segment, offset, reader)
+            return None
         where = f"segment {number} at {offset}"
         unread = reader.unread_at(offset)
         if unread is not None:
@@ -282,11 +290,32 @@ class Scan:
             self.locations.segments[number] = segment
         self.spoilt[number] = segment
         place = self._damage(where, evidence.resume, bounded=bounded, cut=is_cut)
+        if self._hole is None:
+            self._note_unread(number, offset, reader)
+        return place
+
+    def _note_unread(self, number: int, offset: int, reader: SegmentReader) -> None:
         header = reader.node_part(offset)
-        if header is not None and header.type in ENTRIES and self._hole is None:
+        if header is not None and header.type in ENTRIES:
             entry = header.group, header.log_index
             self.unread_places[entry] = (number, offset, header.length)
-        return place
+
+    def _is_rest(self, number: int, offset: int) -> bool:
+        """Whether snapshots have all from there to an end in good order."""
+        clean, position = self._clean, self._position
+        is_last = clean is not None and position == (clean.segment, clean.offset)
+        return is_last and (number, offset) < position
+
+    def _pass_over(self, segment: Segment, offset: int, reader: SegmentReader) -> None:
+        """Bodies are lost up to the end, and no more."""
+        assert self._clean is not None
+        self._note_unread(segment.number, offset, reader)
+        self.unreadable = self.ends_unread = True
+        self.unread = math.inf
+        self.spoilt[segment.number] = segment
+        segment.headers = None
+        self.next_sequence = self._clean.sequence + 1
+        self._reached(segment, self._position.offset)
 
     def _is_below_floor(self) -> bool:
         """Whether the checkpoint or the clean mark says that the next record was synced. Without

@@ -249,6 +249,36 @@ async def test_above_the_checkpoint_the_start_is_refused_and_the_place_is_said(
     assert finding.repairable
 
 
+@pytest.mark.parametrize("how", ["unread", "changed"])
+@simulated()
+async def test_of_an_orderly_end_that_snapshots_cover_only_entries_are_lost(
+    world: World, how: str
+) -> None:
+    """Nothing whole follows. And nothing can be written to that page, whose rest has to be read."""
+    topic = await large(world)
+    name, offset, length = place(world, *entry_of(world, topic, 2))
+    await world.stop()
+    if how == "unread":
+        world.disk.spoil(name, offset + length - 1)
+    else:
+        end = len(world.disk.content(name).rstrip(b"\0"))
+        for at in (offset + length - 1, end - 1):
+            world.disk.flip(name, at)
+    assert all(each.repairable for each in examine(world.disk).findings)
+    await world.start()
+    taker = world.peer().attach(topic, credit=10)
+    await taker.wait_for(2, LONG_SECONDS)
+    assert marks(taker.bodies) == [b"1", b"2"]
+    assert lost(world) == [("hurt", ((2, 1),))]
+    await world.peer().publish(topic, b"4")
+    for _ in range(2):
+        await world.restart()
+        again = world.peer().attach(topic, credit=10)
+        await again.wait_for(3)
+        assert sorted(marks(again.bodies)) == [b"1", b"2", b"4"]
+    assert not world.fatal
+
+
 @simulated()
 async def test_an_end_that_does_not_read_is_not_taken_for_one_that_was_never_written(
     world: World,

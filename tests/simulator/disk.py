@@ -16,7 +16,8 @@ and after it has reached the page cache, so that a copy can tear it.
     sync_gate   called in every fdatasync: a test blocks there, or raises
     flip        one bit of a file, in page cache and on disk
     spoil       sectors that do not read: a read that begins in one fails with EIO, one that comes
-                to one ends before it, as Linux has it; or whatever touches one fails
+                to one ends before it, as Linux has it; or whatever touches one fails. So does a
+                write to its page, which would have to be read first
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from kernel.log.files import write_all
+from kernel.log.hard_read import PAGE_BYTES
 from kernel.ports import Written
 from kernel.store.worker import Runner
 
@@ -79,6 +81,8 @@ class SimulatedFile:
         content = b"".join(buffers)
         disk = self._disk
         disk.boundary("pwritev", self._name)
+        if disk.touches(self._inode.spoilt, offset, len(content)):
+            raise OSError(errno.EIO, "Input/output error")
         short = disk.short_write_bytes
         if short is not None:
             content = content[:short]
@@ -350,6 +354,16 @@ class SimulatedDisk:
         if self.reads_fail or begin <= offset or (met and not self.ends_short):
             raise OSError(errno.EIO, "Input/output error")
         return begin - offset
+
+    def touches(self, spoilt: Sequence[_Spoilt], offset: int, length: int) -> bool:
+        """Whether a write reaches into a page that does not read."""
+        first, last = offset // PAGE_BYTES, (offset + length - 1) // PAGE_BYTES
+        return any(
+            each.reads > 0
+            and each.begin // PAGE_BYTES <= last
+            and first <= (each.end - 1) // PAGE_BYTES
+            for each in spoilt
+        )
 
     def take_space(self, length: int) -> None:
         if self.used + length > self.capacity:
