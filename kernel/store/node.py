@@ -446,6 +446,11 @@ class Store:
         """Read a log entry (and what follows it in the segment) into memory, then call `done`."""
         self._reader.fetch(group, index, done, log=log)
 
+    @property
+    def read_errors(self) -> tuple[int, int]:
+        """(reads that failed with EIO, entries that do not read and are asked for again now)."""
+        return self._reader.errors, self._reader.failing
+
     async def fetched(self, group: RaftGroup, index: int) -> None:
         """Return once a log entry that something refers to has been read into memory."""
         await self._reader.fetched(group, index)

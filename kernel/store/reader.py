@@ -37,6 +37,9 @@ class Reader:
         self._runner = runner
         self._failed = failed
         self._stopped = False
+        self.errors = 0
+        """Reads that failed with EIO."""
+        self._failing: set[tuple[RaftGroup, int]] = set()
         self._waiting: dict[tuple[RaftGroup, int], list[Callable[[], None]]] = {}
 
     def fetch(
@@ -60,9 +63,12 @@ class Reader:
         pauses = iter(PAUSES_SECONDS)
 
         def finished(error: BaseException | None) -> None:
+            self._failing.discard(key)
             if isinstance(error, RecordUnread):
+                self.errors += 1
                 pause = None if self._stopped else next(pauses, None)
                 if pause is not None:
+                    self._failing.add(key)
                     self._loop.call_later(pause, again)
                     return
             self._journal.end_read(job)
@@ -76,6 +82,11 @@ class Reader:
                 self._runner.submit(job.run, finished)
 
         self._runner.submit(job.run, finished)
+
+    @property
+    def failing(self) -> int:
+        """Entries that are asked for again and again."""
+        return len(self._failing)
 
     def over(self, group: RaftGroup, index: int) -> None:
         """The entry is in memory, or given up: whoever waits looks again."""

@@ -10,6 +10,7 @@ import math
 
 import pytest
 
+from gateway.admin.store_figures import damage_check
 from kernel.broker.snapshot import state_hash
 from kernel.ids import RaftGroup
 from kernel.log.aside import lost_name
@@ -97,8 +98,13 @@ async def test_what_begins_to_read_again_in_time_is_not_lost(world: World) -> No
     # Each try is a few reads, the first of all in it.
     spoil(world, entry_of(world, topic, 1), reads=20)
     began = asyncio.get_running_loop().time()
+    assert not damage_check(world.opened).reason
     taker = world.peer().attach(topic, credit=10)
+    await asyncio.sleep(PAUSES_SECONDS[0] / 2)
+    assert "does not read 1 log entries (EIO)" in damage_check(world.opened).reason
     await taker.wait_for(3, LONG_SECONDS)
+    assert not damage_check(world.opened).reason
+    assert world.opened.store.read_errors[0] >= 1
     assert marks(taker.bodies) == [b"1", b"2", b"3"]
     assert PAUSES_SECONDS[0] <= asyncio.get_running_loop().time() - began < PATIENCE_SECONDS
     assert lost(world) == []
