@@ -348,8 +348,13 @@ class MqttAdapter:
         for protocol in self._listeners.connections:
             client = protocol.client
             if client.tenant is not None and client.is_connected:
-                is_bridge, count = client.is_bridge, client.subscription_count
-                seen.saw(client.tenant, client.client_id, count, is_bridge=is_bridge)
+                seen.saw(
+                    client.tenant,
+                    client.client_id,
+                    subscriptions=client.subscription_count,
+                    in_flight=client.session.in_flight_count,
+                    is_bridge=client.is_bridge,
+                )
         return seen
 
     # --- Connections ------------------------------------------------------------------------
