@@ -1,1 +1,3 @@
-"""The shared journal: Raft log of every group and message log in one (DESIGN.md 4)."""
+"""The shared journal: Raft log of every group and message log in one
+(docs/design/storage.md#one-journal).
+"""

@@ -5,7 +5,7 @@
 A message larger than FRAGMENT_BYTES is cut into frames of which all but the last have the flag
 MORE, and are full. There are two lanes, and fragments of one lane follow each other in order;
 frames of the other lane may stand between them. So a heartbeat waits for one fragment at most,
-never for the 16 MiB message that is being sent (raft-store.md 3.6).
+never for the 16 MiB message that is being sent (docs/design/replication.md#elections).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A snapshot on its way from one store to another (raft-store.md 3.4).
+"""A snapshot on its way from one store to another (docs/design/replication.md#catching-up).
 
     leader                                 member that is too far behind
       SNAPSHOT (index, term, name)  ---->    begins

@@ -1,4 +1,5 @@
-"""What queues promise (raft-store.md 4.2): histories of messages with ids of their own."""
+"""What queues promise (docs/design/replication.md#how-it-is-tested): histories of messages with ids
+of their own."""
 
 from __future__ import annotations
 
