@@ -169,10 +169,10 @@ class Script:
         found = received.deliveries
         attempts = found.attempts or [1] * len(found.offsets)
         rows = zip(received.tokens, found.offsets, found.slots, attempts, strict=True)
-        for token, *row in rows:
+        for token, offset, slot, attempt in rows:
             name = f"L{len(self.leases) + 1}"
             self.leases[name] = (topic, token)
-            self._tell(f"{name}: {described(*row)}")
+            self._tell(f"{name}: {described(offset, slot, attempt)}")
 
     async def _consume(self, words: list[str], named: Named) -> None:
         peer = self.world.peer(named["as"])
