@@ -42,7 +42,7 @@ def test_another_outcome_fails(
     monkeypatch.delenv(REWRITING, raising=False)
     path = tmp_path / "false.txt"
     path.write_text(TEXT.replace(line, instead))
-    with pytest.raises(AssertionError, match="not what it says"):
+    with pytest.raises(AssertionError, match="rewrites it"):
         play(path, echo, asyncio.run)
 
 

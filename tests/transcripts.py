@@ -18,6 +18,7 @@ import os
 import re
 import shlex
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from difflib import unified_diff
 from pathlib import Path
 
 REWRITING = "WEIR_REWRITE_TRANSCRIPTS"
@@ -60,8 +61,9 @@ def play(path: Path, run: Run, loop: Callable[[Coroutine[object, object, str]], 
     if os.environ.get(REWRITING) == "1":
         path.write_text(played, encoding="utf-8")
     else:
-        told = f"{path.name}: not what it says ({REWRITING}=1 rewrites it)"
-        assert played.splitlines() == written.splitlines(), told
+        compared = (written.splitlines(), played.splitlines())
+        difference = "\n".join(unified_diff(*compared, "written", "played", lineterm=""))
+        assert not difference, f"{path} ({REWRITING}=1 rewrites it)\n{difference}"
 
 
 def parsed(command: str) -> tuple[list[str], dict[str, str]]:
