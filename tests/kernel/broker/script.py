@@ -1,18 +1,22 @@
 """The commands of the transcripts: a store on a simulated disk, in virtual time.
 
-    topic NAME [durable=no] [ordered=yes] [priorities=N] [ttl=T] [retention=T] [deduplication=T]
-               [limit=N overflow=reject|drop] [attempts=N] [dead_letter=TOPIC]
+    topic NAME [kind=stream] [groups=A,B] [durable=no] [ordered=yes] [priorities=N] [ttl=T]
+               [retention=T] [deduplication=T] [limit=N overflow=reject|drop] [attempts=N]
+               [dead_letter=TOPIC]
     publish TOPIC BODY... [key=K] [priority=N] [delay=T] [ttl=T] [id=ID]
     receive TOPIC [count=N] [lease=T] [wait=T]     leases until a deadline, named L1, L2, ...
     consume TOPIC as=NAME credit=N                 leases that end with the session of NAME
     ack|release|return|dead_letter LEASE... [after=T]     `NAME/OFFSET` is a lease of a consumer's
     extend LEASE... by=T
     close NAME                                     its session ends
+    prepare TOPIC BODY...                          half messages, named H1, H2, ...
+    commit|rollback HALF...
     show TOPIC, purge TOPIC, wait T
     restart                                        the process ends in order and starts again
     crash                                          the power fails; what was not synced is gone
 
-Behind each command the store comes to rest; what consumers were handed meanwhile is told.
+Without `group=G` the consumer group is `default`. Behind each command the store comes to rest; what
+consumers were handed meanwhile is told.
 """
 
 from __future__ import annotations
@@ -39,8 +43,10 @@ from kernel.model import (
     GroupOptions,
     Overflow,
     TopicInfo,
+    TopicKind,
     TopicOptions,
 )
+from kernel.transactions import HalfCheck
 from tests.simulator.peer import Draft, Peer, Taker
 from tests.simulator.world import World
 from tests.transcripts import milliseconds, parsed
@@ -49,6 +55,9 @@ REST_S = 0.02
 """Virtual time behind each command: settlements that nobody waits for are written after 5 ms."""
 
 OVERFLOWS = {"reject": Overflow.REJECT, "drop": Overflow.DROP_OLDEST}
+
+PRODUCERS = "producers"
+"""The producer group of all half messages."""
 
 Named = dict[str, str]
 
@@ -68,7 +77,8 @@ class Script:
     def __init__(self, world: World) -> None:
         self.world = world
         self.topics: dict[str, TopicInfo] = {}
-        self.leases: dict[str, tuple[TopicInfo, bytes]] = {}
+        self.leases: dict[str, tuple[TopicInfo, str, bytes]] = {}
+        self.halves: dict[str, tuple[TopicInfo, bytes]] = {}
         self.consumers: dict[str, Connected] = {}
         self.peer: Peer | None = None
         self._told: list[str] = []
@@ -92,6 +102,7 @@ class Script:
     def _connected(self) -> Peer:
         if self.peer is None:
             self.peer = self.world.peer()
+            self.world.client.halves.watch(DEFAULT_TENANT, PRODUCERS, self)
         return self.peer
 
     # --- Topics -----------------------------------------------------------------------------
@@ -101,6 +112,7 @@ class Script:
             return milliseconds(named[name]) if name in named else None
 
         options = TopicOptions(
+            kind=TopicKind(named.get("kind", "work")),
             durable=named.get("durable") != "no",
             message_ttl_ms=duration("ttl"),
             retention_ms=duration("retention"),
@@ -114,15 +126,16 @@ class Script:
             attempts_max=int(named["attempts"]) if "attempts" in named else None,
             dead_letter=DeadLetter(None, named["dead_letter"]) if "dead_letter" in named else None,
         )
-        self.topics[words[0]] = await self._connected().topic(words[0], options, group)
+        groups = dict.fromkeys(named.get("groups", DEFAULT_GROUP).split(","), group)
+        self.topics[words[0]] = await self._connected().topic(words[0], options, groups=groups)
 
     async def _show(self, words: list[str], named: Named) -> None:
-        found = self.world.figures(self.topics[words[0]])
+        found = self.world.figures(self.topics[words[0]], named.get("group", DEFAULT_GROUP))
         expired = f", expired {found.expired}" if found.expired else ""
         self._tell(f"ready {found.ready}, leased {found.leased}, delayed {found.delayed}{expired}")
 
     async def _purge(self, words: list[str], named: Named) -> None:
-        change = PurgeTopic(DEFAULT_TENANT, words[0], DEFAULT_GROUP)
+        change = PurgeTopic(DEFAULT_TENANT, words[0], named.get("group", DEFAULT_GROUP))
         self._tell(f"dropped {await self.world.client.administer(change)}")
 
     # --- Messages ---------------------------------------------------------------------------
@@ -153,11 +166,11 @@ class Script:
             self._tell(f'stored "{body}" {where}{repeated}')
 
     async def _receive(self, words: list[str], named: Named) -> None:
-        topic = self.topics[words[0]]
+        topic, group = self.topics[words[0]], named.get("group", DEFAULT_GROUP)
         received = await self.world.client.receive(
             ReceiveSpec(
                 topic,
-                DEFAULT_GROUP,
+                group,
                 messages=int(named.get("count", "1")),
                 wait_ms=milliseconds(named.get("wait", "0s")),
                 lease_ms=milliseconds(named.get("lease", "30s")),
@@ -171,7 +184,7 @@ class Script:
         rows = zip(received.tokens, found.offsets, found.slots, attempts, strict=True)
         for token, offset, slot, attempt in rows:
             name = f"L{len(self.leases) + 1}"
-            self.leases[name] = (topic, token)
+            self.leases[name] = (topic, group, token)
             self._tell(f"{name}: {described(offset, slot, attempt)}")
 
     async def _consume(self, words: list[str], named: Named) -> None:
@@ -216,10 +229,39 @@ class Script:
                 failures = await self.consumers[holder].taker.settle(how, int(offset))
                 error = failures.get(int(offset))
             else:
-                topic, token = self.leases[word]
+                topic, group, token = self.leases[word]
                 change = LeaseChange(token, verb, milliseconds(named.get("after", "0s")))
-                (error,) = await self.world.client.settle_leases(topic, DEFAULT_GROUP, [change])
+                (error,) = await self.world.client.settle_leases(topic, group, [change])
             self._tell(f"{word}: {'ok' if error is None else error.code.wire}")
+
+    # --- Half messages ----------------------------------------------------------------------
+
+    async def _prepare(self, words: list[str], named: Named) -> None:
+        topic, client = self.topics[words[0]], self.world.client
+        peer = self._connected()
+        for body in words[1:]:
+            draft = Draft(body.encode())
+            parts = draft.parts(client.batch(peer.session, peer).uid(), 0)
+            name = f"H{len(self.halves) + 1}"
+            self.halves[name] = (topic, await client.halves.prepare(topic, PRODUCERS, parts))
+            self._tell(f'{name}: prepared "{body}"')
+
+    async def _commit(self, words: list[str], named: Named) -> None:
+        await self._end(words, commit=True)
+
+    async def _rollback(self, words: list[str], named: Named) -> None:
+        await self._end(words, commit=False)
+
+    async def _end(self, words: list[str], *, commit: bool) -> None:
+        for word in words:
+            topic, token = self.halves[word]
+            place = await self.world.client.halves.end(topic, token, commit=commit)
+            self._tell(f"{word}: " + ("gone" if place is None else f"stored at {place[1]}"))
+
+    def check(self, check: HalfCheck) -> None:
+        """`HalfSink`: a producer is asked what became of its message."""
+        named = {token: name for name, (_, token) in self.halves.items()}
+        self._tell(f"{named[check.token]}: its producer is asked")
 
     # --- Time, and the process --------------------------------------------------------------
 
