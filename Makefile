@@ -59,7 +59,7 @@ test-spark: $(READY_SPARK) ## Run the tests of the billing jobs.
 
 setup-spark: $(READY_SPARK) ## Install PySpark into .venv (500 MB to download).
 
-setup-npm: $(READY_NPM) ## Install npm's clients, which a few tests use (30 MB; needs node and npm).
+setup-npm: $(READY_NPM) ## Install npm's clients, which a few tests use (50 MB; needs node and npm).
 
 # One seed tells what happened in it; without one: the short form, as CI runs it.
 SEED ?=

@@ -14,18 +14,18 @@ When a budget is used up, connections are dropped in their protocol's own way, t
 
     bytes of the whole address x square of the time since the connection last got on
 
-first, until a quarter of the budget is free. So ten thousand connections of one address are judged
-as one, a small client beside them is the last to go, and so is one that is large and quick: a
-message of 16 MiB that comes in 20 ms costs less than 64 KB that stand there for ten seconds.
+first, until a sixteenth of the budget is free. So ten thousand connections of one address are
+judged as one, a small client beside them is the last to go, and so is one that is large and quick:
+a message of 16 MiB that comes in 20 ms costs less than 64 KB that stand there for ten seconds.
 Getting on means that what is held has fallen to half of the most it was. What is younger than
 `YOUNG_MS` is left alone until twice the budget is used, which is never exceeded.
 
-An address is a host of IPv4 or a network of 64 bits of IPv6. Clients behind one proxy are one.
+An address is what `kernel.common.crowd.address_of` says. Clients behind one proxy are one.
 """
 
 from __future__ import annotations
 
-import ipaddress
+from collections import OrderedDict
 from enum import StrEnum
 from heapq import heapify, heappop, heapreplace
 from typing import TYPE_CHECKING, Final
@@ -47,6 +47,10 @@ OUTPUT_BYTES_MAX: Final = 128 * 1024 * 1024
 
 YOUNG_MS: Final = 1_000
 """A burst is over by then, or its client reads or writes too slowly."""
+
+FREED: Final = 16
+"""One part of so many is free when connections have been dropped: those go in some 20 ms, in which
+nobody else is served, and who it is costs no more to find than there are addresses."""
 
 LOOK_MS: Final = 500
 """What a client holds while nothing is written to it is measured so often."""
@@ -78,6 +82,28 @@ class Share:
         self.measure = measure
 
 
+class _Address:
+    """What the connections of one address hold."""
+
+    __slots__ = ("bytes", "shares")
+
+    def __init__(self) -> None:
+        self.bytes = 0
+        # One that gives its first at no cost, however many were before it.
+        self.shares: OrderedDict[Share, None] = OrderedDict()
+        """In the order in which they last got on."""
+
+    @property
+    def slowest(self) -> Share:
+        return next(iter(self.shares))
+
+    def cost(self, now_ms: int) -> int:
+        """Of its slowest, whose cost is the highest; 0: it holds nothing."""
+        if not self.shares:
+            return 0
+        return self.bytes * (now_ms - self.slowest.since_ms + 1) ** 2
+
+
 class Pool:
     """One budget. See the module's head."""
 
@@ -85,9 +111,10 @@ class Pool:
         self._clock = clock
         self.bytes_max = bytes_max
         self.bytes = 0
-        self._shares: dict[Share, None] = {}
+        self._addresses: dict[str, _Address] = {}
         """Those that hold something."""
-        self._addresses: dict[str, int] = {}
+        self._spare: _Address | None = None
+        """An empty one: mostly there is one holder at a time, again and again."""
         self._relieve_at = bytes_max
         """More than the budget where everybody was too young to be dropped: so much may come before
         all are looked at again."""
@@ -97,7 +124,7 @@ class Pool:
     @property
     def holders(self) -> int:
         """Connections that hold something."""
-        return len(self._shares)
+        return sum(len(each.shares) for each in self._addresses.values())
 
     def hold(self, share: Share, size: int) -> None:
         """A connection holds so much now; it may be dropped before this returns."""
@@ -119,8 +146,8 @@ class Pool:
 
     def look(self) -> None:
         """Measure again what can change unseen. To be called now and then."""
-        for share in [each for each in self._shares if each.measure is not None]:
-            if share.measure is not None and share in self._shares:
+        for share in [each for one in self._addresses.values() for each in one.shares]:
+            if share.bytes and share.measure is not None:
                 self._count(share, share.measure())
         self._relieve_at = self.bytes_max
         if self.bytes > self.bytes_max:
@@ -131,20 +158,27 @@ class Pool:
         if not change:
             return
         self.bytes += change
-        address = self._addresses.get(share.address, 0) + change
-        if address:
-            self._addresses[share.address] = address
-        else:
-            del self._addresses[share.address]
-        if not share.bytes or size * 2 <= share.peak:
+        address = self._addresses.get(share.address)
+        if address is None:
+            address = self._addresses[share.address] = self._spare or _Address()
+            self._spare = None
+        address.bytes += change
+        if not size:
+            share.bytes = 0
+            del address.shares[share]
+            if not address.shares:
+                del self._addresses[share.address]
+                self._spare = address
+            return
+        if not share.bytes:
             share.since_ms, share.peak = self._clock.monotonic_ms(), size
+            address.shares[share] = None
+        elif size * 2 <= share.peak:
+            share.since_ms, share.peak = self._clock.monotonic_ms(), size
+            address.shares.move_to_end(share)
         elif size > share.peak:
             share.peak = size
         share.bytes = size
-        if size:
-            self._shares[share] = None
-        else:
-            del self._shares[share]
 
     def _relieve(self) -> None:
         """Drop connections until there is room again."""
@@ -153,36 +187,36 @@ class Pool:
             return
         self._dropping = True
         try:
-            self._drop_until(self.bytes_max - self.bytes_max // 4)
+            self._drop_until(self.bytes_max - self.bytes_max // FREED)
         finally:
             self._dropping = False
-            self._relieve_at = max(self.bytes_max, self.bytes + self.bytes_max // 16)
+            self._relieve_at = max(self.bytes_max, self.bytes + self.bytes_max // FREED)
 
     def _drop_until(self, target: int) -> None:
         now_ms = self._clock.monotonic_ms()
-        # What an address holds falls with each of its connections that goes: looked up once more.
-        held = self._addresses
+        # Within an address the slowest costs most, and what it holds falls with each that goes: so
+        # only addresses are compared, each by its slowest, and looked at once more when it changes.
         ranked = [
-            (-held[share.address] * (now_ms - share.since_ms + 1) ** 2, place, share)
-            for place, share in enumerate(self._shares)
+            (-each.cost(now_ms), place, each) for place, each in enumerate(self._addresses.values())
         ]
         heapify(ranked)
         while ranked and self.bytes > target:
-            cost, place, share = ranked[0]
-            if share.measure is not None and share in self._shares:
-                self._count(share, share.measure())
-            now_costs = -self._cost(share, now_ms) if share in self._shares else 0
-            if now_costs > cost and now_costs < 0:
-                heapreplace(ranked, (now_costs, place, share))
-                continue
-            heappop(ranked)
-            is_young = now_ms - share.since_ms < YOUNG_MS and self.bytes <= 2 * self.bytes_max
-            if now_costs and not is_young:
+            cost, place, address = ranked[0]
+            if address.shares:
+                share = address.slowest
+                if share.measure is not None:
+                    self._count(share, share.measure())
+            now_costs = -address.cost(now_ms)
+            if not now_costs:
+                heappop(ranked)
+            elif now_costs > cost:
+                heapreplace(ranked, (now_costs, place, address))
+            elif now_ms - address.slowest.since_ms < YOUNG_MS and self.bytes <= 2 * self.bytes_max:
+                heappop(ranked)  # all of its others are younger
+            else:
+                share = address.slowest
                 self._count(share, 0)
                 share.drop()
-
-    def _cost(self, share: Share, now_ms: int) -> int:
-        return self._addresses[share.address] * (now_ms - share.since_ms + 1) ** 2
 
 
 class ListenerMemory:
@@ -236,16 +270,3 @@ class GatewayMemory:
     def refused(self) -> Mapping[tuple[str, str], int]:
         """Connections dropped, by listener and reason."""
         return {row: count for each in self._refused for row, count in each.counts.items()}
-
-
-def address_of(host: str) -> str:
-    """What is judged as one: a host of IPv4, a network of 64 bits of IPv6."""
-    if ":" not in host:
-        return host
-    try:
-        found = ipaddress.IPv6Address(host)
-    except ValueError:
-        return host
-    if found.ipv4_mapped is not None:
-        return str(found.ipv4_mapped)
-    return str(ipaddress.IPv6Network((found, 64), strict=False))

@@ -9,15 +9,16 @@ unfinished input of its address (`memory`), and goes like any other when there i
 from __future__ import annotations
 
 import asyncio
-import errno
-import socket
 from typing import TYPE_CHECKING, Final
 
-from adapters.memory import Excess, Share, address_of
+from adapters.memory import Excess, Share
+from kernel.common.crowd import address_of
+from kernel.common.listening import ListeningSockets
 
 if TYPE_CHECKING:
+    import socket
     import ssl
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from adapters.memory import ListenerMemory
 
@@ -29,11 +30,6 @@ HANDSHAKE_BYTES: Final = 75 * 1024
 
 ACCEPTED_MAX: Final = 128
 """Connections taken in one turn of the event loop; the others wait in the backlog."""
-
-PAUSE_S: Final = 1.0
-"""Nothing is taken for so long when the process has no file, or the system no memory, for it."""
-
-_SHORT: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
 
 class TlsServer:
@@ -50,47 +46,22 @@ class TlsServer:
         self._context = context
         self._memory = memory
         self._factory = factory
-        self.sockets: list[socket.socket] = []
+        self._listening = ListeningSockets(loop, self._take, ACCEPTED_MAX)
         self._handshakes: set[asyncio.Task[None]] = set()
+
+    @property
+    def sockets(self) -> Sequence[socket.socket]:
+        """Those that listen."""
+        return self._listening.sockets
 
     async def start(self, host: str, port: int, backlog: int, *, reuse_port: bool) -> None:
         """Listen on every address of a host. Raises OSError, and then on none."""
-        found = await self._loop.getaddrinfo(
-            host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )
-        try:
-            for family, _, _, _, address in dict.fromkeys(found):
-                bound = socket.create_server(
-                    address[:2], family=family, backlog=backlog, reuse_port=reuse_port
-                )
-                self.sockets.append(bound)
-                bound.setblocking(False)
-        except OSError:
-            await self.stop()
-            raise
-        self._listen()
+        await self._listening.start(host, port, backlog, reuse_port=reuse_port)
 
-    def _listen(self) -> None:
-        for each in self.sockets:
-            self._loop.add_reader(each, self._accept, each)
-
-    def _accept(self, listening: socket.socket) -> None:
-        for _ in range(ACCEPTED_MAX):
-            try:
-                accepted, address = listening.accept()
-            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
-                return
-            except OSError as error:
-                if error.errno not in _SHORT:
-                    raise
-                for each in self.sockets:
-                    self._loop.remove_reader(each)
-                self._loop.call_later(PAUSE_S, self._listen)
-                return
-            accepted.setblocking(False)
-            task = self._loop.create_task(self._shake(accepted, address))
-            self._handshakes.add(task)
-            task.add_done_callback(self._handshakes.discard)
+    def _take(self, accepted: socket.socket, address: tuple[str, int]) -> None:
+        task = self._loop.create_task(self._shake(accepted, address))
+        self._handshakes.add(task)
+        task.add_done_callback(self._handshakes.discard)
 
     async def _shake(self, accepted: socket.socket, address: tuple[str, int]) -> None:
         """See one connection through its handshake; from then on it is its protocol's."""
@@ -120,10 +91,7 @@ class TlsServer:
 
     async def stop(self) -> None:
         """Take no new connection, and end the handshakes that are not over. Idempotent."""
-        sockets, self.sockets = self.sockets, []
-        for each in sockets:
-            self._loop.remove_reader(each)
-            each.close()
+        self._listening.stop()
         # The last that were taken have begun then, and their sockets are the event loop's.
         await asyncio.sleep(0)
         handshakes = list(self._handshakes)

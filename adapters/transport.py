@@ -21,9 +21,10 @@ import asyncio
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar, cast
 
 from adapters.lingering import LINGERING
-from adapters.memory import Excess, Share, address_of
+from adapters.memory import Excess, Share
 from adapters.tls_server import TlsServer
 from auth.tls import login_of
+from kernel.common.crowd import address_of
 from kernel.common.listening import stop_listening
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ While every listener is on loopback, everyone on the machine may use
     SQS, RocketMQ    access key weir, secret weir-secret
 
 which may do everything with messages and definitions and nothing with users. With any other
-listener they do not exist, and the server does not start before there is a real login
-(DESIGN.md 7). All functions here are pure: addresses and environment are parameters.
+listener they do not exist, and the server does not start before there is a real login.
+All functions here are pure: addresses and environment are parameters.
 """
 
 from __future__ import annotations

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from enum import Enum
 
 DEFAULT_TENANT = "default"
-"""The built-in tenant: AMQP vhost `/`, SQS account 000000000000 (DESIGN.md 3)."""
+"""The built-in tenant: AMQP vhost `/`, SQS account 000000000000
+(docs/design/model.md#topics-and-queues)."""
 
 NAME_BYTES_MAX = 128
 """Names of tenants, users and policies: as long as RabbitMQ's management page shows in one line."""

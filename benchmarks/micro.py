@@ -1,4 +1,4 @@
-"""What each stage of the hot path costs, in µs a message: DESIGN.md 5's budget, stage by stage.
+"""What each stage of the hot path costs, in µs a message.
 
     python benchmarks/micro.py
 

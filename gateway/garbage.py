@@ -3,7 +3,7 @@
 Reference counts free nearly everything; cycles come from connections and tasks that have ended. By
 default the collector looks for them after every 700 objects that were made and not yet freed, which
 thousands of messages in flight are all the time, and then at all objects as these grow: pauses of
-tens of milliseconds in the middle of traffic (DESIGN.md 4: no automatic full collections).
+tens of milliseconds in the middle of traffic.
 
     start      what is loaded stays: it is never looked at again
     serving    young objects after 10,000, never all of them

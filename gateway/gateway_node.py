@@ -190,7 +190,7 @@ class GatewayNode:
             *(office, self._clock),
         )
         self._attending = tasks.create_task(self._attendance.run())
-        figures = GatewayFigures(client.leaders, client, self._attendance)
+        figures = GatewayFigures(client.leaders, client, self._attendance, self._meeting)
         collector = NodeCollector(
             figures,
             front.adapters,

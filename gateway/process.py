@@ -110,7 +110,7 @@ def command_typed() -> str:
 
 def fatal(text: str, error: BaseException) -> None:
     """End the process at once: after a failed sync nobody can say what the disk holds, so nothing
-    more may be written or answered (raft-store.md 3.5).
+    more may be written or answered (docs/design/storage.md#write).
     """
     sys.stderr.write(f"weir: {text}: {error!r}. Ending; start again once the disk is well.\n")
     sys.stderr.flush()

@@ -43,7 +43,7 @@ class Ports:
     sleep      waits for so many seconds
     register   the epoch the store grants this node; raises FlushUnavailable to be asked again
     flush      appends a body to `__metering` under its identity and returns once it is committed
-               (the topic's own durability, DESIGN.md 1); raises FlushFenced or FlushUnavailable
+               (the topic's own durability); raises FlushFenced or FlushUnavailable
     gather     counts into the meter what others have counted for it (the volatile topics); called
                before a window closes
     more       windows of other meters (the store's) for the span [start, end); may be empty

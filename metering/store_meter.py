@@ -3,13 +3,13 @@
 Apply adds; this module only looks. Every window the leader of a Raft group hands over its
 counters as of one log index, and the rows are those that grew since the last time. A window that
 is lost is made good by the next one, because the values are cumulative; the bill is the
-difference of two of them (billing.md 4.2).
+difference of two of them (docs/design/billing.md).
 
 What the state machine promises:
 - a counter never falls. One that is forgotten and begun again has another `cum_since`: the log
   index of the entry that began it.
-- `messages`, `size_bytes` and `units_4k` are those of the action (DESIGN.md 8): publish and route
-  count at append, deliver at a timed lease, ack when a group is done with a message.
+- `messages`, `size_bytes` and `units_4k` are those of the action (docs/design/billing.md): publish
+  and route count at append, deliver at a timed lease, ack when a group is done with a message.
 - `route` of all protocols together is the growth of a topic's end offsets.
 
 The end offset itself goes with each row of `route`, as the row's gauge_max: it is read from the

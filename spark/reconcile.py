@@ -1,4 +1,4 @@
-"""Reconciliation: billed = served, with a tolerance of zero (DESIGN.md 8).
+"""Reconciliation: billed = served, with a tolerance of zero (docs/design/billing.md).
 
 Each check takes plain values and gives the breaks it found; an empty list is the proof. A break
 is never a matter of degree: one message too many or too few is one.

@@ -28,7 +28,8 @@ VALUE_SETTINGS = {
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
 }
 
-# One machine with a few cores. More partitions than cores only cost scheduling (billing.md 5).
+# One machine with a few cores. More partitions than cores only cost scheduling
+# (docs/design/billing.md).
 _LOCAL_SETTINGS = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 from functools import cache
@@ -34,7 +35,7 @@ def why_not(package: str) -> str | None:
     return f"npm's {package} is not installed: make setup-npm" if looked.returncode else None
 
 
-def run_with(package: str, program: str, *arguments: str) -> str:
+def run_with(package: str, program: str, *arguments: str, **environment: str) -> str:
     """What a JavaScript program prints that needs a package; the test is skipped without it."""
     reason = why_not(package)
     if reason is not None:
@@ -43,6 +44,7 @@ def run_with(package: str, program: str, *arguments: str) -> str:
         ["node", "-", *arguments],
         input=program,
         cwd=FOLDER,
+        env={**os.environ, **environment},
         capture_output=True,
         text=True,
         timeout=RUN_SECONDS_MAX,

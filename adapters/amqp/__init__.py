@@ -9,7 +9,7 @@ A connection, still without I/O: `connection` is the state machine of one connec
 are their hot paths, `confirms` counts what publishers are told. `topology` declares and binds, with
 `arguments` for what `x-` arguments mean and `names` for how AMQP's names and keys are spelled in
 the kernel; `stored` is AMQP's part of a stored message and `translation` its column of the
-message contract (DESIGN.md 3).
+message contract (docs/design/model.md#the-message-contract).
 
 `server` moves bytes. `limits` holds every bound.
 """

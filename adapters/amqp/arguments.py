@@ -152,7 +152,7 @@ class QueueDeclaration:
 
     @property
     def is_volatile(self) -> bool:
-        """Whether its messages live in memory only (DESIGN.md 3 "Durable or volatile")."""
+        """Whether its messages live in memory only (docs/design/model.md#durable-or-transient)."""
         return not self.durable or self.exclusive or self.auto_delete
 
     def encode(self) -> bytes:

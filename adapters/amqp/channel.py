@@ -401,7 +401,8 @@ class ChannelMethods:
         topic = await self._declarations.queue(self._caller, queue)
         if DEFAULT_GROUP in topic.groups:
             return topic
-        # Topics that other protocols made may have no such group yet (DESIGN.md 3).
+        # Topics that other protocols made may have no such group yet
+        # (docs/design/model.md#consumer-groups).
         groups = {**topic.groups, DEFAULT_GROUP: GroupOptions()}
         await self._client.administer(PutTopic(topic.tenant, queue, topic.options, groups))
         return await self._declarations.queue(self._caller, queue)

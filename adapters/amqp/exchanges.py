@@ -71,7 +71,8 @@ class ExchangeDeclaration:
     internal: bool
     arguments: Table = EMPTY_TABLE
     tree: bool = field(default=False, compare=False)
-    """Whether it is the door to the topic tree, as `amq.topic` is (DESIGN.md 3)."""
+    """Whether it is the door to the topic tree, as `amq.topic` is
+    (docs/design/model.md#the-topic-tree)."""
 
     @property
     def match(self) -> Match:

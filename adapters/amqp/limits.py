@@ -83,7 +83,8 @@ PROPERTY_BLOCK_BYTES_MAX: Final = 256
 # --- Consumers ------------------------------------------------------------------------------
 
 PREFETCH_UNLIMITED: Final = 2_000
-"""What prefetch 0 means, and the credit of a consumer without acks (DESIGN.md 3)."""
+"""What prefetch 0 means, and the credit of a consumer without acks
+(docs/design/delivery.md#delivery)."""
 CONSUMERS_PER_CHANNEL_MAX: Final = 1_024
 """A guard against a client that consumes in a loop; nobody was seen with more than some dozens."""
 UNACKED_PER_CHANNEL_MAX: Final = 65_535

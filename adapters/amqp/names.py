@@ -40,7 +40,7 @@ PREDECLARED: Final[dict[str, str]] = {
 """Exchanges that every virtual host has, and nobody can declare anew or delete."""
 
 TREE: Final = "amq.topic"
-"""The exchange that shares its names with the topic tree (DESIGN.md 3)."""
+"""The exchange that shares its names with the topic tree (docs/design/model.md#the-topic-tree)."""
 
 DIRECT_REPLY_TO: Final = "amq.rabbitmq.reply-to"
 """RabbitMQ's pseudo-queue for answers (`direct_reply`)."""

@@ -6,8 +6,9 @@
 Route and property block are the bytes that the publisher sent (the routing key of a dead letter is
 in the message's history instead, see consuming.py). A delivery is therefore made of slices.
 
-`AmqpOrigin` is what the kernel asks when it must route a message itself (DESIGN.md 3 "Dead
-letters"), and what turns headers into attributes for other protocols.
+`AmqpOrigin` is what the kernel asks when it must route a message itself
+(docs/design/delivery.md#attempts-and-dead-letters), and what turns headers into attributes for
+other protocols.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ SHARED_PROPERTIES: Final = {
     "correlation_id": properties.CORRELATION_ID,
     "reply_to": properties.REPLY_TO,
 }
-"""Attributes that have a property of their own here (the message contract, DESIGN.md 3)."""
+"""Attributes that have a property of their own here (docs/design/model.md#the-message-contract)."""
 
 _KERNEL_HEADERS: Final = (
     properties.HEADER_DELAY,

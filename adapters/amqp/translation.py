@@ -7,8 +7,9 @@ sees of a stored message:
 * of a dead letter, besides, RabbitMQ's headers x-death, x-first-death-* and x-last-death-*, no
   expiration, and the route by which it came to this queue;
 * of a redelivery from a quorum queue, besides, the header x-delivery-count;
-* of a message that another protocol wrote, the message contract's AMQP column (DESIGN.md 3):
-  attributes as headers, the kernel's uid as message-id unless the writer gave one.
+* of a message that another protocol wrote, the message contract's AMQP column
+  (docs/design/model.md#the-message-contract): attributes as headers, the kernel's uid as message-id
+  unless the writer gave one.
 """
 
 from __future__ import annotations

@@ -62,7 +62,7 @@ class SessionConfig:
             "client_id_bytes_max": (23, limits.TEXT_BYTES_MAX),
             "maximum_qos": (0, 2),
             "topic_levels_max": (1, limits.TEXT_BYTES_MAX),
-            "filters_per_subscribe_max": (1, limits.TEXT_BYTES_MAX),
+            "filters_per_subscribe_max": (1, limits.FILTERS_READ_MAX),
             "requests_pending_max": (1, limits.PACKET_ID_MAX),
             "connect_timeout_ms": (1, 3_600_000),
         }

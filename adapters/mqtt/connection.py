@@ -140,6 +140,11 @@ class Connection(ABC):
         """
         return self._decoder.buffered_bytes + self._request_bytes
 
+    @property
+    def missing_bytes(self) -> int:
+        """How many more must come before there is anything to decode; 0 where that is not known."""
+        return self._decoder.missing_bytes
+
     def data_to_send(self) -> bytes:
         """All bytes since the last call, b"" if none."""
         return self._outbox.take()

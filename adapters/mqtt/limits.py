@@ -21,6 +21,8 @@ SESSION_EXPIRY_NEVER: Final = 0xFFFF_FFFF
 PACKET_BYTES_MAX: Final = 16 * 1024 * 1024 + 256 * 1024 + 128 * 1024
 # What the kernel stores of a writer's properties.
 PUBLISH_PROPERTY_BYTES_MAX: Final = 256 * 1024
+# Of any other packet. The smallest take 5 bytes: fifty thousand of them hold the loop for 40 ms.
+PROPERTY_BYTES_MAX: Final = 256 * 1024
 # Before authentication anybody may send: room for a will of 64 KiB and a large token, no more.
 CONNECT_BYTES_MAX: Final = 128 * 1024
 # A client may send packets behind CONNECT before it hears CONNACK (MQTT5 3.1.4). Reading pauses at
@@ -52,10 +54,17 @@ REQUESTS_PENDING_MAX: Final = 256
 # Filters in one SUBSCRIBE; those beyond are refused with 0x97, the others are served. As many as a
 # session may have (SUBSCRIPTIONS_PER_SESSION_MAX), since they are set up a part at a time.
 FILTERS_PER_SUBSCRIBE_MAX: Final = 10_000
+# Filters in one SUBSCRIBE or UNSUBSCRIBE that are read at all: a packet with more closes the
+# connection with 0x97. One of the greatest size would hold millions, and the loop for seconds.
+FILTERS_READ_MAX: Final = 20_000
 # Filters that are set up, served again or ended in one go: 5 ms of the loop, and a batch of
 # commands for each Raft group; then everybody else has a turn. Their text is bounded too.
 FILTERS_TOGETHER_MAX: Final = 200
 FILTER_CHARACTERS_TOGETHER_MAX: Final = 256 * 1024
+# One read may bring 256 KiB, which may be a hundred thousand packets. One turn of the loop handles
+# those of so many bytes: 20 ms of SUBSCRIBEs, 0.3 ms of PUBLISHes of 100 bytes. A message that is
+# larger is not cut into turns.
+TURN_BYTES: Final = 64 * 1024
 # Matching costs a step a level; device hierarchies use fewer than ten.
 TOPIC_LEVELS_MAX: Final = 128
 

@@ -119,6 +119,11 @@ class Outbound:
         return max(0, self.window - len(self._in_flight))
 
     @property
+    def in_flight_count(self) -> int:
+        """QoS 1 and 2 deliveries that the client has not answered to the end."""
+        return len(self._in_flight)
+
+    @property
     def uses_aliases(self) -> bool:
         return self._aliases_max > 0
 

@@ -17,7 +17,7 @@ from adapters.mqtt.client_connection import ClientConnection
 from adapters.mqtt.closings import Closings
 from adapters.mqtt.codec.topic_names import TopicNames
 from adapters.mqtt.environment import Counters, Environment, MqttSettings
-from adapters.mqtt.limits import WHEEL_TICK_MS
+from adapters.mqtt.limits import TURN_BYTES, WHEEL_TICK_MS
 from adapters.mqtt.live import LiveRouter
 from adapters.mqtt.stored import NamesKnown, register_origin
 from adapters.mqtt.system_topics import Connected, Figures
@@ -45,13 +45,15 @@ LOOK_MS: Final = 10_000
 FINISH_S: Final = 5.0
 """How long `stop` waits for the last notes and wills to be on disk; a sync takes milliseconds."""
 
+_HOLD: Final = "turns"
+
 _log = structlog.get_logger("weir.mqtt")
 
 
 class MqttProtocol(StreamProtocol):
     """One TCP or TLS connection. `adapters.mqtt.environment.Host` of its driver."""
 
-    __slots__ = ("_adapter", "_counted", "_tenant", "_traffic", "client", "listener")
+    __slots__ = ("_adapter", "_counted", "_later", "_tenant", "_traffic", "client", "listener")
 
     def __init__(self, adapter: MqttAdapter, listener: str) -> None:
         super().__init__(adapter.loop, adapter.memory_of[listener])
@@ -60,6 +62,8 @@ class MqttProtocol(StreamProtocol):
         self._traffic: ConnectionTraffic | None = None
         self._tenant: Tenant | None = None
         self._counted = (0, 0)
+        self._later = b""
+        """What came in one read and has its turn later: no more than that one read."""
         self.client = ClientConnection(adapter.environment, self)
 
     # --- StreamProtocol ---------------------------------------------------------------------
@@ -68,6 +72,28 @@ class MqttProtocol(StreamProtocol):
         self._adapter.entered(self)
 
     def received(self, data: bytes) -> None:
+        if self._later:
+            self._later += data
+        elif len(data) <= TURN_BYTES or self.client.session.missing_bytes >= len(data):
+            self.take(data)
+        else:
+            self._later = data
+            self.hold_reading(_HOLD)
+            self._take_turn()
+
+    def _take_turn(self) -> None:
+        """Take a part of what was read; what else there is comes after everybody else's turn."""
+        if self._closing:
+            return  # `connection_lost` does what is still to be done
+        part, self._later = self._later[:TURN_BYTES], self._later[TURN_BYTES:]
+        if self._later:
+            self.loop.call_soon(self._take_turn)
+        else:
+            self.release_reading(_HOLD)
+        self.take(part)
+
+    def take(self, data: bytes) -> None:
+        """What one turn brings."""
         try:
             self.client.receive(data)
         except Exception:  # noqa: BLE001 - a bug: logged, and an answer instead of silence
@@ -96,6 +122,15 @@ class MqttProtocol(StreamProtocol):
     def deadline_moved(self) -> None:
         """See `Host`."""
         self._adapter.look_at(self.client, self.client.session.deadline_ms)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Called by the event loop, once: what came before the end counts, also if its turn has not
+        come yet.
+        """
+        later, self._later = self._later, b""
+        if later and not self.client.session.is_over:
+            self.take(later)
+        super().connection_lost(exc)
 
     def turn_ending(self) -> None:
         data = self.client.session.data_to_send()
@@ -138,9 +173,9 @@ class WebSocketProtocol(MqttProtocol):
         super().__init__(adapter, listener)
         self._socket = WebSocket()
 
-    def received(self, data: bytes) -> None:
+    def take(self, data: bytes) -> None:
         for part in self._socket.receive(data):
-            super().received(part)
+            super().take(part)
         self._after()
         if self._socket.handshake_bytes:
             self.hold_input(self.unfinished_bytes)
@@ -313,8 +348,13 @@ class MqttAdapter:
         for protocol in self._listeners.connections:
             client = protocol.client
             if client.tenant is not None and client.is_connected:
-                is_bridge, count = client.is_bridge, client.subscription_count
-                seen.saw(client.tenant, client.client_id, count, is_bridge=is_bridge)
+                seen.saw(
+                    client.tenant,
+                    client.client_id,
+                    subscriptions=client.subscription_count,
+                    in_flight=client.session.in_flight_count,
+                    is_bridge=client.is_bridge,
+                )
         return seen
 
     # --- Connections ------------------------------------------------------------------------

@@ -98,6 +98,11 @@ class Session(Connection):
         return self._outbound.credit if self._state is _CONNECTED else 0
 
     @property
+    def in_flight_count(self) -> int:
+        """QoS 1 and 2 deliveries that the client has not answered to the end."""
+        return self._outbound.in_flight_count
+
+    @property
     def delivery_window(self) -> int:
         """How many of these it takes at once."""
         return self._outbound.window

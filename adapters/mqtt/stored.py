@@ -7,7 +7,8 @@ DUP: QoS << 1 | RETAIN. `publisher` is `publisher_hash` of its subscriber name, 
 property block is what belongs to the message (`codec.properties`), as the bytes that came, without
 a length; a 3.1.1 message has none. The topic is `Ext.TREE_NAME`; expiry is the header's ttl.
 
-Four user properties mean something to every protocol and are kernel fields as well (DESIGN.md 3):
+Four user properties mean something to every protocol and are kernel fields as well
+(docs/design/model.md#the-message-contract):
 
     weir.key  Ext.ORDERING_KEY      weir.tag   Ext.TAG
     weir.keys Ext.KEYS              weir.message_id  Ext.MESSAGE_ID

@@ -8,7 +8,6 @@ from adapters.mqtt.codec.errors import MqttError, protocol_error
 from adapters.mqtt.codec.packet_types import MQTT_5
 from adapters.mqtt.codec.reason_codes import ReasonCode
 from adapters.mqtt.events import SubscribeReceived, SubscriptionRequest, UnsubscribeReceived
-from adapters.mqtt.limits import TEXT_BYTES_MAX
 from adapters.mqtt.topic_filter import FilterError, is_shared, parse_filter
 
 if TYPE_CHECKING:
@@ -25,14 +24,14 @@ def subscribe_received(
     Raises MqttError: 0x82 for No Local on a shared subscription ([MQTT-3.8.3-4]); before MQTT 5,
     for a text that is no filter.
     """
-    requests = [_request(options, config, level) for options in packet.filters]
+    served = config.filters_per_subscribe_max
+    requests = [_request(options, config, level) for options in packet.filters[:served]]
+    requests += [_refused(options) for options in packet.filters[served:]]
     if is_bridge:
         requests = [
             each._replace(no_local=not is_shared(each.text), retain_as_published=True)
             for each in requests
         ]
-    for index in range(config.filters_per_subscribe_max, len(requests)):
-        requests[index] = requests[index]._replace(filter=None, refusal=ReasonCode.QUOTA_EXCEEDED)
     identifiers = packet.properties.subscription_identifiers
     return SubscribeReceived(
         packet_id=packet.packet_id,
@@ -65,15 +64,37 @@ def _request(options: FilterOptions, config: SessionConfig, level: int) -> Subsc
     )
 
 
+def _refused(options: FilterOptions) -> SubscriptionRequest:
+    """One beyond the bound: it is not looked at."""
+    return SubscriptionRequest(
+        text=options.filter,
+        filter=None,
+        qos=0,
+        no_local=False,
+        retain_as_published=False,
+        retain_handling=0,
+        refusal=ReasonCode.QUOTA_EXCEEDED,
+    )
+
+
 def unsubscribe_received(packet: Unsubscribe, level: int = MQTT_5) -> UnsubscribeReceived:
     """The request. A filter that is not valid is no one's, so it is not looked at further; before
     MQTT 5 it raises MqttError.
     """
     if level != MQTT_5:
         for text in packet.filters:
-            parse_filter(text, TEXT_BYTES_MAX)
+            _check(text)
     return UnsubscribeReceived(
         packet_id=packet.packet_id,
         filters=packet.filters,
         user_properties=packet.properties.user_properties,
     )
+
+
+def _check(text: str) -> None:
+    try:
+        parse_filter(text)
+    except FilterError:
+        raise
+    except MqttError:
+        pass  # of more levels than any that is served: valid, and no one's

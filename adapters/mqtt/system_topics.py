@@ -38,7 +38,7 @@ INTERVAL_MS: Final = 10_000
 VALID_MS: Final = 500
 """Every connection and tenant is looked at no more often, however many begin to read."""
 READERS_TOGETHER_MAX: Final = 100
-"""Readers that are told in one turn of the loop: 40 figures each are some milliseconds."""
+"""Readers that are told in one turn of the loop: 50 figures each are some milliseconds."""
 BRIDGES_TOLD_MAX: Final = 100
 """Of one tenant."""
 LOAD_MINUTES: Final = (1, 5, 15)
@@ -50,6 +50,9 @@ NODE_RESOURCE: Final = "admin"
 _LOADS: Final = {
     "load/messages/received": "published",
     "load/messages/sent": "delivered",
+    "load/publish/received": "published",
+    "load/publish/sent": "delivered",
+    "load/publish/dropped": "dropped",
     "load/bytes/received": "bytes_in",
     "load/bytes/sent": "bytes_out",
     "load/connections": "connections",
@@ -104,6 +107,11 @@ class Tenant:
         self.bytes_in += came
         self.bytes_out += went
 
+    @property
+    def dropped(self) -> int:
+        """Messages that a client did not get: it was too slow, or they too large for it."""
+        return self.counters.dropped_slow + self.counters.too_large
+
     def _total(self, name: str) -> int:
         found: int = getattr(self if hasattr(self, name) else self.counters, name)
         return found
@@ -112,14 +120,14 @@ class Tenant:
         """INTERVAL_MS have passed."""
         for figure, name in _LOADS.items():
             total = self._total(name)
-            a_minute = (total - self.totals.get(name, 0)) * 60_000 / INTERVAL_MS
-            self.totals[name] = total
+            a_minute = (total - self.totals.get(figure, 0)) * 60_000 / INTERVAL_MS
+            self.totals[figure] = total
             for minutes in LOAD_MINUTES:
                 keep = exp(-INTERVAL_MS / 60_000 / minutes)
                 before = self.loads.get((figure, minutes), 0.0)
                 self.loads[figure, minutes] = a_minute + keep * (before - a_minute)
 
-    def figures(self, subscriptions: int) -> dict[str, str]:
+    def figures(self, subscriptions: int, in_flight: int) -> dict[str, str]:
         """Values by name, below the root of whoever is told."""
         counters = self.counters
         told: dict[str, float] = {
@@ -128,9 +136,10 @@ class Tenant:
             "clients/maximum": self.clients_max,
             "messages/received": counters.published,
             "messages/sent": counters.delivered,
+            "messages/inflight": in_flight,
             "publish/messages/received": counters.published,
             "publish/messages/sent": counters.delivered,
-            "publish/messages/dropped": counters.dropped_slow + counters.too_large,
+            "publish/messages/dropped": self.dropped,
             "bytes/received": self.bytes_in,
             "bytes/sent": self.bytes_out,
             "subscriptions/count": subscriptions,
@@ -146,12 +155,16 @@ class Connected:
 
     def __init__(self) -> None:
         self.subscriptions: dict[str, int] = {}
+        self.in_flight: dict[str, int] = {}
         self.bridges: dict[str, list[str]] = {}
         """Client ids."""
 
-    def saw(self, tenant: str, client_id: str, subscriptions: int, *, is_bridge: bool) -> None:
+    def saw(
+        self, tenant: str, client_id: str, *, subscriptions: int, in_flight: int, is_bridge: bool
+    ) -> None:
         """One connection."""
         self.subscriptions[tenant] = self.subscriptions.get(tenant, 0) + subscriptions
+        self.in_flight[tenant] = self.in_flight.get(tenant, 0) + in_flight
         if is_bridge:
             bridges = self.bridges.setdefault(tenant, [])
             if len(bridges) < BRIDGES_TOLD_MAX:
@@ -280,10 +293,11 @@ class Figures:
             "version": f"weir version {self._version}",
             "uptime": f"{(self._clock.monotonic_ms() - self._began_ms) // 1_000} seconds",
         }
-        own = self.of(tenant).figures(seen.subscriptions.get(tenant, 0)) | common
-        node = self._sum().figures(sum(seen.subscriptions.values())) | common
-        values = {f"{BROKER}{name}": value for name, value in own.items()}
-        values |= {f"{NODE}{name}": value for name, value in node.items()}
+        subscriptions, in_flight = seen.subscriptions, seen.in_flight
+        own = self.of(tenant).figures(subscriptions.get(tenant, 0), in_flight.get(tenant, 0))
+        node = self._sum().figures(sum(subscriptions.values()), sum(in_flight.values()))
+        values = {f"{BROKER}{name}": value for name, value in (own | common).items()}
+        values |= {f"{NODE}{name}": value for name, value in (node | common).items()}
         values |= {state_of(each): "1" for each in seen.bridges.get(tenant, ())}
         for gone in self._told.get(tenant, {}):
             if gone.startswith(_CONNECTION):

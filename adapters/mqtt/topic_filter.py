@@ -66,10 +66,11 @@ def parse_filter(text: str, levels_max: int = TOPIC_LEVELS_MAX) -> TopicFilter:
         raise _invalid("a topic filter is empty")
     if len(text) * 4 > TEXT_BYTES_MAX and len(text.encode()) > TEXT_BYTES_MAX:
         raise _invalid(f"a topic filter is longer than {TEXT_BYTES_MAX} bytes")
-    levels = tuple(pattern.split("/"))
-    if len(levels) > levels_max:
+    # Counted first: a packet of the greatest size holds sixteen million levels.
+    if pattern.count("/") >= levels_max:
         detail = f"a topic filter has more than {levels_max} levels"
         raise MqttError(ReasonCode.TOPIC_FILTER_INVALID, detail)
+    levels = tuple(pattern.split("/"))
     if "+" in pattern or "#" in pattern:
         _check_wildcards(levels)
     return TopicFilter(share_name, pattern, levels)

@@ -1,4 +1,5 @@
-"""A stored message, by whatever protocol it was written, as MQTT clients see it (DESIGN.md 3).
+"""A stored message, by whatever protocol it was written, as MQTT clients see it
+(docs/design/model.md#the-message-contract).
 
 What MQTT wrote comes back as it was. Of a message from elsewhere the typed attributes become user
 properties, content type, reply address and correlation id the properties of MQTT 5 that mean the

@@ -3,8 +3,8 @@
 Bytes and values, without I/O: `stubs` reads requests by the generated code of the client package
 and gives them types, `wire` writes answers; `names`, `checks`, `filters` and `topic_types` say what
 is allowed, `errors` how a refusal is told; `stored` and `delivered` are RocketMQ's column of the
-message contract (DESIGN.md 3), `receipt_handle` the text of a lease token; `routes` and
-`client_settings` answer a client that asks where and how.
+message contract (docs/design/model.md#the-message-contract), `receipt_handle` the text of a lease
+token; `routes` and `client_settings` answer a client that asks where and how.
 
 The calls: `service` has one action for each, `sending`, `receiving` and `settling` do those that
 move messages; `callers` says who calls, `topics` finds topics and makes groups, `clients` knows who

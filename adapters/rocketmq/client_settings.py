@@ -1,9 +1,10 @@
 """Settings: what a client says of itself, completed with what the server wants of it.
 
 A client shows its settings when it opens its telemetry stream, and every five minutes after. The
-answer must say OK, or clients wait for it for ever (rocketmq.md 4.1). Which backoff a client can
-read depends on its language (4.6): the Node client reads exponential ones only, for other consumers
-the delays of the reference are listed. Nothing in here is needed to serve the client.
+answer must say OK, or clients wait for it for ever (docs/design/rocketmq.md). Which backoff a
+client can read depends on its language: the Node client reads exponential ones only, for
+other consumers the delays of the reference are listed. Nothing in here is needed to serve the
+client.
 """
 
 from __future__ import annotations

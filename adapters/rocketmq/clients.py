@@ -7,7 +7,7 @@ message is settled or `auto_renew_ms_max` is over. When the client has gone, or 
 nothing extends them: the messages come back by themselves within one lease.
 
 Nothing else depends on what is known here: a client unknown, because this gateway is new to it, is
-served as any other (rocketmq.md 4.9). Sans-I/O: time is a parameter.
+served as any other (docs/design/rocketmq.md). Sans-I/O: time is a parameter.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""A stored message, by whatever protocol it was written, as a Message of RocketMQ (DESIGN.md 3).
+"""A stored message, by whatever protocol it was written, as a Message of RocketMQ
+(docs/design/model.md#the-message-contract).
 
     topic  user properties  system properties  body
 
@@ -6,7 +7,7 @@ What RocketMQ wrote is put together from slices: behind the stored system proper
 own are appended, and of a field that occurs twice the last one counts (protobuf, "Last One Wins").
 One message of system properties is written, never two to be merged: the JavaScript runtime replaces
 where others merge. So that clients can read it, every delivery holds an MD5 digest in upper-case
-hexadecimal, a body encoding and an attempt of at least 1 (rocketmq.md 4.3 to 4.5).
+hexadecimal, a body encoding and an attempt of at least 1 (docs/design/rocketmq.md).
 
 Of what another protocol wrote, the typed attributes become user properties, as text: numbers and
 booleans as JSON spells them, bytes as UTF-8 or else base64, lists and tables as JSON.

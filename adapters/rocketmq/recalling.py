@@ -10,7 +10,7 @@ The handle that a send of a delayed message is answered with:
 
 It proves nothing, and need not: it names a message of a topic to which its caller may publish. A
 message that is due answers BAD_REQUEST, never MESSAGE_NOT_FOUND, which clients take for a success
-(rocketmq.md 4.12).
+(docs/design/rocketmq.md).
 """
 
 from __future__ import annotations

@@ -17,7 +17,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final, cast
 
-from adapters.memory import Excess, Share, address_of
+from adapters.memory import Excess, Share
+from kernel.common.crowd import address_of
 
 from .settings import FIRST_BYTE_S
 

@@ -4,7 +4,7 @@ The addresses in a route are those that the client dialled, which the request ho
 talking to the access point it came in by, whatever lies in between. An operator can name another
 address for a listener (`advertised`). There is one broker. Every queue may be read and written, has
 broker id 0, and says which types of messages it takes: clients leave out what has not all of these
-(rocketmq.md 4.13, 4.14).
+(docs/design/rocketmq.md).
 
 A consumer takes from every queue of the topic whichever it names. So a group that delivers at once
 is assigned the one queue -1, "any"; a group in order as many as the topic has, because clients work

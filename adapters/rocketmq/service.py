@@ -13,7 +13,7 @@
     all others                        refused here (`REFUSED`)
 
 A call is bytes in and bytes out: requests are parsed here, so that bytes which are none get an
-answer too. No call needs to know its client from before (rocketmq.md 4.9).
+answer too. No call needs to know its client from before (docs/design/rocketmq.md).
 """
 
 from __future__ import annotations

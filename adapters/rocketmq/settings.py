@@ -1,9 +1,9 @@
 """What an operator can set of the RocketMQ adapter, and the bounds nobody can.
 
 Field names are those of protocols.yaml (`protocols.rocketmq.limits` and `.options`). Defaults are
-those of the reference implementation (rocketmq.md 1.5) but for three: delays may reach 40 days,
-as its documentation promises; the shortest invisible time may be set down to one second; a client
-may ask for a poll of less than five seconds.
+those of the reference implementation (docs/design/rocketmq.md) but for three: delays may reach 40
+days, as its documentation promises; the shortest invisible time may be set down to one second; a
+client may ask for a poll of less than five seconds.
 """
 
 from __future__ import annotations

@@ -118,7 +118,7 @@ class Drafts:
             level = checks.priority(system)
         system.message_type = kind
         if not system.body_encoding:
-            # Without it the Python client refuses to read (rocketmq.md 4.3).
+            # Without it the Python client refuses to read (docs/design/rocketmq.md).
             system.body_encoding = IDENTITY
         # The server's to say. All else that is its own comes last on delivery, and so counts.
         system.ClearField("dead_letter_queue")

@@ -3,8 +3,8 @@
 Clients send their settings and get them back completed (`client_settings`); producers are asked
 what became of transactions (`transactions`). What is to be sent
 waits in a bounded queue and is written by a task of its own, with a limit on the time: the Python
-client stops to read after its first settings (rocketmq.md 4.8), and nobody else may wait for it. A
-stream whose client reads nothing is ended; clients open a new one.
+client stops to read after its first settings (docs/design/rocketmq.md), and nobody else may wait
+for it. A stream whose client reads nothing is ended; clients open a new one.
 
 A stream also shows that its client lives. It is ended when the adapter drains, because clients
 take that for the sign to connect anew.

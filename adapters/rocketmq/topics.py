@@ -3,10 +3,10 @@
 * RocketMQ sees every topic that it can spell, by whatever protocol it was made, except what belongs
   to one connection. A topic is made by asking for its route where `auto_create` says so: out of
   the box in the tenant `default` of a server on loopback.
-* Consumer groups are made by use (DESIGN.md 3), and with each the topic of its dead letters,
-  `dlq.GROUP`, a work topic that AMQP reads as well (SQS cannot spell it). A group is ordered if its
-  topic was made for FIFO messages. It begins at the first message that is there, on a stream as
-  `stream_start` says.
+* Consumer groups are made by use (docs/design/model.md#consumer-groups), and with each the topic of
+  its dead letters, `dlq.GROUP`, a work topic that AMQP reads as well (SQS cannot spell it). A group
+  is ordered if its topic was made for FIFO messages. It begins at the first message that is there,
+  on a stream as `stream_start` says.
 """
 
 from __future__ import annotations

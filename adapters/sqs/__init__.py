@@ -6,5 +6,5 @@ a request: `json_codec` or `query_codec` (answers in `xml` or JSON). `errors` is
 What a request may say is checked in `names`, `validation` and `queue_attributes`; `selection`
 picks the attributes asked for. `md5` computes the digests that SDKs verify, `receipt_handle` and
 `paging` wrap opaque tokens, `body_text` and `attribute_map` hold SQS's column of the message
-contract (DESIGN.md 3).
+contract (docs/design/model.md#the-message-contract).
 """

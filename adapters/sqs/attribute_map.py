@@ -1,4 +1,5 @@
-"""Attributes of any protocol as SQS message attributes, and back (message contract, DESIGN.md 3).
+"""Attributes of any protocol as SQS message attributes, and back
+(docs/design/model.md#the-message-contract).
 
     kernel value       SQS value                    read back as
     text               String                       text

@@ -1,4 +1,5 @@
-"""A stored body as the text of an SQS message, and back (message contract, DESIGN.md 3).
+"""A stored body as the text of an SQS message, and back
+(docs/design/model.md#the-message-contract).
 
 SQS carries text of XML 1.0's characters. A body that is such text is given as it is; any other in
 base64, with the String attribute `weir.encoding` = `base64`, which a writer may set as well.

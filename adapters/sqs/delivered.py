@@ -1,4 +1,5 @@
-"""A stored message, by whatever protocol it was written, as a Message of SQS (DESIGN.md 3).
+"""A stored message, by whatever protocol it was written, as a Message of SQS
+(docs/design/model.md#the-message-contract).
 
 What SQS wrote comes back as it was. Of a message from elsewhere the typed attributes become message
 attributes (`attribute_map`), and a body that is no text of XML 1.0 becomes base64, which the

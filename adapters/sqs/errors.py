@@ -273,7 +273,7 @@ def invalid_receipt_handle(handle: str) -> SqsError:
 
 
 def expired_receipt_handle(handle: str) -> SqsError:
-    """DeleteMessage on a FIFO queue after the visibility timeout (sqs.md 1.3)."""
+    """DeleteMessage on a FIFO queue after the visibility timeout (docs/design/sqs.md)."""
     return invalid_parameter(handle, "ReceiptHandle", "The receipt handle has expired.")
 
 

@@ -1,7 +1,9 @@
 """Queue names, queue URLs and ARNs.
 
 https://host:9324/000000000000/orders          URL: account and name are its last two parts
-arn:aws:sqs:eu-central-1:000000000000:orders   ARN: the region is the request's, see DESIGN.md 3
+arn:aws:sqs:eu-central-1:000000000000:orders   ARN: the region is the request's
+
+Regions part no queues (docs/design/model.md#topics-and-queues).
 """
 
 from __future__ import annotations

@@ -47,7 +47,8 @@ class RedriveAllowPolicy:
     def allows(self, source_arn: str) -> bool:
         """True if the queue of that ARN may send its dead letters here.
 
-        Regions do not part queues (DESIGN.md 3): an ARN with another one names the same queue.
+        Regions do not part queues (docs/design/model.md#topics-and-queues): an ARN with another one
+        names the same queue.
         """
         if self.permission == "byQueue":
             source = _without_region(source_arn)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 DEFAULT_ACCOUNT: Final = "000000000000"
-"""Account of the tenant `default` (DESIGN.md 3)."""
+"""Account of the tenant `default` (docs/design/model.md#topics-and-queues)."""
 
 HEAD_BYTES_MAX: Final = 64 * 1024
 """Request line and headers: a signed request of an SDK has 1 KiB, a pre-signed batch in the query

@@ -10,6 +10,7 @@ from prometheus_client.registry import Collector
 from gateway.admin.metrics import build_info, metering_metrics
 from gateway.admin.service_figures import ServiceFigures
 from gateway.admin.store_figures import StoreFigures
+from gateway.admin.turned_metrics import turned_metrics
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -56,6 +57,7 @@ class StoreCollector(Collector):
             ("weir_cluster_stores_connected", "Other stores that can be reached.", connected),
         ):
             yield GaugeMetricFamily(name, text, value=value)
+        yield from turned_metrics(self._links.acceptor)
         yield CounterMetricFamily(
             "weir_cluster_batches_lost",
             "Batches of Raft messages that found no connection, or no room on it.",

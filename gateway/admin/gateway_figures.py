@@ -8,6 +8,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from gateway.admin.health import Check
+from gateway.admin.turned_metrics import turned_metrics
 from kernel.common.ids import RaftGroup
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from gateway.attendance import Attendance
     from kernel.remote.client import ClusterClient
     from kernel.remote.leaders import RemoteLeaders
+    from kernel.remote.mesh.meeting import MeetingPoint
 
 
 def stores_check(remote: RemoteLeaders) -> Check:
@@ -47,8 +49,12 @@ class GatewayFigures(Collector):
         remote: RemoteLeaders,
         client: ClusterClient | None,
         attendance: Attendance | None = None,
+        meeting: MeetingPoint | None = None,
     ) -> None:
-        """`attendance`: None where no manager is told of it."""
+        """`attendance`: None where no manager is told of it; `meeting`: None where no other gateway
+        can reach it.
+        """
+        self._meeting = meeting
         self._remote = remote
         self._client = client
         self._attendance = attendance
@@ -97,6 +103,8 @@ class GatewayFigures(Collector):
         if self._attendance is not None:
             text = "Other gateways whose setting tenants is not this one's."
             gauges.append(("weir_gateway_tenants_unlike", text, self._attendance.unlike_count))
+        if self._meeting is not None:
+            yield from turned_metrics(self._meeting.acceptor)
         for name, text, value in gauges:
             yield GaugeMetricFamily(name, text, value=float(value))
         for name, text, value in counters:

@@ -9,7 +9,7 @@ Peeking reads the log by offset, or what was stored from a time on (`since_ms`, 
 the clock of the queue's leader): it leases nothing, counts no attempt, and shows messages whatever
 their state (waiting, leased, acked but still kept).
 A message sent has the kernel as its writer; every protocol reads its attributes by the message
-contract (DESIGN.md 3).
+contract (docs/design/model.md#the-message-contract).
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Metrics of this process in Prometheus' text form, read from plain integers at scrape.
 
-Nothing is counted here: every figure lives where the work is done (DESIGN.md 5 "Counters are plain
-ints"). Labels are few and bounded: `protocol`, `limit`, `listener`, `reason`.
+Nothing is counted here: every figure lives where the work is done, as a plain integer
+(docs/design/hot-path.md#what-things-cost). Labels are few and bounded: `protocol`, `limit`,
+`listener`, `reason`.
 """
 
 from __future__ import annotations

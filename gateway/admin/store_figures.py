@@ -32,6 +32,9 @@ def damage_check(local: LocalStore) -> Check:
     """What the disk has lost: an alarm, since all else goes on."""
     losses, patients = local.store.unreadable.losses, local.store.consensus.healing.patients
     reasons = []
+    failing = local.store.read_errors[1]
+    if failing:
+        reasons.append(f"the disk does not read {failing} log entries (EIO): they are tried again")
     if len(losses):
         reasons.append(
             f"{losses.messages} messages were given up with {len(losses)} log entries that do not "
@@ -68,6 +71,11 @@ class StoreFigures(Collector):
             ("weir_store_cache_hits", "Entries found in the tail cache.", journal.cache_hits),
             ("weir_store_cache_misses", "Entries read from disk.", journal.cache_misses),
             ("weir_store_rewrites", "Segments rewritten to free space.", journal.rewrites),
+            (
+                "weir_store_read_errors",
+                "Reads of log entries that failed with EIO.",
+                self._local.store.read_errors[0],
+            ),
             (
                 "weir_messages_expired",
                 "Messages that a group lost unacked because they were too old.",

@@ -29,11 +29,12 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 WORK = "work"
-"""The type of a topic that is kept for its groups; the others are streams (DESIGN.md 3)."""
+"""The type of a topic that is kept for its groups; the others are streams
+(docs/design/model.md#topics-and-queues)."""
 
 STREAM_QUEUES = 8
 STREAM_RETENTION_MS = 72 * 3_600_000
-"""What a stream has unless its creator says otherwise (DESIGN.md 3)."""
+"""What a stream has unless its creator says otherwise (docs/design/model.md#topics-and-queues)."""
 
 Positive = Annotated[int, Meta(ge=1, le=2**62)]
 Milliseconds = Annotated[int, Meta(ge=0, le=2**53)]
@@ -51,7 +52,8 @@ class TopicFields(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     deduplication_ms: Positive | UnsetType | None = UNSET
     unused_expiry_ms: Positive | UnsetType | None = UNSET
     tree: bool | UnsetType = UNSET
-    """Part of the topic tree (DESIGN.md 3); on for what is made here, unless told."""
+    """Part of the topic tree (docs/design/model.md#the-topic-tree); on for what is made here,
+    unless told."""
 
 
 class TopicNew(TopicFields, frozen=True, kw_only=True, forbid_unknown_fields=True):

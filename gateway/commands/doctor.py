@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shutil
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -30,12 +29,16 @@ from kernel.common.errors import KernelError
 from kernel.log.errors import JournalError
 from kernel.log.format.files import JOURNAL_DIRECTORY
 from kernel.log.format.meta import META_NAME
+from kernel.log.hard_read import hard_read
 from kernel.log.reading.aside import LOST_DIRECTORY
 from kernel.store.drivers.disk import ReadOnlyDisk
 from kernel.store.recovery.examination import Examination, examine
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+
+COPIED_BYTES = 1024 * 1024
+"""Of a segment at once."""
 
 SHOWN_MAX = 100
 """Findings in a table: who wants all of more asks for JSON."""
@@ -96,8 +99,9 @@ def _examined(directory: Path) -> Examination:
         home = read_home(disk)
         return examine(disk, home.number if home is not None else 1)
     except OSError as error:
+        about = f" ({error.filename})" if error.filename else ""
         raise CommandError(
-            f"{directory} cannot be read: {error.strerror}",
+            f"{directory} cannot be read: {error.strerror}{about}",
             ExitCode.FAILED,
             "copy what can be read to a disk that is well (ddrescue), and ask again there",
         ) from error
@@ -146,16 +150,25 @@ def _repair(directory: Path, found: Examination) -> None:
 
 
 def _keep(directory: Path, names: Sequence[str]) -> None:
-    """Copies of the segments from which records are lost: somebody may find more in them."""
+    """Copies of the segments from which records are lost: somebody may find more in them. What the
+    disk does not read is 0xFF there.
+    """
+    disk = ReadOnlyDisk(directory)
     for name in names:
-        source, kept = directory / name, directory / LOST_DIRECTORY / Path(name).name
-        if not source.exists() or kept.exists():
+        kept = directory / LOST_DIRECTORY / Path(name).name
+        if not (directory / name).exists() or kept.exists():
             continue
         kept.parent.mkdir(mode=0o700, exist_ok=True)
         temporary = kept.with_suffix(".tmp")
-        shutil.copyfile(source, temporary)
-        with temporary.open("rb") as file:
-            os.fsync(file.fileno())
+        source = disk.open(name)
+        try:
+            with temporary.open("wb") as copy:
+                for at in range(0, source.size(), COPIED_BYTES):
+                    copy.write(hard_read(source, COPIED_BYTES, at)[0])
+                copy.flush()
+                os.fsync(copy.fileno())
+        finally:
+            source.close()
         temporary.rename(kept)
 
 

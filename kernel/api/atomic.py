@@ -5,8 +5,9 @@
     changes         of timed leases, by token
 
 All queues concerned, those published to and those settled in, must live in one Raft group
-(`TopicInfo.queues[...].group`). Across groups there is no atomicity (DESIGN.md 3): a transaction
-that need not be `whole` is carried out in steps where it cannot be otherwise (`stepwise`).
+(`TopicInfo.queues[...].group`). Across groups there is no atomicity
+(docs/design/delivery.md#transactions): a transaction that need not be `whole` is carried out in
+steps where it cannot be otherwise (`stepwise`).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What a gateway may ask of the store: the one interface that adapters are written against.
 
-Two kinds of call (DESIGN.md 5):
+Two kinds of call (docs/design/delivery.md):
 
 * **Hot calls are synchronous** and never wait: `PublishBatch.add`, `Client.submit`,
   `Client.settle`, `Consumer.grant`. Results come by one call of a sink per batch and event-loop

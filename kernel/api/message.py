@@ -45,7 +45,7 @@ SLOT_BYTES_SMALL = UNIT_BYTES + HEADER_BYTES
 """A slot up to so many bytes is one unit."""
 
 BODY_BYTES_MAX = 16 * 1024 * 1024
-"""Largest body: a hard limit (DESIGN.md 3); a topic may set less."""
+"""Largest body: a hard limit (docs/design/model.md#the-stored-message); a topic may set less."""
 TTL_AT_ONCE = (1 << 64) - 1
 """How a header spells a TTL of 0 ms: whoever waits for the message gets it, or it expires."""
 
@@ -54,6 +54,8 @@ PROPERTIES_BYTES_MAX = 256 * 1024
 
 _UID = struct.Struct("<QQ")
 _UID_AT = 16
+UID_END = _UID_AT + _UID.size
+"""Where a message's uid ends in its slot."""
 _EXT_FIELD = struct.Struct("<BI")
 
 
@@ -65,7 +67,7 @@ class Flag(IntFlag):
     DEAD_LETTER = 2
     """Moved here by a dead-letter policy; `Ext.DEAD_LETTER` tells why."""
     INTERNAL = 4
-    """Moved by the server itself: never billed (DESIGN.md 8)."""
+    """Moved by the server itself: never billed (docs/design/billing.md)."""
     DEDUPLICATE = 8
     """`Ext.DEDUPLICATION_ID` is there: the topic's window applies."""
     CLASS_1 = 16

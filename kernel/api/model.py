@@ -14,7 +14,7 @@ from ..common.ids import QueueId, RaftGroup, SessionId, TopicId
 
 DEFAULT_TENANT = "default"
 DEFAULT_GROUP = "default"
-"""The built-in consumer group of a work topic (DESIGN.md 3)."""
+"""The built-in consumer group of a work topic (docs/design/model.md#consumer-groups)."""
 
 
 TOPICS_ROUTER = "weir.topics"

@@ -3,7 +3,7 @@
 A **name** is levels separated by `/`; a **pattern** is a name in which `+` stands for one level and
 `#`, last, for any number of levels (also none). Wildcards at the first level do not match names
 that begin with `$`. The tree has no queues of its own; it delivers only through routes
-(DESIGN.md 3):
+(docs/design/model.md#the-topic-tree):
 
 * a **watch** is a live route: what is published while it lasts is handed over, nothing is stored;
 * a **subscription** of a durable subscriber is an index route: the message is stored once, in the

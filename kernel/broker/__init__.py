@@ -1,4 +1,5 @@
-"""The state machine of one Raft group, pure: commands in, state and results out (DESIGN.md 3, 4).
+"""The state machine of one Raft group, pure: commands in, state and results out
+(docs/design/storage.md#state).
 
 Every replica has the same state. Only a leader has dispatchers, which choose what to hand out and
 write down no more than the log must know.

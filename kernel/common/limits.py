@@ -6,17 +6,20 @@ NAME_BYTES_MAX = 255
 """Topic, router and tenant names: protocols whose names have a length of 8 bits can spell them."""
 
 RESERVED_PREFIXES = ("__", "amq.", "weir.", "$", "%")
-"""No client makes a topic or router whose name begins so (DESIGN.md 3): the server's own topics,
-what adapters predeclare or give names to, special names of the tree and of protocols."""
+"""No client makes a topic or router whose name begins so (docs/design/model.md#topics-and-queues):
+the server's own topics, what adapters predeclare or give names to, special names of the tree and of
+protocols."""
 
 GROUP_NAME_BYTES_MAX = 255
 """The SETTLE command keeps the group's name behind a one-byte length."""
 
 DATA_GROUPS_DEFAULT = 4
-"""Data groups of a new store (DESIGN.md 4): enough to spread leaders over a small cluster."""
+"""Data groups of a new store (docs/design/replication.md#many-groups-few): enough to spread leaders
+over a small cluster."""
 
 DATA_GROUPS_MAX = 64
-"""More groups cost ticks and heartbeats without adding throughput (raft-store.md 3)."""
+"""More groups cost ticks and heartbeats without adding throughput
+(docs/design/replication.md#many-groups-few)."""
 
 RESULTS_KEPT_PER_CLIENT = 1_024
 """Results of a gateway's last batches, per Raft group: a retry within them is answered from the
@@ -24,7 +27,7 @@ table; a gateway has at most a few hundred batches in flight, since it bounds th
 
 RESULTS_KEPT_MS = 15 * 60 * 1_000
 """A gateway's results are forgotten so long (of log time) after its last batch: far beyond the
-deadline of any retry (DESIGN.md 4)."""
+deadline of any retry (docs/design/delivery.md#publish)."""
 
 ENTRY_BYTES_MAX = 4 * 1024 * 1024
 """An entry is closed at this size, so that one commit never holds up others for long. A single
@@ -45,10 +48,12 @@ At 100 MB/s of disk this is over half a second of work: more would only add late
 
 SETTLE_DELAY_MS = 5
 SETTLE_COUNT = 500
-"""Settlements that get no answer commit after so long or so many (DESIGN.md 4)."""
+"""Settlements that get no answer commit after so long or so many
+(docs/design/delivery.md#settlement)."""
 
 MARK_AHEAD = 1_000
-"""The dispatch mark runs so many messages ahead of dispatch (DESIGN.md 4)."""
+"""The dispatch mark runs so many messages ahead of dispatch
+(docs/design/delivery.md#what-a-crash-may-repeat)."""
 
 MARK_RENEW = 500
 """A new mark is proposed when so few are left, so that dispatch does not wait for its sync."""

@@ -46,7 +46,10 @@ class File(Protocol):
         """
 
     def pread(self, length: int, offset: int) -> bytes:
-        """Read up to `length` bytes; fewer at the end of the file."""
+        """Read up to `length` bytes; fewer at the end of the file, or before what does not read."""
+
+    def forget_cached(self) -> None:
+        """Have the next reads ask the disk, not the page cache, if the system can do that."""
 
     def fdatasync(self) -> None:
         """Return once everything written so far is on the disk."""

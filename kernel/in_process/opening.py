@@ -103,9 +103,9 @@ def open_store(
     `data_groups` and `members` are for a new store; an old one keeps its own: all nodes that begin
     together; None: this one alone; nobody: it waits to be taken in by others. `node`: its number in
     the cluster. `reserve_bytes`: free space below which new messages are refused (default:
-    DESIGN.md 4). `sparse_bytes_min`: a smaller journal is never rewritten. `slice_records`: at most
-    so many records of a snapshot are made in one turn of the loop. `repair`: go on without what
-    the disk has lost (`recovering`).
+    docs/design/storage.md#a-full-disk). `sparse_bytes_min`: a smaller journal is never rewritten.
+    `slice_records`: at most so many records of a snapshot are made in one turn of the loop.
+    `repair`: go on without what the disk has lost (`recovering`).
     """
     if not 1 <= data_groups <= DATA_GROUPS_MAX:
         raise ValueError(f"data_groups must be 1 to {DATA_GROUPS_MAX}")

@@ -1,4 +1,4 @@
-"""Consumer groups that nobody uses stop holding data (DESIGN.md 3).
+"""Consumer groups that nobody uses stop holding data (docs/design/model.md#consumer-groups).
 
 A group that was added to a work topic holds what it has not acked, for itself alone, for ever. If
 nobody has used it for `GroupOptions.unused_ms` (30 days), what it holds is let go, again every

@@ -1,8 +1,8 @@
 """What can go wrong with a store's files, apart from OSError.
 
-An OSError of a write or a sync is never handled in this package: the driver ends the process,
-because after a failed fdatasync nobody knows what the disk holds (reference: ATC'20, "Can
-Applications Recover from fsync Failures?").
+EIO of a read is damage of what was to be read (`hard_read`). An OSError of a write or a sync is
+never handled in this package: the driver ends the process, because after a failed fdatasync nobody
+knows what the disk holds (reference: ATC'20, "Can Applications Recover from fsync Failures?").
 """
 
 from __future__ import annotations
@@ -20,6 +20,10 @@ class FormatError(JournalError):
 
 class RecordDamaged(JournalError):
     """A record that was synced fails its checksum when it is read."""
+
+
+class RecordUnread(RecordDamaged):
+    """The disk does not read a record, or not all of it (EIO). It may yet."""
 
 
 class JournalDamaged(JournalError):

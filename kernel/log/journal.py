@@ -67,6 +67,9 @@ class Journal:
         self._locations = state.scan.locations
         self._damaged = frozenset(state.scan.damaged)
         self._unread_places = state.scan.unread_places
+        self._spoilt = list(state.scan.spoilt.values())
+        for segment in self._spoilt:
+            segment.readers += 1
         self.bodies = Bodies(options.cache_bytes, options.cold_bytes)
         self._writer = Writer(
             disk,
@@ -390,9 +393,20 @@ class Journal:
         return AsideJob(self._disk, self._seed, (group, index), place)
 
     def set_aside_done(self, job: AsideJob) -> None:
-        """The job has run, or failed: what reads after all is in memory now."""
+        """The job has run, or failed: what reads after all is in memory now, and stands in the
+        journal, also where recovery could not read it.
+        """
         job.done()
         self.bodies.add_read([], job.entry)
+        if job.entry is not None and not self.has(job.group, job.index):
+            length = HEADER_BYTES + len(job.entry.body)
+            self._locations.place(job.group, job.index, job.entry.position, length)
+
+    def let_go(self) -> None:
+        """What recovery could not read has been given up: what it stood in is kept no longer."""
+        for segment in self._spoilt:
+            segment.readers -= 1
+        self._spoilt.clear()
 
     def void(self, group: int) -> None:
         """Nothing that this journal has of a group counts any more, but its term. It is `damaged`,

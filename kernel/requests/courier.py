@@ -3,12 +3,12 @@
     client --send(group, attempt, done)--> Courier --Link.send--> leader
 
 Every such command has a batch identity (client, epoch, sequence) under which the group executes
-it once and answers repeats with the stored result (DESIGN.md 4). So trying again belongs here:
-below the adapters, which never hear of an election or of a connection that broke, and above the
-identity, which stays the same. A link that fails has executed a prefix of what it was given; the
-courier sends everything that is unanswered again, in the old order, so that the order of one
-connection's messages in a queue survives a change of leader; fewer at a time after each failure, so
-that every few tries get further.
+it once and answers repeats with the stored result (docs/design/delivery.md#publish). So trying
+again belongs here: below the adapters, which never hear of an election or of a connection that
+broke, and above the identity, which stays the same. A link that fails has executed a prefix of what
+it was given; the courier sends everything that is unanswered again, in the old order, so that the
+order of one connection's messages in a queue survives a change of leader; fewer at a time after
+each failure, so that every few tries get further.
 
 A leader without room refuses messages; that is an answer, and what follows is carried out once
 there is room. If the link fails under it, all is sent again, and the leader refuses once more what
@@ -39,7 +39,7 @@ Send = Callable[[RaftGroup, Attempt, Done], None]
 RETRY_MS_MIN = 10
 RETRY_MS_MAX = 1_000
 """Pause before everything unanswered is sent again; doubled by each failure in a row. An election
-takes 1.5 s and more (raft-store.md 3.6)."""
+takes 1.5 s and more (docs/design/replication.md#elections)."""
 
 WINDOW_MAX = RESULTS_KEPT_PER_CLIENT // 2
 """Commands on their way to one group: a repeat must still find its result there."""

@@ -3,9 +3,9 @@
     u32 length of the payload | u8 kind | u8 flags | u16 method | u32 call | payload
 
 A message larger than FRAGMENT_BYTES is cut into frames of which all but the last have the flag
-MORE. There are two lanes, and fragments of one lane follow each other in order; frames of the
-other lane may stand between them. So a heartbeat waits for one fragment at most, never for the 16
-MiB message that is being sent (raft-store.md 3.6).
+MORE, and are full. There are two lanes, and fragments of one lane follow each other in order;
+frames of the other lane may stand between them. So a heartbeat waits for one fragment at most,
+never for the 16 MiB message that is being sent (docs/design/replication.md#elections).
 """
 
 from __future__ import annotations
@@ -115,6 +115,11 @@ class FrameReader:
                 length, kind, flags, method, call = HEAD.unpack_from(buffer, at)
                 if length > FRAGMENT_BYTES or flags & ~(MORE | CONTROL):
                     raise RpcError(f"a frame of {length} bytes with flags {flags}")
+                if length > self.bytes_max:  # before it is waited for
+                    raise RpcError(f"a message of more than {self.bytes_max} bytes")
+                if flags & MORE and length < FRAGMENT_BYTES:
+                    # Of empty ones there could be any number in a message of any size.
+                    raise RpcError(f"a fragment of {length} bytes that is not the last")
                 start = at + HEAD.size
                 if end - start < length:
                     break
@@ -131,8 +136,6 @@ class FrameReader:
         lane = flags & CONTROL
         partial = self._partial.get(lane)
         if partial is None and not flags & MORE:
-            if len(payload) > self.bytes_max:
-                raise RpcError(f"a message of more than {self.bytes_max} bytes")
             return payload
         if partial is None:
             partial = self._partial[lane] = []

@@ -8,7 +8,7 @@ One write is in flight at a time, for all groups; what arrives meanwhile makes t
 no timer ever delays a commit. A batch is answered only from `_apply`, which runs only on entries
 that a majority of the members, this node among them, has synced. Votes and answers to a leader
 leave only when what they promise is on this disk; a leader's entries leave at once. An fdatasync
-error ends the process: after it nobody can say what the disk holds (raft-store.md 3.5).
+error ends the process: after it nobody can say what the disk holds (docs/design/storage.md#write).
 """
 
 from __future__ import annotations
@@ -445,6 +445,11 @@ class Store:
     ) -> None:
         """Read a log entry (and what follows it in the segment) into memory, then call `done`."""
         self._reader.fetch(group, index, done, log=log)
+
+    @property
+    def read_errors(self) -> tuple[int, int]:
+        """(reads that failed with EIO, entries that do not read and are asked for again now)."""
+        return self._reader.errors, self._reader.failing
 
     async def fetched(self, group: RaftGroup, index: int) -> None:
         """Return once a log entry that something refers to has been read into memory."""

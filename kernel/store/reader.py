@@ -1,4 +1,8 @@
-"""Brings log entries that are only on disk into memory; each at most once at a time."""
+"""Brings log entries that are only on disk into memory; each at most once at a time.
+
+What fails with EIO is asked for again, with growing pauses: a cable, a controller or a network
+volume may only have had a bad moment, and what is given up does not come back.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +10,13 @@ import asyncio
 from collections.abc import Callable
 
 from ..common.ids import RaftGroup
-from ..log.errors import JournalError
+from ..log.errors import JournalError, RecordUnread
 from ..log.journal import Journal
 from .drivers.worker import Runner
+
+PAUSES_SECONDS = (1.0, 2.0, 4.0, 8.0)
+"""Before each further try to read what fails with EIO. A link that is reset is there again by then;
+a sector that does not read so long will not."""
 
 
 class Reader:
@@ -28,6 +36,10 @@ class Reader:
         self._journal = journal
         self._runner = runner
         self._failed = failed
+        self._stopped = False
+        self.errors = 0
+        """Reads that failed with EIO."""
+        self._failing: set[tuple[RaftGroup, int]] = set()
         self._waiting: dict[tuple[RaftGroup, int], list[Callable[[], None]]] = {}
 
     def fetch(
@@ -48,14 +60,33 @@ class Reader:
             self._failed(group, index, error, log)
             return
 
+        pauses = iter(PAUSES_SECONDS)
+
         def finished(error: BaseException | None) -> None:
+            self._failing.discard(key)
+            if isinstance(error, RecordUnread):
+                self.errors += 1
+                pause = None if self._stopped else next(pauses, None)
+                if pause is not None:
+                    self._failing.add(key)
+                    self._loop.call_later(pause, again)
+                    return
             self._journal.end_read(job)
             if error is None:
                 self.over(group, index)
             else:
                 self._failed(group, index, error, log)
 
+        def again() -> None:
+            if not self._stopped:
+                self._runner.submit(job.run, finished)
+
         self._runner.submit(job.run, finished)
+
+    @property
+    def failing(self) -> int:
+        """Entries that are asked for again and again."""
+        return len(self._failing)
 
     def over(self, group: RaftGroup, index: int) -> None:
         """The entry is in memory, or given up: whoever waits looks again."""
@@ -75,4 +106,5 @@ class Reader:
 
     def stop(self) -> None:
         """Finish what is queued."""
+        self._stopped = True
         self._runner.stop()

@@ -1,8 +1,8 @@
 """The volatile group: a Raft group of one process, with entries in bounded memory for a log.
 
 Same state machine, same dispatchers as the durable groups; only there is no journal below, so an
-entry counts as committed at once (DESIGN.md 3 "Durable or volatile"). Every process that clients
-connect to has one, a gateway without a store too.
+entry counts as committed at once (docs/design/model.md#durable-or-transient). Every process that
+clients connect to has one, a gateway without a store too.
 """
 
 from __future__ import annotations

@@ -19,7 +19,8 @@ from ..store.node import Store
 from ..store.replicas.replica import Replica
 
 GONE_MS = SESSION_CLAIM_MS
-"""As long as leases are kept for a gateway that was cut off (DESIGN.md 4)."""
+"""As long as leases are kept for a gateway that was cut off
+(docs/design/delivery.md#what-a-crash-may-repeat)."""
 
 
 class Process(Protocol):

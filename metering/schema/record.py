@@ -13,7 +13,7 @@ Three kinds share the columns:
     store  cumulative since `cum_since`, as of `log_index` of `raft_group`; counted by apply
     gauge  a level over the window: its peak, and its integral in units times seconds
 
-What `action` counts (DESIGN.md 8):
+What `action` counts (docs/design/billing.md):
 
     publish  messages the kernel accepted, once each, however many destinations matched
     route    durable references made; its sum is the growth of the end offsets

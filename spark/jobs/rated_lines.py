@@ -1,7 +1,8 @@
 """From hourly usage to lines and invoices: the rules of spark.rating as Spark plans.
 
 Conditions, factors, prices and tiers are generated from the price book; the numbers of its rules
-stand in spark.rating. Types do the arithmetic's proof (billing.md 4.4, each checked by a test):
+stand in spark.rating. Types do the arithmetic's proof (docs/design/billing.md, each checked by a
+test):
 
     unit price decimal(19,12) x quantity decimal(18,0) = decimal(38,12), exact
     a sum of those stays decimal(38,12) and fails on overflow

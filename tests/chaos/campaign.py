@@ -16,7 +16,8 @@ from tests.chaos.plan import Kind, Round
 from tests.chaos.site import Cluster, Node
 
 CLAIM_SECONDS = 10.0
-"""A new leader waits so long for gateways to say what they hold (DESIGN.md 4)."""
+"""A new leader waits so long for gateways to say what they hold
+(docs/design/delivery.md#what-a-crash-may-repeat)."""
 
 FLOW_SECONDS = 60.0
 AT_ONCE = frozenset({Kind.KILL_LEADER, Kind.KILL_FOLLOWER, Kind.KILL_GATEWAY, Kind.ROLLING_RESTART})

@@ -243,10 +243,75 @@ def test_all_four_protocols_go_on_beside_a_damaged_entry(copy: Path, tmp_path: P
         assert node.process.poll() is None
 
 
+# --- A disk that does not read -------------------------------------------------------------------
+
+BAD_SECTOR = """
+import errno, os
+import kernel.store.reader
+kernel.store.reader.PAUSES_SECONDS = (0.01, 0.02)
+name, begin, end = os.environ["BAD_SECTOR"].split(":")
+begin, end = int(begin), int(end)
+read = os.pread
+def bad(descriptor, length, offset):
+    if offset < end and os.readlink(f"/proc/self/fd/{descriptor}").endswith(name):
+        if offset >= begin:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        length = min(length, begin - offset)
+    return read(descriptor, length, offset)
+os.pread = bad
+"""
+"""As Linux reads: up to the page that has it, and from there EIO."""
+
+
+def bad_sector(tmp_path: Path, data: Path, number: int) -> dict[str, str]:
+    """The environment of a process for which the longest record of a segment has one."""
+    offset, length = max(records(data, number), key=lambda record: record[1])
+    begin = (offset + length // 2) // 4096 * 4096
+    site = tmp_path / "site"
+    site.mkdir()
+    (site / "sitecustomize.py").write_text(BAD_SECTOR)
+    return {
+        "PYTHONPATH": os.pathsep.join([str(site), *sys.path]),
+        "BAD_SECTOR": f"{number:08d}.seg:{begin}:{begin + 4096}",
+    }
+
+
+def test_a_bad_sector_costs_one_entry_and_is_said_once(copy: Path, tmp_path: Path) -> None:
+    """Before, the first read ended the process, and so did every one after it, for all tenants."""
+    bad = bad_sector(tmp_path, copy, 1)
+    with serving(copy, **bad) as node:
+        assert len(read_all(node, "large")) == 109
+        assert read_all(node, "others") == [b"%03d" % number for number in range(40)]
+        given_up = node.wait_for("given up")
+        assert given_up["reason"].startswith("the disk does not read 4096 of its")
+        (kept,) = (copy / "lost").glob("*.entry")
+        assert kept.read_bytes().count(b"\xff" * 4096) == 1
+        assert node.terminate() == 0
+
+
+def test_a_bad_sector_that_no_snapshot_has_behind_it_is_for_the_doctor(
+    copy: Path, tmp_path: Path
+) -> None:
+    last = last_segment(copy)
+    bad = bad_sector(tmp_path, copy, last)
+    code, said = refused(copy, **bad)
+    assert code == 1
+    assert f"segment {last} at" in said
+    at = bad["BAD_SECTOR"].split(":")[1]
+    assert f"which the disk does not read (EIO at {at})" in said
+    code, found, _ = doctor(copy, **bad)
+    assert (code, set(found)) == (3, {"journal"})
+    assert f"(EIO at {at})" in found["journal"]
+    assert doctor(copy, "--repair", **bad)[0] == 0
+    assert (copy / "lost" / segment(copy, last).name).stat().st_size > LARGE_BYTES
+    with serving(copy, **bad) as node:
+        assert 60 <= len(read_all(node, "large")) < 110
+
+
 # --- weir doctor ----------------------------------------------------------------------------------
 
 
-def doctor(data: Path, *flags: str) -> tuple[int, dict[str, str], str]:
+def doctor(data: Path, *flags: str, **variables: str) -> tuple[int, dict[str, str], str]:
     """(exit code, what was found: where and what, stderr)."""
     ran = subprocess.run(
         [sys.executable, "-m", "gateway", "doctor", "--data", str(data), "-o", "json", *flags],
@@ -254,7 +319,7 @@ def doctor(data: Path, *flags: str) -> tuple[int, dict[str, str], str]:
         text=True,
         check=False,
         timeout=60,
-        env=environment(),
+        env=environment(**variables),
     )
     found = json.loads(ran.stdout)["findings"] if ran.stdout else []
     return ran.returncode, {each["where"]: each["what"] for each in found}, ran.stderr

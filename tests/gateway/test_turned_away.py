@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 import structlog
 from structlog.testing import capture_logs
 
 from adapters.line_budget import PERIOD_MS
+from gateway.admin.turned_metrics import turned_metrics
 from gateway.turned_away import LINES_MAX, REASON_CHARACTERS_MAX, TurnedAway
+from kernel.rpc.link import Acceptor, Turned
 
 
 class Hand:
@@ -66,3 +69,16 @@ def test_what_a_stranger_says_is_short_and_printable() -> None:
     (line,) = told(lines)
     assert line[1].startswith("a?b?[31mccc")
     assert len(line[1]) == REASON_CHARACTERS_MAX
+
+
+def test_every_reason_has_its_row_from_the_start() -> None:
+    acceptor = Acceptor(lambda _: pytest.fail("nobody has come"), Hand(), None, 1)
+
+    gauge, turned = turned_metrics(acceptor)
+
+    assert (gauge.name, [each.value for each in gauge.samples]) == (
+        "weir_cluster_connections_unproven",
+        [0],
+    )
+    rows = {each.labels["reason"]: each.value for each in turned.samples}
+    assert rows == dict.fromkeys(map(str, Turned), 0)

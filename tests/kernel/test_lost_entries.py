@@ -29,7 +29,7 @@ from kernel.store.recovery.losses import Losses
 from tests.kernel.test_half_messages import prepare
 from tests.kernel.tree_client import Guest, retained, tell
 from tests.simulator.peer import Draft
-from tests.simulator.world import World, simulated
+from tests.simulator.world import READER, World, simulated
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -143,6 +143,37 @@ async def test_a_start_that_finds_it_gives_it_up_before_anybody_asks(world: Worl
     assert taker.bodies == [b"one", b"three"]
     await world.restart()
     assert lost(world) == [("hurt", ((1, 1),))]
+
+
+@simulated()
+async def test_its_segment_stays_until_it_is_given_up(world: World) -> None:
+    """Nothing else stands in that one, and it cannot be told any more what did: a start that ends
+    before is not the last.
+    """
+    peer = world.peer()
+    topic = await peer.topic("hurt")
+    for mark in (b"1", b"2", b"3"):
+        await peer.publish(topic, mark * 20_000)
+    await peer.publish(await peer.topic("busy"), *[b"x" * 10_000] * 4)
+    await asyncio.sleep(DURABLE_SECONDS)
+    segment, offset, _ = world.opened.store.journal._locations.locate(*entry_of(world, topic, 1))
+    await world.stop()
+    name = segment_name(segment.number)
+    world.disk.flip(name, offset + 8)  # its header, so that nothing tells what stood there
+    world.disk.remove(name.replace(".seg", ".loc"))
+    world.open()
+    world.workers.hold(READER)  # the thread that gives it up
+    starting = asyncio.ensure_future(world.opened.start())
+    await asyncio.sleep(DURABLE_SECONDS)
+    assert not starting.done()
+    world.kill()
+    await world.start()
+    assert lost(world) == [("hurt", ((1, 1),))]
+    await asyncio.sleep(DURABLE_SECONDS)
+    assert name.rpartition("/")[2] not in world.disk.names("journal"), "by now it is needed no more"
+    taker = world.peer().attach(topic, credit=10)
+    await taker.wait_for(2)
+    assert [body[:1] for body in taker.bodies] == [b"1", b"3"]
 
 
 @simulated()

@@ -101,7 +101,7 @@ class Node:
     async def kill(self) -> None:
         """End without a goodbye: nobody hears an answer, or that there will be none."""
         links = self.links
-        wires = [*links._acceptor._wires, *(each._wire for each in links._dialers.values())]
+        wires = [*links.acceptor._wires, *(each._wire for each in links._dialers.values())]
         for wire in wires:
             if wire is not None:
                 wire.abort()

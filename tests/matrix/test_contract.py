@@ -1,4 +1,5 @@
-"""Each row of the message contract, from every writer to every reader (DESIGN.md 3)."""
+"""Each row of the message contract, from every writer to every reader
+(docs/design/model.md#the-message-contract)."""
 
 from __future__ import annotations
 

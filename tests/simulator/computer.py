@@ -122,6 +122,7 @@ def _stop(opened: LocalStore) -> None:
     store._ticker.stop()
     store.consensus.wall_clocks.stop()
     store.consensus.healing.stop()
+    store.unreadable.stop()
     for timer in (opened.housekeeper._ticker, opened.client._second_timer):
         if timer is not None:
             timer.cancel()

@@ -15,11 +15,15 @@ and after it has reached the page cache, so that a copy can tear it.
     capacity    bytes that files may take; beyond it ENOSPC
     sync_gate   called in every fdatasync: a test blocks there, or raises
     flip        one bit of a file, in page cache and on disk
+    spoil       sectors that do not read: a read that begins in one fails with EIO, one that comes
+                to one ends before it, as Linux has it; or whatever touches one fails. So does a
+                write to its page, which would have to be read first
 """
 
 from __future__ import annotations
 
 import errno
+import math
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -27,6 +31,7 @@ from functools import partial
 
 from kernel.common.ports import Written
 from kernel.log.format.files import write_all
+from kernel.log.hard_read import PAGE_BYTES
 from kernel.store.drivers.worker import Runner
 
 SECTOR_BYTES = 512
@@ -42,6 +47,15 @@ class _Inode:
     content: bytearray = field(default_factory=bytearray)
     durable: bytearray = field(default_factory=bytearray)
     dirty: list[tuple[int, bytes]] = field(default_factory=list)
+    spoilt: list[_Spoilt] = field(default_factory=list)
+
+
+@dataclass
+class _Spoilt:
+    begin: int
+    end: int
+    reads: float
+    """So many still fail."""
 
 
 @dataclass
@@ -67,6 +81,8 @@ class SimulatedFile:
         content = b"".join(buffers)
         disk = self._disk
         disk.boundary("pwritev", self._name)
+        if disk.touches(self._inode.spoilt, offset, len(content)):
+            raise OSError(errno.EIO, "Input/output error")
         short = disk.short_write_bytes
         if short is not None:
             content = content[:short]
@@ -91,7 +107,11 @@ class SimulatedFile:
     def pread(self, length: int, offset: int) -> bytes:
         self._check_open()
         self._disk.bytes_read += length
+        length = self._disk.readable(self._inode.spoilt, offset, length)
         return bytes(self._inode.content[offset : offset + length])
+
+    def forget_cached(self) -> None:
+        self._check_open()
 
     def fdatasync(self) -> None:
         self._check_open()
@@ -157,6 +177,10 @@ class SimulatedDisk:
         self.short_write_bytes: int | None = None
         self.beside: Runner | None = None
         """What begins writes beside the loop, if this disk can."""
+        self.reads_fail = False
+        """It has gone away: every read fails with EIO."""
+        self.ends_short = True
+        """Whether a read ends before what does not read, or fails."""
         self.torn = False
         """Of a copy after a power loss: some file has a part of what was not synced."""
         self._failures: list[_Failure] = []
@@ -229,6 +253,16 @@ class SimulatedDisk:
         if offset < len(inode.durable):
             inode.durable[offset] ^= 1 << bit
 
+    def spoil(self, name: str, offset: int, length: int = 1, *, reads: float = math.inf) -> None:
+        """The sectors of these bytes do not read any more, or for so many times."""
+        end = -(-(offset + length) // SECTOR_BYTES) * SECTOR_BYTES
+        begin = offset // SECTOR_BYTES * SECTOR_BYTES
+        self._names[name].spoilt.append(_Spoilt(begin, end, reads))
+
+    def mend(self, name: str) -> None:
+        """All of a file reads again."""
+        self._names[name].spoilt.clear()
+
     def overwrite(self, name: str, offset: int, content: bytes) -> None:
         """Change bytes of a file behind the program's back."""
         inode = self._names[name]
@@ -266,6 +300,7 @@ class SimulatedDisk:
             if inode.dirty and content not in (inode.durable, inode.content):
                 copy.torn = True
             copy.put(name, bytes(content))
+            copy._names[name].spoilt = inode.spoilt
         return copy
 
     def killed_copy(self) -> SimulatedDisk:
@@ -273,14 +308,13 @@ class SimulatedDisk:
         what is not durable still is not."""
         copy = SimulatedDisk(self.capacity)
         copies = {
-            id(inode): _Inode(bytearray(inode.content), bytearray(inode.durable), [*inode.dirty])
+            id(inode): _copied(inode)
             for table in (self._names, self._durable_names)
             for inode in table.values()
         }
         for _, _, inode in self._changes:
             if inode is not None and id(inode) not in copies:
-                content, durable = bytearray(inode.content), bytearray(inode.durable)
-                copies[id(inode)] = _Inode(content, durable, [*inode.dirty])
+                copies[id(inode)] = _copied(inode)
         copy._names = {name: copies[id(inode)] for name, inode in self._names.items()}
         copy._durable_names = {n: copies[id(inode)] for n, inode in self._durable_names.items()}
         copy._changes = [
@@ -310,6 +344,27 @@ class SimulatedDisk:
                 self._stopped = True
                 raise
 
+    def readable(self, spoilt: Sequence[_Spoilt], offset: int, length: int) -> int:
+        """How much of a read is had. OSError: nothing."""
+        met = [each for each in spoilt if each.begin < offset + length and offset < each.end]
+        met = [each for each in met if each.reads > 0]
+        for each in met:
+            each.reads -= 1
+        begin = min((each.begin for each in met), default=offset + length)
+        if self.reads_fail or begin <= offset or (met and not self.ends_short):
+            raise OSError(errno.EIO, "Input/output error")
+        return begin - offset
+
+    def touches(self, spoilt: Sequence[_Spoilt], offset: int, length: int) -> bool:
+        """Whether a write reaches into a page that does not read."""
+        first, last = offset // PAGE_BYTES, (offset + length - 1) // PAGE_BYTES
+        return any(
+            each.reads > 0
+            and each.begin // PAGE_BYTES <= last
+            and first <= (each.end - 1) // PAGE_BYTES
+            for each in spoilt
+        )
+
     def take_space(self, length: int) -> None:
         if self.used + length > self.capacity:
             raise OSError(errno.ENOSPC, "no space left on device")
@@ -318,6 +373,11 @@ class SimulatedDisk:
     def _check_running(self) -> None:
         if self._stopped:
             raise Crash
+
+
+def _copied(inode: _Inode) -> _Inode:
+    content, durable = bytearray(inode.content), bytearray(inode.durable)
+    return _Inode(content, durable, [*inode.dirty], inode.spoilt)
 
 
 def _directory(name: str) -> str:

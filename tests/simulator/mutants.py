@@ -16,6 +16,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from kernel.broker import machine as broker
+from kernel.broker.log_commands.commands import Command
+from kernel.broker.log_commands.give_up import GiveUp
 from kernel.broker.snapshots import snapshot
 from kernel.broker.snapshots.snapshot_records import ClientRecord, decode
 from kernel.log.format.mark import Mark
@@ -31,6 +33,7 @@ from kernel.store.leading.first_tries import FirstTries
 from kernel.store.node import Store
 from kernel.store.raft_groups.healing import Healing
 from kernel.store.recovery import damage
+from kernel.store.recovery.unreadable import Unreadable
 from kernel.store.replicas.replica import Replica
 from kernel.store.snapshots import transfer
 from tests.simulator.swarm.run import Run
@@ -258,6 +261,24 @@ def _mark_before_its_sync() -> list[tuple[Any, str, Any]]:
     return [(Writer, "begin", begin)]
 
 
+def _neighbour_given_up_too() -> list[tuple[Any, str, Any]]:
+    inner = Unreadable._carry_out
+
+    async def carry_out(self: Any, replica: Any, index: int, places: Any, aside: Any) -> None:
+        await inner(self, replica, index, places, aside)
+        replica.propose(GiveUp(index + 1, tuple(places)), (0, 0, 0), lambda _result: None)
+
+    return [(Unreadable, "_carry_out", carry_out)]
+
+
+def _given_up_outside_the_log() -> list[tuple[Any, str, Any]]:
+    async def carry_out(self: Any, replica: Any, index: int, places: Any, _aside: Any) -> None:
+        replica.machine._control[Command.GIVE_UP](GiveUp(index, tuple(places)))
+        self._given_up.add((replica.group, index))
+
+    return [(Unreadable, "_carry_out", carry_out)]
+
+
 MUTANTS: dict[str, Mutant] = {
     make.__name__.removeprefix("_"): make
     for make in (
@@ -268,6 +289,7 @@ MUTANTS: dict[str, Mutant] = {
         *(_commits_forgotten, _damaged_replica_goes_on, _handed_out_without_a_lease),
         *(_sent_again_newest_first, _refused_is_stored_later, _leads_before_its_vote_is_on_disk),
         *(_commit_of_another_log, _mark_before_its_sync),
+        *(_neighbour_given_up_too, _given_up_outside_the_log),
     )
 }
 

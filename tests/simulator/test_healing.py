@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, cast
 
@@ -9,12 +10,13 @@ import pytest
 
 from kernel.broker.group_state.state import GroupState
 from kernel.common.ids import RaftGroup
-from kernel.log.errors import JournalDamaged, RecordDamaged
+from kernel.log.errors import JournalDamaged, RecordDamaged, RecordUnread
 from kernel.log.format.checkpoint import Checkpoint
 from kernel.log.format.files import locations_name
 from kernel.raft.members.configuration import ADD_LEARNER, REMOVE, Change
 from kernel.raft.messages import PREVOTE, VOTE, Membership, Message
 from kernel.store.raft_groups.healing import Healing
+from kernel.store.reader import PAUSES_SECONDS
 from kernel.store.recovery.damage import Others
 from tests.simulator.cluster import Cluster, Node
 from tests.simulator.test_cluster import (
@@ -27,6 +29,8 @@ from tests.simulator.test_cluster import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from kernel.common.ports import Clock
     from kernel.store.raft_groups.healing import Groups
     from kernel.store.snapshots.transfer import Ask
@@ -45,6 +49,11 @@ def segments(node: Node) -> list[str]:
 def flip_early(node: Node) -> None:
     """A bit of an entry that was synced long ago, behind the checkpoint."""
     node.disk.flip(segments(node)[0], 4096 + 8_000)
+
+
+def spoil_early(node: Node) -> None:
+    """A sector of it does not read any more."""
+    node.disk.spoil(segments(node)[0], 4096 + 8_000)
 
 
 def watched(node: Node) -> list[Message]:
@@ -228,7 +237,9 @@ async def test_a_store_that_lost_every_group_makes_none_up_and_heals_all(
     assert await bodies_at(hurt) == publisher.acked
 
 
-async def below_the_checkpoint(cluster: Cluster) -> tuple[Node, Publisher]:
+async def below_the_checkpoint(
+    cluster: Cluster, hurting: Callable[[Node], None] = flip_early
+) -> tuple[Node, Publisher]:
     """A follower that was started with a message unreadable in a sealed segment."""
     leader, publisher = await filled(cluster, 150)
     hurt = follower(cluster, but=leader)
@@ -236,10 +247,50 @@ async def below_the_checkpoint(cluster: Cluster) -> tuple[Node, Publisher]:
     await cluster.until(lambda: journal.last_checkpoint.position.segment > 2)
     await cluster.until(lambda: locations_name(1) in names(hurt))
     hurt.kill()
-    flip_early(hurt)
+    hurting(hurt)
     await hurt.start()
     assert not hurt.opened.store.consensus.healing.patients
     return hurt, publisher
+
+
+@clustered()
+async def test_what_the_disk_does_not_read_heals_as_what_was_changed(cluster: Cluster) -> None:
+    """At first it is asked again; what reads then has cost nothing."""
+    hurt, publisher = await below_the_checkpoint(cluster, spoil_early)
+    await level(cluster)
+    store = hurt.opened.store
+    lost = next(index for index in range(3, 12) if damaged(hurt, index))
+    store.fetch(GROUP, lost, lambda: pytest.fail("it was read"))
+    began = cluster.loop.time()
+    await cluster.until(lambda: hurt.fatal, seconds=2 * sum(PAUSES_SECONDS))
+    assert cluster.loop.time() - began >= sum(PAUSES_SECONDS)
+    ((sentence, error),) = hurt.fatal
+    assert sentence == f"entry {lost} of group 1 could not be read"
+    assert isinstance(error, RecordUnread)
+    hurt.crash()
+    hurt.fatal.clear()
+    await hurt.start()
+    assert GROUP in hurt.opened.store.consensus.healing.silent
+    await cluster.until(lambda: is_healed(hurt))
+    await level(cluster)
+    assert await bodies_at(hurt) == publisher.acked
+    assert not hurt.fatal
+
+
+@clustered()
+async def test_what_reads_again_soon_hurts_no_replica(cluster: Cluster) -> None:
+    hurt, publisher = await below_the_checkpoint(cluster, spoil_early)
+    lost = next(index for index in range(3, 12) if damaged(hurt, index))
+    read: list[int] = []
+    hurt.opened.store.fetch(GROUP, lost, lambda: read.append(lost))
+    await asyncio.sleep(sum(PAUSES_SECONDS[:2]))
+    assert not read
+    for name in segments(hurt):
+        hurt.disk.mend(name)
+    await cluster.until(lambda: read, seconds=sum(PAUSES_SECONDS))
+    assert not hurt.fatal
+    assert not hurt.opened.store.journal.damaged
+    assert await bodies_at(hurt) == publisher.acked
 
 
 def names(node: Node) -> list[str]:
@@ -282,6 +333,15 @@ def damaged(node: Node, index: int) -> bool:
 
 @clustered()
 async def test_without_location_files_it_is_noticed_at_the_start(cluster: Cluster) -> None:
+    await noticed_at_the_start(cluster, flip_early)
+
+
+@clustered()
+async def test_so_is_what_the_disk_does_not_read(cluster: Cluster) -> None:
+    await noticed_at_the_start(cluster, spoil_early)
+
+
+async def noticed_at_the_start(cluster: Cluster, hurting: Callable[[Node], None]) -> None:
     leader, publisher = await filled(cluster, 150)
     hurt = follower(cluster, but=leader)
     journal = hurt.opened.store.journal
@@ -290,7 +350,7 @@ async def test_without_location_files_it_is_noticed_at_the_start(cluster: Cluste
     for name in names(hurt):
         if name.endswith(".loc"):
             hurt.disk.remove(name)
-    flip_early(hurt)
+    hurting(hurt)
     for _ in range(2):
         await hurt.start()
         assert GROUP in hurt.opened.store.consensus.healing.silent

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 import subprocess
+from pathlib import Path
 
 import pytest
 
 from gateway.config_source import default_file
 from gateway.docs_config import PAGE, render
-from tests.tidy.source_tree import PACKAGES, ROOT, project_files
+from tests.tidy.source_tree import PACKAGES, ROOT, project_files, text_of
 
 
 def test_the_settings_page_is_current() -> None:
@@ -62,3 +63,38 @@ def test_git_ignores_what_the_pages_have_their_readers_make() -> None:
         check=False,
     )
     assert sorted(made - {each.rstrip("/") for each in ran.stdout.split()}) == []
+
+
+CITED = re.compile(r"\bdocs/([\w/-]+\.md)(?:#([\w-]+))?")
+
+
+def anchors(page: str) -> set[str]:
+    """The headings of a page, as links spell them."""
+    titles = re.findall(r"^#+ (.+)$", page, re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", title.lower()).strip().replace(" ", "-") for title in titles}
+
+
+def test_a_page_that_is_cited_has_the_heading() -> None:
+    cited = {
+        found
+        for file in project_files()
+        if file.suffix in {".py", ".md", ".yaml", ".toml"}
+        for found in CITED.findall(text_of(file) or "")
+    }
+    assert ("design/model.md", "the-topic-tree") in cited, "the search finds them"
+    headings = {page: anchors(text_of(Path("docs", page)) or "") for page, title in cited if title}
+    missing = {(page, title) for page, title in cited if title and title not in headings[page]}
+    assert missing == set()
+
+
+def test_nothing_is_cited_that_is_not_here() -> None:
+    notes = re.compile(r"\bDESIGN" + r"\.md|\braft-store\b|(?<![/\w-])\w+\.md \d")
+    citing = [f.as_posix() for f in project_files() if notes.search(text_of(f) or "")]
+    assert citing == []
+
+
+def test_the_glossary_has_each_term_once_in_order() -> None:
+    rows = re.findall(r"^\| ([^|]+?) \|", text_of(Path("docs/glossary.md")) or "", re.MULTILINE)
+    terms = [row.lower() for row in rows if row not in {"term", "---"}]
+    assert len(terms) > 100
+    assert terms == sorted(set(terms))

@@ -35,6 +35,7 @@ from adapters.mqtt.codec.properties import NO_PROPERTIES, WILL, Properties, read
 from adapters.mqtt.codec.reason_codes import ALLOWED, ReasonCode
 from adapters.mqtt.codec.topic_names import validated_name
 from adapters.mqtt.codec.wire import read_binary, read_text, read_u8, read_u16
+from adapters.mqtt.limits import FILTERS_READ_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -146,6 +147,10 @@ def _read_connack(data: bytes, position: int, end: int, level: int) -> Connack:
     return Connack(code, bool(flags), properties)
 
 
+def _too_many(packet: str) -> MqttError:
+    return MqttError(ReasonCode.QUOTA_EXCEEDED, f"more than {FILTERS_READ_MAX} filters in {packet}")
+
+
 def _read_subscribe(data: bytes, position: int, end: int, level: int) -> Subscribe:
     packet_id, position = read_packet_id(data, position, end)
     properties, position = _read_block(data, position, end, PacketType.SUBSCRIBE, level)
@@ -164,6 +169,8 @@ def _read_subscribe(data: bytes, position: int, end: int, level: int) -> Subscri
                 text, options & 0x03, bool(options & 0x04), bool(options & 0x08), options >> 4
             )
         )
+        if len(filters) > FILTERS_READ_MAX:
+            raise _too_many("SUBSCRIBE")
     if not filters:
         raise protocol_error("SUBSCRIBE without a topic filter")
     return Subscribe(packet_id, tuple(filters), properties)
@@ -190,6 +197,8 @@ def _read_unsubscribe(data: bytes, position: int, end: int, level: int) -> Unsub
     while position < end:
         text, position = read_text(data, position, end)
         filters.append(text)
+        if len(filters) > FILTERS_READ_MAX:
+            raise _too_many("UNSUBSCRIBE")
     if not filters:
         raise protocol_error("UNSUBSCRIBE without a topic filter")
     return Unsubscribe(packet_id, tuple(filters), properties)

@@ -162,6 +162,11 @@ class Decoder:
         self.maximum_packet_size = maximum_packet_size if not client_level else PACKET_BYTES_MAX
         self.buffered_bytes = 0
 
+    @property
+    def missing_bytes(self) -> int:
+        """How many more must come before there is anything to decode; 0 where that is not known."""
+        return self._missing
+
     def hold(self, data: bytes) -> None:
         """Keeps bytes for later without looking at them."""
         if data:

@@ -36,6 +36,7 @@ from adapters.mqtt.codec.wire import (
     read_varint,
     text_of,
 )
+from adapters.mqtt.limits import PROPERTY_BYTES_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -224,6 +225,9 @@ def read_properties(data: bytes, position: int, end: int, owner: int) -> tuple[P
         raise malformed("the properties are longer than their packet")
     if not length:
         return NO_PROPERTIES, stop
+    if length > PROPERTY_BYTES_MAX:
+        detail = f"{length} bytes of properties where {PROPERTY_BYTES_MAX} are allowed"
+        raise MqttError(ReasonCode.PACKET_TOO_LARGE, detail)
     if length <= REMEMBERED_BYTES_MAX:
         return _remembered(data[position:stop], owner), stop
     return _read_rows(data, position, stop, owner), stop

@@ -1,4 +1,5 @@
-"""Half messages: stored, but without an offset until they are committed (DESIGN.md 3).
+"""Half messages: stored, but without an offset until they are committed
+(docs/design/delivery.md#transactions).
 
     PREPARE -> waiting -> RESOLVE commit    its offset, an ordinary message from then on
                        -> RESOLVE rollback  gone

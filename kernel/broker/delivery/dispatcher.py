@@ -388,6 +388,8 @@ class Dispatcher:
             return True
         entry = self._port.entry(run.index)
         if entry is None:
+            if isinstance(self._order, Fairness):
+                self._order.put_back()
             self._back(offsets)
             self._halted |= FETCHES
             self._port.fetch(run.index, self)

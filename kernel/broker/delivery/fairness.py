@@ -126,6 +126,8 @@ class Fairness:
         self._now_ms = now_ms
         self._parties: dict[int, _Party] = {}
         self._noisy: dict[int, _Party] = {}
+        self._just_noisy: list[int] = []
+        """Keys of those who are so since the last `next`."""
         self._key_of: dict[int, int] = {}
         """Key of each message in flight, 0 included."""
         self._all = _Spent(now_ms())
@@ -173,6 +175,7 @@ class Fairness:
             party.is_noisy = True
             party.sent_ms = now_ms
             self._noisy[key] = party
+            self._just_noisy.append(key)
 
     def _is_noisy(self, party: _Party, now_ms: int) -> bool:
         if party.count >= NOISY_IN_FLIGHT and party.count > NOISY_SHARE * self._all.count:
@@ -196,6 +199,17 @@ class Fairness:
                 party.change(-1, now_ms)
                 if not (party.count or party.is_noisy) and party.spent_ms(now_ms) < SPENT_MIN:
                     del self._parties[key]
+
+    def put_back(self) -> None:
+        """What `next` has brought is not handed out, for it has to be read first: it makes nobody
+        noisy. It is unlocked next.
+        """
+        for key in self._just_noisy:
+            party = self._noisy.get(key)
+            if party is not None:
+                party.looked_ms = 0
+                self._calm(key, party)
+        self._just_noisy.clear()
 
     def _prune(self, now_ms: int) -> None:
         """Forget who has nothing here any more, if they are many."""
@@ -254,6 +268,8 @@ class Fairness:
         """Some of the next up to `count` messages for a taker, which lie in one run; perhaps none,
         though there are others. None: there is nothing for it.
         """
+        if self._just_noisy:
+            self._just_noisy.clear()
         timed = taker.lease_ms is not None
         if not (timed and taker.pull and taker.fair and self._may_wait):
             self.gather()

@@ -1,8 +1,8 @@
 """The filters of one (queue, group) at its leader: the group's own, and those of its consumers.
 
 The leader evaluates, the log records: what does not match is settled as SKIP, so that a replay, or
-another leader, never evaluates anything (DESIGN.md 4). Filtered messages are counted here; they are
-neither delivered nor billed as delivered.
+another leader, never evaluates anything (docs/design/delivery.md#delivery). Filtered messages are
+counted here; they are neither delivered nor billed as delivered.
 """
 
 from __future__ import annotations

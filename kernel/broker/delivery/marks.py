@@ -1,7 +1,8 @@
 """The dispatch marks of one (queue, group) as its leader asks for them, one per priority level.
 
 A mark in the log says that messages below it may have been handed to push consumers. It runs
-MARK_AHEAD messages ahead, so that dispatch does not wait for its sync (DESIGN.md 4).
+MARK_AHEAD messages ahead, so that dispatch does not wait for its sync
+(docs/design/delivery.md#what-a-crash-may-repeat).
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ part of snapshots and of the state hash. A snapshot under way keeps the pages it
 yet: a change makes a copy of such a page first (`cut`, `_writable`).
 
 A dispatch mark, one per priority level, says how far the level was handed to push consumers:
-messages of the level at or above it never were (DESIGN.md 4 "Ack durability").
+messages of the level at or above it never were (docs/design/delivery.md#what-a-crash-may-repeat).
 """
 
 from __future__ import annotations

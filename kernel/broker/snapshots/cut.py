@@ -2,7 +2,7 @@
 
 A cut takes the keys of everything there is, which costs little, and then makes the records one
 after the other, whenever it is asked. What is about to change before its turn has come is kept as
-it was: `GroupState.changing` says so before each change (DESIGN.md 4: snapshots in slices).
+it was: `GroupState.changing` says so before each change (docs/design/storage.md#checkpoint).
 
     a queue      a short one (`rest`) is its record at once; of others the pages of runs
                  are listed, and the groups; a full page of runs never changes

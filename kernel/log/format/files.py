@@ -48,7 +48,7 @@ def _after(buffers: Sequence[bytes], written: int) -> list[bytes]:
 
 
 def read_all(disk: Disk, name: str) -> bytes | None:
-    """Content of a file, None if there is none. OSError."""
+    """Content of a file, None if there is none. OSError, which says where in the file."""
     try:
         file = disk.open(name)
     except FileNotFoundError:
@@ -58,7 +58,7 @@ def read_all(disk: Disk, name: str) -> bytes | None:
         chunks: list[bytes] = []
         at = 0
         while at < size:
-            chunk = file.pread(size - at, at)
+            chunk = _read(file, size - at, at, name)
             if not chunk:
                 break
             chunks.append(chunk)
@@ -66,6 +66,13 @@ def read_all(disk: Disk, name: str) -> bytes | None:
         return b"".join(chunks)
     finally:
         file.close()
+
+
+def _read(file: File, length: int, offset: int, name: str) -> bytes:
+    try:
+        return file.pread(length, offset)
+    except OSError as error:
+        raise OSError(error.errno, f"{error.strerror} at {offset}", name) from error
 
 
 def replace_file(disk: Disk, name: str, content: bytes) -> None:

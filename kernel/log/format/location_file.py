@@ -16,6 +16,7 @@ from typing import NamedTuple
 from crc32c import crc32c
 
 from ...common.ports import Disk
+from ..hard_read import is_unread
 from ..locations import pack_position
 from .files import locations_name, read_all, write_all
 from .record import ENTRIES, HEADER, Header
@@ -48,8 +49,13 @@ class LocationFileJob:
 
 
 def read_location_file(disk: Disk, number: int, seed: int) -> Iterator[tuple[int, Header]] | None:
-    """(offset, header) of each record, None if there is no whole location file."""
-    content = read_all(disk, locations_name(number))
+    """(offset, header) of each record, None if there is no whole location file that reads."""
+    try:
+        content = read_all(disk, locations_name(number))
+    except OSError as error:
+        if not is_unread(error):
+            raise
+        return None
     if content is None or len(content) < _HEAD.size:
         return None
     magic, segment, length, checksum = _HEAD.unpack_from(content)

@@ -26,6 +26,7 @@ from crc32c import crc32c
 
 from ...common.ports import Disk, File
 from ..errors import FormatError
+from ..hard_read import is_unread
 from .files import NO_SPACE, ROOT_DIRECTORY, read_all, write_all
 
 MARK_NAME = "synced"
@@ -50,10 +51,15 @@ class Mark(NamedTuple):
 
 
 def read_mark(disk: Disk, store: bytes) -> tuple[Mark, int]:
-    """The younger slot that reads, and the number of its write; zeros if there is none. OSError;
+    """The younger slot that reads, and the number of its write; zeros if none does. OSError;
     FormatError: of a newer version, or another store's.
     """
-    content = read_all(disk, MARK_NAME) or b""
+    try:
+        content = read_all(disk, MARK_NAME) or b""
+    except OSError as error:
+        if not is_unread(error):
+            raise
+        content = b""
     best, written = Mark(), 0
     for at in (0, SLOT_BYTES):
         slot = content[at : at + _WHOLE_BYTES]
@@ -114,6 +120,9 @@ class MarkFile:
         room: a full disk goes without a mark.
         """
         try:
+            if not self._written and MARK_NAME in self._disk.names(ROOT_DIRECTORY):
+                # Nothing of it reads: what its sectors do not read they may not take either.
+                self._disk.remove(MARK_NAME)
             self._file = self._disk.open(MARK_NAME, create=True)
             for _slot in range(2):
                 self._write(mark)

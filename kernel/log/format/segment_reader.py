@@ -6,9 +6,10 @@ Recovery, the reader of cold entries and the rewrite share this; nothing here ch
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from ...common.ports import File
+from ..hard_read import Stretch, hard_read, is_unread
 from .record import (
     HEADER_BYTES,
     NODE_SUMMED_BYTES,
@@ -34,14 +35,26 @@ _NOT_ZERO = re.compile(rb"[^\0]")
 class SegmentReader:
     """Reads through a window of 1 MiB (or of one record, if that is longer)."""
 
-    def __init__(self, file: File, end: int, seed: int, window_bytes: int = WINDOW_BYTES) -> None:
+    def __init__(
+        self,
+        file: File,
+        end: int,
+        seed: int,
+        window_bytes: int = WINDOW_BYTES,
+        *,
+        hard: bool = True,
+    ) -> None:
+        """`hard`: where a read brings an error, or less than was asked for, try page by page."""
         self._file = file
         self.end = end
         """Nothing is read behind it."""
         self._seed = seed
         self._window_bytes = window_bytes
+        self._hard = hard
         self._window = b""
         self._at = 0
+        self._unread: Sequence[Stretch] = ()
+        """Of the window, what the disk does not read: no sum matches it."""
 
     def record(self, offset: int) -> Header | None:
         """Header of the record at `offset` if all of it is whole. OSError, FormatError."""
@@ -64,6 +77,27 @@ class SegmentReader:
         self._cover(offset, header.length)
         at = offset - self._at
         return self._window[at + HEADER_BYTES : at + header.length]
+
+    def raw(self, offset: int, length: int) -> bytes:
+        """What stands there, whatever it is; fewer bytes at the end."""
+        self._cover(offset, length)
+        return self._window[offset - self._at : offset - self._at + length]
+
+    def unread(self, offset: int, length: int) -> Sequence[Stretch]:
+        """What the disk does not read of [offset, offset + length)."""
+        self._cover(offset, length)
+        end = offset + length
+        return [
+            (max(one[0], offset), min(one[1], end))
+            for one in self._unread
+            if one[0] < end and offset < one[1]
+        ]
+
+    def unread_at(self, offset: int) -> int | None:
+        """Where the disk ceases to read the record at `offset`; None if it reads all of it."""
+        header = self.node_part(offset)
+        found = self.unread(offset, header.length if header is not None else HEADER_BYTES)
+        return found[0][0] if found else None
 
     def header_bytes(self, offset: int) -> bytes:
         """The encoded header of the record at `offset`."""
@@ -97,8 +131,10 @@ class SegmentReader:
 
         Its place read as zeros before, and a disk writes whole sectors. So if every sector that it
         reaches into holds something, all of it was written, and what does not match its sum was
-        changed since.
+        changed since. What the disk does not read may be anything.
         """
+        if self.unread_at(offset) is not None:
+            return False
         header = self.node_part(offset)
         if header is None:
             return self._has_zero_sector(offset, NODE_SUMMED_BYTES)
@@ -144,5 +180,13 @@ class SegmentReader:
         if offset >= self._at and end <= self._at + len(self._window):
             return
         wanted = min(max(length, self._window_bytes), max(0, self.end - offset))
-        self._window = self._file.pread(wanted, offset)
         self._at = offset
+        if self._hard:
+            self._window, self._unread = hard_read(self._file, wanted, offset)
+            return
+        try:
+            self._window = self._file.pread(wanted, offset)
+        except OSError as error:
+            if not is_unread(error):
+                raise
+            self._window = b""

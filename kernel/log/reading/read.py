@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ...common.ports import Disk, File
-from ..errors import RecordDamaged
+from ..errors import RecordDamaged, RecordUnread
 from ..format.files import segment_name
 from ..format.record import ENTRIES, HEADER_BYTES, Header
 from ..format.segment import Segment
@@ -67,27 +67,42 @@ class ReadJob:
         """What was read: the entry asked for first, then those behind it."""
 
     def run(self) -> None:
-        """Thread: one open, one read. OSError; RecordDamaged if the entry asked for is not whole.
+        """Thread: one open, one read. OSError; RecordDamaged if the entry asked for is not whole,
+        RecordUnread if the disk does not read it. May be run again.
 
         What follows it is a bonus: the first record that does not read ends it.
         """
-        number = self.segment.number
-        file = self._disk.open(segment_name(number))
+        own = self._length + 7 & -8
+        file = self._disk.open(segment_name(self.segment.number))
         try:
-            end = self._offset + max(self._length + 7 & -8, self._span)
-            reader = SegmentReader(file, end, self._seed, end - self._offset)
-            for offset, header in reader.records(self._offset):
-                if header.type in ENTRIES:
-                    body = reader.body(offset, header)
-                    self.entries.append(ReadEntry(header, pack_position(number, offset), body))
+            reader = self._read(file, max(own, self._span), hard=False)
+            if not self._has_first:  # perhaps what follows is all that the disk does not read
+                reader = self._read(file, own, hard=True)
+            if self._has_first:
+                return
+            unread = reader.unread_at(self._offset)
         finally:
             file.close()
+        what = f"entry {self.index} of group {self.group}"
+        where = f"segment {self.segment.number} at {self._offset}"
+        if unread is not None:
+            raise RecordUnread(f"{what} does not read (EIO at {unread}): {where}")
+        raise RecordDamaged(f"{what} is damaged: {where}")
+
+    def _read(self, file: File, length: int, *, hard: bool) -> SegmentReader:
+        """Read so many bytes."""
+        self.entries = []
+        reader = SegmentReader(file, self._offset + length, self._seed, length, hard=hard)
+        for offset, header in reader.records(self._offset):
+            if header.type in ENTRIES:
+                position = pack_position(self.segment.number, offset)
+                self.entries.append(ReadEntry(header, position, reader.body(offset, header)))
+        return reader
+
+    @property
+    def _has_first(self) -> bool:
         first = self.entries[0] if self.entries else None
-        if first is None or (first.group, first.index) != (self.group, self.index):
-            raise RecordDamaged(
-                f"entry {self.index} of group {self.group} is damaged: "
-                f"segment {number} at {self._offset}"
-            )
+        return first is not None and (first.group, first.index) == (self.group, self.index)
 
 
 class SliceRead:
@@ -111,7 +126,7 @@ class SliceRead:
         self.entries: list[ReadEntry] = []
 
     def run(self) -> None:
-        """Thread: read it, at least one record of each stretch. OSError, RecordDamaged."""
+        """Thread: read it, at least one record of each stretch. RecordDamaged, OSError."""
         file = self._disk.open(segment_name(self._number))
         try:
             for begin, end in self._stretches:
@@ -129,19 +144,26 @@ class SliceRead:
             self.next_offset = offset + header.padded
             if self.next_offset >= end:
                 return
-        raise RecordDamaged(f"segment {self._number} at {self.next_offset} is damaged")
+        raise _damaged(reader, self._number, self.next_offset)
+
+
+def _damaged(reader: SegmentReader, segment: int, offset: int) -> RecordDamaged:
+    unread = reader.unread_at(offset)
+    if unread is not None:
+        return RecordUnread(f"segment {segment} at {offset} does not read (EIO at {unread})")
+    return RecordDamaged(f"segment {segment} at {offset} is damaged")
 
 
 def read_body(
     disk: Disk, seed: int, segment: Segment, offset: int, length: int
 ) -> tuple[Header, bytes]:
-    """Blocking read of one record. OSError; RecordDamaged."""
+    """Blocking read of one record. OSError; RecordDamaged, RecordUnread."""
     file = disk.open(segment_name(segment.number))
     try:
         reader = SegmentReader(file, offset + length, seed, max(length, HEADER_BYTES))
         header = reader.record(offset)
         if header is None or header.type not in ENTRIES:
-            raise RecordDamaged(f"segment {segment.number} at {offset} is damaged")
+            raise _damaged(reader, segment.number, offset)
         return header, reader.body(offset, header)
     finally:
         file.close()

@@ -16,6 +16,7 @@ from ..format.files import segment_name
 from ..format.record import BatchEnd, Header, RecordType, decode_batch_end, seed_of
 from ..format.segment import HEADER_PAGE_BYTES, SegmentHeader, SegmentKind, decode_segment_header
 from ..format.segment_reader import SegmentReader
+from ..hard_read import hard_read
 
 
 class Place(NamedTuple):
@@ -53,7 +54,7 @@ class Lookout:
             return None
         file = self._disk.open(segment_name(number))
         try:
-            header = decode_segment_header(file.pread(HEADER_PAGE_BYTES, 0))
+            header = decode_segment_header(hard_read(file, HEADER_PAGE_BYTES, 0)[0])
         finally:
             file.close()
         if header is not None and header.store != self._store:

@@ -14,6 +14,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
@@ -125,7 +126,7 @@ def recover_files(
     removed = _remove_unreferenced(disk, scan)
     if not scan.chain and not scan.floor:
         state = _first_segment(disk, scan, meta, base, segment_bytes)
-    elif meta.clean is not None and not new_damage:
+    elif meta.clean is not None and not new_damage and not scan.ends_unread:
         state = _continue(disk, scan, base)
     else:
         state = _copy_tail(disk, scan, base, segment_bytes)
@@ -147,7 +148,10 @@ def nothing_to_say(_scan: Scan) -> None:
 def replay(
     disk: Disk, scan: Scan, chain: list[int], marks: Mapping[int, int]
 ) -> Iterator[tuple[int, int, int, bytes]]:
-    """The entries behind the marks, from the chain's segments, in order."""
+    """The entries behind the marks, from the chain's segments, in order. OSError, also if one that
+    the scan has read does not read again: its commands would be passed over.
+    """
+    left = {group: log.last_index - marks.get(group, 0) for group, log in scan.groups.items()}
     for number in chain:
         segment = scan.locations.segments[number]
         file = disk.open(segment_name(number))
@@ -160,9 +164,13 @@ def replay(
                 if index <= marks.get(group, 0) or index > scan.groups[group].last_index:
                     continue
                 if scan.locations.position(group, index) == pack_position(number, offset):
+                    left[group] -= 1
                     yield group, index, header.term, reader.body(offset, header)
         finally:
             file.close()
+    for group, entries in left.items():
+        if entries > 0 and scan.groups[group].last_index:
+            raise OSError(errno.EIO, f"{entries} entries of group {group} do not read twice")
 
 
 def check_clean_end(scan: Scan, meta: StoreMeta) -> None:

@@ -17,7 +17,8 @@ written, and is taken for torn: every power loss would be damage else.
 After damage the scan goes on at the next whole record. Which groups lost something follows from
 the closing record of the batch, which counts the records of each group. A group whose log began
 anew behind it, with a snapshot from another store, has lost nothing. Below the checkpoint's place
-only bodies of entries can be lost: `unreadable`.
+only bodies of entries can be lost: `unreadable`. So too if nothing whole follows, and the journal
+was closed in order right at that place.
 """
 
 from __future__ import annotations
@@ -93,6 +94,9 @@ class Scan:
         self.unread_places: dict[tuple[int, int], tuple[int, int, int]] = {}
         """(segment, offset, length) of such entries, by (group, index) as far as that is right:
         nothing but its sum could say so."""
+        self.spoilt: dict[int, Segment] = {}
+        """Segments with records that do not read: what is lost with these may be all that is in
+        one, and it must not go before that is given up. By number."""
         self._known_damage = checkpoint.damaged if checkpoint else frozenset()
         self.damaged: dict[int, str] = {}
         self.damage_all: str | None = None
@@ -118,6 +122,9 @@ class Scan:
         self._batch_ended = False
         self._position = checkpoint.position if checkpoint else Position(0, 0)
         self._start = checkpoint.position.segment if checkpoint else min(self.numbers, default=0)
+        self._clean = meta.clean
+        self.ends_unread = False
+        """What stands before the end does not read: nothing is written on there."""
         self._is_first_known = checkpoint is None
         """The journal has to begin with record 1: no checkpoint stands for what was before."""
 
@@ -222,7 +229,7 @@ class Scan:
             if cut is not None and at_cut:
                 self._seal(segment)
                 return None, cut.next
-            place = self._problem(number, offset, reader, bounded=bounded)
+            place = self._problem(segment, offset, reader, bounded=bounded)
             if place is not None or bounded:
                 segment.headers = None
             if bounded and place is None and number in self.locations.segments:
@@ -256,10 +263,10 @@ class Scan:
         return self._damage(f"segment {number} is missing", evidence.resume, bounded=bounded)
 
     def _problem(
-        self, number: int, offset: int, reader: SegmentReader, *, bounded: bool
+        self, segment: Segment, offset: int, reader: SegmentReader, *, bounded: bool
     ) -> Place | None:
         """The record at `offset` does not read: None if that is the end, else where to go on."""
-        bad = self.next_sequence
+        number, bad = segment.number, self.next_sequence
         evidence = self._lookout.behind(number, offset, reader, bad, bounded=bounded)
         torn = reader.may_be_torn(offset) and reader.record(offset) is None
         unused = offset == HEADER_PAGE_BYTES and number not in self.locations.segments
@@ -269,15 +276,46 @@ class Scan:
         is_end = torn and not evidence.synced and not self._is_below_floor()
         if is_end and not bounded and not is_cut:
             return None
+        is_changed = not (torn or is_cut or bounded)
+        if is_changed and evidence.resume is None and self._is_rest(number, offset):
+            self._pass_over(segment, offset, reader)
+            return None
         where = f"segment {number} at {offset}"
+        unread = reader.unread_at(offset)
+        if unread is not None:
+            where += f", which the disk does not read (EIO at {unread})"
         if is_cut:
             where += f", a file that is cut short to {reader.end} bytes"
+        if bounded:
+            self.locations.segments[number] = segment
+        self.spoilt[number] = segment
         place = self._damage(where, evidence.resume, bounded=bounded, cut=is_cut)
+        if self._hole is None:
+            self._note_unread(number, offset, reader)
+        return place
+
+    def _note_unread(self, number: int, offset: int, reader: SegmentReader) -> None:
         header = reader.node_part(offset)
-        if header is not None and header.type in ENTRIES and self._hole is None:
+        if header is not None and header.type in ENTRIES:
             entry = header.group, header.log_index
             self.unread_places[entry] = (number, offset, header.length)
-        return place
+
+    def _is_rest(self, number: int, offset: int) -> bool:
+        """Whether snapshots have all from there to an end in good order."""
+        clean, position = self._clean, self._position
+        is_last = clean is not None and position == (clean.segment, clean.offset)
+        return is_last and (number, offset) < position
+
+    def _pass_over(self, segment: Segment, offset: int, reader: SegmentReader) -> None:
+        """Bodies are lost up to the end, and no more."""
+        assert self._clean is not None
+        self._note_unread(segment.number, offset, reader)
+        self.unreadable = self.ends_unread = True
+        self.unread = math.inf
+        self.spoilt[segment.number] = segment
+        segment.headers = None
+        self.next_sequence = self._clean.sequence + 1
+        self._reached(segment, self._position.offset)
 
     def _is_below_floor(self) -> bool:
         """Whether the checkpoint or the clean mark says that the next record was synced. Without

@@ -7,7 +7,7 @@ So a look-up after an awaited change sees it, in this process as in that of the 
 refusal, which may speak of what another gateway has just made.
 
 A question is asked again when its leader changes or its connection breaks, under the same identity:
-the deciding command is executed once (DESIGN.md 4).
+the deciding command is executed once (docs/design/delivery.md#publish).
 
 Durability: an answer leaves the leader once every command that the change needed is fdatasynced by
 a majority of the group it belongs to.

@@ -59,7 +59,8 @@ from .lending_wire import LENT
 from .link import Link
 
 GONE_MS = SESSION_CLAIM_MS
-"""As long as leases are kept for a gateway that was cut off (DESIGN.md 4)."""
+"""As long as leases are kept for a gateway that was cut off
+(docs/design/delivery.md#what-a-crash-may-repeat)."""
 
 HELD_MS = 1_000
 """The names of a process that cannot be reached for so long may be taken by others: it has dialled

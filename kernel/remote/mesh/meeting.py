@@ -17,7 +17,7 @@ from ...rpc.roles import GATEWAY
 from .abroad import Abroad
 
 CONNECTIONS_MAX = 1_024
-"""Gateways of one cluster, and as many that try to be some."""
+"""Gateways of one cluster. Those that have not proved that they are some are fewer (`rpc.link`)."""
 
 Address = tuple[str, int]
 
@@ -51,7 +51,7 @@ class MeetingPoint:
         self._clock = clock
         self._client_tls = client_tls
         self._guests: _Guests | None = None
-        self._acceptor = Acceptor(self._accepted, clock, server_tls, CONNECTIONS_MAX, turned_away)
+        self.acceptor = Acceptor(self._accepted, clock, server_tls, CONNECTIONS_MAX, turned_away)
 
     @property
     def own(self) -> str:
@@ -60,7 +60,7 @@ class MeetingPoint:
 
     async def listen(self, host: str, port: int) -> Address:
         """Listen; the address, which belongs into the hello. Raises OSError."""
-        return await self._acceptor.start(host, port)
+        return await self.acceptor.start(host, port)
 
     def serve(self, abroad: Abroad) -> None:
         """Let other gateways in: what they tell goes there."""
@@ -68,7 +68,7 @@ class MeetingPoint:
 
     async def stop(self) -> None:
         """Close the listener and what has come in by it."""
-        await self._acceptor.stop()
+        await self.acceptor.stop()
 
     def _accepted(self, wake: Callable[[], None]) -> Channel:
         own, now_ms = self._own(), self._clock.monotonic_ms()

@@ -98,6 +98,10 @@ class DiskFile:
     def pread(self, length: int, offset: int) -> bytes:
         return os.pread(self.descriptor, length, offset)
 
+    def forget_cached(self) -> None:
+        if hasattr(os, "posix_fadvise"):
+            os.posix_fadvise(self.descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+
     def fdatasync(self) -> None:
         if hasattr(os, "fdatasync"):
             os.fdatasync(self.descriptor)

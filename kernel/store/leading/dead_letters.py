@@ -3,8 +3,8 @@ targets.
 
 Durability: an item leaves the source's state (OUTBOX_DONE) only after every target group has
 applied, and so fdatasynced, its copy. A crash in between repeats the send; the target drops the
-repeat, since the item's number is the sequence of a client that is never forgotten (DESIGN.md 3
-"Across groups").
+repeat, since the item's number is the sequence of a client that is never forgotten
+(docs/design/delivery.md#attempts-and-dead-letters).
 
 A letter aimed straight at a topic that does not exist waits in the outbox until there is one of
 that name. Staying in the source queue, as on AWS, could only serve the reason "attempts": what has

@@ -1,6 +1,6 @@
 """Waiting until this node has applied so much of a group's log: up to an index that is known, or up
 to what the group has committed by now, as its leader says once a majority still follows it
-(raft-store.md 3.6 "read-index"). Either may be never: whoever waits gives it a deadline.
+(docs/design/replication.md#leader-lease). Either may be never: whoever waits gives it a deadline.
 """
 
 from __future__ import annotations

@@ -66,7 +66,9 @@ gathered (`open_entry`, `room`)."""
 
 @dataclass(frozen=True, slots=True)
 class RaftTiming:
-    """Of elections. Syncs of 300 ms were seen, and are no failure (raft-store.md 3.6)."""
+    """Of elections. Syncs of 300 ms were seen, and are no failure
+    (docs/design/replication.md#elections).
+    """
 
     tick_ms: int = 150
     election_ticks: int = 10

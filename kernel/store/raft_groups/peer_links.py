@@ -32,6 +32,8 @@ ASK = 2
 
 ASK_MS = 10_000
 CONNECTIONS_MAX = 256
+"""Processes of a cluster that have proved that they are some."""
+
 _BULK = frozenset((APPEND, SNAPSHOT))
 
 Address = tuple[str, int]
@@ -86,7 +88,7 @@ class PeerLinks:
         self._admit = admit or self._known
         self._roles = Roles()
         self.serve(STORE, self, self._admit)
-        self._acceptor = Acceptor(self._accepted, clock, server_tls, CONNECTIONS_MAX, turned_away)
+        self.acceptor = Acceptor(self._accepted, clock, server_tls, CONNECTIONS_MAX, turned_away)
         self._dialers: dict[int, Dialer] = {}
         self._channels: dict[int, Channel] = {}
         self._outbox: dict[int, tuple[list[bytes], list[bytes]]] = {}
@@ -111,7 +113,7 @@ class PeerLinks:
         """
         self._receiving = receiving
         self._answering = answering
-        address = await self._acceptor.start(*(listen or self._addresses[self.node]))
+        address = await self.acceptor.start(*(listen or self._addresses[self.node]))
         self._started = True
         for node in self._addresses:
             self._dial(node)
@@ -162,7 +164,7 @@ class PeerLinks:
         """Close everything."""
         for dialer in self._dialers.values():
             await dialer.stop()
-        await self._acceptor.stop()
+        await self.acceptor.stop()
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

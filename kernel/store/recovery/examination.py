@@ -17,6 +17,7 @@ from ...log.format.files import segment_name
 from ...log.format.mark import MARK_NAME, read_mark
 from ...log.format.meta import META_NAME, read_meta
 from ...log.format.segment_reader import SegmentReader
+from ...log.hard_read import is_unread
 from ...log.locations import OFFSET_MASK, SEGMENT_SHIFT, Locations
 from ...log.recovering.recovery import check_clean_end, replay
 from ...log.recovering.scan import Scan
@@ -89,6 +90,12 @@ def examine(disk: Disk, node: int = 1) -> Examination:
         names = META_NAME, CHECKPOINT_NAME, MARK_NAME
         name = next((each for each in names if str(error).startswith(each)), "journal")
         found.note(name, str(error), EVERYTHING, repairable=False)
+        return found
+    except OSError as error:
+        if not is_unread(error) or not isinstance(error.filename, str):
+            raise
+        what = f"the disk does not read it ({error.strerror})"
+        found.note(error.filename, what, EVERYTHING, repairable=False)
         return found
     check_clean_end(scan, meta)
     _log_damage(found, scan)

@@ -14,6 +14,7 @@ import msgspec
 
 from ...common.ports import Disk
 from ...log.format.files import read_all, replace_file
+from ...log.hard_read import is_unread
 from ...log.reading.aside import LOST_DIRECTORY, lost_name
 
 ENDING = ".json"
@@ -71,17 +72,19 @@ class Losses:
     """Everything in `lost/`, as this process knows it."""
 
     def __init__(self, disk: Disk) -> None:
-        """Blocking; OSError. A file that is none of ours says nothing."""
+        """Blocking; OSError. A file that is none of ours, or does not read, says nothing."""
         self._disk = disk
         self._known: dict[str, Loss] = {}
         self.watchers: list[Callable[[Loss], None]] = []
         """Each hears of what is given up from now on."""
         for name in self._names():
-            content = read_all(disk, name)
             try:
-                self._known[name] = _decoder.decode(content or b"")
+                self._known[name] = _decoder.decode(read_all(disk, name) or b"")
             except (msgspec.DecodeError, UnicodeDecodeError):
                 continue
+            except OSError as error:
+                if not is_unread(error):
+                    raise
 
     def _names(self) -> list[str]:
         names = self._disk.names(LOST_DIRECTORY)

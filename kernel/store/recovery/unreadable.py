@@ -9,6 +9,9 @@ Nobody else has it: the entry is given up, and all else goes on.
     down in `lost/`  ->  GIVE_UP in the log  ->  whoever waited for the entry looks again  ->
     checkpoint
 
+What fails with EIO was asked for again for some seconds before it counts as unreadable (`reader`);
+none of it is given up before the disk has read something else.
+
 The checkpoint puts the damage below it: there a start takes no notice. Who asks for the entry again
 (a group that reads a stream from its beginning) has it given up once more, and gets nothing.
 """
@@ -21,7 +24,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Protocol, TypeVar
 
-from ...api.message import uid_at
+from ...api.message import UID_END, uid_at
 from ...broker.group_state.state import GroupState
 from ...broker.log_commands.give_up import GiveUp
 from ...common.ids import QueueId, RaftGroup, topic_of
@@ -33,7 +36,7 @@ from ...log.journal import Journal
 from ...log.reading.aside import AsideJob
 from ..drivers.worker import Job, Runner
 from ..raft_groups.consensus import Consensus
-from ..reader import Reader
+from ..reader import PAUSES_SECONDS, Reader
 from ..replicas.replica import Replica
 from .losses import Loss, Losses, LostMessages, is_too_much
 from .places import Places, Ranges, note_places
@@ -86,10 +89,12 @@ class Unreadable:
         """Entries of which a start has found that they are not in the journal."""
         self._under_way: dict[tuple[RaftGroup, int], asyncio.Task[None]] = {}
         self._given_up: set[tuple[RaftGroup, int]] = set()
+        self._stopped = False
         self._doom: tuple[str, BaseException] | None = None
 
     def stop(self) -> None:
         """Give up nothing more."""
+        self._stopped = True
         for task in self._under_way.values():
             task.cancel()
 
@@ -101,6 +106,8 @@ class Unreadable:
 
     def failed(self, group: RaftGroup, index: int, error: BaseException, log: bool = False) -> None:
         """An entry cannot be read; `log`: by a reader of the group's log."""
+        if self._stopped:
+            return
         sentence = f"entry {index} of group {group} could not be read"
         consensus = self._host.consensus
         member = consensus.members.get(group)
@@ -123,8 +130,8 @@ class Unreadable:
         """
         consensus = self._host.consensus
         member = consensus.members.get(RaftGroup(group))
-        if member is not None and consensus.is_alone(member):
-            self._begin(member.replica, index, None)
+        if member is not None and consensus.is_alone(member) and self.reader is not None:
+            self.reader.fetch(RaftGroup(group), index, _nothing)
 
     def _is_known(self, key: tuple[RaftGroup, int]) -> bool:
         return key in self._expected or key in self._under_way or key in self._given_up
@@ -155,12 +162,15 @@ class Unreadable:
                 self._expected[group, index] = self._journal.set_aside(group, index)
 
     async def give_up_all(self, lost: Mapping[RaftGroup, Sequence[int]]) -> None:
-        """Give up these, however many they are, now that their groups are led here."""
+        """Give up these, however many they are, now that their groups are led here. Once that is in
+        the log the segments may go in which the start has found something that does not read.
+        """
         for group, indexes in lost.items():
             replica = self._host.consensus.members[group].replica
             places = await _places(replica.state, set(indexes))
             for index in indexes:
                 await self._begin(replica, index, places.get(index, {}))
+        self._journal.let_go()
 
     def _begin(
         self, replica: Replica, index: int, places: Mapping[QueueId, Ranges] | None
@@ -180,9 +190,11 @@ class Unreadable:
         """
         group = replica.group
         try:
-            aside = self._expected.pop((group, index), None)
-            aside = aside or self._journal.set_aside(group, index)
+            expected = self._expected.pop((group, index), None)
+            aside = expected or self._journal.set_aside(group, index)
             try:
+                if expected is not None:
+                    await self._be_patient(expected)
                 await self._run(aside.run)
             finally:
                 self._journal.set_aside_done(aside)
@@ -203,6 +215,14 @@ class Unreadable:
             self._under_way.pop((group, index), None)
         if self.reader is not None:
             self.reader.over(group, index)
+
+    async def _be_patient(self, aside: AsideJob) -> None:
+        """A start did not read it: as `Reader` does, which nobody has asked."""
+        for pause in PAUSES_SECONDS:
+            await self._run(aside.look)
+            if aside.entry is not None or not aside.unread:
+                return
+            await asyncio.sleep(pause)
 
     async def _carry_out(
         self, replica: Replica, index: int, places: Mapping[QueueId, Ranges], aside: AsideJob
@@ -241,7 +261,7 @@ class Unreadable:
             LostMessages(
                 *(state.topics[topic_of(queue)].tenant, state.topics[topic_of(queue)].name, queue),
                 tuple(ranges),
-                _uids(state, queue, index, aside.content),
+                _uids(state, queue, index, aside),
             )
             for queue, ranges in places.items()
             if topic_of(queue) in state.topics
@@ -249,7 +269,7 @@ class Unreadable:
         retained = state.retained.messages if state.retained.slots_of(index) else {}
         return Loss(
             *(state.group, index, segment, aside.offset),
-            "its record does not match its sum" if segment else "its segment is gone",
+            aside.reason,
             self._clock.wall_ms(),
             tuple(named),
             tuple(key for key, each in retained.items() if each.index == index),
@@ -264,6 +284,10 @@ def _tell(future: asyncio.Future[_T], result: _T) -> None:
         future.set_result(result)
 
 
+def _nothing() -> None:
+    """Nobody waits for it."""
+
+
 async def _places(state: GroupState, wanted: Collection[int]) -> Places:
     """Where the messages of these entries stand. Looked for in slices: no entry that is there
     already gets new messages meanwhile.
@@ -276,16 +300,21 @@ async def _places(state: GroupState, wanted: Collection[int]) -> Places:
     return found
 
 
-def _uids(state: GroupState, ident: QueueId, index: int, content: bytes) -> tuple[str, ...]:
+def _uids(state: GroupState, ident: QueueId, index: int, aside: AsideJob) -> tuple[str, ...]:
     """Of the messages of a queue in an entry whose bytes are not all right: as good as it gets."""
     queue = state.queues.peek(ident)
+    content = aside.content
     if queue is None or not content:
         return ()
     found: list[str] = []
     try:
         bounds = entries.directory(content)
+        if aside.is_unread(0, bounds[0]):
+            return ()
         for slot, count, _first in queue.index.offsets_of(index):
-            found += [uid_at(content, start).hex() for start in bounds[slot : slot + count]]
+            starts = bounds[slot : slot + count]
+            whole = [start for start in starts if not aside.is_unread(start, UID_END)]
+            found += [uid_at(content, start).hex() for start in whole]
     except struct.error:  # not even the directory is what was written
         return ()
     return tuple(found[:UIDS_MAX])

@@ -1,4 +1,4 @@
-"""Log time: the time that a leader stamps on entries (DESIGN.md 4 "Time").
+"""Log time: the time that a leader stamps on entries (docs/design/delivery.md#time).
 
 Starts at max(last log time, wall clock), advances with the monotonic clock and is slewed towards
 the wall clock by at most 5 %, so that a jump of the wall clock never makes leases or TTLs run out

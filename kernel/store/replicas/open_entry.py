@@ -1,6 +1,6 @@
 """The entry of a group that is being filled: client batches, slots, settlements on their way.
 
-What many connections bring between two syncs becomes one entry (DESIGN.md 4 "Write path").
+What many connections bring between two syncs becomes one entry (docs/design/storage.md#write).
 """
 
 from __future__ import annotations

@@ -13,6 +13,7 @@ from crc32c import crc32c
 from ...common.ports import Disk, File
 from ...log.errors import FormatError
 from ...log.format.files import NO_SPACE, read_all, write_all
+from ...log.hard_read import is_unread
 
 DIRECTORY = "snap"
 SPARE = f"{DIRECTORY}/spare"
@@ -146,8 +147,15 @@ def sync_names(disk: Disk) -> None:
 
 
 def read(disk: Disk, name: str) -> Iterator[bytes]:
-    """Records of a snapshot. Raises SnapshotDamaged if it is missing or not whole; FormatError."""
-    content = read_all(disk, name)
+    """Records of a snapshot. Raises SnapshotDamaged if it is missing, not whole, or does not read;
+    FormatError.
+    """
+    try:
+        content = read_all(disk, name)
+    except OSError as error:
+        if not is_unread(error):
+            raise
+        raise SnapshotDamaged(f"{name}: the disk does not read it ({error.strerror})") from error
     if content is None:
         raise SnapshotDamaged(f"{name} is missing")
     return records_of(content, name)

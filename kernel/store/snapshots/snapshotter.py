@@ -1,4 +1,4 @@
-"""Takes the snapshots of a store in slices, off the write path (DESIGN.md 4).
+"""Takes the snapshots of a store in slices, off the write path (docs/design/storage.md#checkpoint).
 
 A slice makes records for a millisecond or two, then lets the event loop go on; pieces of
 PIECE_BYTES go to the housekeeping thread. While a group's snapshot is under way its state keeps

@@ -1,4 +1,4 @@
-"""A snapshot on its way from one store to another (raft-store.md 3.4).
+"""A snapshot on its way from one store to another (docs/design/replication.md#catching-up).
 
     leader                                 member that is too far behind
       SNAPSHOT (index, term, name)  ---->    begins
@@ -31,6 +31,7 @@ from ...common.ids import RaftGroup
 from ...common.ports import Clock, Disk
 from ...log.format import entry as entries
 from ...log.format.files import NO_SPACE, read_all
+from ...log.hard_read import is_unread
 from ...log.install import InstallJob
 from ...log.journal import Journal
 from ...raft.messages import Message, Snapshot
@@ -202,7 +203,13 @@ class SnapshotSource:
         if not asked.name.startswith(f"{DIRECTORY}/") or ".." in asked.name:
             raise KernelError(Code.INVALID_ARGUMENT, "not the name of a snapshot")
         if self._content[0] != asked.name:
-            content = await in_thread(self._runner, lambda: read_all(self._disk, asked.name))
+            try:
+                content = await in_thread(self._runner, lambda: read_all(self._disk, asked.name))
+            except OSError as error:
+                if not is_unread(error):
+                    raise
+                # The next one that is made here will: this asks for none.
+                raise KernelError(Code.NOT_FOUND, f"{asked.name} does not read") from error
             if content is None:
                 raise KernelError(Code.NOT_FOUND, f"{asked.name} has been superseded")
             self._content = (asked.name, content)

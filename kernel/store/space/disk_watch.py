@@ -4,8 +4,8 @@
                   >= mark       low: an alarm, nothing is refused yet
                   <  mark       full: new messages are refused, settlements and consumption go on
 
-The mark is min(15 % of the volume, 5 GiB) unless it is set (DESIGN.md 4 "Recovery"). Asking a
-volume for its room blocks as long as the volume likes, so the loop never does.
+The mark is min(15 % of the volume, 5 GiB) unless it is set (docs/design/storage.md#a-full-disk).
+Asking a volume for its room blocks as long as the volume likes, so the loop never does.
 """
 
 from __future__ import annotations
@@ -19,10 +19,11 @@ from ..drivers.worker import Runner
 
 RESERVE_SHARE = 0.15
 RESERVE_BYTES_MAX = 5 * 1024**3
-"""New messages are refused below min(15 % of the volume, 5 GiB) free (DESIGN.md 4)."""
+"""New messages are refused below min(15 % of the volume, 5 GiB) free
+(docs/design/storage.md#a-full-disk)."""
 
 ALARM_FACTOR = 2
-"""The alarm is raised at so many times the mark (DESIGN.md 4)."""
+"""The alarm is raised at so many times the mark (docs/design/storage.md#a-full-disk)."""
 
 
 class DiskLevel(Enum):

@@ -2,7 +2,7 @@
 
     python -m tests.adapters.amqp.microbenchmark
 
-Budget (DESIGN.md 5), per 1 KB message: codec 5 us, route and rights 1 us, dispatch and settle about
+Budget, per 1 KB message: codec 5 us, route and rights 1 us, dispatch and settle about
 2 us. The kernel here takes every call and does nothing.
 """
 

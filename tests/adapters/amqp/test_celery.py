@@ -101,7 +101,8 @@ def test_celery_works_with_its_defaults(app: celery.Celery, threaded_broker: Bro
     deadline = time.monotonic() + 5
     while threading.active_count() > 20 and time.monotonic() < deadline:
         time.sleep(0.05)
-    # The exchange and the queue of one name live side by side (DESIGN.md 3).
+    # The exchange and the queue of one name live side by side
+    # (docs/design/model.md#topics-and-queues).
     client = threaded_broker.store.client
     assert client.topic("default", "celery") is not None
     assert client.router("default", "celery") is not None

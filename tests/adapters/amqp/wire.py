@@ -117,6 +117,30 @@ class Content:
         return {name: field.value for name, field in table.entries}
 
 
+def methods_of(data: bytes) -> list[tuple[int, Method | Content]]:
+    """Whole frames as (channel, method); behind one that brings a message, (channel, content)."""
+    found: list[tuple[int, Method | Content]] = []
+    header: tuple[bytes, int] | None = None
+    body = b""
+    end = 0
+    for frame in scan(data, FRAME_MAX):
+        end = frame.end + 1
+        payload = data[frame.start : frame.end]
+        if frame.type == 1:
+            assert header is None, "a method inside a content"
+            found.append((frame.channel, decode_method(data, frame.start, frame.end)))
+        elif frame.type == 2:
+            header = (payload[12:], int.from_bytes(payload[4:12], "big"))
+            body = b""
+        elif frame.type == 3:
+            body += payload
+        if header is not None and len(body) == header[1]:
+            found.append((frame.channel, Content(header[0], body)))
+            header = None
+    assert end == len(data), "an incomplete frame was sent"
+    return found
+
+
 class Wire:
     """One client connection to a `Connection` over a `FakeClient`."""
 
@@ -203,26 +227,7 @@ class Wire:
             self.host.out.clear()
         # To a header that is not AMQP's, ours is the answer.
         data, self.raw = self.raw.removeprefix(PROTOCOL_HEADER), b""
-        found: list[tuple[int, Method | Content]] = []
-        header: tuple[bytes, int] | None = None
-        body = b""
-        end = 0
-        for frame in scan(data, FRAME_MAX):
-            end = frame.end + 1
-            payload = data[frame.start : frame.end]
-            if frame.type == 1:
-                assert header is None, "a method inside a content"
-                found.append((frame.channel, decode_method(data, frame.start, frame.end)))
-            elif frame.type == 2:
-                header = (payload[12:], int.from_bytes(payload[4:12], "big"))
-                body = b""
-            elif frame.type == 3:
-                body += payload
-            if header is not None and len(body) == header[1]:
-                found.append((frame.channel, Content(header[0], body)))
-                header = None
-        assert end == len(data), "an incomplete frame was sent"
-        return found
+        return methods_of(data)
 
     def take_methods(self) -> list[Method | Content]:
         return [each for _, each in self.take()]

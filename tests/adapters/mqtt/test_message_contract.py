@@ -1,5 +1,5 @@
-"""The MQTT column of the message contract (DESIGN.md 3), in both directions, and topics that other
-protocols share with MQTT.
+"""The MQTT column of the message contract (docs/design/model.md#the-message-contract), in both
+directions, and topics that other protocols share with MQTT.
 """
 
 from __future__ import annotations

@@ -188,6 +188,8 @@ async def test_mosquittos_own_clients_are_served(broker: Broker, version: str, q
     for room in ("a", "b", "c"):
         code, out = await run("mosquitto_pub", *place, "-t", f"home/{room}/t", "-m", f"in {room}")
         assert code == 0, out
+    code, out = await run("mosquitto_sub", *place, "-t", "$SYS/broker/messages/#", "-C", "3")
+    assert (code, len(out.split())) == (0, 3)
     code, out = await reading
     assert (code, out.decode().split("\n")[:3]) == (
         0,

@@ -50,6 +50,18 @@ async def test_a_bridge_may_tell_its_own_state_which_is_kept_nowhere(broker: Bro
     assert await other.publish(name, b"1") == ReasonCode.NOT_AUTHORIZED
 
 
+DOCUMENTED = [
+    *("clients/connected", "clients/active", "clients/maximum", "uptime", "version"),
+    *("messages/received", "messages/sent", "messages/inflight", "subscriptions/count"),
+    *("publish/messages/received", "publish/messages/sent", "publish/messages/dropped"),
+    *("bytes/received", "bytes/sent"),
+]
+LOADS = [
+    *("messages/received", "messages/sent", "bytes/received", "bytes/sent", "connections"),
+    *("publish/received", "publish/sent", "publish/dropped"),
+]
+
+
 async def told(client: WireClient, wait_s: float = 0.2) -> dict[str, str]:
     """Figures that come until none come for so long."""
     found: dict[str, str] = {}
@@ -81,6 +93,8 @@ async def test_the_server_tells_a_tenants_figures_to_whoever_subscribes(
     assert first["$SYS/broker/subscriptions/count"] == "2"
     assert first["$SYS/broker/version"].startswith("weir")
     assert not any(name.startswith("$SYS/node/") for name in first)
+    missing = [name for name in DOCUMENTED if f"$SYS/broker/{name}" not in first]
+    assert not missing
     await alice.subscribe("$SYS/broker/publish/messages/+")
     assert (await told(alice))["$SYS/broker/publish/messages/received"] == "0"
     other = await broker.connect("other")
@@ -91,11 +105,25 @@ async def test_the_server_tells_a_tenants_figures_to_whoever_subscribes(
         while later.get("$SYS/broker/clients/connected") != "2":
             later |= await told(client)
     assert later["$SYS/broker/publish/messages/received"] == "4"
-    assert "$SYS/broker/load/messages/received/1min" in later
+    loads = {name for name in later if name.startswith("$SYS/broker/load/")}
+    assert {f"$SYS/broker/load/{name}/{span}min" for name in LOADS for span in (1, 5, 15)} <= loads
+    assert float(later["$SYS/broker/load/publish/received/1min"]) > 0
     assert "$SYS/broker/version" not in later, "only what has changed"
     await client.unsubscribe("$SYS/#")
     await told(client)
     assert await told(client, 1.5) == {}
+
+
+async def test_deliveries_that_a_client_has_not_answered_are_in_flight(broker: Broker) -> None:
+    slow = await broker.connect("slow")
+    await slow.subscribe("x", qos=1)
+    giver = await broker.connect("giver")
+    for qos in (0, 1, 1):
+        await giver.publish("x", qos=qos)
+    while (await slow.next(Publish)).qos == 0:  # and none is acknowledged
+        pass
+    await giver.subscribe("$SYS/broker/messages/inflight")
+    assert list((await told(giver)).values()) == ["2"]
 
 
 async def test_who_administers_the_node_reads_its_figures(broker: Broker) -> None:

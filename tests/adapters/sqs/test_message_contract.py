@@ -1,4 +1,5 @@
-"""The SQS column of the message contract (DESIGN.md 3), in both directions."""
+"""The SQS column of the message contract (docs/design/model.md#the-message-contract), in both
+directions."""
 
 from __future__ import annotations
 

@@ -95,7 +95,7 @@ async def lose(client: ClusterClient) -> None:
     mesh, leaders = client.mesh, client.leaders
     assert mesh.meeting is not None
     wires = [
-        *mesh.meeting._acceptor._wires,
+        *mesh.meeting.acceptor._wires,
         *(each._wire for each in (*mesh._dialers.values(), *leaders._dialers.values())),
     ]
     for dialer in (*mesh._dialers.values(), *leaders._dialers.values()):

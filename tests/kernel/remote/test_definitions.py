@@ -206,7 +206,7 @@ async def test_a_feed_that_breaks_in_the_middle_of_its_pages_begins_again(
             nonlocal broken
             broken += 1
             if broken == 10:
-                for wire in list(node.links._acceptor._wires):
+                for wire in list(node.links.acceptor._wires):
                     wire.abort()
             return taken(payload)
 

@@ -186,7 +186,7 @@ async def test_a_gateway_that_cannot_be_reached_for_long_is_given_up(two: Pair) 
 def cut(client: ClusterClient) -> None:
     """Break what others have dialled, and what this one has."""
     assert client.mesh.meeting is not None
-    wires = [*client.mesh.meeting._acceptor._wires]
+    wires = [*client.mesh.meeting.acceptor._wires]
     wires += [each._wire for each in client.mesh._dialers.values() if each._wire is not None]
     for wire in wires:
         wire.abort()

@@ -158,7 +158,7 @@ async def test_a_poll_outlives_its_connection(tmp_path: Path) -> None:
         spec = ReceiveSpec(topic, DEFAULT_GROUP, wait_ms=20_000)
         pull = asyncio.create_task(client.receive(spec))
         await until(lambda: nodes[0].service.pulls.waiting == 1)
-        for each in list(nodes[0].links._acceptor._wires):
+        for each in list(nodes[0].links.acceptor._wires):
             each.abort()
         await until(lambda: client.pulls.figures.asked_again)
         await until(partial(client.leaders.channel_to, topic.queues[0].group))

@@ -197,7 +197,7 @@ async def test_a_store_that_hangs_is_given_up_and_another_leads(tmp_path: Path) 
             leader = await _serving(nodes)
             channel = gateway.remote.channel_to(GROUP)
             outcomes: list[object] = []
-            for wires in (leader.links._acceptor._wires, [_dialed(leader, to) for to in nodes]):
+            for wires in (leader.links.acceptor._wires, [_dialed(leader, to) for to in nodes]):
                 for each in wires:
                     if each is not None and each._transport is not None:
                         each._transport.pause_reading()

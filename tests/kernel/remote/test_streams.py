@@ -77,7 +77,7 @@ def unacked(nodes: list[Node], topic: TopicInfo) -> int:
 
 
 def cut(node: Node) -> None:
-    for each in list(node.links._acceptor._wires):
+    for each in list(node.links.acceptor._wires):
         each.abort()
 
 

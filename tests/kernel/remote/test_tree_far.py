@@ -246,7 +246,7 @@ async def test_a_subscriber_lost_while_its_gateway_was_cut_off_is_found_out(
 
 def cut(node: Node) -> None:
     """Break the connections of all gateways to a store."""
-    for each in list(node.links._acceptor._wires):
+    for each in list(node.links.acceptor._wires):
         each.abort()
 
 

@@ -8,6 +8,7 @@ from kernel.rpc.frame import (
     FRAGMENT_BYTES,
     HEAD,
     MESSAGE_BYTES_MAX,
+    MORE,
     Frame,
     FrameReader,
     Kind,
@@ -67,6 +68,18 @@ def test_a_message_over_the_limit_is_refused_at_both_ends() -> None:
     reader = FrameReader(bytes_max=FRAGMENT_BYTES)
     with pytest.raises(RpcError, match="more than"):
         list(reader.feed(b"".join(wire(Kind.CALL, [bytes(3 * FRAGMENT_BYTES)]))))
+
+
+@pytest.mark.parametrize("length", [1_001, FRAGMENT_BYTES])
+def test_a_message_over_the_limit_is_refused_before_it_has_come(length: int) -> None:
+    with pytest.raises(RpcError, match="more than 1000 bytes"):
+        list(FrameReader(bytes_max=1_000).feed(HEAD.pack(length, Kind.HELLO, 0, 0, 0)))
+
+
+@pytest.mark.parametrize("length", [0, 1, FRAGMENT_BYTES - 1])
+def test_a_fragment_that_is_not_full_is_none_so_that_there_are_only_so_many(length: int) -> None:
+    with pytest.raises(RpcError, match="not the last"):
+        list(FrameReader().feed(HEAD.pack(length, Kind.CALL, MORE, 3, 9)))
 
 
 def test_garbage_ends_in_rpc_errors_only() -> None:

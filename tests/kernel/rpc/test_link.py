@@ -13,10 +13,19 @@ import pytest
 
 from auth.tls import CertificateFiles, client_context, server_context
 from kernel.common.errors import KernelError
+from kernel.common.listening import ListeningSockets
+from kernel.rpc import link
 from kernel.rpc.channel import Channel
-from kernel.rpc.frame import FRAGMENT_BYTES
+from kernel.rpc.frame import FRAGMENT_BYTES, HEAD, Kind
 from kernel.rpc.handshake import Admit
-from kernel.rpc.link import CLOSED_UNHEARD, CLOSED_UNHEARD_TLS, Acceptor, Dialer
+from kernel.rpc.link import (
+    CLOSED_UNHEARD,
+    CLOSED_UNHEARD_TLS,
+    CROWDED,
+    Acceptor,
+    Dialer,
+    Turned,
+)
 from kernel.store.drivers.system import SystemClock
 from tests.certificates import Authority
 from tests.kernel.rpc.pair import SECRET, Notes, anybody, hello
@@ -63,6 +72,19 @@ async def connected() -> AsyncIterator[tuple[Dialer, Side, Acceptor, Side]]:
     finally:
         await dialer.stop()
         await acceptor.stop()
+
+
+async def test_what_is_said_to_who_has_connected_leaves_at_once() -> None:
+    accepted: list[socket.socket] = []
+    listening = ListeningSockets(
+        asyncio.get_running_loop(), lambda each, _: accepted.append(each), 16
+    )
+    await listening.start("127.0.0.1", 0, 16)
+    with socket.create_connection(listening.sockets[0].getsockname()):
+        await until(lambda: accepted)
+        assert accepted[0].getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+        accepted[0].close()
+    listening.stop()
 
 
 async def test_calls_and_answers_of_any_size_pass() -> None:
@@ -167,12 +189,21 @@ async def test_a_listener_tells_whom_it_has_turned_away_and_why() -> None:
 
 async def test_who_says_nothing_in_time_or_comes_too_many_is_told_of() -> None:
     async with watched(limit=1) as (address, told, clock):
-        (_, silent), (_, second) = [await asyncio.open_connection(*address) for _ in range(2)]
-        await until(lambda: told)
-        assert told == [("127.0.0.1", "too many connections")]
+        _, silent = await asyncio.open_connection(*address)
+        await asyncio.sleep(0.05)
         clock.ahead_ms = 10_000
+        await until(lambda: told)
+        assert told == [("127.0.0.1", "no handshake within 5000 ms")]
+        clock.ahead_ms = 0
+        here = Side(1, is_dialer=True)
+        dialer = Dialer(*address, here.make, CLOCK, None)
+        dialer.start()
+        await until(lambda: dialer.channel)
+        _, second = await asyncio.open_connection(*address)
         await until(lambda: len(told) == 2)
-        assert told[1] == ("127.0.0.1", "no handshake within 5000 ms")
+        assert told[1] == ("127.0.0.1", "too many connections")
+        assert dialer.channel is not None
+        await dialer.stop()
         silent.close()
         second.close()
 
@@ -192,13 +223,90 @@ async def test_no_refusal_is_a_mere_look_nor_the_end_of_what_was_open_nor_a_shut
     half.close()
 
 
+def strangers(address: tuple[str, int], count: int, say: bytes = b"") -> list[socket.socket]:
+    """Connections of one other host, which say so much and then nothing."""
+    made = []
+    for _ in range(count):
+        stranger = socket.socket()
+        stranger.bind(("127.0.1.1", 0))
+        stranger.settimeout(5)
+        stranger.connect(address)
+        stranger.sendall(say)
+        made.append(stranger)
+    return made
+
+
+def is_gone(stranger: socket.socket) -> bool:
+    stranger.setblocking(False)
+    try:
+        return not stranger.recv(65_536)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
+
+
+@pytest.mark.parametrize("say", [b"", HEAD.pack(4_000, Kind.HELLO, 0, 0, 0) + b"half of it"])
+async def test_strangers_push_out_only_each_other_and_members_get_in(say: bytes) -> None:
+    there = Side(2, is_dialer=False)
+    told: list[str] = []
+    acceptor = Acceptor(there.make, CLOCK, None, 4, lambda _, why: told.append(why), 20)
+    address = await acceptor.start("127.0.0.1", 0)
+    horde = strangers(address, 120, say)
+    try:
+        await until(lambda: acceptor.turned[Turned.CROWDED] == 100)
+        assert acceptor.unproven == 20
+        assert told == [CROWDED] * 100
+        here = Side(1, is_dialer=True)
+        dialer = Dialer(*address, here.make, CLOCK, None)
+        dialer.start()
+        await until(lambda: dialer.channel)
+        assert dialer.failures == 0, "at its first try"
+        assert acceptor.unproven == 19, "it has taken the place of one"
+        horde += strangers(address, 30, say)
+        await until(lambda: acceptor.turned[Turned.CROWDED] == 130)
+        assert [is_gone(each) for each in horde] == [True] * 130 + [False] * 20, "the oldest go"
+        assert dialer.channel is not None, "who has proved itself stays"
+        await dialer.stop()
+    finally:
+        for each in horde:
+            each.close()
+        await acceptor.stop()
+
+
+async def test_who_announces_more_than_a_hello_is_cut_off_before_it_comes() -> None:
+    async with watched() as (address, told, _):
+        (stranger,) = strangers(address, 1, HEAD.pack(FRAGMENT_BYTES, Kind.HELLO, 0, 0, 0))
+        await until(lambda: told)
+        assert told == [("127.0.1.1", "a message of more than 4096 bytes")]
+        stranger.close()
+
+
+async def test_what_is_turned_away_is_counted_by_reason() -> None:
+    there = Side(2, is_dialer=False)
+    acceptor = Acceptor(there.make, CLOCK, None, 4)
+    address = await acceptor.start("127.0.0.1", 0)
+    await dialed(address, Side(1, is_dialer=True, secret=b"guessed"))
+    horde = strangers(address, 2, b"GET / HTTP/1.1\r\n\r\n")
+    await until(lambda: acceptor.turned[Turned.MALFORMED] == 2)
+    assert {why for why, count in acceptor.turned.items() if count} == {
+        Turned.NOT_LET_IN,
+        Turned.MALFORMED,
+    }
+    for each in horde:
+        each.close()
+    await acceptor.stop()
+
+
 async def test_connections_beyond_the_limit_are_closed() -> None:
     async with connected() as (dialer, _here, _acceptor, there):
-        others = [socket.create_connection(dialer.address) for _ in range(5)]
-        await until(lambda: "too many connections" in there.notes.closed_for)
+        others = [Dialer(*dialer.address, _here.make, CLOCK, None) for _ in range(5)]
         for each in others:
-            each.close()
+            each.start()
+        await until(lambda: "too many connections" in there.notes.closed_for)
         assert dialer.channel is not None
+        for each in others:
+            await each.stop()
 
 
 @pytest.fixture
@@ -225,6 +333,51 @@ async def test_who_fails_in_the_tls_handshake_does_not_count_as_a_connection(
     dialer.start()
     await until(lambda: dialer.channel)
     await dialer.stop()
+    await acceptor.stop()
+
+
+async def test_handshakes_of_tls_that_never_end_are_bounded_and_members_get_in(
+    contexts: tuple[ssl.SSLContext, ssl.SSLContext],
+) -> None:
+    there, here = Side(2, is_dialer=False), Side(1, is_dialer=True)
+    acceptor = Acceptor(there.make, CLOCK, contexts[0], 4, unproven_max=8)
+    address = await acceptor.start("127.0.0.1", 0)
+    horde = strangers(address, 30, b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03")
+    await until(lambda: acceptor.turned[Turned.CROWDED] == 22)
+    assert acceptor.unproven == 8
+    await until(lambda: sum(map(is_gone, horde)) == 22)
+    dialer = Dialer(*address, here.make, CLOCK, contexts[1])
+    dialer.start()
+    await until(lambda: dialer.channel)
+    assert dialer.failures == 0
+    for each in horde:
+        each.close()
+    await until(lambda: not acceptor.unproven)
+    assert acceptor.turned[Turned.CROWDED] == 23, "the member has taken the place of one"
+    assert acceptor.turned[Turned.TLS] == 7
+    await dialer.stop()
+    await acceptor.stop()
+
+
+async def test_who_does_not_answer_the_end_of_tls_is_gone_soon(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(link, "CLOSE_SECONDS", 0.2)
+    files = CertificateFiles(*Authority(tmp_path / "tls").issue())
+    acceptor = Acceptor(Side(2, is_dialer=False).make, CLOCK, server_context(files), 4)
+    address = await acceptor.start("127.0.0.1", 0)
+    careless = ssl.create_default_context()
+    careless.check_hostname, careless.verify_mode = False, ssl.CERT_NONE
+
+    def garble() -> ssl.SSLSocket:
+        stranger = careless.wrap_socket(socket.create_connection(address, timeout=5))
+        stranger.sendall(b"GET / HTTP/1.1\r\n\r\n")
+        return stranger
+
+    stranger = await asyncio.to_thread(garble)
+    await until(lambda: acceptor.turned[Turned.MALFORMED])
+    assert not acceptor.unproven
+    stranger.close()
     await acceptor.stop()
 
 

@@ -14,6 +14,7 @@ WANTED = (
     *("leader change with an uncommitted tail", "conflict truncation", "snapshot install"),
     *("joint change", "torn tail", "corrupt synced record", "rewrite", "lease expiry"),
     *("batch retry with unknown outcome", "session re-claim", "replica healed"),
+    "entry given up",
 )
 """Each has to happen WANTED_MIN times over all seeds: else the seeds say nothing."""
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from kernel.api import message as messages
 from kernel.api.client import ConsumerSpec, LeaseVerb, Settlement
 from kernel.api.model import DEFAULT_GROUP, DeadLetter, GroupOptions, Reason, TopicOptions
-from kernel.broker.delivery import fairness
 from kernel.broker.delivery.claims import claim
 from kernel.broker.delivery.consumers import DispatchedConsumer, Handed
 from kernel.broker.index.features import features_of
@@ -74,10 +73,6 @@ PUBLISHED = QUEUES[:4]
 def group_of(queue: QueueId) -> RaftGroup:
     """Raft group of a queue: every topic lies in the group of its name."""
     return home_of(TopicId(queue >> 8))
-
-
-# As few as consumers here hold: else nobody would ever be noisy.
-vars(fairness)["NOISY_IN_FLIGHT"] = 2
 
 
 class Producer:

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING
 
 from kernel.common.errors import KernelError
 from kernel.log.format.checkpoint import Position
+from kernel.log.format.files import segment_name
 from kernel.log.format.segment import HEADER_PAGE_BYTES
+from kernel.log.hard_read import PAGE_BYTES
 from kernel.raft.members.configuration import (
     ADD_LEARNER,
     ADD_VOTER,
@@ -193,6 +195,41 @@ class Faults:
             disk.flip(name, self._chance.randrange(HEADER_PAGE_BYTES, ends[name]))
         elif used := len(disk.content(name).rstrip(b"\0")):
             disk.flip(name, self._chance.randrange(used))
+
+    def _bad_entry(self) -> None:
+        """An entry below the checkpoint that messages stand in is not what was written any more, or
+        the disk does not read a page of it.
+        """
+        machine = self._some()
+        if machine is None:
+            return
+        journal, chance = machine.opened.store.journal, self._chance
+        below = journal.last_checkpoint.position.segment
+        held = [each for each in journal._locations.held() if journal.has(*each)]
+        placed = {each: journal._locations.locate(*each) for each in held}
+        rows = [
+            (*key, *place)
+            for key, place in placed.items()
+            if place[0].number < below and key not in self._run.queues.bad
+        ]
+        if not rows:
+            return
+        group, index, segment, offset, length = chance.choice(rows)
+        begin = chance.randrange(offset, offset + length)
+        name, end = segment_name(segment.number), begin + 1
+        unread = chance.random() < 0.5
+        if unread:
+            begin = begin // PAGE_BYTES * PAGE_BYTES
+            end = begin + PAGE_BYTES
+        for group, index, other, offset, length in rows:
+            if other is segment and offset < end and begin < offset + length:
+                self._run.queues.goes_bad(group, index, journal.read(group, index))
+                if chance.random() < 0.7:
+                    journal.forget(group, index)
+        if unread:
+            machine.disk.spoil(name, begin, PAGE_BYTES)
+        else:
+            machine.disk.flip(name, begin, chance.randrange(8))
 
     # --- Groups -----------------------------------------------------------------------------
 

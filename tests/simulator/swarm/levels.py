@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 FAULTS = (
     *("cut", "cut_one_way", "halves", "bridge", "noise"),
     *("kill", "power", "power_in_write", "sync_error", "no_space", "stall"),
     *("clock", "transfer", "members", "flip"),
 )
+
+ALONE_EACH = 10
+"""Each so many-th seed is of a store alone: nobody else has what its disk loses."""
+
+FAULTS_ALONE = frozenset({"kill", "power", "power_in_write", "sync_error", "no_space", "stall"})
+"""What else may happen to one: the others are of a network, and of clocks that a majority knows to
+be wrong.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +49,7 @@ def levels_of(seed: int) -> Levels:
     """The levels of a seed."""
     chance = random.Random(seed)
     faults = {name: chance.uniform(0.2, 3) for name in FAULTS if chance.random() < 0.55}
-    return Levels(
+    levels = Levels(
         nodes=5 if chance.random() < 0.3 else 3,
         loss=chance.choice((0, 0, 0.01, 0.05)),
         repeat=chance.choice((0, 0, 0.02, 0.1)),
@@ -56,3 +64,8 @@ def levels_of(seed: int) -> Levels:
         recent_bytes=chance.choice((4_000, 40_000)),
         patience=chance.choice((0, 0.1, 0.3)),
     )
+    if seed % ALONE_EACH:
+        return levels
+    kept = {name: weight for name, weight in faults.items() if name in FAULTS_ALONE}
+    faults = {**kept, "bad_entry": 1.0 + sum(kept.values())}
+    return replace(levels, nodes=1, fault_share=max(0.02, levels.fault_share), faults=faults)

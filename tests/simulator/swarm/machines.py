@@ -130,8 +130,14 @@ class Machine(Computer):
         self.pending = []
         random_s = SeededRandom(run.seed * 10_000 + self.number * 100 + self.process)
         self.disk.beside = self.workers(WRITER) if (run.seed + self.number) % 2 else None
+        workers = self.workers
+
+        def fatal(sentence: str, error: BaseException) -> None:
+            if workers is self.workers:  # else its process has ended before
+                self._fatal(sentence, error)
+
         opened = open_store(
-            *(self.disk, self.clock, random_s, self.workers, self._fatal),
+            *(self.disk, self.clock, random_s, workers, fatal),
             options=OPTIONS,
             data_groups=DATA_GROUPS,
             node=self.number,
@@ -150,8 +156,15 @@ class Machine(Computer):
         # What was not proven was copied, and the checkpoint says so.
         self.proven = opened.store.journal._writer.synced_end()
         run.raft.recovered(self)
+        if run.levels.nodes == 1:
+            run.same_state_in(self)
         process = self.process
-        await opened.start()
+        try:
+            await opened.start()
+        except asyncio.CancelledError:
+            if self._opened is opened:
+                raise
+            return  # the process has ended while it gave up what it had found
         assert process == self.process
 
     async def try_start(self) -> bool:
@@ -249,6 +262,8 @@ class Machine(Computer):
 
     def end(self) -> None:
         opened = self._opened
+        if opened is not None and self._run.levels.nodes == 1:
+            self._run.same_state_in(self)  # what replay has to come to
         super().end()
         if opened is not None:
             self._run.journals.pop(opened.store.journal, None)

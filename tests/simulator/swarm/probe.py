@@ -12,6 +12,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from kernel.broker.applying.lost_entries import LostEntries
+from kernel.broker.delivery import fairness
+from kernel.broker.log_commands.give_up import GiveUp
 from kernel.common.ids import RaftGroup
 from kernel.log.format.checkpoint import Position
 from kernel.log.journal import Journal
@@ -20,10 +23,12 @@ from kernel.log.writer import WriteBatch
 from kernel.raft import leader
 from kernel.raft.core import RaftCore
 from kernel.raft.messages import Entry
+from kernel.store import reader
 from kernel.store.drivers.worker import Done, Job, Runner
 from kernel.store.raft_groups import consensus
 from kernel.store.raft_groups.consensus import Consensus
 from kernel.store.raft_groups.member import Member
+from kernel.store.recovery import unreadable
 from kernel.store.snapshots.transfer import Received
 from kernel.store.space import housekeeper
 
@@ -52,9 +57,14 @@ def observed(run: Run) -> Iterator[None]:
     wrap(Consensus, "install", lambda inner: _install(run, inner))
     wrap(Consensus, "healed", lambda inner: _healed(run, inner))
     wrap(RewriteJob, "close", lambda inner: _close(run, inner))
+    wrap(LostEntries, "give_up", lambda inner: _give_up(run, inner))
+    for reads in (reader, unreadable):
+        wrap(reads, "PAUSES_SECONDS", lambda _: (0.1, 0.2))
     wrap(consensus, "RECENT_BYTES_MAX", lambda _: run.levels.recent_bytes * 4)
     wrap(housekeeper, "CHECKPOINT_SECONDS", lambda _: run.levels.checkpoint_s)
     wrap(consensus, "PATIENCE_MS", lambda _: 3_000)
+    # As few as consumers here hold: else nobody would ever be noisy.
+    wrap(fairness, "NOISY_IN_FLIGHT", lambda _: 2)
     try:
         yield
     finally:
@@ -190,6 +200,15 @@ def _healed(run: Run, inner: Any) -> Any:
         inner(members, group)
 
     return healed
+
+
+def _give_up(run: Run, inner: Any) -> Any:
+    def give_up(entries: LostEntries, command: GiveUp) -> int:
+        run.queues.given_up(entries._state, command)
+        lost: int = inner(entries, command)
+        return lost
+
+    return give_up
 
 
 def _close(run: Run, inner: Any) -> Any:

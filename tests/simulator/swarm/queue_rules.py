@@ -1,14 +1,19 @@
-"""What queues promise (raft-store.md 4.2): histories of messages with ids of their own."""
+"""What queues promise (docs/design/replication.md#how-it-is-tested): histories of messages with ids
+of their own."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from kernel.api import message as messages
 from kernel.api.message import Flag
 from kernel.broker.delivery.consumers import DispatchedConsumer, Handed
+from kernel.broker.group_state.state import GroupState
+from kernel.broker.log_commands.give_up import GiveUp
 from kernel.common.errors import Code
+from kernel.log.format import entry as entries
 from kernel.store.raft_groups.member import Member
 
 if TYPE_CHECKING:
@@ -67,6 +72,11 @@ class QueueRules:
         self._claimed: dict[Place, tuple[Member, int, DispatchedConsumer]] = {}
         """By whom, and from which leader in which term."""
         self.delivered = 0
+        self.bad: dict[tuple[int, int], set[bytes]] = {}
+        """Entries that a disk has lost, by group and index, and the messages in them."""
+        self._given_up: dict[tuple[int, int], None] = {}
+        self._lost: set[bytes] = set()
+        self._gone: set[Place] = set()
 
     def _broken(self, invariant: str, what: str) -> None:
         self._run.broken(invariant, what)
@@ -136,6 +146,9 @@ class QueueRules:
                 self._broken("failed_never_appears", f"{message.uid.hex()} was refused")
             self.delivered += 1
             queue = int(handed.queue)
+            if (queue, offset) in self._gone:
+                what = f"queue {queue:x} offset {offset}"
+                self._broken("given_up_is_never_delivered", what)
             self.stored_once(sent.uid, queue, offset)
             known = self.offset_keeps_its_message(sent.uid, queue, offset)
             if not message.flags & Flag.DEAD_LETTER:
@@ -260,6 +273,32 @@ class QueueRules:
                 what = f"queue {sent.queue:x}: {offset} before {earlier} of key {sent.key!r}"
                 self._broken("first_in_first_out", what)
 
+    # --- What a disk has lost ---------------------------------------------------------------
+
+    def goes_bad(self, group: int, index: int, body: bytes) -> None:
+        """An entry will not read any more, and nobody else has it."""
+        self.bad[group, index] = {
+            messages.uid_at(body, start)
+            for start, end in pairwise(entries.directory(body))
+            if start < end  # else a rewrite has left it out
+        }
+
+    def given_up(self, state: GroupState, command: GiveUp) -> None:
+        """An entry is given up, or was and is replayed."""
+        key = (int(state.group), int(command.index))
+        if key not in self.bad:
+            what = f"entry {key[1]} of group {key[0]} is as it was written"
+            self._broken("only_what_is_lost_is_given_up", what)
+            return
+        if key not in self._given_up:
+            self._given_up[key] = None
+            self._run.count("entry given up")
+        self._lost |= self.bad[key]
+        for queue in command.queues:
+            found = state.queues.get(queue)
+            for _, count, first in found.index.offsets_of(command.index) if found else ():
+                self._gone.update((int(queue), first + at) for at in range(count))
+
     # --- The end ----------------------------------------------------------------------------
 
     def received(self, uid: bytes) -> None:
@@ -269,11 +308,11 @@ class QueueRules:
     def total_queue(self) -> None:
         """Every message whose publishing was answered was delivered, unless it has expired or was
         a repeat by its deduplication id. Or its letter was: all its leases may have died with the
-        leaders that gave them.
+        leaders that gave them. Or its entry was given up.
         """
         delivered = {known.uid for known in self.known.values() if known.attempt}
         for sent in self.sent.values():
-            if sent.outcome != ACKED or sent.ttl_ms or sent.offset < 0:
+            if sent.outcome != ACKED or sent.ttl_ms or sent.offset < 0 or sent.uid in self._lost:
                 continue
             if sent.uid not in delivered and not sent.received:
                 what = f"{sent.uid.hex()} was stored at {sent.queue:x}/{sent.offset} and is lost"

@@ -1,4 +1,5 @@
-"""Raft's invariants (raft-store.md 4.2), each with a name, checked where it could be broken."""
+"""Raft's invariants (docs/design/replication.md#how-it-is-tested), each with a name, checked where
+it could be broken."""
 
 from __future__ import annotations
 
