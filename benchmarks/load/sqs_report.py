@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from gateway.bench.report import (
+from benchmarks.load.report import (
     GENERATOR_SHARE_MAX,
     REPORT_VERSION,
     Generator,
@@ -16,13 +16,13 @@ from gateway.bench.report import (
     latency_of,
     server_rows,
 )
-from gateway.bench.sqs_generator import STEPS, PollLoad
-from gateway.bench.sqs_plan import Mode
+from benchmarks.load.sqs_generator import STEPS, PollLoad
+from benchmarks.load.sqs_plan import Mode
 
 if TYPE_CHECKING:
-    from gateway.bench.sqs_generator import Load, Usage
-    from gateway.bench.sqs_load import SqsResult
-    from gateway.bench.sqs_plan import SqsOptions
+    from benchmarks.load.sqs_generator import Load, Usage
+    from benchmarks.load.sqs_load import SqsResult
+    from benchmarks.load.sqs_plan import SqsOptions
 
 
 class SqsVerification(msgspec.Struct, frozen=True):

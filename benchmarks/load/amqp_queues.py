@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gateway.bench.amqp_client import Identity, SetupConnection
-from gateway.bench.amqp_plan import LoadOptions, Mode
+from benchmarks.load.amqp_client import Identity, SetupConnection
+from benchmarks.load.amqp_plan import LoadOptions, Mode
 
 if TYPE_CHECKING:
-    from gateway.bench.amqp_wire import AmqpUrl
+    from benchmarks.load.amqp_wire import AmqpUrl
 
 
 def set_up(options: LoadOptions, url: AmqpUrl) -> tuple[Identity, int]:

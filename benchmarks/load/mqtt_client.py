@@ -37,9 +37,9 @@ from adapters.mqtt.codec.packets import (
 )
 from adapters.mqtt.codec.properties import Properties
 from adapters.mqtt.codec.topic_names import TopicNames
-from gateway.bench.errors import BenchError
-from gateway.bench.stats import Histogram
-from gateway.bench.verify import Ledger, first_key
+from benchmarks.load.errors import BenchError
+from benchmarks.load.stats import Histogram
+from benchmarks.load.verify import Ledger, first_key
 
 if TYPE_CHECKING:
     from collections.abc import Callable

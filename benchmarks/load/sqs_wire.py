@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 import httptools
 import msgspec
 
-from gateway.bench.errors import BenchError
+from benchmarks.load.errors import BenchError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -17,7 +17,7 @@ from urllib.parse import unquote, urlsplit
 
 from adapters.rocketmq.stubs import parse_message
 from adapters.rocketmq.wire import Name, block, moment, number, resource, text
-from gateway.bench.errors import BenchError
+from benchmarks.load.errors import BenchError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Protocol
 
 import grpc
 
-from gateway.bench.errors import BenchError
-from gateway.bench.rocketmq_wire import OK, SERVICE, group_request, headers, parse_url, status_of
+from benchmarks.load.errors import BenchError
+from benchmarks.load.rocketmq_wire import OK, SERVICE, group_request, headers, parse_url, status_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable

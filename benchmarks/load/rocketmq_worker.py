@@ -1,4 +1,4 @@
-"""The program of one generator process: `python -m gateway.bench.rocketmq_worker`."""
+"""The program of one generator process: `python -m benchmarks.load.rocketmq_worker`."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import sys
 
 import msgspec
 
-from gateway.bench.rocketmq_consumer import ConsumerGroup
-from gateway.bench.rocketmq_producer import ProducerGroup
-from gateway.bench.rocketmq_spec import ReceiveSpec, SendSpec
-from gateway.bench.worker import run_worker
+from benchmarks.load.rocketmq_consumer import ConsumerGroup
+from benchmarks.load.rocketmq_producer import ProducerGroup
+from benchmarks.load.rocketmq_spec import ReceiveSpec, SendSpec
+from benchmarks.load.worker import run_worker
 
 
 async def _run(spec: SendSpec | ReceiveSpec) -> None:

@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
-from gateway.bench.errors import BenchError
-from gateway.bench.stats import Histogram
-from gateway.bench.talk import Command, Failed, Go, Progress, Report, Window
+from benchmarks.load.errors import BenchError
+from benchmarks.load.stats import Histogram
+from benchmarks.load.talk import Command, Failed, Go, Progress, Report, Window
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine

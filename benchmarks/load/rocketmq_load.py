@@ -10,14 +10,14 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from gateway.bench.measured_run import Measured, MeasuredRun, generators, shares
-from gateway.bench.rocketmq_spec import ReceiveSpec, SendSpec
-from gateway.bench.rocketmq_wire import parse_url
+from benchmarks.load.measured_run import Measured, MeasuredRun, generators, shares
+from benchmarks.load.rocketmq_spec import ReceiveSpec, SendSpec
+from benchmarks.load.rocketmq_wire import parse_url
 
 if TYPE_CHECKING:
-    from gateway.bench.talk import ProducerResult
+    from benchmarks.load.talk import ProducerResult
 
-WORKER = "gateway.bench.rocketmq_worker"
+WORKER = "benchmarks.load.rocketmq_worker"
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
 
-from gateway.bench.amqp_wire import (
+from benchmarks.load.amqp_wire import (
     BASIC_ACK,
     BASIC_DELIVER,
     FRAME_BODY,
@@ -33,9 +33,9 @@ from gateway.bench.amqp_wire import (
     close_reason,
     method,
 )
-from gateway.bench.errors import BenchError
-from gateway.bench.stats import Histogram
-from gateway.bench.verify import Ledger
+from benchmarks.load.errors import BenchError
+from benchmarks.load.stats import Histogram
+from benchmarks.load.verify import Ledger
 
 _TAG = struct.Struct(">Q")
 HEAD_BYTES = FRAME_HEAD.size + 4  # the frame head, class and method

@@ -1,4 +1,4 @@
-"""The program of one generator process: `python -m gateway.bench.amqp_worker`."""
+"""The program of one generator process: `python -m benchmarks.load.amqp_worker`."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import sys
 
 import msgspec
 
-from gateway.bench.amqp_consumer import ConsumerGroup
-from gateway.bench.amqp_producer import ProducerGroup
-from gateway.bench.amqp_spec import ConsumerSpec, ProducerSpec
-from gateway.bench.worker import run_worker
+from benchmarks.load.amqp_consumer import ConsumerGroup
+from benchmarks.load.amqp_producer import ProducerGroup
+from benchmarks.load.amqp_spec import ConsumerSpec, ProducerSpec
+from benchmarks.load.worker import run_worker
 
 
 async def _run(spec: ProducerSpec | ConsumerSpec) -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from gateway.bench.amqp_deliveries import AckMode
-from gateway.bench.amqp_spec import ConsumerSpec, ProducerSpec
-from gateway.bench.measured_run import shares
+from benchmarks.load.amqp_deliveries import AckMode
+from benchmarks.load.amqp_spec import ConsumerSpec, ProducerSpec
+from benchmarks.load.measured_run import shares
 
 QUEUES_MAX = 10_000  # names have four digits, so that all templates have one length
 

@@ -14,7 +14,7 @@ import struct
 from dataclasses import dataclass
 from urllib.parse import unquote, urlsplit
 
-from gateway.bench.errors import BenchError
+from benchmarks.load.errors import BenchError
 
 FRAME_METHOD = 1
 FRAME_HEADER = 2

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from gateway.bench.report import (
+from benchmarks.load.report import (
     GENERATOR_SHARE_MAX,
     Generator,
     Latency,
@@ -24,11 +24,11 @@ from gateway.bench.report import (
     server_of,
     window_s,
 )
-from gateway.bench.verify import Arrivals, Verdict, judge
+from benchmarks.load.verify import Arrivals, Verdict, judge
 
 if TYPE_CHECKING:
-    from gateway.bench.measured_run import Measured
-    from gateway.bench.rocketmq_load import LoadResult
+    from benchmarks.load.measured_run import Measured
+    from benchmarks.load.rocketmq_load import LoadResult
 
 REPORT_VERSION = 1
 

@@ -7,8 +7,8 @@ import sys
 
 import msgspec
 
-from gateway.bench.errors import BenchError
-from gateway.bench.talk import ConsumerResult, Failed, ProducerResult, Progress, Ready, Report
+from benchmarks.load.errors import BenchError
+from benchmarks.load.talk import ConsumerResult, Failed, ProducerResult, Progress, Ready, Report
 
 LINE_BYTES_MAX = 1 << 30  # a result line; interleaved consumers list every message in theirs
 END_TIMEOUT_S = 5.0  # a process whose stdin has ended ends at once, or is stuck

@@ -23,10 +23,10 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from gateway.bench import procfs
-from gateway.bench.errors import BenchError
-from gateway.bench.process import GeneratorProcess
-from gateway.bench.talk import ConsumerResult, Finish, Go, ProducerResult
+from benchmarks.load import procfs
+from benchmarks.load.errors import BenchError
+from benchmarks.load.process import GeneratorProcess
+from benchmarks.load.talk import ConsumerResult, Finish, Go, ProducerResult
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence

@@ -6,15 +6,15 @@ import asyncio
 import time
 from typing import TYPE_CHECKING, cast
 
-from gateway.bench.amqp_client import SetupConnection
-from gateway.bench.amqp_deliveries import AckMode, DeliveryScanner, Subscription
-from gateway.bench.amqp_spec import ConsumerSpec, first_sequence
-from gateway.bench.amqp_wire import basic_consume, parse_url
-from gateway.bench.errors import BenchError
-from gateway.bench.stats import Histogram
-from gateway.bench.talk import Command, ConsumerResult, Go, Ready, Seen
-from gateway.bench.verify import arrivals
-from gateway.bench.worker import WindowMeter, Worker
+from benchmarks.load.amqp_client import SetupConnection
+from benchmarks.load.amqp_deliveries import AckMode, DeliveryScanner, Subscription
+from benchmarks.load.amqp_spec import ConsumerSpec, first_sequence
+from benchmarks.load.amqp_wire import basic_consume, parse_url
+from benchmarks.load.errors import BenchError
+from benchmarks.load.stats import Histogram
+from benchmarks.load.talk import Command, ConsumerResult, Go, Ready, Seen
+from benchmarks.load.verify import arrivals
+from benchmarks.load.worker import WindowMeter, Worker
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

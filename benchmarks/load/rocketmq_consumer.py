@@ -10,10 +10,10 @@ import asyncio
 import time
 from typing import TYPE_CHECKING
 
-from gateway.bench.errors import BenchError
-from gateway.bench.rocketmq_client import Connection, expect_ok
-from gateway.bench.rocketmq_producer import first_of
-from gateway.bench.rocketmq_wire import (
+from benchmarks.load.errors import BenchError
+from benchmarks.load.rocketmq_client import Connection, expect_ok
+from benchmarks.load.rocketmq_producer import first_of
+from benchmarks.load.rocketmq_wire import (
     MESSAGE_NOT_FOUND,
     OK,
     STAMP,
@@ -23,15 +23,15 @@ from gateway.bench.rocketmq_wire import (
     receive_request,
     status_of,
 )
-from gateway.bench.stats import Histogram
-from gateway.bench.talk import Command, ConsumerResult, Go, Ready, Seen
-from gateway.bench.verify import Ledger, arrivals
-from gateway.bench.worker import WindowMeter, Worker
+from benchmarks.load.stats import Histogram
+from benchmarks.load.talk import Command, ConsumerResult, Go, Ready, Seen
+from benchmarks.load.verify import Ledger, arrivals
+from benchmarks.load.worker import WindowMeter, Worker
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from gateway.bench.rocketmq_spec import ReceiveSpec
+    from benchmarks.load.rocketmq_spec import ReceiveSpec
 
 
 class Consumer:

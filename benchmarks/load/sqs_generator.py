@@ -21,13 +21,13 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from gateway.bench import procfs
-from gateway.bench.errors import BenchError
-from gateway.bench.precise_timer import PreciseTimer
-from gateway.bench.sqs_client import SqsConnection
-from gateway.bench.sqs_wire import messages_of
-from gateway.bench.stats import Histogram
-from gateway.bench.verify import (
+from benchmarks.load import procfs
+from benchmarks.load.errors import BenchError
+from benchmarks.load.precise_timer import PreciseTimer
+from benchmarks.load.sqs_client import SqsConnection
+from benchmarks.load.sqs_wire import messages_of
+from benchmarks.load.stats import Histogram
+from benchmarks.load.verify import (
     MAGIC,
     PRODUCER_MASK,
     PRODUCER_SHIFT,
@@ -39,7 +39,7 @@ from gateway.bench.verify import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gateway.bench.sqs_wire import Answer, Endpoint, Message
+    from benchmarks.load.sqs_wire import Answer, Endpoint, Message
 
 SEND, RECEIVE, DELETE = range(3)
 STEPS = ("send", "receive", "delete")

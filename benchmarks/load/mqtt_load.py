@@ -15,13 +15,13 @@ import time
 
 import msgspec
 
-from gateway.bench import procfs
-from gateway.bench.errors import BenchError
-from gateway.bench.mqtt_client import Address, BenchClient, Login, parse_url
-from gateway.bench.mqtt_plan import Load, MqttOptions
-from gateway.bench.open_files import allow_connections
-from gateway.bench.stats import Histogram
-from gateway.bench.verify import Verdict, arrivals, judge
+from benchmarks.load import procfs
+from benchmarks.load.errors import BenchError
+from benchmarks.load.mqtt_client import Address, BenchClient, Login, parse_url
+from benchmarks.load.mqtt_plan import Load, MqttOptions
+from benchmarks.load.open_files import allow_connections
+from benchmarks.load.stats import Histogram
+from benchmarks.load.verify import Verdict, arrivals, judge
 
 CONNECTING_AT_ONCE = 64  # a fleet comes at once, but no faster than backlogs hold
 POLL_S = 0.005

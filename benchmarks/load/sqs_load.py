@@ -19,20 +19,20 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
-from gateway.bench.errors import BenchError
-from gateway.bench.open_files import allow_connections
-from gateway.bench.sqs_client import Caller
-from gateway.bench.sqs_generator import PollLoad, SendLoad
-from gateway.bench.sqs_plan import WAIT_S, Mode
-from gateway.bench.sqs_wire import Signer, body_of, messages_of, parse_endpoint
-from gateway.bench.verify import Verdict, first_key, judge
+from benchmarks.load.errors import BenchError
+from benchmarks.load.open_files import allow_connections
+from benchmarks.load.sqs_client import Caller
+from benchmarks.load.sqs_generator import PollLoad, SendLoad
+from benchmarks.load.sqs_plan import WAIT_S, Mode
+from benchmarks.load.sqs_wire import Signer, body_of, messages_of, parse_endpoint
+from benchmarks.load.verify import Verdict, first_key, judge
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterable
 
-    from gateway.bench.sqs_generator import Seen
-    from gateway.bench.sqs_plan import SqsOptions
-    from gateway.bench.sqs_wire import Endpoint
+    from benchmarks.load.sqs_generator import Seen
+    from benchmarks.load.sqs_plan import SqsOptions
+    from benchmarks.load.sqs_wire import Endpoint
 
 ANSWER_TIMEOUT_S: Final = 60.0  # three of the longest polls
 POLL_LEAD_S: Final = 1.0  # after the last poll was sent, before the window of POLL

@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from gateway.bench.amqp_plan import Mode
-from gateway.bench.amqp_spec import first_sequence, sent_to_lane
-from gateway.bench.stats import Histogram
-from gateway.bench.verify import Arrivals, Verdict, judge
+from benchmarks.load.amqp_plan import Mode
+from benchmarks.load.amqp_spec import first_sequence, sent_to_lane
+from benchmarks.load.stats import Histogram
+from benchmarks.load.verify import Arrivals, Verdict, judge
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from gateway.bench.amqp_load import LoadResult
-    from gateway.bench.amqp_plan import LoadOptions
-    from gateway.bench.measured_run import Measured
-    from gateway.bench.talk import ProducerTotal, Seen, Window
+    from benchmarks.load.amqp_load import LoadResult
+    from benchmarks.load.amqp_plan import LoadOptions
+    from benchmarks.load.measured_run import Measured
+    from benchmarks.load.talk import ProducerTotal, Seen, Window
 
 REPORT_VERSION = 1
 GENERATOR_SHARE_MAX = 0.8  # of a core: above, the figures describe the generator

@@ -20,7 +20,7 @@ import struct
 from array import array
 from collections import deque
 
-from gateway.bench.amqp_wire import (
+from benchmarks.load.amqp_wire import (
     BASIC_ACK,
     BASIC_NACK,
     FRAME_END,
@@ -29,8 +29,8 @@ from gateway.bench.amqp_wire import (
     FRAME_OVERHEAD,
     close_reason,
 )
-from gateway.bench.errors import BenchError
-from gateway.bench.stats import Histogram
+from benchmarks.load.errors import BenchError
+from benchmarks.load.stats import Histogram
 
 # A whole ack or nack frame: type, channel, size, class and method, tag, flags, end.
 CONFIRM_FRAME = struct.Struct(">BHIIQBB")

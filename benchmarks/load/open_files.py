@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import resource
 
-from gateway.bench.errors import BenchError
+from benchmarks.load.errors import BenchError
 
 SPARE_FILES = 64
 

@@ -10,7 +10,7 @@ import socket
 import struct
 from dataclasses import dataclass
 
-from gateway.bench.amqp_wire import (
+from benchmarks.load.amqp_wire import (
     BASIC_QOS,
     BASIC_QOS_OK,
     CHANNEL_OPEN,
@@ -47,7 +47,7 @@ from gateway.bench.amqp_wire import (
     table,
     tune_ok,
 )
-from gateway.bench.errors import BenchError
+from benchmarks.load.errors import BenchError
 
 CALL_TIMEOUT_S = 60.0  # declaring a quorum queue waits for an election on a busy machine
 READ_BYTES = 65_536

@@ -13,18 +13,18 @@ import contextlib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from gateway.bench.amqp_plan import LoadOptions, Mode, consumer_specs, producer_specs
-from gateway.bench.amqp_queues import clean_up, queue_depths, set_up
-from gateway.bench.amqp_wire import AmqpUrl, parse_url
-from gateway.bench.errors import BenchError
-from gateway.bench.measured_run import Measured, MeasuredRun, generators
-from gateway.bench.process import GeneratorProcess
-from gateway.bench.talk import ProducerResult
+from benchmarks.load.amqp_plan import LoadOptions, Mode, consumer_specs, producer_specs
+from benchmarks.load.amqp_queues import clean_up, queue_depths, set_up
+from benchmarks.load.amqp_wire import AmqpUrl, parse_url
+from benchmarks.load.errors import BenchError
+from benchmarks.load.measured_run import Measured, MeasuredRun, generators
+from benchmarks.load.process import GeneratorProcess
+from benchmarks.load.talk import ProducerResult
 
 if TYPE_CHECKING:
-    from gateway.bench.amqp_client import Identity
+    from benchmarks.load.amqp_client import Identity
 
-WORKER = "gateway.bench.amqp_worker"
+WORKER = "benchmarks.load.amqp_worker"
 
 
 @dataclass(slots=True)

@@ -11,16 +11,16 @@ import asyncio
 import time
 from typing import cast
 
-from gateway.bench.amqp_client import SetupConnection
-from gateway.bench.amqp_confirms import ConfirmTracker
-from gateway.bench.amqp_spec import ProducerSpec, first_lane
-from gateway.bench.amqp_wire import PublishBatch, parse_url, publish_template
-from gateway.bench.errors import BenchError
-from gateway.bench.precise_timer import PreciseTimer
-from gateway.bench.stats import Histogram
-from gateway.bench.talk import Command, Go, ProducerResult, ProducerTotal, Ready
-from gateway.bench.verify import first_key
-from gateway.bench.worker import WindowMeter, Worker
+from benchmarks.load.amqp_client import SetupConnection
+from benchmarks.load.amqp_confirms import ConfirmTracker
+from benchmarks.load.amqp_spec import ProducerSpec, first_lane
+from benchmarks.load.amqp_wire import PublishBatch, parse_url, publish_template
+from benchmarks.load.errors import BenchError
+from benchmarks.load.precise_timer import PreciseTimer
+from benchmarks.load.stats import Histogram
+from benchmarks.load.talk import Command, Go, ProducerResult, ProducerTotal, Ready
+from benchmarks.load.verify import first_key
+from benchmarks.load.worker import WindowMeter, Worker
 
 WRITE_BUFFER_BYTES = 8 << 20  # above this the socket, not the window, holds a producer back
 TICK_NS = 200_000  # the open loop's shortest sleep: 5,000 wake-ups a second are 1/5 of a core

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import msgspec
 
-from gateway.bench.errors import BenchError
-from gateway.bench.sqs_wire import Answer, AnswerReader
+from benchmarks.load.errors import BenchError
+from benchmarks.load.sqs_wire import Answer, AnswerReader
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from gateway.bench.sqs_wire import Endpoint, Signer
+    from benchmarks.load.sqs_wire import Endpoint, Signer
 
 CONNECT_TIMEOUT_S = 30.0
 

@@ -10,14 +10,14 @@ from __future__ import annotations
 import asyncio
 import time
 
-from gateway.bench.errors import BenchError
-from gateway.bench.rocketmq_client import Connection, expect_ok
-from gateway.bench.rocketmq_spec import SendSpec
-from gateway.bench.rocketmq_wire import SendRequests
-from gateway.bench.stats import Histogram
-from gateway.bench.talk import Command, Go, ProducerResult, ProducerTotal, Ready
-from gateway.bench.verify import first_key
-from gateway.bench.worker import WindowMeter, Worker
+from benchmarks.load.errors import BenchError
+from benchmarks.load.rocketmq_client import Connection, expect_ok
+from benchmarks.load.rocketmq_spec import SendSpec
+from benchmarks.load.rocketmq_wire import SendRequests
+from benchmarks.load.stats import Histogram
+from benchmarks.load.talk import Command, Go, ProducerResult, ProducerTotal, Ready
+from benchmarks.load.verify import first_key
+from benchmarks.load.worker import WindowMeter, Worker
 
 
 class Producer:
