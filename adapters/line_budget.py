@@ -6,7 +6,7 @@ from collections.abc import Hashable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from kernel.ports import Clock
+    from kernel.common.ports import Clock
 
 PERIOD_MS = 60_000
 

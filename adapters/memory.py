@@ -20,7 +20,7 @@ a message of 16 MiB that comes in 20 ms costs less than 64 KB that stand there f
 Getting on means that what is held has fallen to half of the most it was. What is younger than
 `YOUNG_MS` is left alone until twice the budget is used, which is never exceeded.
 
-An address is what `kernel.crowd.address_of` says. Clients behind one proxy are one.
+An address is what `kernel.common.crowd.address_of` says. Clients behind one proxy are one.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from adapters.refused import Refused
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from kernel.ports import Clock
+    from kernel.common.ports import Clock
 
 INPUT_BYTES_MAX: Final = 64 * 1024 * 1024
 """Four of the largest messages, or a thousand clients with half a request of 64 KB."""

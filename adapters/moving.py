@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 
     Takers = Mapping[Hashable, int]
-    """Consumers of one group, by the taker whose they are (`kernel.client.ReceiveSpec.taker`)."""
+    """Consumers of one group, by the taker whose they are (`ReceiveSpec.taker`)."""
 
 PAUSE_MS_MAX: Final = 60_000
 """Between two times that the same client is asked: as long as traffic rests after a move."""

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     import structlog.typing
 
-    from kernel.ports import Clock
+    from kernel.common.ports import Clock
 
 _ReasonT = TypeVar("_ReasonT", bound=StrEnum)
 

@@ -12,8 +12,8 @@ import asyncio
 from typing import TYPE_CHECKING, Final
 
 from adapters.memory import Excess, Share
-from kernel.crowd import address_of
-from kernel.listening import ListeningSockets
+from kernel.common.crowd import address_of
+from kernel.common.listening import ListeningSockets
 
 if TYPE_CHECKING:
     import socket

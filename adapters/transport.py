@@ -24,8 +24,8 @@ from adapters.lingering import LINGERING
 from adapters.memory import Excess, Share
 from adapters.tls_server import TlsServer
 from auth.tls import login_of
-from kernel.crowd import address_of
-from kernel.listening import stop_listening
+from kernel.common.crowd import address_of
+from kernel.common.listening import stop_listening
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable, Mapping

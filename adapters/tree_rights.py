@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Final
 
 from auth.matching import ANY_NAME
 from auth.rules import Action, Kind, permission
-from kernel.tree_table import is_pattern
+from kernel.routing.tree_table import is_pattern
 
 if TYPE_CHECKING:
     from adapters.base import Rights
     from auth.rules import Permission
-    from kernel.model import TopicInfo
+    from kernel.api.model import TopicInfo
 
 PUBLISH_TREE: Final = permission(Action.PUBLISH, Kind.TREE)
 CONSUME_TREE: Final = permission(Action.CONSUME, Kind.TREE)

@@ -33,10 +33,10 @@ from benchmarks import results
 from benchmarks.cluster_peers import Stores
 from benchmarks.kernel_load import Drain, Publisher, fail, make_topic, put
 from gateway.app import SWITCH_INTERVAL_S, loop_factory
-from kernel.client import ConsumerSpec
-from kernel.model import TopicInfo, TopicOptions
+from kernel.api.client import ConsumerSpec
+from kernel.api.model import TopicInfo, TopicOptions
+from kernel.in_process.opening import LocalStore, open_store
 from kernel.store.disk import DirectoryDisk
-from kernel.store.opening import LocalStore, open_store
 from kernel.store.system import SystemClock, SystemRandom
 from kernel.store.worker import Worker
 from kernel.store.write_ring import open_ring

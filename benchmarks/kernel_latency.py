@@ -19,11 +19,11 @@ from typing import NamedTuple
 from benchmarks.kernel_load import BODY, Drain, Publisher, make_topic, open_at, put
 from gateway.app import SWITCH_INTERVAL_S
 from gateway.garbage import Garbage
-from kernel import message as messages
-from kernel.client import ConsumerSpec, PublishBatch, ReceiveSpec
-from kernel.model import TopicInfo, TopicOptions
+from kernel.api import message as messages
+from kernel.api.client import ConsumerSpec, PublishBatch, ReceiveSpec
+from kernel.api.model import TopicInfo, TopicOptions
+from kernel.in_process.opening import LocalStore
 from kernel.store.housekeeper import SPARSE_BYTES_MIN
-from kernel.store.opening import LocalStore
 
 PERIOD_S = 0.002
 

@@ -8,8 +8,8 @@ import os
 import sys
 from pathlib import Path
 
-from kernel import message as messages
-from kernel.client import (
+from kernel.api import message as messages
+from kernel.api.client import (
     Consumer,
     Deliveries,
     PublishBatch,
@@ -17,11 +17,11 @@ from kernel.client import (
     Session,
     Settlement,
 )
-from kernel.errors import KernelError
-from kernel.model import GroupOptions, TopicInfo, TopicOptions
+from kernel.api.model import GroupOptions, TopicInfo, TopicOptions
+from kernel.common.errors import KernelError
+from kernel.in_process.opening import LocalStore, open_store
 from kernel.store.disk import DirectoryDisk
 from kernel.store.housekeeper import SPARSE_BYTES_MIN
-from kernel.store.opening import LocalStore, open_store
 from kernel.store.system import SystemClock, SystemRandom
 from kernel.store.worker import Worker
 from kernel.store.write_ring import open_ring

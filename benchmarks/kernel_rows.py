@@ -21,8 +21,8 @@ from benchmarks.kernel_latency import rewrite_rows, snapshot_rows
 from benchmarks.kernel_load import Drain, Publisher, make_topic, open_at, put, rss_mb, used
 from benchmarks.kernel_speed import speed
 from gateway.app import SWITCH_INTERVAL_S, loop_factory
-from kernel.client import ConsumerSpec, ReceiveSpec
-from kernel.model import TopicOptions
+from kernel.api.client import ConsumerSpec, ReceiveSpec
+from kernel.api.model import TopicOptions
 
 
 async def memory(data: Path, count: int) -> None:

@@ -26,11 +26,11 @@ from typing import NamedTuple
 
 from benchmarks.kernel_load import BATCH, BODY, make_topic, open_at, put
 from gateway.garbage import Garbage
-from kernel import message as messages
-from kernel.client import PublishBatch, Session
+from kernel.api import message as messages
+from kernel.api.client import PublishBatch, Session
+from kernel.api.model import TopicInfo, TopicOptions
+from kernel.in_process.opening import LocalStore
 from kernel.log.journal import JournalOptions
-from kernel.model import TopicInfo, TopicOptions
-from kernel.store.opening import LocalStore
 
 PAIRS = 15
 

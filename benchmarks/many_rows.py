@@ -36,10 +36,10 @@ from benchmarks import results
 from benchmarks.kernel_load import Drain, Publisher, make_topic, open_at, put, rss_mb
 from gateway.app import SWITCH_INTERVAL_S, loop_factory
 from gateway.garbage import Garbage
-from kernel.client import ConsumerSpec, PutTopic
-from kernel.model import GroupOptions, TopicInfo, TopicOptions
-from kernel.store.opening import LocalStore
-from kernel.tree import Subscriber, SubscriberSpec, Subscription
+from kernel.api.client import ConsumerSpec, PutTopic
+from kernel.api.model import GroupOptions, TopicInfo, TopicOptions
+from kernel.api.tree import Subscriber, SubscriberSpec, Subscription
+from kernel.in_process.opening import LocalStore
 
 STEP = 500
 """Queues made, or published to, at once."""

@@ -23,18 +23,18 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks.kernel_load import fail, make_topic
-from kernel import message as messages
-from kernel.client import (
+from kernel.api import message as messages
+from kernel.api.client import (
     Consumer,
     ConsumerSpec,
     Deliveries,
     PublishBatch,
     Settlement,
 )
-from kernel.errors import KernelError
-from kernel.model import TopicOptions
+from kernel.api.model import TopicOptions
+from kernel.common.errors import KernelError
+from kernel.in_process.opening import LocalStore, open_store
 from kernel.store.disk import DirectoryDisk, DiskFile
-from kernel.store.opening import LocalStore, open_store
 from kernel.store.system import SystemClock, SystemRandom
 from kernel.store.worker import Done, Job
 from metering.counters import Meter

@@ -29,7 +29,7 @@ from benchmarks import results
 from benchmarks.kernel_load import Publisher, make_topic, open_at
 from benchmarks.kernel_speed import WAVE, Waves, made
 from gateway.app import SWITCH_INTERVAL_S, loop_factory
-from kernel.model import TopicOptions
+from kernel.api.model import TopicOptions
 from kernel.raft.core import RaftCore
 from kernel.raft.messages import Entry, HardState, Membership, Message, Ready, Snapshot
 from kernel.raft.options import RaftOptions

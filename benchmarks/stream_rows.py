@@ -28,10 +28,10 @@ from typing import Protocol, cast
 
 from benchmarks.kernel_load import open_at
 from gateway.app import loop_factory
-from kernel import message as messages
-from kernel.client import Client, Consumer, ConsumerSpec, Deliveries, PublishBatch, PutTopic
-from kernel.errors import KernelError
-from kernel.model import DEFAULT_GROUP, DEFAULT_TENANT, GroupOptions, TopicInfo, TopicOptions
+from kernel.api import message as messages
+from kernel.api.client import Client, Consumer, ConsumerSpec, Deliveries, PublishBatch, PutTopic
+from kernel.api.model import DEFAULT_GROUP, DEFAULT_TENANT, GroupOptions, TopicInfo, TopicOptions
+from kernel.common.errors import KernelError
 from kernel.store.system import SystemClock
 from tests.adapters.kernels import far_client
 

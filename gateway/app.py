@@ -16,7 +16,7 @@ from gateway.commands.output import ExitCode, say
 from gateway.data_lock import DataDirectoryInUse
 from gateway.open_files import allow_open_files
 from gateway.process import StartRefused
-from kernel.errors import KernelError
+from kernel.common.errors import KernelError
 from kernel.log.errors import JournalDamaged, JournalError
 
 if TYPE_CHECKING:

@@ -35,7 +35,7 @@ from kernel.cluster.messages import (
     Staying,
     Task,
 )
-from kernel.errors import KernelError
+from kernel.common.errors import KernelError
 from kernel.remote.served_topics import Consumers
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from adapters.moving import Takers
     from gateway.config_schema import Settings
     from kernel.cluster.office import Office
-    from kernel.ports import Clock
+    from kernel.common.ports import Clock
     from kernel.remote.client import ClusterClient
 
 ATTEND_SECONDS = 1.0

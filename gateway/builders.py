@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from gateway.identity import Identity
     from gateway.node_metering import NodeMetering
     from gateway.tls_failures import TlsFailures
-    from kernel.client import Client
-    from kernel.ports import Clock, Random
+    from kernel.api.client import Client
+    from kernel.common.ports import Clock, Random
 
 
 @dataclass(frozen=True, slots=True)

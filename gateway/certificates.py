@@ -14,7 +14,7 @@ from auth.tls import CertificateFiles, open_loopback_certificate, read_pem_pair
 
 if TYPE_CHECKING:
     from gateway.config_schema import Settings
-    from kernel.ports import Clock
+    from kernel.common.ports import Clock
 
 ADMIN_CERTIFICATE: Final = "admin.crt"
 

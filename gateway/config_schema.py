@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypeVar
 
 from msgspec import Meta, Struct
 
-from kernel.limits import DATA_GROUPS_MAX
+from kernel.common.limits import DATA_GROUPS_MAX
 
 if TYPE_CHECKING:
     from gateway.config_path import Path

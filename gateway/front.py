@@ -39,9 +39,9 @@ if TYPE_CHECKING:
     from gateway.admin.health import HealthRoutes
     from gateway.config_schema import Listener, Protocol, Settings
     from gateway.node_metering import NodeMetering
-    from kernel.client import Client
+    from kernel.api.client import Client
     from kernel.cluster.office import Office
-    from kernel.ports import Clock, Random
+    from kernel.common.ports import Clock, Random
 
 DRAIN_SECONDS = 20
 """For clients to hear goodbye and close: longer than any close handshake, shorter than the 30 s

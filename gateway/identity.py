@@ -41,8 +41,8 @@ if TYPE_CHECKING:
 
     from auth.development import Development
     from auth.passwords import CheckStatistics
-    from kernel.client import Client
-    from kernel.ports import Clock
+    from kernel.api.client import Client
+    from kernel.common.ports import Clock
 
 PREFIX = "auth/"
 """Of every record of ours among the kernel's metadata records."""

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
     import structlog.typing
 
-    from kernel.ids import RaftGroup
-    from kernel.ports import Clock
+    from kernel.common.ids import RaftGroup
+    from kernel.common.ports import Clock
 
 LINES_MAX = 100
 """A minute: 16 groups that change their leader twice."""

@@ -40,8 +40,8 @@ from gateway.process import (
 )
 from gateway.will_rights import WillRights
 from kernel.cluster.roster import read_home
+from kernel.in_process.opening import LocalStore, open_store
 from kernel.store.disk import DirectoryDisk
-from kernel.store.opening import LocalStore, open_store
 from kernel.store.system import SystemClock, SystemRandom
 from kernel.store.worker import Worker
 

@@ -24,11 +24,11 @@ import structlog
 from adapters.base import Origin
 from gateway.config_schema import Metering
 from gateway.data_lock import lock_data_directory
-from kernel.errors import Code, KernelError
+from kernel.api.origins import INTERNAL
+from kernel.common.errors import Code, KernelError
+from kernel.in_process.opening import open_store
 from kernel.log.meta import read_meta
-from kernel.origins import INTERNAL
 from kernel.store.disk import DirectoryDisk
-from kernel.store.opening import open_store
 from kernel.store.system import SystemClock, SystemRandom
 from kernel.store.worker import Worker
 from metering.collector import Collector
@@ -44,8 +44,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
     from pathlib import Path
 
-    from kernel.client import Client
-    from kernel.ports import Clock
+    from kernel.api.client import Client
+    from kernel.common.ports import Clock
     from kernel.store.replica import Replica
     from metering.collector import CollectorStatistics
     from metering.schema import ManifestEntry

@@ -13,7 +13,7 @@ from adapters.mqtt import stored as mqtt_stored
 from adapters.sqs import stored as sqs_stored
 
 if TYPE_CHECKING:
-    from kernel.origins import Origins
+    from kernel.api.origins import Origins
 
 
 def quieten_grpc() -> None:

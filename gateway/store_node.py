@@ -62,6 +62,7 @@ from kernel.cluster.manager import Manager
 from kernel.cluster.office import Office
 from kernel.cluster.records import Facts, NodeState
 from kernel.cluster.roster import Home, Roster, read_home, write_home
+from kernel.in_process.opening import LocalStore, open_store
 from kernel.log.meta import ensure_meta, read_meta
 from kernel.remote.leaders import RemoteLeaders
 from kernel.remote.serving import join_fellows, serve_gateways
@@ -69,7 +70,6 @@ from kernel.rpc.handshake import VERSIONS, Hello
 from kernel.rpc.roles import GATEWAY, STORE
 from kernel.store.consensus import RaftTiming
 from kernel.store.disk import DirectoryDisk
-from kernel.store.opening import LocalStore, open_store
 from kernel.store.peer_links import PeerLinks, new_nonce
 from kernel.store.system import SystemClock, SystemRandom
 from kernel.store.worker import Worker

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 from adapters.sqs.names import is_account
 from auth.principal import DEFAULT_TENANT, name_fault
-from kernel.limits import RESERVED_PREFIXES
+from kernel.common.limits import RESERVED_PREFIXES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

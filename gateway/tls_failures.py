@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     import structlog.typing
 
-    from kernel.ports import Clock
+    from kernel.common.ports import Clock
 
 LINES_MAX: Final = 30
 """A minute: every reason in use, on several listeners."""

@@ -15,7 +15,7 @@ from gateway.cluster_settings import spell_address
 if TYPE_CHECKING:
     import structlog.typing
 
-    from kernel.ports import Clock
+    from kernel.common.ports import Clock
 
 LINES_MAX = 30
 """A minute: a cluster's worth of processes that have all been given the wrong secret."""

@@ -1,5 +1,5 @@
 """Whether a will that is due may still be published: the user who left it may be gone by then, or
-have lost the right. Asked by the leader of its Raft group (`kernel.tree.WillJudge`).
+have lost the right. Asked by the leader of its Raft group (`kernel.api.tree.WillJudge`).
 """
 
 from __future__ import annotations

@@ -24,8 +24,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from kernel.api.message import HEADER_BYTES
 from kernel.broker.usage import units_of
-from kernel.message import HEADER_BYTES
 from metering.schema.record import CLOSED_COLUMNS, HOUR_US, TEXT_BYTES_MAX, Action, Kind
 from metering.window import RowKey, RowValues, Window, combine, fold_key
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from kernel.broker.commands import Metered
 from kernel.broker.usage import Grade, UsageCount, Verb, counts
-from kernel.ids import VOLATILE_GROUP
+from kernel.common.ids import VOLATILE_GROUP
 from metering.schema import INTERNAL, Action, Kind, QueueClass
 from metering.schema.record import TEXT_BYTES_MAX
 from metering.store_meter import StoreCounter, StoreMeter

@@ -18,12 +18,12 @@ import asyncio
 import struct
 from typing import TYPE_CHECKING, Final
 
-from kernel import message as messages
-from kernel.client import PutRecord, PutTopic
-from kernel.errors import KernelError
-from kernel.ids import Offset
-from kernel.message import Ext, Flag, Message
-from kernel.model import TopicInfo, TopicKind, TopicOptions
+from kernel.api import message as messages
+from kernel.api.client import PutRecord, PutTopic
+from kernel.api.message import Ext, Flag, Message
+from kernel.api.model import TopicInfo, TopicKind, TopicOptions
+from kernel.common.errors import KernelError
+from kernel.common.ids import Offset
 from metering.driver import FlushFenced, FlushUnavailable
 from metering.exporter import LogMessage
 from metering.schema.manifest import Head
@@ -32,8 +32,8 @@ from metering.store_source import SYSTEM_TENANT
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from kernel.client import Client, PublishBatch, Session
-    from kernel.ports import Clock
+    from kernel.api.client import Client, PublishBatch, Session
+    from kernel.common.ports import Clock
     from metering.schema import FlushId
 
 METERING_TOPIC: Final = "__metering"

@@ -6,8 +6,8 @@ import os
 import threading
 from collections.abc import Callable, Sequence
 
+from kernel.common.ports import Written
 from kernel.log.files import write_all
-from kernel.ports import Written
 from kernel.store.disk import DiskFile
 from kernel.store.write_ring import WriteRing
 

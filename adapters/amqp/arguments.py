@@ -31,12 +31,12 @@ from adapters.amqp.fields import (
 )
 from adapters.amqp.limits import DECLARATION_BYTES_MAX
 from adapters.amqp.names import resource, router_key
-from kernel.model import DeadLetter, GroupOptions, Overflow, TopicOptions
+from kernel.api.model import DeadLetter, GroupOptions, Overflow, TopicOptions
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from kernel.model import TopicInfo
+    from kernel.api.model import TopicInfo
 
 ADAPTER_NAME: Final = "amqp"
 """Our key in `declarations` of topics and routers."""

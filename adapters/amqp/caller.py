@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from adapters.base import Rights
     from adapters.tree_rights import Needed
     from auth.rules import Permission
-    from kernel.client import Session
+    from kernel.api.client import Session
 
 
 @dataclass(frozen=True, slots=True)

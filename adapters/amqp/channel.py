@@ -38,9 +38,9 @@ from adapters.amqp.revoking import may_stay, withdrawn
 from adapters.amqp.topology import named
 from adapters.amqp.transaction import Mode, Transaction, next_mode
 from adapters.tree_rights import CONSUME_TOPIC, out_of_topic
-from kernel.client import ConsumerSpec, PutTopic, ReceiveSpec, Settlement
-from kernel.errors import Code, KernelError
-from kernel.model import DEFAULT_GROUP, GroupOptions, TopicInfo, TopicKind
+from kernel.api.client import ConsumerSpec, PutTopic, ReceiveSpec, Settlement
+from kernel.api.model import DEFAULT_GROUP, GroupOptions, TopicInfo, TopicKind
+from kernel.common.errors import Code, KernelError
 from metering.counters import measure_slots
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from adapters.amqp.method_base import Method
     from adapters.amqp.publishing import Assembly, Publisher
     from adapters.amqp.transaction import Delivered
-    from kernel.client import Consumer
+    from kernel.api.client import Consumer
 
 TICKET: Final = 1
 """What access.request is answered with: rights need no tickets any more, old clients still ask."""

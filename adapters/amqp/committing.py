@@ -1,10 +1,10 @@
 """From a channel's transaction to the kernel's, and back to tx.commit-ok.
 
 A commit is one operation of its connection, fenced: everything published and given back before it
-is done. Its messages and settlements are one `kernel.atomic.Transaction`. If all queues concerned
-live in one Raft group, that is carried out whole or not at all, through every crash; else messages
-are stored first and settlements follow (`whole=False`), so that a crash between the two repeats
-deliveries and loses nothing. RabbitMQ promises the second only.
+is done. Its messages and settlements are one `kernel.api.atomic.Transaction`. If all queues
+concerned live in one Raft group, that is carried out whole or not at all, through every crash; else
+messages are stored first and settlements follow (`whole=False`), so that a crash between the two
+repeats deliveries and loses nothing. RabbitMQ promises the second only.
 
 Durability: commit-ok is sent when a majority of each group's voters has fdatasynced the messages
 and the settlements. A mandatory message that had nowhere to go is returned before it.
@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING
 from adapters.amqp import spec
 from adapters.amqp.errors import INTERNAL_ERROR, PRECONDITION_FAILED, AmqpError, from_kernel
 from adapters.amqp.limits import LOAD_ATTEMPTS_MAX
-from kernel import atomic
-from kernel.errors import KernelError, NotLoaded
-from kernel.model import Reason
+from kernel.api import atomic
+from kernel.api.model import Reason
+from kernel.common.errors import KernelError, NotLoaded
 
 if TYPE_CHECKING:
     from adapters.amqp.caller import Caller
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from adapters.amqp.method_base import Method
     from adapters.amqp.publishing import Publisher, Routed
     from adapters.amqp.transaction import Message, Transaction
-    from kernel.client import Consumer, Settlement
+    from kernel.api.client import Consumer, Settlement
 
 
 class Committer:

@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     from adapters.amqp.environment import Environment, Host
     from adapters.amqp.method_base import Method
     from adapters.base import Rights
-    from kernel.client import PublishBatch, Session
+    from kernel.api.client import PublishBatch, Session
 
 _ENDED = (ConnectionState.CLOSING, ConnectionState.REFUSED, ConnectionState.GONE)
 
@@ -282,7 +282,7 @@ class Connection:
             self._consumers.writing_paused(self.channels.values(), is_paused=is_paused)
 
     def published(self, batch: PublishBatch) -> None:
-        """`kernel.client.PublishSink`."""
+        """`kernel.api.client.PublishSink`."""
         assert self._publisher is not None
         self._publisher.published(batch)
         if self._operations.is_waiting or self._farewell is not None:

@@ -14,8 +14,8 @@ from inside `grant`, and a long queue would become a deep recursion. A link that
 of its limit left (`Link.low`) is not looked at: with very many queues that is nearly every one.
 
 Settling. Acks of a chunk are collected per kernel consumer and settled in one call. An ack needs no
-answer; it is on disk within 5 ms (kernel.client) and may be forgotten by a crash, when the message
-comes again, marked redelivered.
+answer; it is on disk within 5 ms (kernel.api.client) and may be forgotten by a crash, when the
+message comes again, marked redelivered.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ from adapters.amqp.spec import BasicCancel
 from adapters.amqp.stored import ROUTE_LENGTH_BYTES
 from adapters.amqp.translation import view
 from adapters.base import Origin
-from kernel.client import Settlement
-from kernel.errors import Code, KernelError
-from kernel.message import HEADER_BYTES, LENGTHS, LENGTHS_AT, Flag
-from kernel.model import Reason
+from kernel.api.client import Settlement
+from kernel.api.message import HEADER_BYTES, LENGTHS, LENGTHS_AT, Flag
+from kernel.api.model import Reason
+from kernel.common.errors import Code, KernelError
 from metering.counters import measure_slots, units_4k
 
 if TYPE_CHECKING:
@@ -55,8 +55,8 @@ if TYPE_CHECKING:
     from adapters.amqp.channel import Channel
     from adapters.amqp.environment import Environment, Host
     from adapters.base import DeliveryCounter
-    from kernel.client import Consumer, Deliveries
-    from kernel.model import TopicInfo
+    from kernel.api.client import Consumer, Deliveries
+    from kernel.api.model import TopicInfo
 
 _DELIVER_KEY: Final = CLASS_BASIC << 16 | 60
 _METHOD_START: Final = struct.Struct(">BHII").pack
@@ -177,7 +177,7 @@ class Link:
 
 
 class Consumers:
-    """The receiving side of one connection. `kernel.client.ConsumerSink` and `SettleSink`."""
+    """The receiving side of one connection. `kernel.api.client.ConsumerSink` and `SettleSink`."""
 
     def __init__(self, environment: Environment, host: Host, frame_max: int) -> None:
         self._environment = environment

@@ -30,8 +30,8 @@ from adapters.amqp.names import (
     is_reply_address,
     resource,
 )
-from kernel.client import PutTopic
-from kernel.model import DEFAULT_GROUP, GroupOptions, TopicInfo, TopicOptions
+from kernel.api.client import PutTopic
+from kernel.api.model import DEFAULT_GROUP, GroupOptions, TopicInfo, TopicOptions
 
 if TYPE_CHECKING:
     from adapters.amqp.caller import Caller

@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from adapters.amqp.stamps import Stamps
     from adapters.amqp.topology import Declarations
     from adapters.base import SignIn, TrafficMeter
-    from kernel.client import Client, Session
-    from kernel.origins import Origins
-    from kernel.ports import Random
+    from kernel.api.client import Client, Session
+    from kernel.api.origins import Origins
+    from kernel.common.ports import Random
 
 
 class Counters:

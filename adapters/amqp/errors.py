@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from kernel.errors import Code, KernelError
+from kernel.common.errors import Code, KernelError
 
 REPLY_SUCCESS: Final = 200
 CONTENT_TOO_LARGE: Final = 311

@@ -25,12 +25,12 @@ from adapters.amqp.fields import EMPTY_TABLE, Table, decode_table, encode_table,
 from adapters.amqp.limits import DECLARATION_BYTES_MAX
 from adapters.amqp.names import PREDECLARED, TREE, resource, router_key
 from adapters.amqp.stored import plain_value
-from kernel.model import AttributesMatch, Match, Route, RouterOptions
+from kernel.api.model import AttributesMatch, Match, Route, RouterOptions
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from kernel.model import RouterInfo
+    from kernel.api.model import RouterInfo
 
 MATCHES: Final = {
     "direct": Match.EXACT,

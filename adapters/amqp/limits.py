@@ -59,14 +59,14 @@ so that 2,047 channels with a body each cannot fill the memory."""
 
 TRANSACTION_MESSAGES_MAX: Final = 8_192
 """Messages of one transaction: what the kernel carries out as a whole
-(`kernel.atomic.TRANSACTION_MESSAGES_MAX`)."""
+(`kernel.api.atomic.TRANSACTION_MESSAGES_MAX`)."""
 TRANSACTION_BYTES_MAX: Final = 32 * 1024 * 1024
 """Bytes that the transactions of a connection hold until they are committed: they stand in memory.
 Half of what the kernel carries out as a whole, since a message may grow by the name that it is
 stored under."""
 TRANSACTION_DELIVERIES_MAX: Final = 10_000
 """Deliveries that one transaction settles: what the kernel carries out as a whole even if each was
-got from a queue of its own (`kernel.atomic.TRANSACTION_PARTS_MAX`)."""
+got from a queue of its own (`kernel.api.atomic.TRANSACTION_PARTS_MAX`)."""
 
 # --- Caches ---------------------------------------------------------------------------------
 

@@ -25,8 +25,8 @@ from adapters.amqp.errors import (
     AmqpError,
 )
 from adapters.amqp.limits import SHORT_STRING_BYTES_MAX
-from kernel.limits import RESERVED_PREFIXES
-from kernel.model import TOPICS_ROUTER
+from kernel.api.model import TOPICS_ROUTER
+from kernel.common.limits import RESERVED_PREFIXES
 
 DEFAULT_VIRTUAL_HOST: Final = "/"
 

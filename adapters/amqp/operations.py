@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from adapters.amqp.errors import AmqpError, from_kernel
-from kernel.errors import KernelError
+from kernel.common.errors import KernelError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine

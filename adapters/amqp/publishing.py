@@ -9,7 +9,7 @@ What a message costs is kept low by remembering: `targets` what the arguments of
 `stamps` what a property block means. All messages of one read go to the kernel in one batch.
 
 Durability of what the publisher is told is the kernel's: a number is confirmed when `published`
-says so (kernel.client), and a message that had nowhere to go is returned before its confirm.
+says so (kernel.api.client), and a message that had nowhere to go is returned before its confirm.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ from adapters.amqp.stamps import HEADER, Stamp
 from adapters.amqp.targets import Head, Target, Targets
 from adapters.amqp.transaction import Message, Room
 from adapters.chunks import keep_chunk
-from kernel.errors import KernelError, NotLoaded
-from kernel.message import HEADER_BYTES
+from kernel.api.message import HEADER_BYTES
+from kernel.common.errors import KernelError, NotLoaded
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from adapters.amqp.channel import Channel
     from adapters.amqp.environment import Environment, Host
     from adapters.amqp.returns import Kept
-    from kernel.client import Destinations, PublishBatch, PublishSink
+    from kernel.api.client import Destinations, PublishBatch, PublishSink
 
 Routed = tuple[Message, "Destinations | None"]
 """A message of a transaction, and where it goes."""

@@ -24,7 +24,7 @@ from adapters.amqp.frames import (
 from adapters.amqp.limits import HANDSHAKE_FRAME_MAX, HELD_BYTES_PAUSE
 from adapters.amqp.publishing import METHOD_START, PUBLISH_KEY
 from adapters.chunks import keep_chunk
-from kernel.errors import KernelError, NotLoaded
+from kernel.common.errors import KernelError, NotLoaded
 
 if TYPE_CHECKING:
     from adapters.amqp.channel import Channel

@@ -1,8 +1,8 @@
 """Messages that had nowhere to go: counted, and given back if that is wanted (basic.return).
 
 Mostly that is known when the message comes. What is published to `amq.topic` at a gateway without a
-store may have to ask the leader of its name (`kernel.client.Destinations.asks_leader`): a mandatory
-one is kept beside its batch until the answer.
+store may have to ask the leader of its name (`kernel.api.client.Destinations.asks_leader`): a
+mandatory one is kept beside its batch until the answer.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from adapters.amqp.channel import Channel
     from adapters.amqp.environment import Environment, Host
     from adapters.amqp.targets import Target
-    from kernel.client import Destinations
+    from kernel.api.client import Destinations
 
 Kept = tuple["Channel", "Target", bytes, bytes]
 """Channel, target, property block and body of a message."""

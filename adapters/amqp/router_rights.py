@@ -34,10 +34,10 @@ from adapters.tree_rights import (
     out_of_topic,
 )
 from auth.rules import Action, Kind, permission
-from kernel.model import TOPICS_ROUTER, Match
+from kernel.api.model import TOPICS_ROUTER, Match
 
 if TYPE_CHECKING:
-    from kernel.model import RouterInfo, TopicInfo
+    from kernel.api.model import RouterInfo, TopicInfo
 
 PUBLISH_ROUTER: Final = permission(Action.PUBLISH, Kind.ROUTER)
 CONSUME_ROUTER: Final = permission(Action.CONSUME, Kind.ROUTER)

@@ -32,10 +32,10 @@ if TYPE_CHECKING:
 
     from adapters.base import AdapterStatistics, SignIn, TrafficCounter, TrafficMeter
     from adapters.moving import Takers
-    from kernel.client import Client
-    from kernel.ids import SessionId
-    from kernel.origins import Origins
-    from kernel.ports import Clock, Random
+    from kernel.api.client import Client
+    from kernel.api.origins import Origins
+    from kernel.common.ids import SessionId
+    from kernel.common.ports import Clock, Random
 
 TICK_S: Final = 1.0
 """How often deadlines, heartbeats and alarms are looked at; heartbeat intervals are seconds."""

@@ -13,19 +13,19 @@ from adapters.amqp import properties
 from adapters.amqp.errors import PRECONDITION_FAILED, AmqpError
 from adapters.amqp.limits import PROPERTY_BLOCK_BYTES_MAX, PROPERTY_BLOCKS_MAX
 from adapters.base import Origin
-from kernel import message
-from kernel.message import Ext, Flag
+from kernel.api import message
+from kernel.api.message import Ext, Flag
 
 if TYPE_CHECKING:
     from adapters.amqp.fields import Table
 
 HEADER: Final = struct.Struct("<4sIIIQQQ32s")
-"""`kernel.message.HEADER` with its beginning and end as the bytes that a `Stamp` holds: packing
+"""`kernel.api.message.HEADER` with its beginning and end as the bytes that a `Stamp` holds: packing
 eight fields instead of fifteen saves a third of the time. A test of stamps holds the two equal."""
 _START: Final = struct.Struct("<BBBB")
 _END: Final = struct.Struct("<QQQII")
 _EXT_FIELD: Final = struct.Struct("<BI")
-"""One field of an ext block, as `kernel.message.encode_ext` writes it: type and length."""
+"""One field of an ext block, as `kernel.api.message.encode_ext` writes it: type and length."""
 
 # Members of an enum cost a look-up of 0.2 us each; these are asked for per message.
 _VERSION: Final = message.VERSION

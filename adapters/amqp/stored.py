@@ -23,7 +23,7 @@ from adapters.base import Origin
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from kernel.origins import Origins
+    from kernel.api.origins import Origins
 
 ROUTE_LENGTH_BYTES: Final = 2
 
@@ -108,7 +108,7 @@ def attributes_of(headers: Table) -> dict[str, object]:
 
 
 class AmqpOrigin:
-    """`kernel.origins.OriginReader` of messages that AMQP clients wrote."""
+    """`kernel.api.origins.OriginReader` of messages that AMQP clients wrote."""
 
     def routing_key(self, native: bytes) -> str:
         """The key of the publish, in the kernel's spelling."""

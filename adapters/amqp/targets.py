@@ -25,17 +25,17 @@ from adapters.amqp.returns import may_be_for_nobody
 from adapters.amqp.router_rights import PUBLISH_ROUTER, names_topic, through
 from adapters.amqp.stored import attributes_of, native_prefix
 from adapters.tree_rights import PUBLISH_TOPIC, into_topic
-from kernel.destinations import united
-from kernel.errors import Code, KernelError, NotLoaded
+from kernel.common.errors import Code, KernelError, NotLoaded
+from kernel.routing.destinations import united
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from adapters.amqp.caller import Caller
     from adapters.amqp.stamps import Stamp
-    from kernel.client import Client, Destinations
-    from kernel.destinations import Found
-    from kernel.model import TopicInfo
+    from kernel.api.client import Client, Destinations
+    from kernel.api.model import TopicInfo
+    from kernel.routing.destinations import Found
 
 Head = tuple[int, "Destinations", "Stamp", bytes, int]
 """What the octets of a message before its body mean: channel number, destinations, stamp, native

@@ -5,7 +5,7 @@ Rules:
 1. Rights first (`_RIGHTS`), then existence, then ownership, then equivalence: the order in which
    RabbitMQ answers, so that nobody learns what exists by being refused.
 2. An answer is sent only after the kernel's `administer` has returned: a declared durable queue is
-   on disk when its declare-ok leaves (kernel.client).
+   on disk when its declare-ok leaves (kernel.api.client).
 3. Deleting what does not exist, and unbinding what is not bound, succeeds, as in RabbitMQ.
 4. The predeclared exchanges are made when first used, so that an unused tenant holds none.
 
@@ -52,7 +52,7 @@ from adapters.tree_rights import (
     out_of_topic,
 )
 from auth.rules import Action, Kind, permission
-from kernel.client import (
+from kernel.api.client import (
     DeleteRoute,
     DeleteRouter,
     DeleteTopic,
@@ -61,8 +61,7 @@ from kernel.client import (
     PutRouter,
     PutTopic,
 )
-from kernel.errors import Code, KernelError, NotLoaded
-from kernel.model import (
+from kernel.api.model import (
     DEFAULT_GROUP,
     GroupOptions,
     Route,
@@ -70,10 +69,11 @@ from kernel.model import (
     TopicInfo,
     TopicOptions,
 )
+from kernel.common.errors import Code, KernelError, NotLoaded
 
 if TYPE_CHECKING:
-    from kernel.client import Client
-    from kernel.ports import Random
+    from kernel.api.client import Client
+    from kernel.common.ports import Random
 
 CONFIGURE_TOPIC: Final = permission(Action.CONFIGURE, Kind.TOPIC)
 INSPECT_TOPIC: Final = permission(Action.INSPECT, Kind.TOPIC)

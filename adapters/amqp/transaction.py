@@ -33,13 +33,13 @@ from adapters.amqp.limits import (
     TRANSACTION_DELIVERIES_MAX,
     TRANSACTION_MESSAGES_MAX,
 )
-from kernel.message import HEADER_BYTES
+from kernel.api.message import HEADER_BYTES
 
 if TYPE_CHECKING:
     from adapters.amqp.method_base import Method
     from adapters.amqp.stamps import Stamp
     from adapters.amqp.targets import Target
-    from kernel.client import Consumer, Settlement
+    from kernel.api.client import Consumer, Settlement
 
 Delivered = dict[int, tuple["Consumer", int]]
 """Delivery tag to (kernel consumer, offset)."""

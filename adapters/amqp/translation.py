@@ -25,14 +25,14 @@ from adapters.amqp.methods import short_string
 from adapters.amqp.names import amqp_key
 from adapters.amqp.stored import SHARED_PROPERTIES, parse_native
 from adapters.base import Origin
-from kernel import message as messages
-from kernel.message import TTL_AT_ONCE, Ext, Flag, Message
-from kernel.model import Reason
+from kernel.api import message as messages
+from kernel.api.message import TTL_AT_ONCE, Ext, Flag, Message
+from kernel.api.model import Reason
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from kernel.origins import Origins
+    from kernel.api.origins import Origins
 
 HEADER_DELIVERY_COUNT: Final = "x-delivery-count"
 

@@ -46,8 +46,8 @@ from adapters.mqtt.stored_deliveries import StoredDeliveries
 from adapters.mqtt.system_topics import state_of
 from auth.errors import AuthError
 from auth.principal import PrincipalKind
-from kernel.errors import Code, KernelError
-from kernel.tree import SubscriberSpec, Will
+from kernel.api.tree import SubscriberSpec, Will
+from kernel.common.errors import Code, KernelError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -57,9 +57,9 @@ if TYPE_CHECKING:
     from adapters.mqtt.codec.packets import Will as GivenWill
     from adapters.mqtt.environment import Environment, Host
     from adapters.mqtt.system_topics import Tenant
-    from kernel.client import Session as KernelSession
-    from kernel.ids import SessionId
-    from kernel.tree import Subscriber
+    from kernel.api.client import Session as KernelSession
+    from kernel.api.tree import Subscriber
+    from kernel.common.ids import SessionId
 
 ASSIGNED_ID_PREFIX: Final = "weir-"
 _ASSIGNED_ID_BITS: Final = 96
@@ -74,7 +74,7 @@ def expiry_ms(expiry_s: int) -> int | None:
 
 
 class ClientConnection:
-    """One connection. `kernel.tree.SubscriberSink`."""
+    """One connection. `kernel.api.tree.SubscriberSink`."""
 
     __slots__ = (
         "__weakref__",

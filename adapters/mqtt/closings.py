@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from adapters.mqtt.environment import Host
     from adapters.mqtt.events import ConnectionClosed
-    from kernel.ports import Clock
+    from kernel.common.ports import Clock
 
 LINES_MAX: Final = 60
 """A minute, of connections that ended as any does: who comes and goes can be seen on a small

@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from adapters.mqtt.stored import NamesKnown
     from adapters.mqtt.system_topics import Figures
     from adapters.mqtt.traffic import TrafficBook
-    from kernel.client import Client
-    from kernel.ports import Clock, Random
-    from kernel.tree import Tree
+    from kernel.api.client import Client
+    from kernel.api.tree import Tree
+    from kernel.common.ports import Clock, Random
 
 
 class Login(msgspec.Struct, frozen=True):

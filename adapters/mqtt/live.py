@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from adapters.mqtt.codec.encoder import PublishFrame
     from adapters.mqtt.subscription import Subscribed
     from adapters.mqtt.views import FrameKind
-    from kernel.origins import Origins
-    from kernel.ports import Clock
-    from kernel.tree import Tree, Watch
+    from kernel.api.origins import Origins
+    from kernel.api.tree import Tree, Watch
+    from kernel.common.ports import Clock
 
 
 class LiveReceiver(Protocol):
@@ -55,7 +55,7 @@ class LivePattern:
 
 
 class LiveRouter:
-    """The live subscriptions of a process. `kernel.tree.WatchSink`."""
+    """The live subscriptions of a process. `kernel.api.tree.WatchSink`."""
 
     def __init__(self, tree: Tree, origins: Origins, clock: Clock) -> None:
         self._tree = tree

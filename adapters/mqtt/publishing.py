@@ -21,8 +21,8 @@ from adapters.mqtt.refusals import reason_of
 from adapters.mqtt.stored import head_of, ttl_of
 from adapters.mqtt.system_topics import state_of
 from auth.rules import Action, Kind, permission
-from kernel.errors import Code, KernelError
-from kernel.message import HEADER_BYTES
+from kernel.api.message import HEADER_BYTES
+from kernel.common.errors import Code, KernelError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     from adapters.mqtt.environment import Environment, Host
     from adapters.mqtt.events import ConnectionClosed, PublishesReleased
     from adapters.mqtt.session import Session
-    from kernel.client import Destinations, PublishBatch
-    from kernel.client import Session as KernelSession
-    from kernel.tree import Subscriber
+    from kernel.api.client import Destinations, PublishBatch
+    from kernel.api.client import Session as KernelSession
+    from kernel.api.tree import Subscriber
 
 PUBLISH_TREE: Final = permission(Action.PUBLISH, Kind.TREE)
 _QOS_2: Final = 0x04
@@ -77,7 +77,7 @@ class _Sent(NamedTuple):
 
 
 class Publisher:
-    """The publishing half of one accepted connection. `kernel.client.PublishSink`."""
+    """The publishing half of one accepted connection. `kernel.api.client.PublishSink`."""
 
     __slots__ = (
         "_client_id",

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Final
 
 from adapters.mqtt.codec.reason_codes import ReasonCode
 from auth.errors import AuthCode
-from kernel.errors import Code
+from kernel.common.errors import Code
 
 if TYPE_CHECKING:
     from auth.errors import AuthError
-    from kernel.errors import KernelError
+    from kernel.common.errors import KernelError
 
 _R = ReasonCode
 

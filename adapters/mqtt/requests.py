@@ -38,7 +38,7 @@ from adapters.mqtt.subscriptions import (
     sliced,
 )
 from adapters.mqtt.system_topics import ROOT
-from kernel.errors import KernelError
+from kernel.common.errors import KernelError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -50,9 +50,9 @@ if TYPE_CHECKING:
     from adapters.mqtt.session import Session
     from adapters.mqtt.stored_deliveries import StoredDeliveries
     from adapters.mqtt.topic_filter import TopicFilter
-    from kernel.client import Session as KernelSession
-    from kernel.model import TopicInfo
-    from kernel.tree import Subscriber
+    from kernel.api.client import Session as KernelSession
+    from kernel.api.model import TopicInfo
+    from kernel.api.tree import Subscriber
 
 _log = structlog.get_logger("weir.mqtt")
 

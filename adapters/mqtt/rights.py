@@ -27,8 +27,8 @@ from auth.rules import Action, Kind, permission
 
 if TYPE_CHECKING:
     from adapters.base import Rights
-    from kernel.model import TopicInfo
-    from kernel.tree import Belongings
+    from kernel.api.model import TopicInfo
+    from kernel.api.tree import Belongings
 
 USE_CLIENT: Final = permission(Action.CONSUME, Kind.CLIENT)
 

@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from adapters.moving import Takers
     from adapters.mqtt.environment import MqttSignIn
     from adapters.mqtt.system_topics import Tenant
-    from kernel.client import Client
-    from kernel.ports import Clock, Random
+    from kernel.api.client import Client
+    from kernel.common.ports import Clock, Random
 
 WEBSOCKET_LISTENER: Final = "websocket"
 """Name of the listener whose connections begin as HTTP; on the others MQTT comes at once."""

@@ -26,13 +26,13 @@ from adapters.base import Origin
 from adapters.mqtt.codec.packet_types import MQTT_5, QOS_BITS, RETAIN_BIT
 from adapters.mqtt.codec.properties import message_block, parse_publish_properties
 from adapters.mqtt.limits import NAMES_KNOWN_MAX
-from kernel.message import HEADER, VERSION, Ext, Flag, encode_ext, key_hash, tag_hash
+from kernel.api.message import HEADER, VERSION, Ext, Flag, encode_ext, key_hash, tag_hash
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from adapters.mqtt.codec.packets import Will
-    from kernel.origins import Origins
+    from kernel.api.origins import Origins
 
 NATIVE: Final = Struct("<BBQ")
 NATIVE_BYTES: Final = NATIVE.size
@@ -153,7 +153,7 @@ def will_slot(
 
 
 class MqttOrigin:
-    """`kernel.origins.OriginReader` of messages that MQTT clients wrote."""
+    """`kernel.api.origins.OriginReader` of messages that MQTT clients wrote."""
 
     def routing_key(self, native: bytes, /) -> str:
         """None of its own: the key of an MQTT message is its name in the tree."""

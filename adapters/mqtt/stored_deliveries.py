@@ -26,7 +26,7 @@ from adapters.mqtt.notes import Progress
 from adapters.mqtt.outbound import InFlight
 from adapters.mqtt.subscription import Subscribed
 from adapters.mqtt.views import View
-from kernel.client import Settlement
+from kernel.api.client import Settlement
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -38,10 +38,10 @@ if TYPE_CHECKING:
     from adapters.mqtt.session import Session
     from adapters.mqtt.traffic import Deliveries as DeliveryCounters
     from adapters.mqtt.views import FrameKind
-    from kernel.client import Consumer, Deliveries
-    from kernel.client import Session as KernelSession
-    from kernel.errors import KernelError
-    from kernel.tree import Subscriber, SubscriberConsumer, Subscription
+    from kernel.api.client import Consumer, Deliveries
+    from kernel.api.client import Session as KernelSession
+    from kernel.api.tree import Subscriber, SubscriberConsumer, Subscription
+    from kernel.common.errors import KernelError
 
 _PART_SHIFT: Final = 48
 _OFFSET_MASK: Final = (1 << _PART_SHIFT) - 1
@@ -68,7 +68,7 @@ class _Waiting(NamedTuple):
 
 
 class StoredDeliveries:
-    """`kernel.client.ConsumerSink` and `SettleSink` of one connection."""
+    """`kernel.api.client.ConsumerSink` and `SettleSink` of one connection."""
 
     __slots__ = (
         "_consumer",

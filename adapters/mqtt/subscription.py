@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from adapters.mqtt.live import LivePattern
     from adapters.mqtt.topic_filter import TopicFilter
     from adapters.mqtt.views import View
-    from kernel.client import Consumer
-    from kernel.model import TopicInfo
+    from kernel.api.client import Consumer
+    from kernel.api.model import TopicInfo
 
 _OPTIONS: Final = Struct("<BI")
 _QOS: Final = 0x03

@@ -19,10 +19,10 @@ from adapters.mqtt.subscription import Subscribed, Way, decode_options
 from adapters.mqtt.system_topics import ROOT
 from adapters.mqtt.topic_filter import SHARE_PREFIX, parse_filter
 from adapters.mqtt.views import View
-from kernel.client import ConsumerSpec, PutTopic
-from kernel.errors import Code, KernelError, NotLoaded
-from kernel.model import GroupOptions
-from kernel.tree import Subscription
+from kernel.api.client import ConsumerSpec, PutTopic
+from kernel.api.model import GroupOptions
+from kernel.api.tree import Subscription
+from kernel.common.errors import Code, KernelError, NotLoaded
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     from adapters.mqtt.inbox import Inbox
     from adapters.mqtt.session import Session
     from adapters.mqtt.stored_deliveries import StoredDeliveries
-    from kernel.client import Session as KernelSession
-    from kernel.model import TopicInfo
-    from kernel.tree import Subscriber
+    from kernel.api.client import Session as KernelSession
+    from kernel.api.model import TopicInfo
+    from kernel.api.tree import Subscriber
 
 _log = structlog.get_logger("weir.mqtt")
 

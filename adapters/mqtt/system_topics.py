@@ -1,5 +1,5 @@
 """Names below `$SYS`: what the server says of itself, as Mosquitto does. Nobody else says anything
-there (`kernel.limits.TREE_ROOTS_RESERVED`).
+there (`kernel.common.limits.TREE_ROOTS_RESERVED`).
 
     $SYS/broker/...    what this gateway has done for the reader's tenant
     $SYS/node/...      the same for all tenants, for who administers the node
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from adapters.mqtt.inbox import Inbox
     from adapters.mqtt.subscription import Subscribed
-    from kernel.ports import Clock
+    from kernel.common.ports import Clock
 
 ROOT: Final = "$SYS"
 BROKER: Final = f"{ROOT}/broker/"

@@ -22,12 +22,12 @@ from adapters.mqtt.codec.packet_types import MQTT_5, QOS_BITS, RETAIN_BIT
 from adapters.mqtt.codec.properties import Properties, hop_properties, message_block
 from adapters.mqtt.limits import FOREIGN_PROPERTY_BYTES_MAX, TEXT_BYTES_MAX
 from adapters.mqtt.stored import KERNEL_PROPERTIES, NATIVE, NATIVE_BYTES
-from kernel import message as messages
-from kernel.message import HEADER, HEADER_BYTES, TTL_AT_ONCE, Ext, decode_ext
+from kernel.api import message as messages
+from kernel.api.message import HEADER, HEADER_BYTES, TTL_AT_ONCE, Ext, decode_ext
 
 if TYPE_CHECKING:
-    from kernel.message import Message
-    from kernel.origins import Origins
+    from kernel.api.message import Message
+    from kernel.api.origins import Origins
 
 _ORIGIN: Final = int(Origin.MQTT)
 _FOREIGN_FLAGS: Final = 1 << 1

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from auth.mqv2 import MqV2Verifier
     from auth.records import AccessKey
     from auth.rules import Permission
-    from kernel.model import TopicInfo
+    from kernel.api.model import TopicInfo
 
     from .settings import RocketmqSettings
     from .stubs import Resource

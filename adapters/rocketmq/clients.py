@@ -16,7 +16,7 @@ from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from adapters.base import RECHECK_STEP
-from kernel.client import LeaseChange, LeaseVerb
+from kernel.api.client import LeaseChange, LeaseVerb
 
 from .errors import RocketmqError
 from .settings import (
@@ -32,7 +32,7 @@ from .settings import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from kernel.model import TopicInfo
+    from kernel.api.model import TopicInfo
 
     from .settings import RocketmqSettings
 

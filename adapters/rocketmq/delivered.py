@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from adapters.base import Origin
-from kernel import message as messages
-from kernel.message import HEADER, HEADER_BYTES, Ext, Flag
+from kernel.api import message as messages
+from kernel.api.message import HEADER, HEADER_BYTES, Ext, Flag
 
 from . import wire
 from .names import shown_topic
@@ -34,8 +34,8 @@ from .topic_types import MessageType
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from kernel.message import Message
-    from kernel.origins import Origins
+    from kernel.api.message import Message
+    from kernel.api.origins import Origins
 
     from .wire import Name
 

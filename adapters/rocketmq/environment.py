@@ -11,16 +11,16 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Sequence
 
     from adapters.base import CallMeter, TrafficMeter
-    from kernel.client import (
+    from kernel.api.client import (
         Client,
         LeaseChange,
         PublishBatch,
         Received,
         ReceiveSpec,
     )
-    from kernel.errors import KernelError
-    from kernel.model import TopicInfo
-    from kernel.ports import Clock
+    from kernel.api.model import TopicInfo
+    from kernel.common.errors import KernelError
+    from kernel.common.ports import Clock
 
     from .callers import Caller, Gate
     from .clients import Clients

@@ -18,13 +18,13 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, Final
 
 from auth.errors import AuthCode
-from kernel.errors import Code as KernelCode
+from kernel.common.errors import Code as KernelCode
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from auth.errors import AuthError
-    from kernel.errors import KernelError
+    from kernel.common.errors import KernelError
 
 TEXT_CHARACTERS_MAX: Final = 512
 """Longest text of a status: what a client sent may be quoted in it, and answers stay small."""

@@ -1,7 +1,7 @@
 """Filter expressions of a receive, as filters of the kernel.
 
     expression ::= "*" | "" | tag { "||" tag }        FilterType TAG, or none given
-    expression ::= SQL92, in the dialect of `kernel.sql`            FilterType SQL
+    expression ::= SQL92, in the dialect of `kernel.api.sql`            FilterType SQL
 
 Tags are compared as they are; in the kernel by hash first and by themselves after, so that two tags
 of one hash are kept apart. What a consumer's filter leaves out counts as consumed by its group, as
@@ -13,8 +13,8 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
-from kernel.errors import KernelError
-from kernel.filters import SqlFilter, TagFilter, sql_filter
+from kernel.api.filters import SqlFilter, TagFilter, sql_filter
+from kernel.common.errors import KernelError
 
 from .errors import Code, RocketmqError
 from .settings import FILTER_TAGS_MAX, FILTERS_KEPT_MAX

@@ -17,9 +17,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from kernel.ids import Offset
-from kernel.message import HEADER, TTL_AT_ONCE
-from kernel.model import TopicKind
+from kernel.api.message import HEADER, TTL_AT_ONCE
+from kernel.api.model import TopicKind
+from kernel.common.ids import Offset
 from metering.counters import measure_slots
 
 from . import wire
@@ -38,7 +38,7 @@ from .stubs import (
 from .topics import group_not_found
 
 if TYPE_CHECKING:
-    from kernel.filters import MessageFilter
+    from kernel.api.filters import MessageFilter
 
     from .environment import Call, Environment
     from .stubs import MessageQueue
@@ -54,7 +54,7 @@ _PUBLISHED: Final = 9
 _TTL: Final = 10
 _KEY: Final = 12
 _TAG: Final = 13
-"""Fields of a message's header (kernel.message); the delay stands behind the TTL."""
+"""Fields of a message's header (kernel.api.message); the delay stands behind the TTL."""
 
 
 async def query_offset(environment: Environment, data: bytes, call: Call) -> bytes:

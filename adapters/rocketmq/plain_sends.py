@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from google.protobuf.message import DecodeError
 
 from adapters.base import Origin
-from kernel.message import VERSION, Ext, Flag
+from kernel.api.message import VERSION, Ext, Flag
 
 from .settings import MESSAGE_ID_CHARACTERS_MAX, TAILS_KEPT_MAX
 from .stubs import parse_system_properties, raw_messages
@@ -38,10 +38,10 @@ from .stubs import parse_system_properties, raw_messages
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from kernel.client import Destinations, PublishBatch
+    from kernel.api.client import Destinations, PublishBatch
 
 HEADER: Final = struct.Struct("<4sIIIQQQ32s")
-"""`kernel.message.HEADER` with its beginning and end as bytes. A test holds the two equal."""
+"""`kernel.api.message.HEADER` with its beginning and end as bytes. A test holds the two equal."""
 _START: Final = bytes((VERSION, Origin.ROCKETMQ, 0, Flag.PERSISTENT))
 _END: Final = bytes(32)
 _NO_PROPERTIES: Final = bytes(4)

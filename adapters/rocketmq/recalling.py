@@ -19,7 +19,7 @@ import binascii
 import struct
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from kernel.ids import Offset
+from kernel.common.ids import Offset
 
 from . import wire
 from .errors import Code, RocketmqError
@@ -27,12 +27,12 @@ from .settings import MESSAGE_ID_CHARACTERS_MAX
 from .stubs import parse_recall_message
 
 if TYPE_CHECKING:
-    from kernel.model import TopicInfo
+    from kernel.api.model import TopicInfo
 
     from .environment import Call, Environment
 
 QUEUE_NUMBER: Final = 0xFF
-"""The low bits of a queue's id (kernel.ids)."""
+"""The low bits of a queue's id (kernel.common.ids)."""
 
 _HEAD: Final = struct.Struct(">BI")
 _PLACE: Final = struct.Struct(">QBQ")

@@ -13,8 +13,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from adapters.base import Origin
-from kernel.client import LeaseChange, LeaseVerb, ReceiveSpec
-from kernel.ids import Offset
+from kernel.api.client import LeaseChange, LeaseVerb, ReceiveSpec
+from kernel.common.ids import Offset
 
 from . import wire
 from .callers import CONSUME, CONSUME_GROUP
@@ -35,7 +35,7 @@ from .stubs import parse_receive_message
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from kernel.client import Deliveries
+    from kernel.api.client import Deliveries
 
     from .callers import Caller
     from .environment import Call, Environment

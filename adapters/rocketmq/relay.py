@@ -18,7 +18,7 @@ import asyncio
 from typing import TYPE_CHECKING, Final, cast
 
 from adapters.memory import Excess, Share
-from kernel.crowd import address_of
+from kernel.common.crowd import address_of
 
 from .settings import FIRST_BYTE_S
 

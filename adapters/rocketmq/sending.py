@@ -22,8 +22,8 @@ from .transactions import prepare
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from kernel.client import PublishBatch
-    from kernel.model import TopicInfo
+    from kernel.api.client import PublishBatch
+    from kernel.api.model import TopicInfo
 
     from .callers import Caller
     from .environment import Call, Environment

@@ -36,7 +36,7 @@ from adapters.rocketmq.waiting import Polls, SharedBatches, SharedChanges
 from adapters.transport import Tasks
 from auth.mqv2 import MqV2Verifier
 from auth.principal import split_login
-from kernel.turns import Turns
+from kernel.common.turns import Turns
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -47,9 +47,9 @@ if TYPE_CHECKING:
     from auth.policy import PolicyBook
     from auth.records import AccessKey
     from auth.tls import PemPair
-    from kernel.client import Client
-    from kernel.origins import Origins
-    from kernel.ports import Clock
+    from kernel.api.client import Client
+    from kernel.api.origins import Origins
+    from kernel.common.ports import Clock
 
     from .wire import Place
 

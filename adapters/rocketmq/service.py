@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from adapters.base import Origin
-from kernel.errors import Fault, KernelError
+from kernel.common.errors import Fault, KernelError
 
 from . import errors, routes, wire
 from .callers import CONFIGURE, CONSUME, INSPECT, PUBLISH

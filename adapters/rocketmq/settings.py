@@ -15,7 +15,7 @@ from typing import Final
 
 from auth.mqv2 import SKEW_MS_DEFAULT
 from auth.principal import DEFAULT_TENANT, SignInMode
-from kernel.model import Start
+from kernel.api.model import Start
 
 _MINUTE_MS: Final = 60_000
 _HOUR_MS: Final = 60 * _MINUTE_MS

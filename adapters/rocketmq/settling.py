@@ -15,8 +15,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from adapters.base import Origin
-from kernel.client import LeaseChange, LeaseVerb
-from kernel.model import Reason
+from kernel.api.client import LeaseChange, LeaseVerb
+from kernel.api.model import Reason
 
 from . import wire
 from .errors import Code, RocketmqError, from_kernel

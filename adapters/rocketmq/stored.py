@@ -1,4 +1,4 @@
-"""RocketMQ messages as stored messages (`kernel.message`): what a send writes, and reads of it.
+"""RocketMQ messages as stored messages (`kernel.api.message`): what a send writes, and reads of it.
 
     RocketMQ                         stored
     body                             body, as it came (gzip stays gzip)
@@ -23,8 +23,8 @@ import struct
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from adapters.base import Origin
-from kernel import message as messages
-from kernel.message import HEADER, VERSION, Ext, Flag
+from kernel.api import message as messages
+from kernel.api.message import HEADER, VERSION, Ext, Flag
 
 from . import checks
 from .errors import Code, RocketmqError
@@ -34,7 +34,7 @@ from .topic_types import MessageType
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from kernel.origins import Origins
+    from kernel.api.origins import Origins
 
     from .settings import RocketmqSettings
     from .stubs import Message, Resource
@@ -147,7 +147,7 @@ def split(native: bytes) -> tuple[bytes, bytes]:
 
 
 class RocketmqOrigin:
-    """`kernel.origins.OriginReader` of messages that RocketMQ clients wrote."""
+    """`kernel.api.origins.OriginReader` of messages that RocketMQ clients wrote."""
 
     def routing_key(self, native: bytes, /) -> str:
         """RocketMQ has no keys to route by."""

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from adapters.moving import STAYING_MAX, Moving
-from kernel.errors import KernelError
+from kernel.common.errors import KernelError
 
 from . import client_settings, wire
 from .errors import RocketmqError, from_kernel

@@ -19,8 +19,8 @@ from typing import Final
 
 import msgspec
 
-from kernel.changes import PutTopic
-from kernel.model import DEFAULT_GROUP, GroupOptions, TopicOptions
+from kernel.api.changes import PutTopic
+from kernel.api.model import DEFAULT_GROUP, GroupOptions, TopicOptions
 
 from .names import dead_letter_topic
 

@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
-from kernel.client import PutTopic
-from kernel.errors import NotLoaded
-from kernel.model import (
+from kernel.api.client import PutTopic
+from kernel.api.model import (
     DeadLetter,
     GroupOptions,
     Start,
@@ -25,6 +24,7 @@ from kernel.model import (
     TopicKind,
     TopicOptions,
 )
+from kernel.common.errors import NotLoaded
 
 from .errors import Code, RocketmqError
 from .names import dead_letter_topic, shown_topic
@@ -35,13 +35,13 @@ from .topic_types import MessageType, accepted, dead_letters_of
 if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
-    from kernel.client import Client, Destinations
+    from kernel.api.client import Client, Destinations
 
     from .settings import RocketmqSettings
 
 
 class Locks(Protocol):
-    """One change of a topic at a time (`kernel.turns.Turns`)."""
+    """One change of a topic at a time (`kernel.common.turns.Turns`)."""
 
     def of(self, tenant: str, name: str) -> AbstractAsyncContextManager[None]:
         """The lock of a topic's name."""

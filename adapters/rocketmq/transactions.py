@@ -20,8 +20,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from adapters.tree_rights import allowed, into_topic
-from kernel.errors import Code as KernelCode
-from kernel.errors import KernelError
+from kernel.common.errors import Code as KernelCode
+from kernel.common.errors import KernelError
 
 from . import wire
 from .delivered import Writer
@@ -32,10 +32,10 @@ from .stubs import parse_end_transaction
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from kernel.client import Client
-    from kernel.model import TopicInfo
-    from kernel.origins import Origins
-    from kernel.transactions import HalfCheck, HalfWatch
+    from kernel.api.client import Client
+    from kernel.api.model import TopicInfo
+    from kernel.api.origins import Origins
+    from kernel.api.transactions import HalfCheck, HalfWatch
 
     from .callers import Caller
     from .clients import ClientKey
@@ -132,7 +132,7 @@ class Questions:
 
 
 class _Sink:
-    """`kernel.transactions.HalfSink` of one topic and stream."""
+    """`kernel.api.transactions.HalfSink` of one topic and stream."""
 
     __slots__ = ("_ask", "_writer")
 

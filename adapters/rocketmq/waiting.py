@@ -13,8 +13,8 @@ import asyncio
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from adapters.base import Origin
-from kernel.client import LeaseChange, LeaseVerb, Received
-from kernel.errors import KernelError
+from kernel.api.client import LeaseChange, LeaseVerb, Received
+from kernel.common.errors import KernelError
 
 from .errors import Code, RocketmqError
 from .settings import (
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Sequence
 
     from adapters.transport import Tasks
-    from kernel.client import Client, PublishBatch, ReceiveSpec, Session
-    from kernel.model import TopicInfo
+    from kernel.api.client import Client, PublishBatch, ReceiveSpec, Session
+    from kernel.api.model import TopicInfo
 
 T = TypeVar("T")
 
@@ -39,7 +39,7 @@ _NOTHING = Received(None, None, (), 0)
 
 
 class SharedBatches:
-    """Open batches, and the sink of them (`kernel.client.PublishSink`).
+    """Open batches, and the sink of them (`kernel.api.client.PublishSink`).
 
     A commit costs as much as several sends, so a busy gateway makes few of many sends, and an idle
     one delays nothing. A batch is handed over, at the end of the turn of the event loop, once as

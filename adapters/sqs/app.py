@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import structlog
 
-from kernel.errors import KernelError
+from kernel.common.errors import KernelError
 
 from . import actions, calls, errors, kernel_errors, refusal, wire
 from .environment import Context
@@ -27,7 +27,7 @@ from .receive_actions import ClientGone
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Mapping
 
-    from kernel.ports import Random
+    from kernel.common.ports import Random
 
     from .environment import Environment, Peer
     from .gate import Gate

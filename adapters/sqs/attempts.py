@@ -11,16 +11,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from adapters.base import Origin
-from kernel.client import LeaseChange, LeaseVerb
-from kernel.ids import Offset
-from kernel.model import DEFAULT_GROUP
+from kernel.api.client import LeaseChange, LeaseVerb
+from kernel.api.model import DEFAULT_GROUP
+from kernel.common.ids import Offset
 
 from . import errors
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from kernel.client import ReceiveSpec
+    from kernel.api.client import ReceiveSpec
 
     from .delivered import Delivery
     from .environment import Environment

@@ -17,7 +17,7 @@ from .shapes import ReceiveMessageResult
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from kernel.errors import KernelError
+    from kernel.common.errors import KernelError
 
     from .environment import Context
     from .shape_base import Shape

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 if TYPE_CHECKING:
-    from kernel.model import TopicOptions
+    from kernel.api.model import TopicOptions
 
 ADAPTER: Final = "sqs"
 """Key of our declarations."""

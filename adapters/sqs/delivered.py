@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import msgspec
 
 from adapters.base import Origin
-from kernel import message as messages
-from kernel.message import Ext, Flag
+from kernel.api import message as messages
+from kernel.api.message import Ext, Flag
 
 from . import attribute_map, body_text, md5, native, selection
 from .attribute_map import Properties
@@ -26,8 +26,8 @@ from .stored import deduplication_id_of, uuid_text
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from kernel.message import Message as StoredMessage
-    from kernel.origins import Origins
+    from kernel.api.message import Message as StoredMessage
+    from kernel.api.origins import Origins
 
     from .environment import Context
     from .shapes import MessageAttributeValue, ReceiveMessageRequest

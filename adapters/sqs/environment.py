@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
     from adapters.base import CallMeter
     from adapters.refused import Refused
-    from kernel.client import Client, PublishBatch, Received, ReceiveSpec
-    from kernel.model import TopicInfo
-    from kernel.ports import Clock
+    from kernel.api.client import Client, PublishBatch, Received, ReceiveSpec
+    from kernel.api.model import TopicInfo
+    from kernel.common.ports import Clock
 
     from .gate import Caller
     from .queues import Queues
@@ -62,7 +62,7 @@ class Counters:
 
 
 class Catalogue(Protocol):
-    """Lists topics, which `kernel.client.Client` finds by name only."""
+    """Lists topics, which `kernel.api.client.Client` finds by name only."""
 
     def topics(self, tenant: str) -> Iterable[TopicInfo]:
         """Every topic of a tenant, in any order."""
@@ -118,7 +118,7 @@ class Polls(Protocol):
 
 
 class Locks(Protocol):
-    """One change of a queue at a time (`kernel.turns.Turns`)."""
+    """One change of a queue at a time (`kernel.common.turns.Turns`)."""
 
     def of(self, tenant: str, name: str) -> AbstractAsyncContextManager[None]:
         """The lock of a queue's name."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from auth.sigv4_form import Refusal, SignatureError
-from kernel.errors import Code, KernelError
+from kernel.common.errors import Code, KernelError
 
 from . import errors
 from .errors import ErrorKind, SqsError

@@ -1,7 +1,7 @@
 """Moving dead letters on: StartMessageMoveTask, ListMessageMoveTasks, CancelMessageMoveTask.
 
-The task is the kernel's (`kernel.moves`): it goes on without its gateway and after a restart. Here
-names become ARNs. A TaskHandle is, as AWS's, base64 of `{"taskId":…,"sourceArn":…}`.
+The task is the kernel's (`kernel.api.moves`): it goes on without its gateway and after a restart.
+Here names become ARNs. A TaskHandle is, as AWS's, base64 of `{"taskId":…,"sourceArn":…}`.
 
 Durability: StartMessageMoveTask and CancelMessageMoveTask answer once the task's record is in the
 journal of a majority.
@@ -16,10 +16,18 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from adapters.tree_rights import ANY_TOPIC, PUBLISH_TREE, WHOLE_TREE, allowed
-from kernel.client import CancelMove, StartMove
-from kernel.errors import Code, KernelError
-from kernel.model import DEFAULT_GROUP
-from kernel.moves import KEPT_MAX, PER_SECOND_MAX, PREFIX, MoveFailure, MoveState, MoveTask, tasks
+from kernel.api.client import CancelMove, StartMove
+from kernel.api.model import DEFAULT_GROUP
+from kernel.api.moves import (
+    KEPT_MAX,
+    PER_SECOND_MAX,
+    PREFIX,
+    MoveFailure,
+    MoveState,
+    MoveTask,
+    tasks,
+)
+from kernel.common.errors import Code, KernelError
 
 from . import errors, names, queue_settings
 from .errors import SqsError
@@ -35,7 +43,7 @@ from .shapes import (
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from kernel.model import TopicInfo
+    from kernel.api.model import TopicInfo
 
     from .environment import Context
     from .shapes import (

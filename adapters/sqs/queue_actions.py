@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from kernel.client import DeleteTopic, PurgeTopic, PutTopic
-from kernel.model import DEFAULT_GROUP
+from kernel.api.client import DeleteTopic, PurgeTopic, PutTopic
+from kernel.api.model import DEFAULT_GROUP
 
 from . import (
     errors,
@@ -38,7 +38,7 @@ from .shapes import (
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from kernel.model import TopicInfo
+    from kernel.api.model import TopicInfo
 
     from .environment import Context
     from .policies import RedrivePolicy

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from kernel.model import (
+from kernel.api.model import (
     DEFAULT_GROUP,
     DeadLetter,
     GroupOptions,

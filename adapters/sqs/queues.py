@@ -16,10 +16,10 @@ from adapters.tree_rights import (
     into_topic,
     out_of_topic,
 )
-from kernel.client import PutTopic
-from kernel.errors import NotLoaded
-from kernel.limits import RESERVED_PREFIXES
-from kernel.model import DEFAULT_GROUP, GroupOptions, TopicInfo
+from kernel.api.client import PutTopic
+from kernel.api.model import DEFAULT_GROUP, GroupOptions, TopicInfo
+from kernel.common.errors import NotLoaded
+from kernel.common.limits import RESERVED_PREFIXES
 
 from . import errors, names
 from .declaration import declaration_of
@@ -31,7 +31,7 @@ from .validation import SendRules
 
 if TYPE_CHECKING:
     from auth.rules import Permission
-    from kernel.client import Client, Destinations
+    from kernel.api.client import Client, Destinations
 
     from .environment import Context
 

@@ -10,9 +10,9 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from adapters.base import Origin
-from kernel.client import LeaseChange, LeaseVerb, ReceiveSpec
-from kernel.errors import Code, KernelError
-from kernel.model import DEFAULT_GROUP
+from kernel.api.client import LeaseChange, LeaseVerb, ReceiveSpec
+from kernel.api.model import DEFAULT_GROUP
+from kernel.common.errors import Code, KernelError
 
 from . import attempts, errors, receipt_handle, selection, validation
 from .delivered import Delivery, view
@@ -23,7 +23,7 @@ from .settings import RECEIVE_BYTES_MAX
 from .shapes import ReceiveMessageResult
 
 if TYPE_CHECKING:
-    from kernel.client import Received
+    from kernel.api.client import Received
 
     from .environment import Context
     from .queues import Queue

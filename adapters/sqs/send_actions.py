@@ -23,7 +23,7 @@ from .shapes import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from kernel.client import PublishBatch
+    from kernel.api.client import PublishBatch
 
     from .environment import Context
     from .queues import Queue

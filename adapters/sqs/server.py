@@ -20,7 +20,7 @@ from adapters.memory import GatewayMemory
 from adapters.moving import Moving
 from adapters.refused import Refused
 from adapters.transport import Listeners, Tasks
-from kernel.turns import Turns
+from kernel.common.turns import Turns
 
 from .app import SqsApplication
 from .calls import ACTIONS
@@ -41,8 +41,8 @@ if TYPE_CHECKING:
     from adapters.moving import Takers
     from auth.records import AccessKey
     from auth.sigv4 import SigV4Verifier
-    from kernel.client import Client
-    from kernel.ports import Clock, Random
+    from kernel.api.client import Client
+    from kernel.common.ports import Clock, Random
 
     from .environment import Catalogue
     from .settings import SqsSettings

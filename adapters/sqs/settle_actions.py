@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from adapters.base import Origin
-from kernel.client import LeaseChange, LeaseVerb
-from kernel.errors import Code
-from kernel.model import DEFAULT_GROUP
+from kernel.api.client import LeaseChange, LeaseVerb
+from kernel.api.model import DEFAULT_GROUP
+from kernel.common.errors import Code
 
 from . import errors, kernel_errors, receipt_handle, validation
 from .errors import SqsError
@@ -26,7 +26,7 @@ from .shapes import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from kernel.errors import KernelError
+    from kernel.common.errors import KernelError
 
     from .environment import Context
     from .queues import Queue

@@ -1,4 +1,4 @@
-"""SQS messages as stored messages (`kernel.message`): what a send writes.
+"""SQS messages as stored messages (`kernel.api.message`): what a send writes.
 
     SQS                              stored
     body                             body; decoded, if `weir.encoding` is `base64`
@@ -19,8 +19,8 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Final
 
 from adapters.base import Origin
-from kernel import message as messages
-from kernel.message import HEADER, VERSION, Ext, Flag
+from kernel.api import message as messages
+from kernel.api.message import HEADER, VERSION, Ext, Flag
 
 from . import attribute_map, body_text, native
 from .body_text import BASE64, ENCODING_ATTRIBUTE
@@ -30,8 +30,8 @@ from .native import NativeBlock
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from kernel.client import Destinations, PublishBatch
-    from kernel.origins import Origins
+    from kernel.api.client import Destinations, PublishBatch
+    from kernel.api.origins import Origins
 
     from .environment import Context
     from .queues import Queue
@@ -159,7 +159,7 @@ def _deduplication_id(queue: Queue, message: OutgoingMessage, group: bytes) -> b
 
 
 class SqsOrigin:
-    """`kernel.origins.OriginReader` of messages that SQS clients wrote."""
+    """`kernel.api.origins.OriginReader` of messages that SQS clients wrote."""
 
     def routing_key(self, native_block: bytes, /) -> str:
         """SQS has no keys."""

@@ -21,7 +21,7 @@ from .shapes import ACTIONS, ListQueueTagsResult
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from kernel.model import TopicInfo
+    from kernel.api.model import TopicInfo
 
     from .environment import Context
     from .shapes import (

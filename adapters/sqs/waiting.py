@@ -12,7 +12,7 @@ import asyncio
 from functools import partial
 from typing import TYPE_CHECKING, cast
 
-from kernel.client import Received
+from kernel.api.client import Received
 
 from .errors import SqsError
 from .settings import PUBLISH_BYTES_MAX
@@ -20,7 +20,7 @@ from .settings import PUBLISH_BYTES_MAX
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from kernel.client import Client, PublishBatch, ReceiveSpec, Session
+    from kernel.api.client import Client, PublishBatch, ReceiveSpec, Session
 
     from .environment import Peer
 
@@ -28,7 +28,7 @@ _NOTHING = Received(None, None, (), 0)
 
 
 class SharedBatches:
-    """`environment.Publisher`, and the sink of its batches (`kernel.client.PublishSink`)."""
+    """`environment.Publisher`, and the sink of its batches (`kernel.api.client.PublishSink`)."""
 
     def __init__(self, client: Client, session: Session, loop: asyncio.AbstractEventLoop) -> None:
         self._client = client

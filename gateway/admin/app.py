@@ -27,7 +27,7 @@ from gateway.admin.sessions import SessionRoutes
 from gateway.admin.tenants import KnownTenants
 from gateway.admin.topics import TopicRoutes
 from gateway.admin.users import PrincipalRoutes
-from kernel.errors import Code, KernelError
+from kernel.common.errors import Code, KernelError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -43,9 +43,9 @@ if TYPE_CHECKING:
     from gateway.config_schema import Listener, Tenant
     from gateway.identity import Identity
     from gateway.node_metering import NodeMetering
-    from kernel.client import Client
+    from kernel.api.client import Client
     from kernel.cluster.office import Office
-    from kernel.ports import Clock
+    from kernel.common.ports import Clock
 
 API_PATH = "/api/v1"
 

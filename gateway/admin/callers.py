@@ -26,7 +26,7 @@ from starlette.routing import Route
 
 from auth.principal import DEFAULT_TENANT
 from auth.rules import Action, Kind, permission
-from kernel.errors import Code, KernelError
+from kernel.common.errors import Code, KernelError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping

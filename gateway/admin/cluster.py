@@ -22,8 +22,8 @@ from starlette.routing import Route
 from gateway.admin.requests import answer, nothing, path_name, read_body
 from kernel.cluster.messages import Admit, GatewayStatus
 from kernel.cluster.records import NODE_MAX
-from kernel.errors import Code, KernelError
-from kernel.ids import RaftGroup
+from kernel.common.errors import Code, KernelError
+from kernel.common.ids import RaftGroup
 
 if TYPE_CHECKING:
     from starlette.requests import Request

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
 
     from gateway.node_metering import NodeMetering
+    from kernel.in_process.opening import LocalStore
     from kernel.remote.serving import StoreService
-    from kernel.store.opening import LocalStore
     from kernel.store.peer_links import PeerLinks
 
 
@@ -37,7 +37,7 @@ class StoreCollector(Collector):
         self._own = StoreFigures(local)
         self._service = ServiceFigures(service)
         self._store = local.store
-        self._abroad = local.client.abroad
+        self._abroad = service.mesh.abroad
         self._links = links
 
     def collect(self) -> Iterator[Metric]:

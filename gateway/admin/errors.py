@@ -12,7 +12,7 @@ import structlog
 from starlette.responses import Response
 
 from auth.errors import AuthCode, AuthError
-from kernel.errors import Code, KernelError
+from kernel.common.errors import Code, KernelError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

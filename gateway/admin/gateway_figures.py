@@ -9,7 +9,7 @@ from prometheus_client.registry import Collector
 
 from gateway.admin.health import Check
 from gateway.admin.turned_metrics import turned_metrics
-from kernel.ids import RaftGroup
+from kernel.common.ids import RaftGroup
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -27,10 +27,10 @@ from starlette.routing import Route
 from adapters.base import Origin
 from gateway.admin.requests import answer, number, read_body
 from gateway.admin.topics import find_topic
-from kernel import message as messages
-from kernel.errors import Code, KernelError
-from kernel.ids import Offset
-from kernel.message import Ext, Flag, Message
+from kernel.api import message as messages
+from kernel.api.message import Ext, Flag, Message
+from kernel.common.errors import Code, KernelError
+from kernel.common.ids import Offset
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -39,9 +39,9 @@ if TYPE_CHECKING:
     from starlette.responses import Response
 
     from gateway.admin.tenants import KnownTenants
-    from kernel.client import Client, PublishBatch, Session
-    from kernel.model import TopicInfo
-    from kernel.ports import Clock
+    from kernel.api.client import Client, PublishBatch, Session
+    from kernel.api.model import TopicInfo
+    from kernel.common.ports import Clock
 
 PEEK_DEFAULT = 10
 PEEK_MAX = 1_000

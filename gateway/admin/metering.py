@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from starlette.routing import Route
 
 from gateway.admin.requests import answer, flag
-from kernel.errors import Code, KernelError
+from kernel.common.errors import Code, KernelError
 
 if TYPE_CHECKING:
     from starlette.requests import Request

@@ -24,15 +24,15 @@ from auth.rules import parse_rule
 from auth.store import POLICIES_PER_TENANT_MAX, USERS_MAX, AuthStore
 from gateway.admin.tenants import of_tenant
 from gateway.identity import encode_record, key_of
-from kernel.client import PutRecord
-from kernel.errors import Code, KernelError
+from kernel.api.client import PutRecord
+from kernel.common.errors import Code, KernelError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from auth.sealed import KeyRing
-    from kernel.client import Client
-    from kernel.ports import Clock, Random
+    from kernel.api.client import Client
+    from kernel.common.ports import Clock, Random
 
 KEY_ID_BITS = 80
 """16 characters of base32: no two keys ever get the same id by chance."""

@@ -12,7 +12,7 @@ import msgspec
 from starlette.responses import Response
 
 from gateway.admin.errors import JSON_TYPE
-from kernel.errors import Code, KernelError
+from kernel.common.errors import Code, KernelError
 
 if TYPE_CHECKING:
     from starlette.requests import Request

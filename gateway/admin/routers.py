@@ -23,22 +23,22 @@ from starlette.routing import Route as HttpRoute
 from gateway.admin.requests import answer, flag, nothing, page_of, path_name, read_body
 from gateway.admin.tenants import of_tenant
 from gateway.admin.topic_shapes import check_new_name
-from kernel.client import DeleteRoute, DeleteRouter, PutRoute, PutRouter
-from kernel.errors import Code, KernelError
-from kernel.model import (
+from kernel.api.client import DeleteRoute, DeleteRouter, PutRoute, PutRouter
+from kernel.api.model import (
     AttributesMatch,
     Match,
     Route,
     RouterInfo,
     RouterOptions,
 )
+from kernel.common.errors import Code, KernelError
 
 if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
     from gateway.admin.tenants import KnownTenants
-    from kernel.client import Client
+    from kernel.api.client import Client
 
 ROUTE_ID_BYTES = 8
 """Of the hash: routers have thousands of routes, not billions."""

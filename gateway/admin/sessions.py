@@ -17,14 +17,14 @@ from starlette.routing import Route
 from adapters.mqtt.client_ids import subscriber_name
 from gateway.admin.callers import caller_of
 from gateway.admin.requests import nothing, path_name
-from kernel.errors import Code, KernelError
+from kernel.common.errors import Code, KernelError
 
 if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
     from gateway.admin.tenants import KnownTenants
-    from kernel.client import Client
+    from kernel.api.client import Client
 
 _log = structlog.get_logger("weir.admin")
 

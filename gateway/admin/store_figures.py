@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
     from prometheus_client.metrics_core import Metric
 
+    from kernel.in_process.opening import LocalStore
     from kernel.store.disk_watch import DiskSpace
-    from kernel.store.opening import LocalStore
 
 
 def disk_check(space: DiskSpace, *, accepting: bool) -> Check:

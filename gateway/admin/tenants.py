@@ -19,7 +19,7 @@ from auth.principal import DEFAULT_TENANT, name_fault
 from gateway.admin.callers import TAKES_NODE, caller_of, tenant_asked
 from gateway.admin.requests import answer
 from gateway.tenants import ACCOUNT, NAMESPACE, VIRTUAL_HOST, known_as
-from kernel.errors import Code, KernelError
+from kernel.common.errors import Code, KernelError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

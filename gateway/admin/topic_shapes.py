@@ -12,9 +12,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from adapters.rocketmq.names import dead_letter_topic
 from adapters.rocketmq.topic_types import DECLARATION, TOPIC_TYPES, declared
-from kernel.errors import Code, KernelError
-from kernel.limits import RESERVED_PREFIXES
-from kernel.model import (
+from kernel.api.model import (
     DEFAULT_GROUP,
     DeadLetter,
     GroupOptions,
@@ -24,6 +22,8 @@ from kernel.model import (
     TopicKind,
     TopicOptions,
 )
+from kernel.common.errors import Code, KernelError
+from kernel.common.limits import RESERVED_PREFIXES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -21,9 +21,9 @@ from adapters.rocketmq.topic_types import dead_letters_of
 from gateway.admin import topic_shapes as shapes
 from gateway.admin.requests import answer, flag, nothing, page_of, path_name, read_body
 from gateway.admin.tenants import of_tenant
-from kernel.client import DeleteGroup, DeleteTopic, PurgeTopic, PutTopic
-from kernel.errors import Code, KernelError
-from kernel.model import DEFAULT_GROUP, GroupOptions, TopicInfo
+from kernel.api.client import DeleteGroup, DeleteTopic, PurgeTopic, PutTopic
+from kernel.api.model import DEFAULT_GROUP, GroupOptions, TopicInfo
+from kernel.common.errors import Code, KernelError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
     from adapters.base import Adapter
     from gateway.admin.tenants import KnownTenants
-    from kernel.client import Client
-    from kernel.ports import Clock
+    from kernel.api.client import Client
+    from kernel.common.ports import Clock
 
 
 class TopicPage(Struct, frozen=True):

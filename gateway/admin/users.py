@@ -25,7 +25,7 @@ from auth.store import POLICIES_PER_TENANT_MAX, USERS_MAX
 from gateway.admin.callers import TAKES_NODE, caller_of
 from gateway.admin.principals import OWN_POLICIES_MAX, OWN_USERS_MAX
 from gateway.admin.requests import answer, nothing, page_of, path_name, read_body
-from kernel.errors import Code, KernelError
+from kernel.common.errors import Code, KernelError
 
 if TYPE_CHECKING:
     from starlette.requests import Request

@@ -19,7 +19,7 @@ from gateway.commands.api import DEFAULT_DATA, DataOption, NoAnswer, connect
 from gateway.commands.output import CommandError, ExitCode, Format, FormatOption, say
 from gateway.commands.values import put_one
 from gateway.data_lock import DataDirectoryInUse
-from kernel.errors import KernelError
+from kernel.common.errors import KernelError
 from kernel.log.errors import JournalError
 from metering.exporter import ExportError
 

@@ -15,7 +15,7 @@ from gateway.commands.options import Assignments, ConfigFile, DataDirectory, loa
 from gateway.commands.output import CommandError, ExitCode, Format, FormatOption, Table, put, say
 from gateway.commands.store import AS_STORE
 from gateway.commands.values import text
-from kernel.ids import METADATA_GROUP
+from kernel.common.ids import METADATA_GROUP
 from kernel.store.system import SystemClock
 
 app = typer.Typer(help="The stores of a cluster.", no_args_is_help=True)
@@ -43,7 +43,7 @@ def begin(
     from gateway.data_lock import DataDirectoryInUse
     from gateway.process import StartRefused
     from gateway.store_node import found_cluster
-    from kernel.errors import KernelError
+    from kernel.common.errors import KernelError
     from kernel.log.errors import JournalError
 
     try:

@@ -25,7 +25,7 @@ from gateway.commands.output import (
     say,
 )
 from gateway.data_lock import DataDirectoryInUse, lock_data_directory
-from kernel.errors import KernelError
+from kernel.common.errors import KernelError
 from kernel.log.aside import LOST_DIRECTORY
 from kernel.log.errors import JournalError
 from kernel.log.files import JOURNAL_DIRECTORY
@@ -178,8 +178,8 @@ async def _go_on(directory: Path, found: Examination) -> None:
 
     from gateway.origins import register_origins
     from gateway.process import fatal
+    from kernel.in_process.opening import open_store
     from kernel.store.disk import DirectoryDisk
-    from kernel.store.opening import open_store
     from kernel.store.system import SystemClock, SystemRandom
     from kernel.store.worker import Worker
 

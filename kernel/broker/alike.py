@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
-from ..model import GroupOptions, TopicOptions
+from ..api.model import GroupOptions, TopicOptions
 
 ALIKE_MAX = 4_096
 """Kinds of settings that are known at a time: some 2 MB, far more than clients tell apart."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ..client import ConsumerSink, ConsumerSpec
+from ..api.client import ConsumerSink, ConsumerSpec
 from .consumers import Credit, DispatchedConsumer
 from .dispatcher import AWAITS_CLAIMS, Dispatcher
 

@@ -6,8 +6,8 @@ of outboxes are never forgotten; the others RESULTS_KEPT_MS of log time after th
 
 from __future__ import annotations
 
-from ..ids import OUTBOX_CLIENT
-from ..limits import RESULTS_KEPT_MS
+from ..common.ids import OUTBOX_CLIENT
+from ..common.limits import RESULTS_KEPT_MS
 from .state import ClientResults, GroupState, Section
 
 

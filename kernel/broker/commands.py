@@ -31,9 +31,9 @@ from enum import IntEnum
 
 import msgspec
 
-from ..client import LeaseVerb, Settlement
-from ..ids import Offset, QueueId, TopicId
-from ..model import GroupOptions, QueueRef, Reason, Route, RouterOptions, TopicOptions
+from ..api.client import LeaseVerb, Settlement
+from ..api.model import GroupOptions, QueueRef, Reason, Route, RouterOptions, TopicOptions
+from ..common.ids import Offset, QueueId, TopicId
 from . import tree_commands as tree
 from .give_up import GiveUp
 from .reasons import REASON_CODES, REASONS

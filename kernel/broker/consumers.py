@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ..client import ConsumerSink, ConsumerSpec
-from ..errors import Code, KernelError
-from ..ids import QueueId
-from ..model import QueueRef
+from ..api.client import ConsumerSink, ConsumerSpec
+from ..api.model import QueueRef
+from ..common.errors import Code, KernelError
+from ..common.ids import QueueId
 from .progress import Progress
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator, Mapping
 from operator import itemgetter
 from typing import cast
 
-from ..ids import QueueId, TopicId, topic_of
+from ..common.ids import QueueId, TopicId, topic_of
 from .halves import HalfMessage
 from .progress import Held, ProgressPage
 from .rest import is_short, record_at, record_of

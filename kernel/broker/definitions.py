@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from ..errors import Code, KernelError
-from ..ids import QueueId, RaftGroup, queue_id
-from ..model import GroupOptions, QueueRef, RouterInfo, Start, TopicInfo
+from ..api.model import GroupOptions, QueueRef, RouterInfo, Start, TopicInfo
+from ..common.errors import Code, KernelError
+from ..common.ids import QueueId, RaftGroup, queue_id
 from . import commands
 from .commands import Command
 from .features import U32_MAX

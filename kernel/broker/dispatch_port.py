@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from ..client import Settlement
-from ..ids import QueueId
+from ..api.client import Settlement
+from ..api.model import Reason
+from ..api.origins import Origins
+from ..common.ids import QueueId
 from ..log.entry import Opened
-from ..model import Reason
-from ..origins import Origins
 from .commands import Change
 
 if TYPE_CHECKING:

@@ -13,11 +13,11 @@ from bisect import insort
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
-from ..client import ConsumerSink, ConsumerSpec, LeaseVerb, Settlement
-from ..errors import KernelError
+from ..api.client import ConsumerSink, ConsumerSpec, LeaseVerb, Settlement
+from ..api.model import GroupOptions, Overflow, Reason
+from ..api.origins import INTERNAL
+from ..common.errors import KernelError
 from ..log import entry as entries
-from ..model import GroupOptions, Overflow, Reason
-from ..origins import INTERNAL
 from .consumers import Credit, DispatchedConsumer, Handed, check_exclusive, offsets_held, takers_of
 from .dispatch_port import Port
 from .fairness import Fairness

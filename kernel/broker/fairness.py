@@ -26,7 +26,7 @@ from .ordering import Waiting
 from .run_page import Run
 
 if TYPE_CHECKING:
-    from ..client import ConsumerSpec
+    from ..api.client import ConsumerSpec
     from .in_order import Fresh
     from .ordering import Turn
     from .progress import Progress

@@ -10,7 +10,7 @@ import struct
 from array import array
 from collections.abc import Sequence
 
-from ..message import HEADER, Flag
+from ..api.message import HEADER, Flag
 
 U32_MAX = (1 << 32) - 1
 """TTLs and delays are clipped to it: 49.7 days, above the longest delay that any protocol allows

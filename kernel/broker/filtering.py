@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from ..filters import MessageFilter, compile_filter
+from ..api.filters import MessageFilter, compile_filter
+from ..api.model import GroupFilter
+from ..api.origins import Origins
 from ..log import entry as entries
-from ..model import GroupFilter
-from ..origins import Origins
 from .features import Feature
 from .run_page import Run
 

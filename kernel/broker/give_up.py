@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from ..ids import QueueId
+from ..common.ids import QueueId
 
 
 class GiveUp(msgspec.Struct, frozen=True, array_like=True):

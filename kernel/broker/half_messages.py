@@ -15,9 +15,9 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Iterable
 
-from ..ids import LogIndex, QueueId
+from ..api.message import HEADER_BYTES
+from ..common.ids import LogIndex, QueueId
 from ..log import entry as entries
-from ..message import HEADER_BYTES
 from . import commands
 from .features import COLUMN_KINDS, Feature, columns_of
 from .halves import HalfMessage

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from heapq import heappop, heappush
 
-from ..ids import LogIndex, QueueId, TopicId, topic_of
-from ..limits import HALF_OUTCOMES_KEPT
+from ..common.ids import LogIndex, QueueId, TopicId, topic_of
+from ..common.limits import HALF_OUTCOMES_KEPT
 
 
 @dataclass(slots=True)
@@ -33,7 +33,7 @@ class HalfMessage:
     checks: int
     """Questions asked so far."""
     origin: int = 0
-    """Who prepared it (`kernel.origins`): its commit counts as published by it."""
+    """Who prepared it (`kernel.api.origins`): its commit counts as published by it."""
 
 
 class Halves:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from ..client import ConsumerSpec
+from ..api.client import ConsumerSpec
 from .features import Feature
 from .ordering import Keys, Turn
 from .progress import Progress

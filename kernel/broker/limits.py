@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ..ids import QueueId
-from ..model import Overflow
+from ..api.model import Overflow
+from ..common.ids import QueueId
 from .topic_state import TopicState
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..ids import QueueId, topic_of
+from ..common.ids import QueueId, topic_of
 from ..log import entry as entries
 from . import commands
 from .commands import Command

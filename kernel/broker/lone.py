@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from ..limits import MARK_RENEW
+from ..common.limits import MARK_RENEW
 from ..log import entry as entries
 from .consumers import DispatchedConsumer, Handed
 from .dispatch_port import Port

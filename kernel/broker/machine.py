@@ -12,15 +12,15 @@ from array import array
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 
-from .. import message as messages
-from ..client import LeaseVerb, Settlement
-from ..errors import Code, KernelError
-from ..ids import TOPIC_IDS_PER_TERM, LogIndex, Offset, QueueId, topic_of
-from ..limits import RESULTS_KEPT_PER_CLIENT
+from ..api import message as messages
+from ..api.client import LeaseVerb, Settlement
+from ..api.message import HEADER_BYTES, UNIT_BYTES
+from ..api.model import Reason, TopicKind
+from ..api.origins import INTERNAL
+from ..common.errors import Code, KernelError
+from ..common.ids import TOPIC_IDS_PER_TERM, LogIndex, Offset, QueueId, topic_of
+from ..common.limits import RESULTS_KEPT_PER_CLIENT
 from ..log import entry as entries
-from ..message import HEADER_BYTES, UNIT_BYTES
-from ..model import Reason, TopicKind
-from ..origins import INTERNAL
 from . import commands
 from .clients import Clients
 from .commands import Command

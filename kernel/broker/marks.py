@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from ..limits import MARK_AHEAD, MARK_RENEW
+from ..common.limits import MARK_AHEAD, MARK_RENEW
 from .progress import Progress
 from .ready import Ready
 from .run_page import Run

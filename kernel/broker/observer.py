@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from ..model import Route, TopicInfo, TopicKind
+from ..api.model import Route, TopicInfo, TopicKind
 from .progress import Progress, acked_by_all
 from .state import QueueState, RouterState, TopicState
 from .tree_state import TreeEvent

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ..errors import Code, KernelError
-from ..ids import Offset
-from ..model import TopicKind
+from ..api.model import TopicKind
+from ..common.errors import Code, KernelError
+from ..common.ids import Offset
 from . import commands
 from .features import Feature
 from .observer import Observer, Retention, release

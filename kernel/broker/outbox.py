@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ..ids import LogIndex, Offset
-from ..model import DeadLetter, Reason, TopicKind
+from ..api.model import DeadLetter, Reason, TopicKind
+from ..common.ids import LogIndex, Offset
 from . import commands
 from .observer import Observer, Retention, release
 from .progress import Progress

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ..ids import Offset, QueueId
+from ..common.ids import Offset, QueueId
 from .progress import LEASE_MASK, Progress, ProgressPage
 from .recent import Recent
 from .run_page import RunPage

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator
 
-from ..ids import QUEUES_PER_TOPIC_MAX, QueueId, TopicId, topic_of
+from ..common.ids import QUEUES_PER_TOPIC_MAX, QueueId, TopicId, topic_of
 from .rest import is_plain, is_plain_record, lay_down, of_record, take_up, was_handed_out
 from .rest_record import Rest, read
 from .snapshot_records import QueueRecord

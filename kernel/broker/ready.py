@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from heapq import heapify, heappop, heappush
 
-from ..model import TopicOptions
+from ..api.model import TopicOptions
 from .features import Feature
 from .progress import Progress
 from .run_page import Run

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..model import Reason
+from ..api.model import Reason
 
 REASON_CODES = {
     Reason.ATTEMPTS: 1,

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..ids import Offset, QueueId, is_index
-from ..model import TopicKind, TopicOptions
+from ..api.model import TopicKind, TopicOptions
+from ..common.ids import Offset, QueueId, is_index
 from .progress import Progress
 from .rest_record import GroupAtRest, Rest, write
 from .run_page import YoungRun

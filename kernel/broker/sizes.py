@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..model import TopicOptions
+from ..api.model import TopicOptions
 from .features import Feature
 from .run_page import Run
 from .runs import RunIndex

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from hashlib import blake2b
 from sys import intern
 
-from ..ids import OUTBOX_CLIENT, LogIndex, Offset, QueueId, RaftGroup, TopicId, is_index
+from ..common.ids import OUTBOX_CLIENT, LogIndex, Offset, QueueId, RaftGroup, TopicId, is_index
 from .cut import Cut
 from .halves import HalfMessage
 from .owed import Owed

@@ -10,8 +10,16 @@ from collections.abc import Mapping
 
 import msgspec
 
-from ..errors import KernelError, error_named
-from ..model import DeadLetter, GroupOptions, QueueRef, Reason, Route, RouterOptions, TopicOptions
+from ..api.model import (
+    DeadLetter,
+    GroupOptions,
+    QueueRef,
+    Reason,
+    Route,
+    RouterOptions,
+    TopicOptions,
+)
+from ..common.errors import KernelError, error_named
 from ..raft.messages import Membership
 from .tree_records import RetainedRecord, SubscriberRecord, WillItemRecord
 from .usage import LedgerRecord, UsageRecord

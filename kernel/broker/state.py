@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Protocol
 
-from ..ids import LogIndex, Offset, QueueId, RaftGroup, TopicId
-from ..model import DeadLetter, Reason, Route, RouterInfo, RouterOptions
-from ..names import ByName
+from ..api.model import DeadLetter, Reason, Route, RouterInfo, RouterOptions
+from ..common.ids import LogIndex, Offset, QueueId, RaftGroup, TopicId
+from ..common.names import ByName
 from ..raft.messages import Membership
 from .halves import Halves
 from .queues import Queues

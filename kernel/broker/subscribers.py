@@ -15,12 +15,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from sys import intern
 
-from .. import message as messages
-from ..errors import Code, KernelError
-from ..ids import INDEX_BIT, LogIndex, RaftGroup, TopicId
-from ..limits import NOTES_MAX, SUBSCRIPTIONS_MAX
-from ..model import QueueRef, TopicOptions
-from ..tree import anothers, belongs_to
+from ..api import message as messages
+from ..api.model import QueueRef, TopicOptions
+from ..api.tree import anothers, belongs_to
+from ..common.errors import Code, KernelError
+from ..common.ids import INDEX_BIT, LogIndex, RaftGroup, TopicId
+from ..common.limits import NOTES_MAX, SUBSCRIPTIONS_MAX
 from . import tree_commands as tree
 from .commands import Command
 from .observer import Observer, Retention, release

@@ -15,8 +15,8 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 
-from ..ids import Offset
-from ..model import TopicKind
+from ..api.model import TopicKind
+from ..common.ids import Offset
 from .commands import Sweep
 from .features import Feature
 from .progress import unacked_by_any

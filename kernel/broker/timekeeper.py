@@ -14,9 +14,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from ..client import LeaseVerb
-from ..message import TTL_AT_ONCE
-from ..model import Reason
+from ..api.client import LeaseVerb
+from ..api.message import TTL_AT_ONCE
+from ..api.model import Reason
 from .commands import Change
 from .features import Feature
 from .progress import Progress

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from sys import intern
 
-from ..ids import Offset, QueueId, TopicId, is_index
-from ..model import GroupOptions, QueueRef, TopicInfo, TopicKind, TopicOptions
+from ..api.model import GroupOptions, QueueRef, TopicInfo, TopicKind, TopicOptions
+from ..common.ids import Offset, QueueId, TopicId, is_index
 from .alike import alike_groups, alike_options
 from .features import Feature
 from .owed import Owed

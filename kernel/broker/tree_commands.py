@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from ..tree import Will
+from ..api.tree import Will
 
 
 class WillRecord(msgspec.Struct, frozen=True, array_like=True):

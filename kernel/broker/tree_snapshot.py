@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sys import intern
 
-from ..ids import QueueId, TopicId, queue_id
+from ..common.ids import QueueId, TopicId, queue_id
 from .retained import RetainedMessage
 from .state import GroupState
 from .tree_records import RetainedRecord, SubscriberRecord, TreeRecord, WillItemRecord

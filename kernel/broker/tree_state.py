@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from ..ids import TopicId
+from ..common.ids import TopicId
 from .tree_commands import WillRecord
 
 NO_NOTES: dict[bytes, bytes] = {}

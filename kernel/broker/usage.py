@@ -1,7 +1,7 @@
 """What was served of each topic, counted by the state machine: cumulative, for the bill.
 
 Part of the state: in snapshots, in the state hash, the same after a replay. A counter never falls.
-What is counted, each message once, by the origin (`kernel.origins`) of the batch that asked:
+What is counted, each message once, by the origin (`kernel.api.origins`) of the batch that asked:
 
     PUBLISHED   accepted: stored in the first of its destinations
     ROUTED      stored in a queue; every queue counts. Of a topic all origins together are the
@@ -29,8 +29,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from ..ids import TopicId, is_index
-from ..message import HEADER_BYTES, SLOT_BYTES_SMALL, UNIT_BYTES
+from ..api.message import HEADER_BYTES, SLOT_BYTES_SMALL, UNIT_BYTES
+from ..common.ids import TopicId, is_index
 from .features import CLASS_SHIFT, CLASSES, COPY, Feature
 from .tally import Tally, Three
 

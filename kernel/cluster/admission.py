@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping
 
 from msgspec.structs import replace
 
-from ..errors import Code, KernelError
+from ..common.errors import Code, KernelError
 from .messages import Admit
 from .records import NodeRecord, NodeState
 

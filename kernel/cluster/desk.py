@@ -9,16 +9,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable
 
-from ..changes import PutRecord
-from ..errors import Code, KernelError
-from ..ids import METADATA_GROUP, RaftGroup
-from ..ports import Clock
+from ..api.changes import PutRecord
+from ..common.errors import Code, KernelError
+from ..common.ids import METADATA_GROUP, RaftGroup
+from ..common.ports import Clock
+from ..in_process.opening import LocalStore
 from ..raft.progress import STATE_NAMES
 from ..remote.wire import WireError
 from ..rpc.channel import Channel, Reply
 from ..rpc.frame import RpcError
 from ..rpc.handshake import Hello
-from ..store.opening import LocalStore
 from ..store.peer_links import PeerLinks
 from . import kept_leaders, messages
 from .admission import admitted, dismissed

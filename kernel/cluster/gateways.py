@@ -35,7 +35,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from ..errors import Code, KernelError
+from ..common.errors import Code, KernelError
 from .messages import (
     TASKS_MAX,
     UNLIKE_MAX,

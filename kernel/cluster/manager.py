@@ -21,11 +21,11 @@ from functools import partial
 
 from msgspec.structs import replace
 
-from ..changes import PutRecord
-from ..errors import KernelError
-from ..ids import METADATA_GROUP, RaftGroup
-from ..local_client import LocalClient
-from ..ports import Disk
+from ..api.changes import PutRecord
+from ..common.errors import KernelError
+from ..common.ids import METADATA_GROUP, RaftGroup
+from ..common.ports import Disk
+from ..in_process.local_client import LocalClient
 from ..remote.leaders import RemoteLeaders
 from ..store.node import Store
 from ..store.peer_links import PeerLinks

@@ -11,8 +11,8 @@ from collections.abc import Set as AbstractSet
 
 import msgspec
 
-from ..errors import Code, KernelError
-from ..ids import METADATA_GROUP, RaftGroup
+from ..common.errors import Code, KernelError
+from ..common.ids import METADATA_GROUP, RaftGroup
 from ..remote.leaders import RemoteLeaders
 from . import messages
 from .balance import moves

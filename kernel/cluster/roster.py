@@ -19,9 +19,9 @@ from collections.abc import Mapping
 
 import msgspec
 
-from ..errors import Code, KernelError
+from ..common.errors import Code, KernelError
+from ..common.ports import Disk
 from ..log.files import read_all, replace_file
-from ..ports import Disk
 from ..rpc.handshake import Hello
 from .records import NodeRecord, read
 

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
-from ..errors import Code, KernelError
-from ..ids import RaftGroup
+from ..common.errors import Code, KernelError
+from ..common.ids import RaftGroup
 from ..raft.configuration import ADD_LEARNER, ADD_VOTER, REMOVE, Change, ConfigurationChange
 from ..raft.progress import REPLICATE
 from ..store.consensus import Consensus

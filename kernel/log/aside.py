@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..ports import Disk
+from ..common.ports import Disk
 from .files import replace_file, segment_name
 from .hard_read import Stretch
 from .locations import pack_position

@@ -24,7 +24,7 @@ from typing import NamedTuple
 
 from crc32c import crc32c
 
-from ..ports import Disk
+from ..common.ports import Disk
 from .errors import FormatError, JournalError
 from .files import read_all, replace_file
 from .record import Close

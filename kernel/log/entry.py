@@ -3,7 +3,7 @@
     u64 base time ms | u8 version (1) | u8 flags | u16 batches | u32 slots | u32 payload at
     u32 slot end [slots]        relative to the payload
     batch [batches]
-    payload                     the slots (`kernel.message`) back to back
+    payload                     the slots (`kernel.api.message`) back to back
 
     batch:   u64 session | u32 epoch | u64 sequence | u8 origin | u16 commands
              u32 bytes of commands
@@ -44,7 +44,7 @@ class Batch(NamedTuple):
     commands: Sequence[tuple[int, int, bytes]]
     """(type, version, bytes) of each."""
     origin: int = 0
-    """Who asked (`kernel.origins`): for counting only."""
+    """Who asked (`kernel.api.origins`): for counting only."""
 
 
 def encode_batch(batch: Batch) -> bytes:

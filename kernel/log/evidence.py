@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from ..ports import Disk
+from ..common.ports import Disk
 from .checkpoint import Cut
 from .errors import FormatError
 from .files import segment_name

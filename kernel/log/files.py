@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Sequence
 
-from ..ports import Disk, File
+from ..common.ports import Disk, File
 
 JOURNAL_DIRECTORY = "journal"
 ROOT_DIRECTORY = ""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Sequence
 
-from ..ports import File
+from ..common.ports import File
 
 PAGE_BYTES = 4096
 """What systems read from a disk at once: less is not to be had where this fails."""

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from ..ports import Disk
+from ..common.ports import Disk
 from .aside import AsideJob
 from .bodies import Bodies
 from .checkpoint import Checkpoint, CheckpointJob, HardState

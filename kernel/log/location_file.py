@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from crc32c import crc32c
 
-from ..ports import Disk
+from ..common.ports import Disk
 from .files import locations_name, read_all, write_all
 from .hard_read import is_unread
 from .locations import pack_position

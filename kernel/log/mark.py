@@ -24,7 +24,7 @@ from typing import NamedTuple
 
 from crc32c import crc32c
 
-from ..ports import Disk, File
+from ..common.ports import Disk, File
 from .errors import FormatError
 from .files import NO_SPACE, ROOT_DIRECTORY, read_all, write_all
 from .hard_read import is_unread

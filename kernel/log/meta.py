@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 from crc32c import crc32c
 
-from ..ports import Disk, Random
+from ..common.ports import Disk, Random
 from .errors import FormatError, JournalError
 from .files import JOURNAL_DIRECTORY, read_all, replace_file
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..ports import Disk, File
+from ..common.ports import Disk, File
 from .errors import RecordDamaged, RecordUnread
 from .files import segment_name
 from .locations import pack_position

@@ -18,7 +18,7 @@ import errno
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from ..ports import Disk
+from ..common.ports import Disk
 from .checkpoint import Checkpoint, Cut, HardState, Position
 from .errors import JournalDamaged, JournalError
 from .evidence import Place

@@ -20,7 +20,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Collection, Sequence
 
-from ..ports import Disk
+from ..common.ports import Disk
 from .entry import has_slots, rewritten
 from .errors import JournalError, RecordDamaged
 from .location_file import Place, PlacesRead

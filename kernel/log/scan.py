@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import math
 
-from ..ports import Disk
+from ..common.ports import Disk
 from .checkpoint import Checkpoint, HardState, Position
 from .evidence import Lookout, Place
 from .files import JOURNAL_DIRECTORY, segment_name

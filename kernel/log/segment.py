@@ -19,7 +19,7 @@ from enum import IntEnum
 
 from crc32c import crc32c
 
-from ..ports import Disk, File
+from ..common.ports import Disk, File
 from .errors import FormatError
 from .files import JOURNAL_DIRECTORY, NO_SPACE, segment_name, write_all
 

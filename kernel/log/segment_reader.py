@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from ..ports import File
+from ..common.ports import File
 from .hard_read import Stretch, hard_read, is_unread
 from .record import (
     HEADER_BYTES,

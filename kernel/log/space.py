@@ -6,7 +6,7 @@ when it holds little, its live slots are rewritten to the end of the journal and
 
 from __future__ import annotations
 
-from ..ports import Disk
+from ..common.ports import Disk
 from .errors import JournalError
 from .files import JOURNAL_DIRECTORY, locations_name, segment_name
 from .install import InstallJob

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from ..ports import Disk
+from ..common.ports import Disk
 from .entry import HEAD, REWRITTEN
 from .files import segment_name
 from .locations import Locations, Weighed

@@ -24,7 +24,7 @@ from collections.abc import Callable, Sequence
 
 from crc32c import crc32c
 
-from ..ports import Disk, File, Written
+from ..common.ports import Disk, File, Written
 from .checkpoint import HardState, Position
 from .errors import JournalError
 from .files import NO_SPACE, write_all

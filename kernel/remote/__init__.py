@@ -1,1 +1,1 @@
-"""The port `kernel.leader.Leader` across processes (ADR 9): gateways ask, stores serve."""
+"""The port `kernel.requests.leader.Leader` across processes (ADR 9): gateways ask, stores serve."""

@@ -14,10 +14,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import cast
 
-from ..base_client import BaseClient
-from ..broker.consumers import DispatchedConsumer
-from ..broker.dispatcher import Dispatcher
-from ..client import (
+from ..api.client import (
     Administration,
     Client,
     Consumer,
@@ -28,10 +25,11 @@ from ..client import (
     Settlement,
     SettleSink,
 )
-from ..consuming import Consuming
-from ..courier import Attempt, Courier
-from ..half_desk import HalfDesk
-from ..ids import (
+from ..api.model import Reason, TopicInfo
+from ..api.origins import Origins
+from ..broker.consumers import DispatchedConsumer
+from ..broker.dispatcher import Dispatcher
+from ..common.ids import (
     ABROAD_FIRST,
     METADATA_GROUP,
     VOLATILE_GROUP,
@@ -40,19 +38,22 @@ from ..ids import (
     home_of,
     is_abroad,
 )
-from ..leader import Done, Holder, Leader
-from ..model import Reason, TopicInfo
-from ..origins import Origins
-from ..ports import Clock, Random
-from ..receiving import Receiver
-from ..session import LocalSession
+from ..common.ports import Clock, Random
+from ..in_process.base_client import BaseClient
+from ..in_process.consuming import Consuming
+from ..in_process.receiving import Receiver
+from ..requests.courier import Attempt, Courier
+from ..requests.leader import Done, Holder, Leader
+from ..requests.session import LocalSession
+from ..routing.topology import Topology
 from ..store.listener import Relay
 from ..store.volatile import VolatileGroup
-from ..topology import Topology
+from ..transactions.half_desk import HalfDesk
 from .definitions.administering import Administering
 from .definitions.definitions import Definitions
 from .definitions.mirror import Hears, InTopology
 from .leaders import RemoteLeaders
+from .mesh.abroad import Abroad
 from .mesh.borrowing import Borrower
 from .mesh.local_definitions import LocalDefinitions
 from .mesh.meeting import MeetingPoint
@@ -109,7 +110,7 @@ class ClusterClient(BaseClient):
             *(leaders, self.definitions.reached, self.groups, administrator), self._mirrored
         )
         self.mesh = Mesh(self, leaders, clock, random, meeting)
-        self.abroad = self.mesh.abroad
+        self.abroad: Abroad = self.mesh.abroad
         self._second_timer: asyncio.TimerHandle | None = None
 
     async def start(self) -> None:
@@ -138,7 +139,7 @@ class ClusterClient(BaseClient):
         self._second_timer = self._loop.call_later(1, self._each_second)
         self.local.each_second()
         self.mesh.each_second()
-        self.publisher.fail_late_batches(self._clock.monotonic_ms())
+        self.publisher.fail_late_batches(self.clock.monotonic_ms())
 
     @property
     def accepting(self) -> bool:

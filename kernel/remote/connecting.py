@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from ..ids import METADATA_GROUP, RaftGroup
-from ..ports import Clock, Random
+from ..common.ids import METADATA_GROUP, RaftGroup
+from ..common.ports import Clock, Random
 from .client import ClusterClient
 from .leaders import RemoteLeaders
 from .mesh.meeting import MeetingPoint

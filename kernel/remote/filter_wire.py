@@ -8,8 +8,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from ..errors import Code, KernelError
-from ..filters import (
+from ..api.filters import (
     ATTRIBUTES_MAX,
     TAGS_MAX,
     AttributesFilter,
@@ -18,7 +17,8 @@ from ..filters import (
     TagFilter,
     sql_filter,
 )
-from ..model import AttributesMatch
+from ..api.model import AttributesMatch
+from ..common.errors import Code, KernelError
 
 COMPILED_MAX = 1_024
 """Expressions that a process keeps compiled: a pull comes with its filter each time."""

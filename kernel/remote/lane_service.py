@@ -19,10 +19,10 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from ..errors import Code, KernelError
-from ..ids import Offset, QueueId, RaftGroup
-from ..leader import Holder, Identity, Leader, Settling, Together
-from ..model import QueueRef
+from ..api.model import QueueRef
+from ..common.errors import Code, KernelError
+from ..common.ids import Offset, QueueId, RaftGroup
+from ..requests.leader import Holder, Identity, Leader, Settling, Together
 from ..rpc.channel import Channel, Reply
 from ..rpc.frame import MESSAGE_BYTES_MAX, RpcError
 from ..rpc.handshake import Hello

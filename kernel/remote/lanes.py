@@ -16,12 +16,12 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Protocol, cast
 
+from ..api.model import TopicStatistics
 from ..broker import commands
-from ..errors import Code, KernelError
-from ..ids import Offset, QueueId, RaftGroup
-from ..leader import Done, Identity, LeaseChanging, Together
-from ..model import TopicStatistics
-from ..publish_part import Part
+from ..common.errors import Code, KernelError
+from ..common.ids import Offset, QueueId, RaftGroup
+from ..requests.leader import Done, Identity, LeaseChanging, Together
+from ..requests.publish_part import Part
 from ..rpc.channel import Channel
 from ..rpc.frame import MESSAGE_BYTES_MAX
 from . import calls, wire

@@ -16,12 +16,12 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TypeVar
 
-from ..courier import Attempt
-from ..errors import Code, KernelError
-from ..ids import Offset, QueueId, RaftGroup
-from ..leader import Done
-from ..model import TopicStatistics
-from ..ports import Clock
+from ..api.model import TopicStatistics
+from ..common.errors import Code, KernelError
+from ..common.ids import Offset, QueueId, RaftGroup
+from ..common.ports import Clock
+from ..requests.courier import Attempt
+from ..requests.leader import Done
 from ..rpc.channel import Channel, Reply
 from ..rpc.frame import RpcError
 from ..rpc.handshake import Hello

@@ -13,9 +13,9 @@ from collections.abc import Callable, Hashable, Iterable, Mapping
 from heapq import nlargest
 from typing import NamedTuple
 
-from ..client import ReceiveSpec
-from ..ids import QueueId, TopicId, topic_of
-from ..model import TopicInfo
+from ..api.client import ReceiveSpec
+from ..api.model import TopicInfo
+from ..common.ids import QueueId, TopicId, topic_of
 from .definitions.mirror import Hears
 from .streams.parts import Part, Pool
 

@@ -6,12 +6,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ..errors import KernelError
-from ..ids import RaftGroup
-from ..leader import Identity
-from ..ports import Clock, Random
-from ..refusals import NO_SPACE
-from ..store.opening import LocalStore
+from ..api.refusals import NO_SPACE
+from ..common.errors import KernelError
+from ..common.ids import RaftGroup
+from ..common.ports import Clock, Random
+from ..in_process.opening import LocalStore
+from ..requests.leader import Identity
 from .definitions.administration_service import AdministrationService
 from .definitions.feed_service import FeedService
 from .fellows.service import FellowService
@@ -28,6 +28,7 @@ from .tree.service import TreeService
 class StoreService(GatewayService):
     """All that a store does for gateways."""
 
+    mesh: MeshService
     streams: StreamService
     pulls: PullService
     administration: AdministrationService
@@ -74,7 +75,8 @@ def serve_gateways(
     pulls = service.pulls = PullService(local)
     store.also_tell(pulls)
     service.add(pulls)
-    service.add(MeshService(store, local.client))
+    service.mesh = MeshService(store, local.client)
+    service.add(service.mesh)
     store.consensus.leaders_changed = service.leaders_changed
     feeds = FeedService(store, soon)
     store.also_tell(feeds)

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import msgspec
 
-from ..model import Route, RouterOptions, TopicInfo
+from ..api.model import Route, RouterOptions, TopicInfo
 from .calls import Name
 
 

@@ -17,18 +17,18 @@ from typing import TypeVar
 
 import msgspec
 
+from ..api.client import LeaseVerb
+from ..api.message import HEADER_BYTES, SLOT_BYTES_SMALL
+from ..api.model import Reason, RouterInfo, TopicInfo, TopicStatistics
 from ..broker import commands, tree_commands
 from ..broker.commands import Command
 from ..broker.features import CUT, LARGE
-from ..client import LeaseVerb
-from ..errors import KernelError, error_named
-from ..ids import Offset, QueueId, RaftGroup
-from ..leader import Identity, LeaseChanging
-from ..limits import BATCH_COMMANDS_MAX, NAME_BYTES_MAX
-from ..message import HEADER_BYTES, SLOT_BYTES_SMALL
-from ..model import Reason, RouterInfo, TopicInfo, TopicStatistics
-from ..publish_part import Part
-from ..tree_table import is_bad_name
+from ..common.errors import KernelError, error_named
+from ..common.ids import Offset, QueueId, RaftGroup
+from ..common.limits import BATCH_COMMANDS_MAX, NAME_BYTES_MAX
+from ..requests.leader import Identity, LeaseChanging
+from ..requests.publish_part import Part
+from ..routing.tree_table import is_bad_name
 from .calls import (
     U64,
     ChangeLeases,

@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from ..errors import Code, KernelError, error_named
+from ..common.errors import Code, KernelError, error_named
 from .frame import MESSAGE_BYTES_MAX, Frame, FrameReader, Kind, RpcError, encode
 from .handshake import HELLO_BYTES_MAX, Admit, Handshake, Hello, State
 

@@ -26,9 +26,9 @@ from collections.abc import Callable, Mapping
 from enum import StrEnum
 from typing import cast
 
-from ..crowd import Crowd, address_of
-from ..listening import ListeningSockets
-from ..ports import Clock
+from ..common.crowd import Crowd, address_of
+from ..common.listening import ListeningSockets
+from ..common.ports import Clock
 from .channel import HANDSHAKE_MS, Channel
 
 WRITE_BYTES = 1024 * 1024

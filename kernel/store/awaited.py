@@ -9,7 +9,7 @@ import asyncio
 import struct
 from collections.abc import Callable
 
-from ..ids import RaftGroup
+from ..common.ids import RaftGroup
 from ..raft.errors import RaftError
 
 READ_SECONDS = 1.0

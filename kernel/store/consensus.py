@@ -14,11 +14,11 @@ from functools import partial
 from typing import Protocol
 
 from ..broker.state import GroupState
-from ..errors import Code, KernelError
-from ..ids import RaftGroup
+from ..common.errors import Code, KernelError
+from ..common.ids import RaftGroup
+from ..common.ports import Clock
 from ..log import entry as entries
 from ..log.journal import Journal
-from ..ports import Clock
 from ..raft import election
 from ..raft.configuration import ConfigurationChange
 from ..raft.core import RaftCore

@@ -7,13 +7,13 @@ from dataclasses import replace
 
 from ..broker.snapshot import load
 from ..broker.state import GroupState
-from ..ids import RaftGroup
+from ..common.ids import RaftGroup
+from ..common.ports import Disk
 from ..log.checkpoint import Checkpoint
 from ..log.errors import JournalDamaged
 from ..log.journal import Journal, JournalOptions
 from ..log.recovery import Recovered
 from ..log.scan import Scan
-from ..ports import Disk
 from ..raft.messages import Membership
 from .snapshot_file import SnapshotDamaged, read
 

@@ -24,14 +24,15 @@ from typing import Protocol
 
 import msgspec
 
-from .. import message as messages
+from ..api import message as messages
+from ..api.message import Ext, Flag, Message
+from ..api.model import DEFAULT_GROUP, TOPICS_ROUTER, Reason, TopicInfo, TopicKind
+from ..api.origins import INTERNAL, Origins
 from ..broker import commands
 from ..broker.features import COPY, LARGE, U32_MAX, Feature, features_of
 from ..broker.state import OutboxItem
-from ..courier import Attempt
-from ..destinations import Found
-from ..errors import Code, KernelError
-from ..ids import (
+from ..common.errors import Code, KernelError
+from ..common.ids import (
     OUTBOX_CLIENT,
     OUTBOX_EPOCH,
     VOLATILE_GROUP,
@@ -40,14 +41,13 @@ from ..ids import (
     RaftGroup,
     uuid_of,
 )
-from ..leader import Done, Identity, Leader
-from ..limits import RESULTS_KEPT_PER_CLIENT
+from ..common.limits import RESULTS_KEPT_PER_CLIENT
 from ..log import entry as entries
-from ..message import Ext, Flag, Message
-from ..model import DEFAULT_GROUP, TOPICS_ROUTER, Reason, TopicInfo, TopicKind
-from ..origins import INTERNAL, Origins
-from ..publish_part import Part
-from ..topology import Topology
+from ..requests.courier import Attempt
+from ..requests.leader import Done, Identity, Leader
+from ..requests.publish_part import Part
+from ..routing.destinations import Found
+from ..routing.topology import Topology
 from .replica import Replica
 
 IN_FLIGHT_MAX = 256

@@ -1,4 +1,4 @@
-"""The real disk: `kernel.ports.Disk` over the system calls, for one data directory.
+"""The real disk: `kernel.common.ports.Disk` over the system calls, for one data directory.
 
 Every method may be called from any thread; none keeps state beyond file descriptors.
 """
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from .file_system import file_system_of
 
 if TYPE_CHECKING:
-    from ..ports import Written
+    from ..common.ports import Written
     from .write_ring import WriteRing
 
 BUFFERS_MAX = 1024
@@ -31,7 +31,7 @@ fdatasync does, for the bytes written). 9p, for one, passes over it without a wo
 
 
 class DiskFile:
-    """`kernel.ports.File` over a descriptor."""
+    """`kernel.common.ports.File` over a descriptor."""
 
     __slots__ = ("_has_written_through", "_ring", "_through", "_writes_through", "descriptor")
 
@@ -132,7 +132,7 @@ class DiskFile:
 
 
 class DirectoryDisk:
-    """`kernel.ports.Disk` over a directory, which is made if it is missing."""
+    """`kernel.common.ports.Disk` over a directory, which is made if it is missing."""
 
     def __init__(self, directory: Path | str, ring: WriteRing | None = None) -> None:
         """`ring`: what files begin their writes with."""

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 
-from ..ports import Disk
+from ..common.ports import Disk
 from .worker import Runner
 
 RESERVE_SHARE = 0.15

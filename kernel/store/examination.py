@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from ..broker.state import GroupState
-from ..ids import RaftGroup, topic_of
+from ..common.ids import RaftGroup, topic_of
+from ..common.ports import Disk
 from ..log.checkpoint import CHECKPOINT_NAME, Checkpoint
 from ..log.errors import FormatError, JournalDamaged
 from ..log.files import segment_name
@@ -20,7 +21,6 @@ from ..log.meta import META_NAME, read_meta
 from ..log.recovery import check_clean_end, replay
 from ..log.scan import Scan
 from ..log.segment_reader import SegmentReader
-from ..ports import Disk
 from .damage import Snapshots
 from .missing import Missing
 from .places import Places, note_places

@@ -29,9 +29,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ..broker.state import GroupState
-from ..errors import Code, KernelError
-from ..ids import OUTBOX_CLIENT
-from ..leader import Identity
+from ..common.errors import Code, KernelError
+from ..common.ids import OUTBOX_CLIENT
+from ..requests.leader import Identity
 
 CLIENTS_MAX = 4_096
 """Clients remembered: gateways are few, but every session that publishes exactly once is one too.

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Sequence
 
-from ..ids import RaftGroup
+from ..common.ids import RaftGroup
 from ..log.journal import Journal
 from ..raft.messages import (
     CONFIGURATION,

@@ -17,17 +17,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from ..api.transactions import HalfCheck, encode_token
 from ..broker import commands
 from ..broker.half_messages import OTHERWISE, UNKNOWN
 from ..broker.halves import HalfMessage
 from ..broker.state import TopicState
-from ..errors import Code, KernelError
-from ..half_watches import HalfWatches
-from ..ids import RaftGroup, TopicId
-from ..leader import Done
-from ..limits import HALF_BYTES_PER_STORE_MAX, HALF_CHECKS_PER_TURN, HALVES_PER_STORE_MAX
+from ..common.errors import Code, KernelError
+from ..common.ids import RaftGroup, TopicId
+from ..common.limits import HALF_BYTES_PER_STORE_MAX, HALF_CHECKS_PER_TURN, HALVES_PER_STORE_MAX
 from ..log import entry as entries
-from ..transactions import HalfCheck, encode_token
+from ..requests.half_watches import HalfWatches
+from ..requests.leader import Done
 from .node import Store
 from .replica import Replica
 

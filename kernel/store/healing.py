@@ -21,9 +21,9 @@ import asyncio
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
-from ..errors import Code, KernelError
-from ..ids import RaftGroup
-from ..ports import Clock
+from ..common.errors import Code, KernelError
+from ..common.ids import RaftGroup
+from ..common.ports import Clock
 from ..raft import election
 from ..raft.configuration import (
     ADD_LEARNER,

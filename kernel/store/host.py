@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
-from ..ids import RaftGroup
-from ..origins import Origins
+from ..api.origins import Origins
+from ..common.ids import RaftGroup
 
 if TYPE_CHECKING:
     from .replica import Replica

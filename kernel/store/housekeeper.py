@@ -19,7 +19,8 @@ from collections import deque
 from collections.abc import Callable
 
 from ..broker.liveness import live_slots
-from ..ids import RaftGroup
+from ..common.ids import RaftGroup
+from ..common.ports import Disk
 from ..log.checkpoint import CheckpointJob
 from ..log.errors import JournalError, RecordDamaged
 from ..log.journal import Journal, MaintenanceJob
@@ -29,7 +30,6 @@ from ..log.read import SliceRead
 from ..log.rewrite import RewriteJob
 from ..log.tail_cache import AGE_SECONDS
 from ..log.writer import PrepareJob
-from ..ports import Disk
 from .disk_watch import DiskLevel, DiskSpace, DiskWatch
 from .node import Store
 from .snapshot_file import tidy

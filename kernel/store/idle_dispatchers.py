@@ -12,7 +12,7 @@ that go away must cost nothing. Any other queue may be polled again soon, and is
 from __future__ import annotations
 
 from ..broker.dispatcher import Dispatcher
-from ..errors import Code, KernelError
+from ..common.errors import Code, KernelError
 
 QUEUE_LOOKS = 60
 """Looks, one a second, that a queue's dispatcher outlives its last consumer: to make it anew costs

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from ..ids import QueueId
+from ..common.ids import QueueId
 
 
 class Waiting(Protocol):

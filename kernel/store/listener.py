@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
+from ..api.model import Route, TopicInfo
 from ..broker.state import QueueState, RouterState
 from ..broker.tree_state import TreeEvent
-from ..ids import RaftGroup
-from ..model import Route, TopicInfo
+from ..common.ids import RaftGroup
 
 if TYPE_CHECKING:
     from .replica import Replica

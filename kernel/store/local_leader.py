@@ -10,17 +10,17 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Protocol
 
+from ..api.model import TopicStatistics
+from ..api.refusals import TOO_MANY_RETAINED
 from ..broker import commands
 from ..broker.commands import Command
 from ..broker.features import Feature, features_of
 from ..broker.state import QueueState, TopicState
-from ..errors import Code, KernelError
-from ..ids import Offset, QueueId, RaftGroup, TopicId
-from ..leader import Done, Identity, LeaseChanging, Together
+from ..common.errors import Code, KernelError
+from ..common.ids import Offset, QueueId, RaftGroup, TopicId
 from ..log import entry as entries
-from ..model import TopicStatistics
-from ..publish_part import Part
-from ..refusals import TOO_MANY_RETAINED
+from ..requests.leader import Done, Identity, LeaseChanging, Together
+from ..requests.publish_part import Part
 from .first_tries import COME_SINCE, FirstTries
 from .name_matching import Matching, Names
 from .needless import needless

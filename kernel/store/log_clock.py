@@ -8,7 +8,7 @@ other members of the group are asked (`wall_clocks`) before anything is stamped.
 
 from __future__ import annotations
 
-from ..ports import Clock
+from ..common.ports import Clock
 
 SLEW = 20
 """At most one part in twenty faster or slower than the monotonic clock."""

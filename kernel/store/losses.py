@@ -12,10 +12,10 @@ from collections.abc import Callable
 
 import msgspec
 
+from ..common.ports import Disk
 from ..log.aside import LOST_DIRECTORY, lost_name
 from ..log.files import read_all, replace_file
 from ..log.hard_read import is_unread
-from ..ports import Disk
 
 ENDING = ".json"
 

@@ -11,8 +11,8 @@ from collections.abc import Callable
 
 from ..broker import commands
 from ..broker.state import GroupState
-from ..errors import Code, KernelError
-from ..ids import LogIndex, RaftGroup
+from ..common.errors import Code, KernelError
+from ..common.ids import LogIndex, RaftGroup
 from ..raft.core import RaftCore
 from ..raft.messages import CONFIGURATION, Entry
 from .group_log import GroupLog

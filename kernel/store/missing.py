@@ -23,12 +23,12 @@ from collections.abc import Mapping, Sequence
 from ..broker.liveness import references
 from ..broker.snapshot import load
 from ..broker.state import GroupState
-from ..ids import RaftGroup
+from ..common.ids import RaftGroup
+from ..common.ports import Disk
 from ..log.errors import JournalDamaged
 from ..log.locations import SEGMENT_SHIFT
 from ..log.recovery import replay
 from ..log.scan import Scan
-from ..ports import Disk
 from .damage import Snapshots
 from .losses import is_too_much
 from .replaying import Replay

@@ -14,10 +14,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol, cast
 
+from ..api.model import QueueRef
 from ..broker.features import COPY
-from ..ids import RaftGroup
-from ..model import QueueRef
-from ..publish_part import Part, grows
+from ..common.ids import RaftGroup
+from ..requests.publish_part import Part, grows
 
 REFUSED = -1
 """The tenant has as many retained messages as it may."""

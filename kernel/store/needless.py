@@ -8,12 +8,12 @@ answered yet, and count as later ones. So it is with a subscriber that is anothe
 
 from __future__ import annotations
 
+from ..api.tree import anothers, belongs_to
 from ..broker import commands
 from ..broker import tree_commands as tree
 from ..broker.state import GroupState
 from ..broker.tree_snapshot import index_queue
-from ..errors import KernelError
-from ..tree import anothers, belongs_to
+from ..common.errors import KernelError
 
 
 def needless(state: GroupState, change: commands.Control) -> object:

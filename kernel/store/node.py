@@ -16,13 +16,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 
-from ..errors import Code, KernelError
-from ..ids import VOLATILE_GROUP, RaftGroup
-from ..limits import SETTLE_DELAY_MS
+from ..api.origins import Origins
+from ..common.errors import Code, KernelError
+from ..common.ids import VOLATILE_GROUP, RaftGroup
+from ..common.limits import SETTLE_DELAY_MS
+from ..common.ports import Clock
 from ..log.journal import Journal
 from ..log.writer import WriteBatch
-from ..origins import Origins
-from ..ports import Clock
 from ..raft.errors import RaftError
 from ..raft.messages import LEADER, Message, Ready, Snapshot
 from .consensus import Consensus, Origin, RaftTiming

@@ -11,10 +11,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ..api.message import HEADER_BYTES
 from ..broker import commands
-from ..ids import QueueId
+from ..common.ids import QueueId
 from ..log import entry as entries
-from ..message import HEADER_BYTES
 from ..raft.messages import NORMAL, Entry
 
 if TYPE_CHECKING:

@@ -7,17 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from ..api.client import Settlement
+from ..api.model import Reason
+from ..api.origins import INTERNAL
 from ..broker import commands
 from ..broker.tree_commands import Listed, encode_retain
 from ..broker.usage import measure_slots
-from ..client import Settlement
-from ..errors import KernelError
-from ..ids import QueueId
-from ..limits import BATCH_COMMANDS_MAX, ENTRY_BATCHES_MAX, ENTRY_BYTES_MAX, ENTRY_SLOTS_MAX
+from ..common.errors import KernelError
+from ..common.ids import QueueId
+from ..common.limits import BATCH_COMMANDS_MAX, ENTRY_BATCHES_MAX, ENTRY_BYTES_MAX, ENTRY_SLOTS_MAX
 from ..log import entry as entries
-from ..model import Reason
-from ..origins import INTERNAL
-from ..publish_part import Part
+from ..requests.publish_part import Part
 
 _ACK = int(commands.Command.ACK)
 _PACK_ACK = commands.ACK_RANGE.pack

@@ -13,9 +13,9 @@ import ssl
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Protocol
 
-from ..errors import Code, KernelError
-from ..ids import RaftGroup
-from ..ports import Clock
+from ..common.errors import Code, KernelError
+from ..common.ids import RaftGroup
+from ..common.ports import Clock
 from ..raft import wire
 from ..raft.messages import APPEND, SNAPSHOT, Message
 from ..rpc.channel import Channel, Handler, Reply

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from ..errors import Code, KernelError
+from ..common.errors import Code, KernelError
 from ..raft.messages import Message
 
 

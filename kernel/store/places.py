@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from ..broker.state import GroupState
-from ..ids import QueueId
+from ..common.ids import QueueId
 
 Ranges = list[tuple[int, int]]
 """(first offset, messages) each."""

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ..ids import RaftGroup
+from ..common.ids import RaftGroup
 from ..raft.messages import FOLLOWER, HEARTBEAT, HEARTBEAT_ANSWER, Message
 from .member import Member
 from .peers import Peers

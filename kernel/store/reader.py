@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from ..ids import RaftGroup
+from ..common.ids import RaftGroup
 from ..log.errors import JournalError, RecordUnread
 from ..log.journal import Journal
 from .worker import Runner

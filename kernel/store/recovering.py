@@ -20,13 +20,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ..broker.state import GroupState
-from ..ids import METADATA_GROUP, RaftGroup
+from ..common.ids import METADATA_GROUP, RaftGroup
+from ..common.ports import Disk, Random
 from ..log.checkpoint import Checkpoint
 from ..log.files import JOURNAL_DIRECTORY, ROOT_DIRECTORY
 from ..log.journal import Journal, JournalOptions
 from ..log.meta import ensure_meta
 from ..log.scan import Scan
-from ..ports import Disk, Random
 from ..raft.messages import Membership
 from .damage import Others, Snapshots, admit, check, recover_journal
 from .missing import Missing

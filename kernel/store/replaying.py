@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from ..api.model import Route, TopicInfo
 from ..broker.machine import Machine
 from ..broker.observer import Observer, Retention
 from ..broker.state import GroupState, QueueState, RouterState, TopicState
 from ..broker.tree_state import TreeEvent
-from ..ids import LogIndex, QueueId, RaftGroup
-from ..model import Route, TopicInfo
+from ..common.ids import LogIndex, QueueId, RaftGroup
 from ..raft.configuration import changed, decode
 from ..raft.messages import CONFIGURATION, Membership
 from .group_log import entry_of

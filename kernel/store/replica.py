@@ -9,6 +9,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
+from ..api.client import Settlement
+from ..api.model import Reason, Route, TopicInfo
+from ..api.origins import Origins
 from ..broker import commands
 from ..broker.claims import await_claims, claims_over
 from ..broker.dispatcher import NO_LEASE, Dispatcher
@@ -17,14 +20,11 @@ from ..broker.machine import Machine
 from ..broker.observer import Observer, Retention
 from ..broker.state import GroupState, QueueState, RouterState, TopicState
 from ..broker.tree_state import TreeEvent
-from ..client import Settlement
-from ..errors import Code, KernelError
-from ..ids import QueueId, topic_of
-from ..leader import Identity
-from ..limits import MARK_RENEW, SETTLE_COUNT
+from ..common.errors import Code, KernelError
+from ..common.ids import QueueId, topic_of
+from ..common.limits import MARK_RENEW, SETTLE_COUNT
 from ..log.entry import NOTHING_OPENED
-from ..model import Reason, Route, TopicInfo
-from ..origins import Origins
+from ..requests.leader import Identity
 from .host import Host
 from .idle_dispatchers import FORGOTTEN, IdleDispatchers, may_forget
 from .idle_lists import IdleLists

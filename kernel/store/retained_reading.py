@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..broker.retained import RetainedMessage
-from ..errors import Code, KernelError
+from ..common.errors import Code, KernelError
 from ..log import entry as entries
 from .local_leader import LeaderHost
 from .replica import Replica

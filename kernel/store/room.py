@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from ..errors import Code, KernelError
+from ..common.errors import Code, KernelError
 from ..log.journal import Journal
 from .open_entry import Filled
 from .worker import Runner

@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterator
 
 from crc32c import crc32c
 
+from ..common.ports import Disk, File
 from ..log.errors import FormatError
 from ..log.files import NO_SPACE, read_all, write_all
 from ..log.hard_read import is_unread
-from ..ports import Disk, File
 
 DIRECTORY = "snap"
 SPARE = f"{DIRECTORY}/spare"

@@ -12,8 +12,8 @@ import asyncio
 from collections.abc import Callable, Iterator, Sequence
 
 from ..broker.cut import Cut
-from ..ids import RaftGroup
-from ..ports import Disk
+from ..common.ids import RaftGroup
+from ..common.ports import Disk
 from ..raft.messages import Membership
 from .node import Store
 from .snapshot_file import SnapshotWriter, name_of, sync_names

@@ -12,7 +12,7 @@ from ..broker.commands import Sweep
 from ..broker.runs import LONG_PAGES
 from ..broker.state import QueueState
 from ..broker.sweep import is_swept, plan
-from ..ids import QueueId
+from ..common.ids import QueueId
 
 LOOKS_PER_TURN = 8
 """Stretches of an index that are looked at in one turn: up to a millisecond each, mostly 0.1."""

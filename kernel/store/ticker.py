@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from ..ports import Clock
+from ..common.ports import Clock
 
 
 class Ticker:

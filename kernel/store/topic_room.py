@@ -20,14 +20,14 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import accumulate
 
+from ..api.message import LENGTHS, LENGTHS_AT
+from ..api.model import DEFAULT_GROUP, Overflow, TopicInfo
 from ..broker.features import CUT
 from ..broker.state import TopicState
-from ..errors import Code, KernelError
-from ..ids import OUTBOX_CLIENT, OUTBOX_EPOCH, QueueId, RaftGroup, TopicId
-from ..leader import Done, Identity
-from ..message import LENGTHS, LENGTHS_AT
-from ..model import DEFAULT_GROUP, Overflow, TopicInfo
-from ..publish_part import Part
+from ..common.errors import Code, KernelError
+from ..common.ids import OUTBOX_CLIENT, OUTBOX_EPOCH, QueueId, RaftGroup, TopicId
+from ..requests.leader import Done, Identity
+from ..requests.publish_part import Part
 from .replica import Replica
 
 DECIDED: Identity = (0, OUTBOX_EPOCH, 0)

@@ -15,16 +15,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import cast
 
+from ..api.client import LeaseVerb, Settlement
+from ..api.model import Reason
 from ..broker import commands
 from ..broker import tree_commands as tree
 from ..broker.commands import Command
 from ..broker.consumers import DispatchedConsumer
-from ..client import LeaseVerb, Settlement
-from ..errors import Code, KernelError
-from ..ids import QueueId
-from ..leader import LeaseChanging, Settling, Together
-from ..model import Reason
-from ..publish_part import Part
+from ..common.errors import Code, KernelError
+from ..common.ids import QueueId
+from ..requests.leader import LeaseChanging, Settling, Together
+from ..requests.publish_part import Part
 from .open_entry import ranges_of, retain_commands
 from .replica import Replica
 

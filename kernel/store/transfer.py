@@ -26,14 +26,14 @@ import msgspec
 from ..broker.liveness import references
 from ..broker.snapshot import load
 from ..broker.state import GroupState
-from ..errors import Code, KernelError
-from ..ids import RaftGroup
+from ..common.errors import Code, KernelError
+from ..common.ids import RaftGroup
+from ..common.ports import Clock, Disk
 from ..log import entry as entries
 from ..log.files import NO_SPACE, read_all
 from ..log.hard_read import is_unread
 from ..log.install import InstallJob
 from ..log.journal import Journal
-from ..ports import Clock, Disk
 from ..raft.messages import Message, Snapshot
 from .snapshot_file import DIRECTORY, SnapshotWriter, name_of, records_of, sync_names
 from .worker import Runner

@@ -15,13 +15,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from heapq import heappop, heappush
 
+from ..api.model import TopicKind, TopicOptions
 from ..broker.commands import Trim
 from ..broker.features import Feature
 from ..broker.run_page import sent_ms
 from ..broker.sizes import SizeWindow
 from ..broker.state import QueueState
-from ..ids import Offset, QueueId, is_index, topic_of
-from ..model import TopicKind, TopicOptions
+from ..common.ids import Offset, QueueId, is_index, topic_of
 
 TRIM_COUNT_MAX = 8_192
 """Messages that one command lets go of: bounds its apply (at one message an entry, half of them

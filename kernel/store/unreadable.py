@@ -24,16 +24,16 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Protocol, TypeVar
 
+from ..api.message import UID_END, uid_at
 from ..broker.give_up import GiveUp
 from ..broker.state import GroupState
-from ..ids import QueueId, RaftGroup, topic_of
+from ..common.ids import QueueId, RaftGroup, topic_of
+from ..common.ports import Clock
 from ..log import entry as entries
 from ..log.aside import AsideJob
 from ..log.errors import JournalError, RecordDamaged
 from ..log.files import NO_SPACE
 from ..log.journal import Journal
-from ..message import UID_END, uid_at
-from ..ports import Clock
 from .consensus import Consensus
 from .losses import Loss, Losses, LostMessages, is_too_much
 from .places import Places, Ranges, note_places

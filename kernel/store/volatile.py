@@ -10,11 +10,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+from ..api.origins import Origins
 from ..broker.state import GroupState
-from ..ids import VOLATILE_GROUP, LogIndex, RaftGroup
-from ..limits import SETTLE_DELAY_MS
-from ..origins import Origins
-from ..ports import Clock
+from ..common.ids import VOLATILE_GROUP, LogIndex, RaftGroup
+from ..common.limits import SETTLE_DELAY_MS
+from ..common.ports import Clock
 from .listener import Relay
 from .local_leader import HalfRoom, LocalLeader
 from .log_clock import LogClock

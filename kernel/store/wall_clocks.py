@@ -11,8 +11,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Mapping
 
-from ..errors import KernelError
-from ..ports import Clock
+from ..common.errors import KernelError
+from ..common.ports import Clock
 from .transfer import Ask, ask_wall_clock
 
 PATIENCE_SECONDS = 5.0

@@ -18,9 +18,9 @@ from auth.principal import Principal
 from auth.records import AccessKey, Create, Policy, User
 from auth.rules import Permission, parse_rule
 from auth.store import AuthStore
-from kernel.ports import Clock, Disk
+from kernel.common.ports import Clock, Disk
+from kernel.in_process.opening import LocalStore, open_store
 from kernel.store.disk import DirectoryDisk
-from kernel.store.opening import LocalStore, open_store
 from kernel.store.system import SystemClock, SystemRandom
 from kernel.store.worker import Worker
 

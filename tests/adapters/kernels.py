@@ -13,8 +13,9 @@ import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
-from kernel.client import Client
-from kernel.ports import Clock
+from kernel.api.client import Client
+from kernel.common.ports import Clock
+from kernel.in_process.opening import LocalStore
 from kernel.remote.client import ClusterClient
 from kernel.remote.connecting import connect
 from kernel.remote.leaders import RemoteLeaders
@@ -23,7 +24,6 @@ from kernel.rpc.channel import Channel
 from kernel.rpc.handshake import Hello
 from kernel.rpc.link import Acceptor
 from kernel.rpc.roles import GATEWAY, STORE
-from kernel.store.opening import LocalStore
 from kernel.store.peer_links import new_nonce
 from kernel.store.system import SystemRandom
 from tests.simulator.hostile import hostile_client

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
     import pytest
 
-    from kernel.client import Client
+    from kernel.api.client import Client
 
 
 class HeardTakers:

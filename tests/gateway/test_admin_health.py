@@ -13,7 +13,7 @@ from auth.errors import AuthCode
 from gateway.admin.errors import STATUS
 from gateway.admin.health import HealthRoutes, metering_check, serving_check
 from gateway.admin.store_figures import disk_check
-from kernel.errors import Code
+from kernel.common.errors import Code
 from kernel.store.disk_watch import DiskSpace
 from tests.gateway.serving import Process
 

@@ -26,7 +26,7 @@ from gateway.admin.health import HealthRoutes
 from gateway.admin.principals import Principals
 from gateway.admin.topic_shapes import GroupLimits
 from gateway.config_schema import Listener, Tenant
-from kernel.errors import Code, KernelError
+from kernel.common.errors import Code, KernelError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

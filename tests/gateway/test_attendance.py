@@ -23,7 +23,7 @@ from kernel.cluster.messages import (
     Role,
     Task,
 )
-from kernel.errors import Code, KernelError
+from kernel.common.errors import Code, KernelError
 from kernel.remote.served_topics import Consumed, Consumers, Produced
 
 if TYPE_CHECKING:

@@ -11,12 +11,12 @@ from auth.records import AccessKey, Policy, Record, User
 from auth.rules import parse_rule
 from gateway.admin.principals import Principals
 from gateway.identity import Identity, decode_record, encode_record, key_of
-from kernel.errors import Code, KernelError
+from kernel.common.errors import Code, KernelError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from kernel.client import PutRecord
+    from kernel.api.client import PutRecord
 
 RULES = (parse_rule("allow * *"),)
 POLICY = Policy(tenant="default", name="p", rules=RULES)

@@ -9,7 +9,7 @@ from structlog.testing import capture_logs
 
 from adapters.line_budget import PERIOD_MS
 from gateway.leader_log import LINES_MAX, LeaderLog
-from kernel.ids import RaftGroup
+from kernel.common.ids import RaftGroup
 
 
 class Store:

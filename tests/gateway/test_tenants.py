@@ -23,7 +23,7 @@ from auth.records import Create, User
 from auth.store import AuthStore
 from gateway.admin.callers import OPERATOR, set_caller
 from gateway.admin.tenants import KnownTenants
-from kernel.errors import Code, KernelError
+from kernel.common.errors import Code, KernelError
 from metering.schema import parse_manifest
 from metering.schema.manifest import MANIFEST_NAME
 from tests.gateway.serving import Process, serving

@@ -1,7 +1,7 @@
 """A topic as anyone would write it who has never heard of logs: a list of messages.
 
-Follows the contract of `kernel.client`, one message at a time. It does not predict which consumer
-gets a message, but says of every delivery whether it was allowed, and what must be left.
+Follows the contract of `kernel.api.client`, one message at a time. It does not predict which
+consumer gets a message, but says of every delivery whether it was allowed, and what must be left.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum
 
-from kernel.model import GroupOptions, Overflow, TopicInfo, TopicOptions
+from kernel.api.model import GroupOptions, Overflow, TopicInfo, TopicOptions
 from tests.simulator.peer import Delivery, Peer, Taker
 from tests.simulator.world import World
 

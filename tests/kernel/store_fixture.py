@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from kernel.client import (
+from kernel.api.client import (
     LeaseChange,
     LeaseVerb,
     PurgeTopic,
@@ -25,8 +25,7 @@ from kernel.client import (
     ReceiveSpec,
     Settlement,
 )
-from kernel.ids import Offset
-from kernel.model import (
+from kernel.api.model import (
     DEFAULT_GROUP,
     DEFAULT_TENANT,
     AttributesMatch,
@@ -40,6 +39,7 @@ from kernel.model import (
     TopicKind,
     TopicOptions,
 )
+from kernel.common.ids import Offset
 from tests.simulator.disk import SimulatedDisk
 from tests.simulator.peer import Draft, Peer
 from tests.simulator.world import World

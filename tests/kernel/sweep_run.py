@@ -12,9 +12,9 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from functools import partial
 
-from kernel.client import DeleteRoute, DeleteTopic, PurgeTopic, PutRoute, PutRouter, Settlement
-from kernel.message import HEADER
-from kernel.model import (
+from kernel.api.client import DeleteRoute, DeleteTopic, PurgeTopic, PutRoute, PutRouter, Settlement
+from kernel.api.message import HEADER
+from kernel.api.model import (
     DEFAULT_GROUP,
     DEFAULT_TENANT,
     DeadLetter,

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from kernel.client import (
+from kernel.api.client import (
     Administration,
     DeleteGroup,
     DeleteRoute,
@@ -20,10 +20,7 @@ from kernel.client import (
     PutTopic,
     Settlement,
 )
-from kernel.errors import Code, KernelError
-from kernel.ids import SessionId
-from kernel.limits import GROUP_NAME_BYTES_MAX, NAME_BYTES_MAX
-from kernel.model import (
+from kernel.api.model import (
     DEFAULT_GROUP,
     DEFAULT_TENANT,
     GroupOptions,
@@ -35,6 +32,9 @@ from kernel.model import (
     TopicKind,
     TopicOptions,
 )
+from kernel.common.errors import Code, KernelError
+from kernel.common.ids import SessionId
+from kernel.common.limits import GROUP_NAME_BYTES_MAX, NAME_BYTES_MAX
 from tests.simulator.disk import SimulatedDisk
 from tests.simulator.world import WRITER, World, simulated
 

@@ -11,8 +11,9 @@ import math
 import pytest
 
 from gateway.admin.store_figures import damage_check
+from kernel.api.model import TopicInfo
 from kernel.broker.snapshot import state_hash
-from kernel.ids import RaftGroup
+from kernel.common.ids import RaftGroup
 from kernel.log.aside import lost_name
 from kernel.log.checkpoint import CHECKPOINT_NAME
 from kernel.log.errors import JournalDamaged
@@ -20,7 +21,6 @@ from kernel.log.files import locations_name, segment_name
 from kernel.log.mark import MARK_NAME
 from kernel.log.meta import META_NAME
 from kernel.log.record import HEADER_BYTES
-from kernel.model import TopicInfo
 from kernel.store.examination import examine
 from kernel.store.reader import PAUSES_SECONDS
 from tests.kernel.test_lost_entries import DURABLE_SECONDS, entry_of, lost

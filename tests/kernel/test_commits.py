@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from kernel.client import Settlement
-from kernel.limits import SETTLE_DELAY_MS
+from kernel.api.client import Settlement
+from kernel.common.limits import SETTLE_DELAY_MS
 from tests.simulator.world import WRITER, World, simulated
 
 

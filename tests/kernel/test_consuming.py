@@ -6,10 +6,10 @@ import asyncio
 
 import pytest
 
-from kernel.client import PurgeTopic, ReceiveSpec, Settlement
-from kernel.errors import Code, KernelError
-from kernel.ids import VOLATILE_GROUP
-from kernel.model import DEFAULT_GROUP, DEFAULT_TENANT, GroupOptions, TopicInfo, TopicOptions
+from kernel.api.client import PurgeTopic, ReceiveSpec, Settlement
+from kernel.api.model import DEFAULT_GROUP, DEFAULT_TENANT, GroupOptions, TopicInfo, TopicOptions
+from kernel.common.errors import Code, KernelError
+from kernel.common.ids import VOLATILE_GROUP
 from tests.simulator.peer import Draft, Taker
 from tests.simulator.world import World, simulated
 

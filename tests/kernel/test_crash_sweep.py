@@ -13,11 +13,11 @@ from hashlib import blake2b
 
 import pytest
 
-from kernel import message as messages
+from kernel.api import message as messages
+from kernel.api.model import DEFAULT_TENANT
 from kernel.broker.snapshot import state_hash
-from kernel.ids import RaftGroup
+from kernel.common.ids import RaftGroup
 from kernel.log import entry as entries
-from kernel.model import DEFAULT_TENANT
 from tests.kernel.counted import check_growth
 from tests.kernel.ledger import Ledger, Observation, Seen
 from tests.kernel.sweep_run import Run, priority_of

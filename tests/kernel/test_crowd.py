@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from kernel.crowd import Crowd, address_of
+from kernel.common.crowd import Crowd, address_of
 
 
 def crowd(*members: str) -> Crowd[str]:

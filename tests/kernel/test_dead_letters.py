@@ -7,10 +7,10 @@ import asyncio
 import msgspec
 import pytest
 
-from kernel import message as messages
-from kernel.client import DeleteTopic, PurgeTopic, PutRoute, PutRouter, Settlement
-from kernel.message import Ext, Flag
-from kernel.model import (
+from kernel.api import message as messages
+from kernel.api.client import DeleteTopic, PurgeTopic, PutRoute, PutRouter, Settlement
+from kernel.api.message import Ext, Flag
+from kernel.api.model import (
     DEFAULT_GROUP,
     DEFAULT_TENANT,
     DeadLetter,

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import gc
 
+from kernel.api.client import LeaseChange, LeaseVerb, PurgeTopic, ReceiveSpec
+from kernel.api.model import DEFAULT_GROUP, GroupOptions, TopicInfo
 from kernel.broker.timekeeper import Timekeeper
 from kernel.broker.timers import SLACK, SWEEP_ENTRIES
-from kernel.client import LeaseChange, LeaseVerb, PurgeTopic, ReceiveSpec
-from kernel.model import DEFAULT_GROUP, GroupOptions, TopicInfo
 from kernel.store.idle_dispatchers import QUEUE_LOOKS
 from tests.simulator.peer import Draft
 from tests.simulator.world import World, simulated

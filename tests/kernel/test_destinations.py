@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from kernel.destinations import Found, united
-from kernel.errors import Code, KernelError
-from kernel.ids import RaftGroup, TopicId
-from kernel.model import TopicInfo, TopicOptions
+from kernel.api.model import TopicInfo, TopicOptions
+from kernel.common.errors import Code, KernelError
+from kernel.common.ids import RaftGroup, TopicId
+from kernel.routing.destinations import Found, united
 
 
 def _topic(number: int, *, durable: bool = True) -> TopicInfo:

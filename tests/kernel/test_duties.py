@@ -8,11 +8,11 @@ from typing import cast
 
 import pytest
 
-from kernel import duties as module
-from kernel.duties import Duties
-from kernel.errors import Code, KernelError
-from kernel.fellows import Fellows
-from kernel.ids import RaftGroup
+from kernel.common.errors import Code, KernelError
+from kernel.common.ids import RaftGroup
+from kernel.leader_tasks import duties as module
+from kernel.leader_tasks.duties import Duties
+from kernel.requests.fellows import Fellows
 from kernel.store.node import Store
 
 ONE, TWO = RaftGroup(1), RaftGroup(2)

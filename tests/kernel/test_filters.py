@@ -8,11 +8,9 @@ from collections.abc import Mapping
 import msgspec
 import pytest
 
-from kernel.broker.filtering import SCAN_MAX
-from kernel.client import ConsumerSpec, ReceiveSpec
-from kernel.errors import Code, KernelError
-from kernel.filters import ATTRIBUTES_MAX, sql_filter
-from kernel.model import (
+from kernel.api.client import ConsumerSpec, ReceiveSpec
+from kernel.api.filters import ATTRIBUTES_MAX, sql_filter
+from kernel.api.model import (
     DEFAULT_GROUP,
     AttributesMatch,
     FilterKind,
@@ -21,6 +19,8 @@ from kernel.model import (
     TopicInfo,
     TopicOptions,
 )
+from kernel.broker.filtering import SCAN_MAX
+from kernel.common.errors import Code, KernelError
 from tests.simulator.peer import ORIGIN, Draft, Peer, Taker
 from tests.simulator.world import World, simulated
 

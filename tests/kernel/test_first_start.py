@@ -12,7 +12,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from kernel.model import DEFAULT_GROUP, DEFAULT_TENANT
+from kernel.api.model import DEFAULT_GROUP, DEFAULT_TENANT
 from tests.simulator.disk import SimulatedDisk
 from tests.simulator.loop import VirtualLoop
 from tests.simulator.world import World

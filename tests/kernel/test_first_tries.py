@@ -9,10 +9,10 @@ from typing import cast
 import pytest
 
 from kernel.broker.state import ClientResults, GroupState
-from kernel.errors import KernelError
-from kernel.ids import OUTBOX_CLIENT, OUTBOX_EPOCH, RaftGroup
-from kernel.leader import NO_IDENTITY, Identity
-from kernel.publish_part import Part
+from kernel.common.errors import KernelError
+from kernel.common.ids import OUTBOX_CLIENT, OUTBOX_EPOCH, RaftGroup
+from kernel.requests.leader import NO_IDENTITY, Identity
+from kernel.requests.publish_part import Part
 from kernel.store import first_tries
 from kernel.store.first_tries import COME_SINCE, FORGOTTEN, OVERTAKEN, FirstTries, Look
 from kernel.store.local_leader import LeaderHost, LocalLeader

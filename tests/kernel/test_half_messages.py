@@ -6,13 +6,8 @@ import asyncio
 
 import pytest
 
-from kernel.broker.halves import HalfMessage, Halves
-from kernel.broker.snapshot import dump, load, state_hash
-from kernel.client import DeleteTopic, PurgeTopic
-from kernel.errors import Code, KernelError
-from kernel.ids import LogIndex, QueueId, TopicId
-from kernel.limits import HALF_OUTCOMES_KEPT
-from kernel.model import (
+from kernel.api.client import DeleteTopic, PurgeTopic
+from kernel.api.model import (
     DEFAULT_GROUP,
     DEFAULT_TENANT,
     GroupOptions,
@@ -21,7 +16,12 @@ from kernel.model import (
     TopicKind,
     TopicOptions,
 )
-from kernel.transactions import HalfCheck
+from kernel.api.transactions import HalfCheck
+from kernel.broker.halves import HalfMessage, Halves
+from kernel.broker.snapshot import dump, load, state_hash
+from kernel.common.errors import Code, KernelError
+from kernel.common.ids import LogIndex, QueueId, TopicId
+from kernel.common.limits import HALF_OUTCOMES_KEPT
 from tests.simulator.peer import Draft, Peer
 from tests.simulator.world import World, simulated
 

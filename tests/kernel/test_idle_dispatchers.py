@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
+from kernel.api.client import LeaseChange, LeaseVerb, ReceiveSpec, Settlement
+from kernel.api.model import DEFAULT_GROUP, GroupOptions, TopicInfo, TopicOptions
 from kernel.broker.rest_record import Rest
-from kernel.client import LeaseChange, LeaseVerb, ReceiveSpec, Settlement
-from kernel.model import DEFAULT_GROUP, GroupOptions, TopicInfo, TopicOptions
 from kernel.store.idle_dispatchers import QUEUE_LOOKS
 from tests.simulator.peer import Draft
 from tests.simulator.world import World, simulated

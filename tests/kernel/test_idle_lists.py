@@ -12,14 +12,14 @@ from types import FunctionType, ModuleType
 import pytest
 from msgspec import structs
 
+from kernel.api.model import GroupOptions, TopicInfo
+from kernel.api.tree import Subscription
 from kernel.broker.dispatcher import Dispatcher
 from kernel.broker.snapshot import dump, load
 from kernel.broker.snapshot_records import TopicRecord, decode, encode
 from kernel.broker.state import INDEX_GROUP, INDEX_GROUPS
-from kernel.ids import is_index, topic_of
+from kernel.common.ids import is_index, topic_of
 from kernel.log import entry as entries
-from kernel.model import GroupOptions, TopicInfo
-from kernel.tree import Subscription
 from tests.kernel.tree_client import Guest, tell
 from tests.simulator.world import World, simulated
 
@@ -236,7 +236,7 @@ async def test_a_subscription_that_nothing_came_for_is_in_use_all_the_same(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("kernel.broker.topic_state.INDEX_GROUP", GroupOptions(unused_ms=UNUSED_MS))
-    monkeypatch.setattr("kernel.unused_groups.NOTE_MS", UNUSED_MS // 10)
+    monkeypatch.setattr("kernel.store.group_use.NOTE_MS", UNUSED_MS // 10)
     for name in ("present", "gone"):
         guest = await Guest.open(world, name)
         await guest.subscribe("t")
@@ -260,7 +260,7 @@ async def test_a_subscription_that_nothing_came_for_is_in_use_all_the_same(
 async def test_deadlines_that_no_longer_hold_do_not_pile_up(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kernel.subscriber_keeper.DUE_SLACK", 10)
+    monkeypatch.setattr("kernel.subscribers.subscriber_keeper.DUE_SLACK", 10)
     for _ in range(200):
         guest = await Guest.open(world, "g", expiry_ms=60_000)
         await guest.leave()

@@ -7,6 +7,15 @@ import random
 
 import pytest
 
+from kernel.api.client import DeleteTopic, LeaseChange, LeaseVerb, ReceiveSpec
+from kernel.api.model import (
+    DEFAULT_GROUP,
+    DEFAULT_TENANT,
+    GroupOptions,
+    QueueRef,
+    TopicInfo,
+    TopicOptions,
+)
 from kernel.broker.cut import Cut, QueueCut
 from kernel.broker.queues import Queues
 from kernel.broker.rest import is_plain, is_short, record_at, record_of
@@ -15,16 +24,7 @@ from kernel.broker.snapshot import dump, load, state_hash
 from kernel.broker.snapshot_records import encode
 from kernel.broker.state import GroupState, QueueState, TopicState
 from kernel.broker.usage import counts
-from kernel.client import DeleteTopic, LeaseChange, LeaseVerb, ReceiveSpec
-from kernel.ids import QueueId, RaftGroup, TopicId
-from kernel.model import (
-    DEFAULT_GROUP,
-    DEFAULT_TENANT,
-    GroupOptions,
-    QueueRef,
-    TopicInfo,
-    TopicOptions,
-)
+from kernel.common.ids import QueueId, RaftGroup, TopicId
 from tests.simulator.peer import Draft
 from tests.simulator.world import World, simulated
 

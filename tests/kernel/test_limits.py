@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from kernel.client import PutRoute, PutRouter, PutTopic
-from kernel.errors import Code, KernelError
-from kernel.limits import RESERVED_PREFIXES
-from kernel.message import BODY_BYTES_MAX, PROPERTIES_BYTES_MAX
-from kernel.model import (
+from kernel.api.client import PutRoute, PutRouter, PutTopic
+from kernel.api.message import BODY_BYTES_MAX, PROPERTIES_BYTES_MAX
+from kernel.api.model import (
     DEFAULT_GROUP,
     DEFAULT_TENANT,
     GroupOptions,
@@ -18,6 +16,8 @@ from kernel.model import (
     TopicInfo,
     TopicOptions,
 )
+from kernel.common.errors import Code, KernelError
+from kernel.common.limits import RESERVED_PREFIXES
 from tests.simulator.peer import Draft, Sent
 from tests.simulator.world import World, simulated
 

@@ -10,7 +10,7 @@ import warnings
 
 import pytest
 
-from kernel.listening import stop_listening
+from kernel.common.listening import stop_listening
 
 LOOPS = {
     "asyncio": asyncio.new_event_loop,

@@ -6,11 +6,11 @@ import asyncio
 
 import pytest
 
+from kernel.api.client import Settlement
+from kernel.api.model import DEFAULT_GROUP, GroupOptions, Overflow, TopicInfo, TopicOptions
 from kernel.broker import commands
-from kernel.client import Settlement
-from kernel.ids import QueueId
-from kernel.limits import MARK_AHEAD
-from kernel.model import DEFAULT_GROUP, GroupOptions, Overflow, TopicInfo, TopicOptions
+from kernel.common.ids import QueueId
+from kernel.common.limits import MARK_AHEAD
 from kernel.store.open_entry import encode_acks
 from tests.simulator.world import World, simulated
 

@@ -7,14 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kernel.broker.snapshot import state_hash
-from kernel.client import ReceiveSpec, Settlement
-from kernel.ids import Offset, RaftGroup
-from kernel.log.aside import lost_name
-from kernel.log.errors import JournalError, RecordDamaged
-from kernel.log.files import segment_name
-from kernel.log.record import HEADER_BYTES
-from kernel.model import (
+from kernel.api.client import ReceiveSpec, Settlement
+from kernel.api.model import (
     DEFAULT_GROUP,
     DEFAULT_TENANT,
     DeadLetter,
@@ -24,6 +18,12 @@ from kernel.model import (
     TopicKind,
     TopicOptions,
 )
+from kernel.broker.snapshot import state_hash
+from kernel.common.ids import Offset, RaftGroup
+from kernel.log.aside import lost_name
+from kernel.log.errors import JournalError, RecordDamaged
+from kernel.log.files import segment_name
+from kernel.log.record import HEADER_BYTES
 from kernel.store import losses
 from kernel.store.losses import Losses
 from tests.kernel.test_half_messages import prepare

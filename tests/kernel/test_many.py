@@ -18,9 +18,9 @@ import pytest
 
 from benchmarks.kernel_load import Drain, Publisher
 from benchmarks.many_rows import STEP, connect_some, make, opened
-from kernel.client import ConsumerSpec
-from kernel.model import TopicInfo
-from kernel.store.opening import LocalStore
+from kernel.api.client import ConsumerSpec
+from kernel.api.model import TopicInfo
+from kernel.in_process.opening import LocalStore
 
 QUEUE_BYTES_MAX = 1_000
 """A million of them, with a message each, fit into 1 GB."""

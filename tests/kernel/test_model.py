@@ -15,9 +15,8 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from kernel.client import DeleteTopic, PurgeTopic, Settlement
-from kernel.errors import Code, KernelError
-from kernel.model import (
+from kernel.api.client import DeleteTopic, PurgeTopic, Settlement
+from kernel.api.model import (
     DEFAULT_GROUP,
     DEFAULT_TENANT,
     DeadLetter,
@@ -26,6 +25,7 @@ from kernel.model import (
     TopicInfo,
     TopicOptions,
 )
+from kernel.common.errors import Code, KernelError
 from tests.kernel.naive import Consumer, NaiveTopic, Note, Where, pick, trimmed_to
 from tests.simulator.peer import Draft, Taker
 from tests.simulator.world import World, figures_of

@@ -6,10 +6,9 @@ import asyncio
 
 import pytest
 
-from kernel import message as messages
-from kernel import mover, moves
-from kernel.broker import usage
-from kernel.client import (
+from kernel.api import message as messages
+from kernel.api import moves
+from kernel.api.client import (
     CancelMove,
     DeleteTopic,
     LeaseChange,
@@ -18,9 +17,8 @@ from kernel.client import (
     Settlement,
     StartMove,
 )
-from kernel.errors import Code, KernelError
-from kernel.message import Flag
-from kernel.model import (
+from kernel.api.message import Flag
+from kernel.api.model import (
     DEFAULT_GROUP,
     DEFAULT_TENANT,
     DeadLetter,
@@ -28,8 +26,11 @@ from kernel.model import (
     TopicInfo,
     TopicOptions,
 )
-from kernel.moves import BACK_TO_MAX, KEPT_MAX, PREFIX, MoveFailure, MoveState, MoveTask
-from kernel.origins import INTERNAL
+from kernel.api.moves import BACK_TO_MAX, KEPT_MAX, PREFIX, MoveFailure, MoveState, MoveTask
+from kernel.api.origins import INTERNAL
+from kernel.broker import usage
+from kernel.common.errors import Code, KernelError
+from kernel.leader_tasks import mover
 from tests.simulator.peer import Draft
 from tests.simulator.world import World, simulated
 

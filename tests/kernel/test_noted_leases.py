@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from kernel.api.message import HEADER_BYTES
 from kernel.broker import commands
-from kernel.ids import QueueId
+from kernel.common.ids import QueueId
 from kernel.log import entry as entries
-from kernel.message import HEADER_BYTES
 from kernel.raft.messages import EMPTY, NORMAL, Entry
 from kernel.store import noted_leases as module
 from kernel.store.noted_leases import SINCE_MS, NotedLease, noted_leases

@@ -6,12 +6,8 @@ import asyncio
 
 import pytest
 
-from kernel.broker import offsets
-from kernel.broker.liveness import references
-from kernel.client import LeaseChange, LeaseVerb, ReceiveSpec
-from kernel.errors import Code, KernelError
-from kernel.ids import Offset
-from kernel.model import (
+from kernel.api.client import LeaseChange, LeaseVerb, ReceiveSpec
+from kernel.api.model import (
     DEFAULT_GROUP,
     GroupOptions,
     Start,
@@ -19,6 +15,10 @@ from kernel.model import (
     TopicKind,
     TopicOptions,
 )
+from kernel.broker import offsets
+from kernel.broker.liveness import references
+from kernel.common.errors import Code, KernelError
+from kernel.common.ids import Offset
 from tests.simulator.peer import Draft, Peer
 from tests.simulator.world import World, simulated
 

@@ -6,14 +6,9 @@ import asyncio
 
 import pytest
 
-from kernel.broker.rest_record import Rest
-from kernel.broker.run_page import RUNS_PER_PAGE
-from kernel.broker.runs import YOUNG_RUNS_MAX
-from kernel.client import Client, DeleteTopic
-from kernel.errors import Code, KernelError
-from kernel.ids import Offset
-from kernel.message import decode
-from kernel.model import (
+from kernel.api.client import Client, DeleteTopic
+from kernel.api.message import decode
+from kernel.api.model import (
     DEFAULT_GROUP,
     DEFAULT_TENANT,
     DeadLetter,
@@ -22,6 +17,11 @@ from kernel.model import (
     TopicKind,
     TopicOptions,
 )
+from kernel.broker.rest_record import Rest
+from kernel.broker.run_page import RUNS_PER_PAGE
+from kernel.broker.runs import YOUNG_RUNS_MAX
+from kernel.common.errors import Code, KernelError
+from kernel.common.ids import Offset
 from tests.simulator.loop import WALL_START_MS
 from tests.simulator.peer import Draft, Peer
 from tests.simulator.world import World, simulated

@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
+from kernel.api.client import LeaseChange, LeaseVerb, PurgeTopic, Received, ReceiveSpec, Settlement
+from kernel.api.model import DEFAULT_GROUP, DEFAULT_TENANT, GroupOptions, TopicInfo, TopicOptions
 from kernel.broker.in_order import LOOK_AHEAD, SIFT_MAX
-from kernel.client import LeaseChange, LeaseVerb, PurgeTopic, Received, ReceiveSpec, Settlement
-from kernel.model import DEFAULT_GROUP, DEFAULT_TENANT, GroupOptions, TopicInfo, TopicOptions
 from tests.simulator.peer import Draft
 from tests.simulator.world import WRITER, World, simulated
 

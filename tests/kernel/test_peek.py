@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from kernel import message as messages
-from kernel.client import DeleteTopic
-from kernel.errors import Code, KernelError
-from kernel.ids import Offset
-from kernel.model import DEFAULT_GROUP, DEFAULT_TENANT, GroupOptions, TopicKind, TopicOptions
+from kernel.api import message as messages
+from kernel.api.client import DeleteTopic
+from kernel.api.model import DEFAULT_GROUP, DEFAULT_TENANT, GroupOptions, TopicKind, TopicOptions
+from kernel.common.errors import Code, KernelError
+from kernel.common.ids import Offset
 from tests.simulator.world import World, simulated
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from kernel.broker import commands
-from kernel.errors import KernelError
-from kernel.ids import METADATA_GROUP, RaftGroup
+from kernel.common.errors import KernelError
+from kernel.common.ids import METADATA_GROUP, RaftGroup
 from tests.kernel.three_stores import Node, running, until
 
 

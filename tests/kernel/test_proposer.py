@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from kernel.broker.commands import PutRecord
-from kernel.courier import Attempt
-from kernel.errors import Code, KernelError
-from kernel.ids import RaftGroup
-from kernel.leader import Done, Leader
-from kernel.limits import PUBLISH_DEADLINE_MS
-from kernel.proposer import Proposer, first_of
+from kernel.common.errors import Code, KernelError
+from kernel.common.ids import RaftGroup
+from kernel.common.limits import PUBLISH_DEADLINE_MS
+from kernel.requests.courier import Attempt
+from kernel.requests.leader import Done, Leader
+from kernel.requests.proposer import Proposer, first_of
 from tests.simulator.world import World, simulated
 
 GROUP = RaftGroup(1)

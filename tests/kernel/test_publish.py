@@ -10,15 +10,15 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
 
+from kernel.api.client import PublishBatch
+from kernel.api.message import UNIT_BYTES, key_hash
+from kernel.api.model import GroupOptions, QueueRef, TopicInfo, TopicOptions
 from kernel.broker.features import LARGE, Feature, features_of
-from kernel.client import PublishBatch
-from kernel.destinations import Found
-from kernel.errors import Code, KernelError
-from kernel.ids import VOLATILE_GROUP, RaftGroup, TopicId, queue_id
-from kernel.message import UNIT_BYTES, key_hash
-from kernel.model import GroupOptions, QueueRef, TopicInfo, TopicOptions
-from kernel.publish import Batch
-from kernel.publish_part import BatchPart
+from kernel.common.errors import Code, KernelError
+from kernel.common.ids import VOLATILE_GROUP, RaftGroup, TopicId, queue_id
+from kernel.requests.publish import Batch
+from kernel.requests.publish_part import BatchPart
+from kernel.routing.destinations import Found
 from tests.simulator.peer import ORIGIN, Draft
 
 numbers = itertools.count(1)

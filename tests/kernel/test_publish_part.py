@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from kernel.api.model import QueueRef
 from kernel.broker.features import CUT
-from kernel.ids import QueueId, RaftGroup
-from kernel.model import QueueRef
-from kernel.publish_part import Part
+from kernel.common.ids import QueueId, RaftGroup
+from kernel.requests.publish_part import Part
 from kernel.store.name_matching import REFUSED, Matching
 from kernel.store.open_entry import OpenEntry
 from kernel.store.topic_room import Limited, Slots

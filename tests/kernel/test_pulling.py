@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
-from kernel.client import LeaseChange, LeaseVerb, Received, ReceiveSpec
-from kernel.errors import Code
-from kernel.model import DEFAULT_GROUP, GroupOptions, TopicOptions
+from kernel.api.client import LeaseChange, LeaseVerb, Received, ReceiveSpec
+from kernel.api.model import DEFAULT_GROUP, GroupOptions, TopicOptions
+from kernel.common.errors import Code
 from tests.simulator.world import World, simulated
 
 VOLATILE = TopicOptions(durable=False)

@@ -11,15 +11,15 @@ from typing import cast
 
 import pytest
 
-from kernel import local_tree
-from kernel.client import Settlement
-from kernel.errors import KernelError
-from kernel.ids import RaftGroup
-from kernel.leader import Done, Holder, Leader, Settling, Together
-from kernel.model import DEFAULT_TENANT, Reason
-from kernel.placement import home_group
-from kernel.publish_part import Part
+from kernel.api.client import Settlement
+from kernel.api.model import DEFAULT_TENANT, Reason
+from kernel.common.errors import KernelError
+from kernel.common.ids import RaftGroup
+from kernel.common.placement import home_group
+from kernel.requests.leader import Done, Holder, Leader, Settling, Together
+from kernel.requests.publish_part import Part
 from kernel.store.name_matching import REFUSED
+from kernel.subscribers import local_tree
 from tests.kernel.tree_client import Guest, retained, tell
 from tests.simulator.peer import Draft
 from tests.simulator.world import WRITER, World, simulated

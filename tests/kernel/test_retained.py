@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from kernel.errors import Code, KernelError
-from kernel.model import DEFAULT_TENANT
+from kernel.api.model import DEFAULT_TENANT
+from kernel.common.errors import Code, KernelError
 from tests.kernel.tree_client import retained, tell
 from tests.simulator.peer import Draft
 from tests.simulator.world import READER, World, simulated

@@ -8,13 +8,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from kernel.broker.commands import Trim
-from kernel.broker.features import Feature
-from kernel.broker.state import QueueState, TopicState
-from kernel.client import LeaseChange, LeaseVerb, PurgeTopic, ReceiveSpec, Settlement
-from kernel.errors import Code
-from kernel.ids import Offset, QueueId, RaftGroup, TopicId, queue_id
-from kernel.model import (
+from kernel.api.client import LeaseChange, LeaseVerb, PurgeTopic, ReceiveSpec, Settlement
+from kernel.api.model import (
     DEFAULT_GROUP,
     DEFAULT_TENANT,
     DeadLetter,
@@ -25,6 +20,11 @@ from kernel.model import (
     TopicOptions,
     TopicStatistics,
 )
+from kernel.broker.commands import Trim
+from kernel.broker.features import Feature
+from kernel.broker.state import QueueState, TopicState
+from kernel.common.errors import Code
+from kernel.common.ids import Offset, QueueId, RaftGroup, TopicId, queue_id
 from kernel.store import trimmer
 from kernel.store.trimmer import LOOK_MS_MAX, Trimmer
 from tests.simulator.peer import Draft

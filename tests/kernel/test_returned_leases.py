@@ -9,10 +9,7 @@ from itertools import repeat
 
 import pytest
 
-from kernel.broker import commands
-from kernel.broker.snapshot import dump, load, state_hash
-from kernel.broker.usage import Verb, counts
-from kernel.client import (
+from kernel.api.client import (
     DeleteGroup,
     DeleteTopic,
     LeaseChange,
@@ -20,9 +17,8 @@ from kernel.client import (
     Received,
     ReceiveSpec,
 )
-from kernel.ids import Offset, QueueId
-from kernel.message import HEADER_BYTES
-from kernel.model import (
+from kernel.api.message import HEADER_BYTES
+from kernel.api.model import (
     DEFAULT_GROUP,
     DEFAULT_TENANT,
     GroupOptions,
@@ -30,6 +26,10 @@ from kernel.model import (
     TopicInfo,
     TopicOptions,
 )
+from kernel.broker import commands
+from kernel.broker.snapshot import dump, load, state_hash
+from kernel.broker.usage import Verb, counts
+from kernel.common.ids import Offset, QueueId
 from tests.kernel.counted import everything
 from tests.kernel.test_usage import MINE, metered, peer_of
 from tests.simulator.peer import Draft

@@ -7,11 +7,10 @@ import asyncio
 import msgspec
 import pytest
 
-from kernel import message as messages
-from kernel.client import PurgeTopic, Settlement
-from kernel.errors import Code
-from kernel.message import Ext
-from kernel.model import (
+from kernel.api import message as messages
+from kernel.api.client import PurgeTopic, Settlement
+from kernel.api.message import Ext
+from kernel.api.model import (
     DEFAULT_GROUP,
     DEFAULT_TENANT,
     DeadLetter,
@@ -21,6 +20,7 @@ from kernel.model import (
     TopicKind,
     TopicOptions,
 )
+from kernel.common.errors import Code
 from tests.simulator.peer import Draft
 from tests.simulator.world import World, simulated
 

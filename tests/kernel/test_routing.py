@@ -10,8 +10,8 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 
-from kernel.model import AttributesMatch, Match, Route, RouterOptions
-from kernel.routing import LEVELS_MAX, RouteTable, resolve
+from kernel.api.model import AttributesMatch, Match, Route, RouterOptions
+from kernel.routing.routing import LEVELS_MAX, RouteTable, resolve
 
 levels = st.sampled_from(["a", "b", "", "ab", "é"])
 keys = st.lists(levels, min_size=1, max_size=5).map("/".join)

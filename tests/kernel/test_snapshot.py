@@ -8,15 +8,15 @@ from collections.abc import Iterator
 
 import pytest
 
+from kernel.api.client import LeaseChange, LeaseVerb, ReceiveSpec
+from kernel.api.model import DEFAULT_GROUP, GroupOptions, TopicOptions
 from kernel.broker.cut import GROUPS_PER_RECORD, Cut
 from kernel.broker.progress import Progress
 from kernel.broker.recent import CHUNK, Recent
 from kernel.broker.snapshot import dump, load, state_hash
 from kernel.broker.snapshot_records import pack_leases, unpack_leases
 from kernel.broker.state import GroupState
-from kernel.client import LeaseChange, LeaseVerb, ReceiveSpec
 from kernel.log.errors import JournalError
-from kernel.model import DEFAULT_GROUP, GroupOptions, TopicOptions
 from kernel.store.housekeeper import Housekeeper
 from kernel.store.replica import Replica
 from tests.kernel.ledger import Ledger

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernel.errors import Code, KernelError
-from kernel.sql import DEPTH_MAX, EXPRESSION_CHARACTERS_MAX, compile_sql
+from kernel.api.sql import DEPTH_MAX, EXPRESSION_CHARACTERS_MAX, compile_sql
+from kernel.common.errors import Code, KernelError
 
 MESSAGE: dict[str, object] = {
     "a": "5",

@@ -8,9 +8,9 @@ import asyncio
 
 import pytest
 
-from kernel.atomic import Settle, Transaction
-from kernel.client import Settlement
-from kernel.model import TopicInfo
+from kernel.api.atomic import Settle, Transaction
+from kernel.api.client import Settlement
+from kernel.api.model import TopicInfo
 from tests.kernel.test_transact import apart, batch_of, holding
 from tests.simulator.peer import Peer
 from tests.simulator.world import WRITER, World, simulated

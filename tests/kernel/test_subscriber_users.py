@@ -5,11 +5,11 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from kernel.api.model import DEFAULT_TENANT
+from kernel.api.tree import Belongings, Subscriber, SubscriberSpec, Subscription
 from kernel.broker.snapshot import dump, load, state_hash
 from kernel.broker.tree_records import SubscriberRecord
-from kernel.errors import Code, KernelError
-from kernel.model import DEFAULT_TENANT
-from kernel.tree import Belongings, Subscriber, SubscriberSpec, Subscription
+from kernel.common.errors import Code, KernelError
 from tests.kernel.tree_client import Guest, tell
 from tests.simulator.world import World, simulated
 

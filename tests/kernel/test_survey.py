@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+from kernel.api.model import DEFAULT_GROUP
 from kernel.log import entry
-from kernel.model import DEFAULT_GROUP
 from tests.simulator.peer import Peer
 from tests.simulator.world import World, simulated
 

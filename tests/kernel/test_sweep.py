@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 
-from kernel import message as messages
+from kernel.api import message as messages
+from kernel.api.model import DEFAULT_GROUP, GroupOptions, TopicInfo, TopicKind, TopicOptions
 from kernel.broker.run_page import RUNS_PER_PAGE
 from kernel.broker.snapshot import dump, load
 from kernel.broker.state import QueueState
 from kernel.broker.sweep import carry_out, plan
-from kernel.ids import Offset
-from kernel.model import DEFAULT_GROUP, GroupOptions, TopicInfo, TopicKind, TopicOptions
+from kernel.common.ids import Offset
 from tests.simulator.peer import Draft, Peer, Taker
 from tests.simulator.world import World, simulated
 

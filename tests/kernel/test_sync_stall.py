@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from kernel.client import (
+from kernel.api.client import (
     DeleteTopic,
     LeaseChange,
     LeaseVerb,
@@ -20,10 +20,17 @@ from kernel.client import (
     ReceiveSpec,
     Settlement,
 )
-from kernel.errors import Code
-from kernel.limits import PUBLISH_DEADLINE_MS
-from kernel.model import DEFAULT_GROUP, DEFAULT_TENANT, Match, Route, RouterOptions, TopicOptions
-from kernel.store.opening import open_store
+from kernel.api.model import (
+    DEFAULT_GROUP,
+    DEFAULT_TENANT,
+    Match,
+    Route,
+    RouterOptions,
+    TopicOptions,
+)
+from kernel.common.errors import Code
+from kernel.common.limits import PUBLISH_DEADLINE_MS
+from kernel.in_process.opening import open_store
 from kernel.store.system import SystemClock, SystemRandom
 from kernel.store.worker import Worker
 from tests.simulator.disk import SimulatedDisk

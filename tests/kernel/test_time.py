@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from kernel.client import Settlement
-from kernel.model import DEFAULT_GROUP, DeadLetter, GroupOptions, TopicInfo, TopicOptions
+from kernel.api.client import Settlement
+from kernel.api.model import DEFAULT_GROUP, DeadLetter, GroupOptions, TopicInfo, TopicOptions
 from tests.simulator.peer import Draft
 from tests.simulator.world import World, simulated
 

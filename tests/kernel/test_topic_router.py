@@ -4,9 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from kernel.client import DeleteRoute, DeleteRouter, DeleteTopic, PutRoute, PutRouter
-from kernel.errors import Code, KernelError
-from kernel.model import DEFAULT_TENANT, TOPICS_ROUTER, Match, Route, RouterOptions, TopicOptions
+from kernel.api.client import DeleteRoute, DeleteRouter, DeleteTopic, PutRoute, PutRouter
+from kernel.api.model import (
+    DEFAULT_TENANT,
+    TOPICS_ROUTER,
+    Match,
+    Route,
+    RouterOptions,
+    TopicOptions,
+)
+from kernel.common.errors import Code, KernelError
 from tests.simulator.world import World, simulated
 
 BOTH = pytest.mark.parametrize("durable", [True, False], ids=["durable", "volatile"])

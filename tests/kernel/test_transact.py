@@ -8,14 +8,14 @@ from typing import cast
 
 import pytest
 
-from kernel.atomic import (
+from kernel.api.atomic import (
     TRANSACTION_MESSAGES_MAX,
     TRANSACTION_PARTS_MAX,
     ChangeLeases,
     Settle,
     Transaction,
 )
-from kernel.client import (
+from kernel.api.client import (
     DeleteTopic,
     LeaseChange,
     LeaseVerb,
@@ -23,8 +23,7 @@ from kernel.client import (
     ReceiveSpec,
     Settlement,
 )
-from kernel.errors import Code, KernelError
-from kernel.model import (
+from kernel.api.model import (
     DEFAULT_GROUP,
     DEFAULT_TENANT,
     DeadLetter,
@@ -33,7 +32,8 @@ from kernel.model import (
     TopicInfo,
     TopicOptions,
 )
-from kernel.pull import encode_token
+from kernel.common.errors import Code, KernelError
+from kernel.requests.pull import encode_token
 from tests.simulator.disk import SimulatedDisk
 from tests.simulator.peer import Draft, Peer, Taker
 from tests.simulator.world import WRITER, World, simulated

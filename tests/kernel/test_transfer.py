@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, cast
 import msgspec
 import pytest
 
-from kernel.errors import Code, KernelError
-from kernel.ids import RaftGroup
+from kernel.common.errors import Code, KernelError
+from kernel.common.ids import RaftGroup
 from kernel.store.transfer import EntriesPart, ReadEntries, SnapshotSource
 
 if TYPE_CHECKING:
+    from kernel.common.ports import Clock, Disk
     from kernel.log.journal import Journal
-    from kernel.ports import Clock, Disk
     from kernel.store.worker import Runner
 
 APPLIED = 10

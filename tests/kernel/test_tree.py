@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernel import message as messages
+from kernel.api import message as messages
+from kernel.api.client import PutRoute, PutRouter, Settlement
+from kernel.api.message import Ext
+from kernel.api.model import DEFAULT_TENANT, Match, Route, RouterOptions, TopicOptions
+from kernel.api.tree import SubscriberSpec, Subscription
 from kernel.broker.retained import Retained, RetainedMessage
-from kernel.client import PutRoute, PutRouter, Settlement
-from kernel.errors import Code, KernelError
-from kernel.message import Ext
-from kernel.model import DEFAULT_TENANT, Match, Route, RouterOptions, TopicOptions
-from kernel.tree import SubscriberSpec, Subscription
+from kernel.common.errors import Code, KernelError
 from tests.kernel.tree_client import Guest, Listener, retained, tell, will_of
 from tests.simulator.peer import Draft
 from tests.simulator.world import World, simulated

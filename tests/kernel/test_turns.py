@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from kernel.turns import Turns
+from kernel.common.turns import Turns
 from tests.simulator.world import World, simulated
 
 

@@ -6,11 +6,11 @@ import asyncio
 
 import pytest
 
+from kernel.api.client import ReceiveSpec
+from kernel.api.model import DEFAULT_GROUP, GroupOptions, TopicInfo, TopicOptions
 from kernel.broker.liveness import references
-from kernel.client import ReceiveSpec
-from kernel.errors import Code, KernelError
-from kernel.limits import UNUSED_MS_MIN
-from kernel.model import DEFAULT_GROUP, GroupOptions, TopicInfo, TopicOptions
+from kernel.common.errors import Code, KernelError
+from kernel.common.limits import UNUSED_MS_MIN
 from tests.simulator.peer import Peer
 from tests.simulator.world import World, simulated
 
@@ -27,9 +27,9 @@ GROUPS = {
 
 @pytest.fixture
 def fast(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kernel.unused_groups.CHECK_MS", 200)
-    monkeypatch.setattr("kernel.unused_groups.GRACE_MS", HOUR_MS)
-    monkeypatch.setattr("kernel.definition_checks.UNUSED_MS_MIN", HOUR_MS)
+    monkeypatch.setattr("kernel.leader_tasks.unused_groups.CHECK_MS", 200)
+    monkeypatch.setattr("kernel.leader_tasks.unused_groups.GRACE_MS", HOUR_MS)
+    monkeypatch.setattr("kernel.definitions.definition_checks.UNUSED_MS_MIN", HOUR_MS)
 
 
 async def filled(peer: Peer) -> TopicInfo:

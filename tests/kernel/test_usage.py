@@ -6,10 +6,7 @@ from collections import defaultdict
 
 import pytest
 
-from kernel.broker import commands, usage
-from kernel.broker.snapshot import dump, load, state_hash
-from kernel.broker.usage import OTHER_GROUP, Grade, TopicUsage, Verb, counts, units_of
-from kernel.client import (
+from kernel.api.client import (
     ConsumerSpec,
     DeleteTopic,
     LeaseChange,
@@ -19,9 +16,8 @@ from kernel.client import (
     ReceiveSpec,
     Settlement,
 )
-from kernel.ids import VOLATILE_GROUP, Offset
-from kernel.message import HEADER_BYTES, Flag
-from kernel.model import (
+from kernel.api.message import HEADER_BYTES, Flag
+from kernel.api.model import (
     DEFAULT_GROUP,
     DEFAULT_TENANT,
     DeadLetter,
@@ -32,7 +28,11 @@ from kernel.model import (
     TopicKind,
     TopicOptions,
 )
-from kernel.origins import INTERNAL
+from kernel.api.origins import INTERNAL
+from kernel.broker import commands, usage
+from kernel.broker.snapshot import dump, load, state_hash
+from kernel.broker.usage import OTHER_GROUP, Grade, TopicUsage, Verb, counts, units_of
+from kernel.common.ids import VOLATILE_GROUP, Offset
 from tests.kernel.counted import check_growth, everything
 from tests.simulator.peer import Draft, Peer, Taker
 from tests.simulator.world import World, simulated

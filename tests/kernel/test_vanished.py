@@ -5,11 +5,11 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import cast
 
+from kernel.api.changes import DeleteRoute, DeleteTopic, PutRecord, PutRoute, PutRouter
+from kernel.api.model import DEFAULT_TENANT, Route, RouterOptions
 from kernel.broker import tree_commands as tree
 from kernel.broker.snapshot import dump, load
-from kernel.changes import DeleteRoute, DeleteTopic, PutRecord, PutRoute, PutRouter
-from kernel.model import DEFAULT_TENANT, Route, RouterOptions
-from kernel.proposer import propose_to
+from kernel.requests.proposer import propose_to
 from kernel.store.listener import Relay
 from kernel.store.replica import Replica
 from kernel.store.vanished import tell_vanished

@@ -8,7 +8,8 @@ from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 
-from kernel.ids import METADATA_GROUP, RaftGroup
+from kernel.common.ids import METADATA_GROUP, RaftGroup
+from kernel.in_process.opening import LocalStore, open_store
 from kernel.log.journal import JournalOptions
 from kernel.remote.lane_service import BYTES_MAX, CALLS_MAX
 from kernel.remote.leaders import RemoteLeaders
@@ -17,7 +18,6 @@ from kernel.rpc.handshake import Hello
 from kernel.rpc.roles import GATEWAY, STORE
 from kernel.store.consensus import RaftTiming
 from kernel.store.disk import DirectoryDisk
-from kernel.store.opening import LocalStore, open_store
 from kernel.store.peer_links import PeerLinks, new_nonce
 from kernel.store.system import SystemClock, SystemRandom
 from kernel.store.worker import Worker

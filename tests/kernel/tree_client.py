@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from kernel import message as messages
-from kernel.client import Client
-from kernel.message import Ext
-from kernel.model import DEFAULT_TENANT
-from kernel.ports import Clock
-from kernel.tree import (
+from kernel.api import message as messages
+from kernel.api.client import Client
+from kernel.api.message import Ext
+from kernel.api.model import DEFAULT_TENANT
+from kernel.api.tree import (
     Belongings,
     Subscriber,
     SubscriberConsumer,
@@ -19,6 +18,7 @@ from kernel.tree import (
     Watch,
     Will,
 )
+from kernel.common.ports import Clock
 from tests.simulator.peer import Draft, Peer, Sent, Taker
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from kernel.client import DeleteTopic, LeaseChange, LeaseVerb, PutTopic, ReceiveSpec
-from kernel.ids import VOLATILE_GROUP, RaftGroup
-from kernel.model import DEFAULT_GROUP, DEFAULT_TENANT, TopicOptions
-from kernel.origins import INTERNAL
+from kernel.api.client import DeleteTopic, LeaseChange, LeaseVerb, PutTopic, ReceiveSpec
+from kernel.api.model import DEFAULT_GROUP, DEFAULT_TENANT, TopicOptions
+from kernel.api.origins import INTERNAL
+from kernel.common.ids import VOLATILE_GROUP, RaftGroup
 from metering.counters import Meter
 from metering.schema.record import TEXT_BYTES_MAX
 from metering.store_source import SYSTEM_TENANT, StoreSource, protocol_names, short

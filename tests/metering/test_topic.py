@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kernel.model import DEFAULT_TENANT, TopicKind
+from kernel.api.model import DEFAULT_TENANT, TopicKind
 from metering.collector import Collector
 from metering.driver import FlushFenced, FlushUnavailable
 from metering.exporter import Archive, export_queue

@@ -12,13 +12,13 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Self
 
-from kernel.errors import Code, KernelError
-from kernel.ids import RaftGroup
+from kernel.common.errors import Code, KernelError
+from kernel.common.ids import RaftGroup
+from kernel.in_process.opening import open_store
 from kernel.raft import wire
 from kernel.raft.configuration import Change, ConfigurationChange
 from kernel.raft.messages import Message
 from kernel.store.consensus import RaftTiming
-from kernel.store.opening import open_store
 from tests.simulator.computer import Computer, Wires
 from tests.simulator.loop import VirtualLoop
 from tests.simulator.world import SMALL, SeededRandom

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 from typing import Protocol
 
-from kernel.errors import Code, KernelError
-from kernel.ids import RaftGroup
+from kernel.common.errors import Code, KernelError
+from kernel.common.ids import RaftGroup
+from kernel.in_process.opening import LocalStore
 from kernel.raft.messages import Message
 from kernel.store.member import Member
-from kernel.store.opening import LocalStore
 from tests.simulator.disk import SimulatedDisk
 from tests.simulator.loop import SimulatedClock
 from tests.simulator.world import SimulatedWorkers

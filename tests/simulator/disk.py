@@ -1,4 +1,4 @@
-"""A simulated `kernel.ports.Disk`: what a disk may do to a program that trusts it too much.
+"""A simulated `kernel.common.ports.Disk`: what a disk may do to a program that trusts it too much.
 
 The model, per file: `content` is what reads see (the page cache), `durable` what a power loss
 leaves, `dirty` the writes in between, in order. Names: creations, renames and removals are in
@@ -29,9 +29,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
+from kernel.common.ports import Written
 from kernel.log.files import write_all
 from kernel.log.hard_read import PAGE_BYTES
-from kernel.ports import Written
 from kernel.store.worker import Runner
 
 SECTOR_BYTES = 512
@@ -67,7 +67,7 @@ class _Failure:
 
 
 class SimulatedFile:
-    """`kernel.ports.File`."""
+    """`kernel.common.ports.File`."""
 
     def __init__(self, disk: SimulatedDisk, inode: _Inode, name: str) -> None:
         self._disk = disk
@@ -159,7 +159,7 @@ class SimulatedFile:
 
 
 class SimulatedDisk:
-    """`kernel.ports.Disk`. Deterministic: nothing here depends on anything but the calls."""
+    """`kernel.common.ports.Disk`. Deterministic: nothing here depends on anything but the calls."""
 
     def __init__(self, capacity: int = 1 << 40) -> None:
         self._names: dict[str, _Inode] = {}
@@ -186,7 +186,7 @@ class SimulatedDisk:
         self._failures: list[_Failure] = []
         self._stopped = False
 
-    # --- kernel.ports.Disk ------------------------------------------------------------------
+    # --- kernel.common.ports.Disk ----------
 
     def open(self, name: str, *, create: bool = False) -> SimulatedFile:
         self._check_running()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kernel.ports import Clock
+from kernel.common.ports import Clock
 from tests.simulator.hostile import HostileClient
 from tests.simulator.peer import Peer
 from tests.simulator.world import World

@@ -1,6 +1,6 @@
 """A kernel client with a network between it and the store, as unpleasant as a network may be.
 
-`HostileClient` stands before a `LocalClient` and behind the API of `kernel.client`:
+`HostileClient` stands before a `LocalClient` and behind the API of `kernel.api.client`:
 
 * Every call and every reply passes through bytes. What an adapter holds is a copy; what it hands
   over must be plain data.
@@ -31,8 +31,8 @@ from typing import Any, TypeVar, cast
 
 import msgspec
 
-from kernel.atomic import ChangeLeases, Settle, Transaction
-from kernel.client import (
+from kernel.api.atomic import ChangeLeases, Settle, Transaction
+from kernel.api.client import (
     Administration,
     Client,
     Consumer,
@@ -51,14 +51,14 @@ from kernel.client import (
     Settlement,
     SettleSink,
 )
-from kernel.courier import Courier
-from kernel.errors import KernelError, NotLoaded
-from kernel.ids import Offset
-from kernel.local_client import LocalClient
-from kernel.model import Reason, RouterInfo, TopicInfo, TopicStatistics
-from kernel.origins import Origins
-from kernel.ports import Clock
-from kernel.publish import Batch
+from kernel.api.model import Reason, RouterInfo, TopicInfo, TopicStatistics
+from kernel.api.origins import Origins
+from kernel.common.errors import KernelError, NotLoaded
+from kernel.common.ids import Offset
+from kernel.common.ports import Clock
+from kernel.in_process.local_client import LocalClient
+from kernel.requests.courier import Courier
+from kernel.requests.publish import Batch
 from tests.simulator.hostile_consumer import (
     Holding,
     HostileConsumer,

@@ -6,8 +6,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from kernel.broker.consumers import DispatchedConsumer, SpreadConsumer
-from kernel.client import (
+from kernel.api.client import (
     Consumer,
     ConsumerSink,
     ConsumerSpec,
@@ -16,9 +15,10 @@ from kernel.client import (
     Settlement,
     SettleSink,
 )
-from kernel.errors import KernelError
-from kernel.ids import QueueId
-from kernel.local_client import LocalClient
+from kernel.broker.consumers import DispatchedConsumer, SpreadConsumer
+from kernel.common.errors import KernelError
+from kernel.common.ids import QueueId
+from kernel.in_process.local_client import LocalClient
 from tests.simulator.hostile_link import (
     Late,
     error_through_bytes,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kernel.errors import KernelError
-from kernel.ids import Offset, QueueId
-from kernel.model import TopicInfo
-from kernel.transactions import HalfCheck, HalfMessages, HalfSink, HalfWatch
+from kernel.api.model import TopicInfo
+from kernel.api.transactions import HalfCheck, HalfMessages, HalfSink, HalfWatch
+from kernel.common.errors import KernelError
+from kernel.common.ids import Offset, QueueId
 from tests.simulator.hostile_link import Late, error_through_bytes, through_bytes
 
 

@@ -11,10 +11,10 @@ from typing import Any
 
 import msgspec
 
-from kernel.courier import Attempt
-from kernel.errors import Code, KernelError
-from kernel.ids import RaftGroup
-from kernel.leader import Done, Leader
+from kernel.common.errors import Code, KernelError
+from kernel.common.ids import RaftGroup
+from kernel.requests.courier import Attempt
+from kernel.requests.leader import Done, Leader
 
 DELAY_S_MAX = 0.05
 FAILURE_SHARE = 0.01
@@ -100,7 +100,7 @@ class _Road:
 
 
 class HostileLink:
-    """`kernel.courier.Link` whose connections break."""
+    """`kernel.requests.courier.Link` whose connections break."""
 
     def __init__(
         self, late: Late, chance: random.Random, leader: Callable[[RaftGroup], Leader]

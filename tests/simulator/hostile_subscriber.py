@@ -12,10 +12,10 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from kernel.client import Consumer, ConsumerSink, Deliveries, Session, Settlement
-from kernel.errors import KernelError
-from kernel.ids import QueueId
-from kernel.tree import Subscriber, SubscriberConsumer, Subscription
+from kernel.api.client import Consumer, ConsumerSink, Deliveries, Session, Settlement
+from kernel.api.tree import Subscriber, SubscriberConsumer, Subscription
+from kernel.common.errors import KernelError
+from kernel.common.ids import QueueId
 from tests.simulator.hostile_consumer import Host, HostileSession, Leases, Rows
 from tests.simulator.hostile_link import error_through_bytes, through_bytes
 

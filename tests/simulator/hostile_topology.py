@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from kernel.api.model import QueueRef, Route, TopicInfo
 from kernel.broker.state import RouterState
 from kernel.broker.tree_snapshot import index_queue
 from kernel.broker.tree_state import IndexChanged, TreeEvent
-from kernel.ids import RaftGroup
-from kernel.local_client import LocalClient
-from kernel.model import QueueRef, Route, TopicInfo
+from kernel.common.ids import RaftGroup
+from kernel.in_process.local_client import LocalClient
+from kernel.routing.topology import Topology
 from kernel.store.node import Store
 from kernel.store.replica import Replica
-from kernel.topology import Topology
 from tests.simulator.hostile_link import Late, through_bytes
 
 LANE = "definitions"

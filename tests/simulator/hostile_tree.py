@@ -9,10 +9,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from kernel.client import Destinations
-from kernel.errors import KernelError
-from kernel.tree import Subscriber, SubscriberSink, SubscriberSpec, Watch, WatchSink, Will
-from kernel.watches import LocalWatch
+from kernel.api.client import Destinations
+from kernel.api.tree import Subscriber, SubscriberSink, SubscriberSpec, Watch, WatchSink, Will
+from kernel.common.errors import KernelError
+from kernel.routing.watches import LocalWatch
 from tests.simulator.hostile_consumer import Host
 from tests.simulator.hostile_link import Late, error_through_bytes, through_bytes
 from tests.simulator.hostile_subscriber import HostileSubscriber, Name, way_from, way_to

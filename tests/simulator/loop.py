@@ -87,7 +87,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
 
 class SimulatedClock:
-    """`kernel.ports.Clock` of a virtual loop. A test may make the wall clock jump."""
+    """`kernel.common.ports.Clock` of a virtual loop. A test may make the wall clock jump."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, wall_start_ms: int = WALL_START_MS) -> None:
         self._loop = loop

@@ -20,7 +20,6 @@ from kernel.broker import snapshot
 from kernel.broker.commands import Command
 from kernel.broker.give_up import GiveUp
 from kernel.broker.snapshot_records import ClientRecord, decode
-from kernel.courier import Courier
 from kernel.log.journal import Journal
 from kernel.log.mark import Mark
 from kernel.log.scan import Scan
@@ -29,6 +28,7 @@ from kernel.raft import election, leader
 from kernel.raft.core import RaftCore
 from kernel.raft.log import RaftLog
 from kernel.raft.tracker import Tracker
+from kernel.requests.courier import Courier
 from kernel.store import damage, transfer
 from kernel.store.first_tries import FirstTries
 from kernel.store.healing import Healing

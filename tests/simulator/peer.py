@@ -1,6 +1,6 @@
 """A client connection as an adapter would drive it, with a memory of everything it heard.
 
-Works over any `kernel.client.Client`: the local one, the hostile one, later a cluster's.
+Works over any `kernel.api.client.Client`: the local one, the hostile one, later a cluster's.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from kernel import message as messages
-from kernel.client import (
+from kernel.api import message as messages
+from kernel.api.client import (
     Client,
     Consumer,
     ConsumerSpec,
@@ -20,10 +20,8 @@ from kernel.client import (
     PutTopic,
     Settlement,
 )
-from kernel.errors import KernelError
-from kernel.ids import QueueId
-from kernel.message import HEADER, VERSION, Ext, Flag
-from kernel.model import (
+from kernel.api.message import HEADER, VERSION, Ext, Flag
+from kernel.api.model import (
     DEFAULT_GROUP,
     DEFAULT_TENANT,
     GroupOptions,
@@ -31,7 +29,9 @@ from kernel.model import (
     TopicInfo,
     TopicOptions,
 )
-from kernel.ports import Clock
+from kernel.common.errors import KernelError
+from kernel.common.ids import QueueId
+from kernel.common.ports import Clock
 
 ORIGIN = 200
 """Origin byte of the tests: no adapter registers it."""

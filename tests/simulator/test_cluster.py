@@ -9,19 +9,19 @@ from hashlib import blake2b
 
 import pytest
 
+from kernel.api.client import ConsumerSpec
+from kernel.api.model import DEFAULT_GROUP, GroupOptions, TopicInfo, TopicOptions
 from kernel.broker import commands
 from kernel.broker.consumers import DispatchedConsumer, Handed
 from kernel.broker.snapshot import dump
-from kernel.client import ConsumerSpec
-from kernel.errors import KernelError
-from kernel.ids import QueueId, RaftGroup, TopicId, queue_id
+from kernel.common.errors import KernelError
+from kernel.common.ids import QueueId, RaftGroup, TopicId, queue_id
 from kernel.log import entry as entries
 from kernel.log.journal import Journal
 from kernel.log.read import ReadJob
-from kernel.model import DEFAULT_GROUP, GroupOptions, TopicInfo, TopicOptions
-from kernel.publish_part import Part
 from kernel.raft.configuration import ADD_LEARNER, ADD_VOTER, REMOVE, Change
 from kernel.raft.messages import APPEND, NORMAL, SNAPSHOT, Entry, Membership, Message, Snapshot
+from kernel.requests.publish_part import Part
 from kernel.store.transfer import GONE
 from tests.simulator.cluster import Cluster, Node, Trouble
 from tests.simulator.peer import Draft

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from kernel.broker.clients import RESULTS_KEPT_MS
-from kernel.ports import Clock
+from kernel.common.ports import Clock
 from kernel.store.log_clock import GAP_MS_MAX, LogClock
 from kernel.store.wall_clocks import PATIENCE_SECONDS, agreed
 from tests.simulator.cluster import Cluster, Node

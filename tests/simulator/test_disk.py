@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kernel.ports import Disk
+from kernel.common.ports import Disk
 from kernel.store import disk as disks
 from kernel.store.disk import BUFFERS_MAX, DirectoryDisk, DiskFile
 from kernel.store.file_system import type_in

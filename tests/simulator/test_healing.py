@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, cast
 import pytest
 
 from kernel.broker.state import GroupState
-from kernel.ids import RaftGroup
+from kernel.common.ids import RaftGroup
 from kernel.log.checkpoint import Checkpoint
 from kernel.log.errors import JournalDamaged, RecordDamaged, RecordUnread
 from kernel.log.files import locations_name
@@ -31,7 +31,7 @@ from tests.simulator.test_cluster import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from kernel.ports import Clock
+    from kernel.common.ports import Clock
     from kernel.store.healing import Groups
     from kernel.store.transfer import Ask
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from kernel.client import (
+from kernel.api.client import (
     DeleteTopic,
     LeaseChange,
     LeaseVerb,
@@ -17,11 +17,7 @@ from kernel.client import (
     ReceiveSpec,
     Settlement,
 )
-from kernel.courier import Attempt, Courier, Done
-from kernel.errors import Code, KernelError, NotLoaded
-from kernel.ids import RaftGroup
-from kernel.limits import PUBLISH_DEADLINE_MS
-from kernel.model import (
+from kernel.api.model import (
     DEFAULT_GROUP,
     DEFAULT_TENANT,
     GroupOptions,
@@ -30,6 +26,10 @@ from kernel.model import (
     RouterOptions,
     TopicOptions,
 )
+from kernel.common.errors import Code, KernelError, NotLoaded
+from kernel.common.ids import RaftGroup
+from kernel.common.limits import PUBLISH_DEADLINE_MS
+from kernel.requests.courier import Attempt, Courier, Done
 from tests.simulator import hostile_link
 from tests.simulator.far import Far
 from tests.simulator.world import World, simulated

@@ -6,11 +6,11 @@ import asyncio
 
 import pytest
 
-from kernel.atomic import ChangeLeases, Settle, Transaction
-from kernel.client import LeaseChange, LeaseVerb, ReceiveSpec, Settlement
-from kernel.errors import Code, KernelError
-from kernel.model import DEFAULT_GROUP, DEFAULT_TENANT, HalfOptions, TopicInfo, TopicOptions
-from kernel.transactions import HalfCheck
+from kernel.api.atomic import ChangeLeases, Settle, Transaction
+from kernel.api.client import LeaseChange, LeaseVerb, ReceiveSpec, Settlement
+from kernel.api.model import DEFAULT_GROUP, DEFAULT_TENANT, HalfOptions, TopicInfo, TopicOptions
+from kernel.api.transactions import HalfCheck
+from kernel.common.errors import Code, KernelError
 from tests.simulator.far import Far
 from tests.simulator.peer import Draft, Taker
 from tests.simulator.world import World, simulated

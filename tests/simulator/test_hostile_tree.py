@@ -6,10 +6,10 @@ import asyncio
 
 import pytest
 
-from kernel.client import Settlement
-from kernel.errors import Code, KernelError
-from kernel.model import DEFAULT_TENANT
-from kernel.tree import SubscriberSpec, Subscription
+from kernel.api.client import Settlement
+from kernel.api.model import DEFAULT_TENANT
+from kernel.api.tree import SubscriberSpec, Subscription
+from kernel.common.errors import Code, KernelError
 from tests.kernel.tree_client import Guest, Listener, retained, tell, will_of
 from tests.simulator.far import Far
 from tests.simulator.peer import Draft

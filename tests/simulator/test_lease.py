@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
+from kernel.api.client import ConsumerSpec
+from kernel.api.model import DEFAULT_GROUP
 from kernel.broker.consumers import DispatchedConsumer
-from kernel.client import ConsumerSpec
-from kernel.ids import QueueId
-from kernel.model import DEFAULT_GROUP
+from kernel.common.ids import QueueId
 from kernel.raft.configuration import REMOVE, Change
 from tests.simulator.cluster import Cluster, Node
 from tests.simulator.test_cluster import GROUP, QUEUE, Consumer, Publisher, clustered, level

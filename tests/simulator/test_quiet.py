@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 
-from kernel.ids import RaftGroup
+from kernel.common.ids import RaftGroup
 from kernel.raft.messages import PREVOTE, VOTE, Message
 from kernel.store.quiet import BEATS, LEVEL_TICKS
 from tests.simulator.cluster import Cluster, Node, Trouble

@@ -24,10 +24,10 @@ from collections.abc import Awaitable, Callable, Coroutine
 from types import TracebackType
 from typing import Concatenate, ParamSpec, Self, TypeVar, cast
 
-from kernel.local_client import LocalClient
+from kernel.api.model import DEFAULT_GROUP, TopicInfo, TopicStatistics
+from kernel.in_process.local_client import LocalClient
+from kernel.in_process.opening import LocalStore, open_store
 from kernel.log.journal import JournalOptions
-from kernel.model import DEFAULT_GROUP, TopicInfo, TopicStatistics
-from kernel.store.opening import LocalStore, open_store
 from kernel.store.worker import Done, Job
 from tests.simulator.disk import SimulatedDisk
 from tests.simulator.loop import WALL_START_MS, SimulatedClock, VirtualLoop
@@ -50,7 +50,7 @@ T = TypeVar("T")
 
 
 class SeededRandom:
-    """`kernel.ports.Random` that repeats itself."""
+    """`kernel.common.ports.Random` that repeats itself."""
 
     def __init__(self, seed: int) -> None:
         self._random = random.Random(seed)

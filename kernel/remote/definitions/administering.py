@@ -17,13 +17,13 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
-from ... import definition_checks as checks
-from ...changes import Administration, PutRecord, name_of
-from ...errors import KernelError
-from ...ids import RaftGroup
-from ...leader import Identity
-from ...limits import PUBLISH_DEADLINE_MS
-from ...model import TopicInfo
+from ...api.changes import Administration, PutRecord, name_of
+from ...api.model import TopicInfo
+from ...common.errors import KernelError
+from ...common.ids import RaftGroup
+from ...common.limits import PUBLISH_DEADLINE_MS
+from ...definitions import definition_checks as checks
+from ...requests.leader import Identity
 from ..leaders import RemoteLeaders
 from . import administration_wire as wire
 

@@ -20,14 +20,14 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 
-from ...client import Administration
-from ...errors import Code, KernelError
-from ...ids import RaftGroup
-from ...leader import Identity
+from ...api.client import Administration
+from ...common.errors import Code, KernelError
+from ...common.ids import RaftGroup
+from ...in_process.opening import LocalStore
+from ...requests.leader import Identity
 from ...rpc.channel import Channel, Reply
 from ...rpc.frame import RpcError
 from ...rpc.handshake import Hello
-from ...store.opening import LocalStore
 from .. import calls
 from ..wire import WireError
 from . import administration_wire as wire

@@ -21,12 +21,12 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from ... import changes
-from ...errors import Code, KernelError, error_named
-from ...ids import METADATA_GROUP, RaftGroup
-from ...leader import Identity
-from ...model import GroupOptions, Route, RouterInfo, RouterOptions, TopicInfo, TopicOptions
-from ...placement import home_group
+from ...api import changes
+from ...api.model import GroupOptions, Route, RouterInfo, RouterOptions, TopicInfo, TopicOptions
+from ...common.errors import Code, KernelError, error_named
+from ...common.ids import METADATA_GROUP, RaftGroup
+from ...common.placement import home_group
+from ...requests.leader import Identity
 from .. import calls
 from ..calls import U16, U32, U64, Name
 from ..wire import WireError, decode

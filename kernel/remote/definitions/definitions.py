@@ -14,8 +14,8 @@ import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 
-from ...errors import Code, KernelError
-from ...ids import RaftGroup
+from ...common.errors import Code, KernelError
+from ...common.ids import RaftGroup
 from ...rpc.channel import Channel, Reply
 from ...rpc.frame import RpcError
 from ...rpc.handshake import Hello

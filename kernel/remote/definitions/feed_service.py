@@ -19,13 +19,13 @@ from typing import Protocol
 
 import msgspec
 
+from ...api.model import Route, TopicInfo
 from ...broker.state import QueueState, RouterState
 from ...broker.tree_state import IndexChanged, SubscriberChanged, TreeEvent
-from ...errors import Code, KernelError
-from ...ids import METADATA_GROUP, VOLATILE_GROUP, RaftGroup, home_of
-from ...leader import Leader
-from ...model import Route, TopicInfo
-from ...placement import home_group
+from ...common.errors import Code, KernelError
+from ...common.ids import METADATA_GROUP, VOLATILE_GROUP, RaftGroup, home_of
+from ...common.placement import home_group
+from ...requests.leader import Leader
 from ...rpc.channel import Channel, Reply
 from ...rpc.frame import RpcError
 from ...rpc.handshake import Hello

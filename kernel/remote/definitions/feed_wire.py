@@ -22,8 +22,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-from ...ids import QueueId, RaftGroup, TopicId
-from ...model import QueueRef, Route
+from ...api.model import QueueRef, Route
+from ...common.ids import QueueId, RaftGroup, TopicId
 from .. import calls
 from ..calls import U8, U16, U32, U64, Name
 from ..things import RouteGone, RouterGone, RouterIs, TopicIs

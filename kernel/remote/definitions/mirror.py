@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from ...model import QueueRef, Route, RouterOptions, TopicInfo
-from ...names import ByName
-from ...topology import Topology
+from ...api.model import QueueRef, Route, RouterOptions, TopicInfo
+from ...common.names import ByName
+from ...routing.topology import Topology
 from .. import things
 from . import feed_wire as wire
 

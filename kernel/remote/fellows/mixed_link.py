@@ -14,10 +14,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import Protocol
 
-from ...courier import Attempt
-from ...errors import Code, KernelError
-from ...ids import RaftGroup
-from ...leader import Done, Leader
+from ...common.errors import Code, KernelError
+from ...common.ids import RaftGroup
+from ...requests.courier import Attempt
+from ...requests.leader import Done, Leader
 
 
 class Here(Protocol):

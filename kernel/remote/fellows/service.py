@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import asyncio
 
-from ...errors import Code, KernelError
-from ...fellows import Gone, MoveStep
-from ...ids import QueueId, RaftGroup, TopicId
+from ...common.errors import Code, KernelError
+from ...common.ids import QueueId, RaftGroup, TopicId
+from ...in_process.opening import LocalStore
+from ...requests.fellows import Gone, MoveStep
 from ...rpc.channel import Channel, Reply
 from ...rpc.frame import RpcError
 from ...rpc.handshake import Hello
-from ...store.opening import LocalStore
 from .. import calls
 from ..definitions.feed_service import FeedService
 from ..wire import WireError, decode

@@ -14,14 +14,14 @@ from typing import TypeVar
 
 import msgspec
 
-from ...changes import Administration
-from ...courier import Courier
-from ...errors import Code, KernelError
-from ...fellows import Gone, Moved, MoveStep
-from ...ids import RaftGroup, TopicId
-from ...leader import Identity, Leader
-from ...ports import Clock, Random
-from ...store.opening import LocalStore
+from ...api.changes import Administration
+from ...common.errors import Code, KernelError
+from ...common.ids import RaftGroup, TopicId
+from ...common.ports import Clock, Random
+from ...in_process.opening import LocalStore
+from ...requests.courier import Courier
+from ...requests.fellows import Gone, Moved, MoveStep
+from ...requests.leader import Identity, Leader
 from ..definitions.administering import Administering
 from ..leaders import RemoteLeaders
 from ..wire import decode

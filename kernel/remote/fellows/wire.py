@@ -15,7 +15,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from ...limits import GROUP_NAME_BYTES_MAX
+from ...common.limits import GROUP_NAME_BYTES_MAX
 from ..calls import FELLOWS, U16, U32, U64, Name
 
 DEFINED, CLEAR, IDLE, MOVE = FELLOWS[0:4]

@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
-from ...changes import (
+from ...api.changes import (
     Administration,
     DeleteGroup,
     DeleteRoute,
@@ -31,16 +31,23 @@ from ...changes import (
     PutRouter,
     PutTopic,
 )
-from ...destinations import Found
-from ...errors import Code, KernelError
-from ...ids import ABROAD_FIRST, METADATA_GROUP, VOLATILE_GROUP, RaftGroup, home_of, is_abroad
-from ...limits import SESSION_CLAIM_MS
-from ...model import Route, RouterOptions, TopicInfo
-from ...ports import Clock, Random
+from ...api.model import Route, RouterOptions, TopicInfo
+from ...common.errors import Code, KernelError
+from ...common.ids import (
+    ABROAD_FIRST,
+    METADATA_GROUP,
+    VOLATILE_GROUP,
+    RaftGroup,
+    home_of,
+    is_abroad,
+)
+from ...common.limits import SESSION_CLAIM_MS
+from ...common.ports import Clock, Random
+from ...routing.destinations import Found
+from ...routing.topology import Topology
 from ...rpc.channel import Channel, Reply
 from ...rpc.frame import RpcError
 from ...rpc.handshake import Hello
-from ...topology import Topology
 from .. import calls, things
 from ..definitions import administration_wire
 from ..wire import WireError, decode

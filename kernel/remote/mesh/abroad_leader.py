@@ -11,12 +11,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 
+from ...api.model import TopicStatistics
 from ...broker import commands
-from ...errors import Code, KernelError
-from ...ids import VOLATILE_GROUP, Offset, QueueId, RaftGroup, queue_in
-from ...leader import Done, Identity, LeaseChanging, Together
-from ...model import TopicStatistics
-from ...publish_part import Part
+from ...common.errors import Code, KernelError
+from ...common.ids import VOLATILE_GROUP, Offset, QueueId, RaftGroup, queue_in
+from ...requests.leader import Done, Identity, LeaseChanging, Together
+from ...requests.publish_part import Part
 from ..wire import decode_statistics
 from . import wire
 from .link import Link

@@ -19,10 +19,10 @@ from collections.abc import Callable, Iterator
 import msgspec
 
 from ...broker.state import GroupState
-from ...errors import Code, KernelError
-from ...ids import TopicId
+from ...common.errors import Code, KernelError
+from ...common.ids import TopicId
+from ...routing.topology import Topology
 from ...rpc.channel import Channel
-from ...topology import Topology
 from .. import things
 from ..wire import WireError, decode
 from . import wire

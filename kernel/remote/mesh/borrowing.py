@@ -15,10 +15,10 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ...client import ConsumerSink, ConsumerSpec, Received, ReceiveSpec, Settlement, SettleSink
-from ...errors import Code, KernelError
-from ...ids import VOLATILE_GROUP, QueueId, SessionId, queue_in
-from ...model import Reason, TopicInfo
+from ...api.client import ConsumerSink, ConsumerSpec, Received, ReceiveSpec, Settlement, SettleSink
+from ...api.model import Reason, TopicInfo
+from ...common.errors import Code, KernelError
+from ...common.ids import VOLATILE_GROUP, QueueId, SessionId, queue_in
 from ...rpc.channel import Channel
 from ...rpc.frame import RpcError
 from ..wire import WireError, decode

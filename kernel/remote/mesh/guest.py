@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 
-from ...errors import Code, KernelError
-from ...ids import RaftGroup, queue_in, topic_in
-from ...model import QueueRef, Route, RouterOptions, TopicInfo
+from ...api.model import QueueRef, Route, RouterOptions, TopicInfo
+from ...common.errors import Code, KernelError
+from ...common.ids import RaftGroup, queue_in, topic_in
 from ...rpc.channel import Channel
 from .abroad_leader import AbroadLeader
 from .link import Link

@@ -18,18 +18,18 @@ from contextlib import contextmanager
 from itertools import accumulate
 from typing import Protocol
 
-from ...changes import Administration, DeleteGroup, DeleteTopic, PurgeTopic, PutRecord, PutTopic
-from ...errors import Code, KernelError
-from ...ids import QueueId, RaftGroup
-from ...leader import Done
-from ...ports import Clock
-from ...publish_part import Part
-from ...publisher import Publisher
+from ...api.changes import Administration, DeleteGroup, DeleteTopic, PurgeTopic, PutRecord, PutTopic
+from ...common.errors import Code, KernelError
+from ...common.ids import QueueId, RaftGroup
+from ...common.ports import Clock
+from ...requests.leader import Done
+from ...requests.publish_part import Part
+from ...requests.publisher import Publisher
+from ...routing.topology import Topology
 from ...rpc.channel import Channel, Reply
 from ...rpc.frame import RpcError
 from ...store.topic_room import DECIDED
 from ...store.volatile import VolatileGroup
-from ...topology import Topology
 from ..definitions import administration_wire
 from ..tree.tree import ClusterTree
 from ..wire import WireError, decode, encode_figures

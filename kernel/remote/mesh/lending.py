@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Protocol
 
-from ...client import (
+from ...api.client import (
     Consumer,
     ConsumerSink,
     ConsumerSpec,
@@ -27,9 +27,9 @@ from ...client import (
     Settlement,
     SettleSink,
 )
-from ...errors import Code, KernelError
-from ...ids import QueueId
-from ...model import Reason, TopicInfo
+from ...api.model import Reason, TopicInfo
+from ...common.errors import Code, KernelError
+from ...common.ids import QueueId
 from ...rpc.channel import Channel, Reply
 from ...rpc.frame import RpcError
 from ...store.volatile import VolatileGroup

@@ -18,9 +18,9 @@ from collections.abc import Sequence
 
 import msgspec
 
-from ...client import Settlement
-from ...errors import KernelError, error_named
-from ...model import Reason
+from ...api.client import Settlement
+from ...api.model import Reason
+from ...common.errors import KernelError, error_named
 from .. import calls
 from ..calls import U8, U32, U64, Name
 from ..wire import WireError, message_of, split

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from ...errors import Code, KernelError
+from ...common.errors import Code, KernelError
 from ...rpc.channel import Channel
 from ...rpc.frame import MESSAGE_BYTES_MAX, RpcError
 from . import wire

@@ -18,10 +18,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
-from ... import definition_checks as checks
-from ...broker.state import QueueState, RouterState
-from ...broker.tree_state import TreeEvent
-from ...client import (
+from ...api.client import (
     Administration,
     DeleteRoute,
     DeleteRouter,
@@ -32,19 +29,22 @@ from ...client import (
     PutRouter,
     PutTopic,
 )
-from ...definer import Asked
-from ...errors import Code, KernelError
-from ...expiry import UnusedTopics
-from ...ids import RaftGroup, SessionId
-from ...model import Route, TopicInfo
-from ...ports import Clock
-from ...proposer import Proposer
+from ...api.model import Route, TopicInfo
+from ...broker.state import QueueState, RouterState
+from ...broker.tree_state import TreeEvent
+from ...common.errors import Code, KernelError
+from ...common.ids import RaftGroup, SessionId
+from ...common.ports import Clock
+from ...common.turns import Turns
+from ...definitions import definition_checks as checks
+from ...definitions.definer import Asked
+from ...definitions.volatile_definitions import VolatileDefinitions
+from ...leader_tasks.expiry import UnusedTopics
+from ...requests.proposer import Proposer
+from ...routing.topology import Topology
 from ...store.dead_letters import DeadLetterSender, Outboxes, Surroundings
 from ...store.replica import Replica
 from ...store.volatile import VolatileGroup
-from ...topology import Topology
-from ...turns import Turns
-from ...volatile_definitions import VolatileDefinitions
 from .guest import Key
 
 TOPICS_MAX = 100_000

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ssl
 from collections.abc import Callable
 
-from ...ports import Clock
+from ...common.ports import Clock
 from ...rpc.channel import Channel, Handler, Reply
 from ...rpc.handshake import Hello
 from ...rpc.link import Acceptor, Dialer, TurnedAway

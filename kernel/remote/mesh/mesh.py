@@ -15,11 +15,11 @@ from __future__ import annotations
 
 import asyncio
 
-from ...changes import Administration
-from ...errors import Code, KernelError
-from ...ids import RaftGroup
-from ...placement import home_group
-from ...ports import Clock, Random
+from ...api.changes import Administration
+from ...common.errors import Code, KernelError
+from ...common.ids import RaftGroup
+from ...common.placement import home_group
+from ...common.ports import Clock, Random
 from ...rpc.channel import Channel, Reply
 from ...rpc.frame import RpcError
 from ...rpc.handshake import Hello

@@ -20,12 +20,12 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from ...errors import Code, KernelError
-from ...ids import RaftGroup
-from ...placement import home_group
+from ...api.tree import anothers, belongs_to
+from ...common.errors import Code, KernelError
+from ...common.ids import RaftGroup
+from ...common.placement import home_group
 from ...rpc.channel import Channel, Reply
 from ...store.node import Store
-from ...tree import anothers, belongs_to
 from . import wire
 from .abroad import Abroad
 from .guest import Process

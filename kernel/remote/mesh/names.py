@@ -13,11 +13,11 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 
-from ...errors import Code, KernelError
-from ...ids import RaftGroup
-from ...ports import Clock
+from ...common.errors import Code, KernelError
+from ...common.ids import RaftGroup
+from ...common.ports import Clock
 from ...rpc.channel import Reply
-from ...subscribing import home_of_client
+from ...subscribers.subscribing import home_of_client
 from ..claiming import Claiming
 from ..leaders import RemoteLeaders
 from ..wire import WireError, decode

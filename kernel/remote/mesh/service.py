@@ -7,8 +7,8 @@ routes of gateways (`abroad.Abroad`).
 
 from __future__ import annotations
 
-from ...errors import KernelError
-from ...local_client import LocalClient
+from ...common.errors import KernelError
+from ...in_process.local_client import LocalClient
 from ...rpc.channel import Channel, Reply
 from ...rpc.frame import RpcError
 from ...rpc.handshake import Hello
@@ -16,6 +16,7 @@ from ...store.node import Store
 from .. import calls
 from ..wire import WireError, decode
 from . import wire
+from .abroad import Abroad
 from .name_desk import NameDesk
 
 _KINDS = frozenset({"topic", "router"})
@@ -27,8 +28,10 @@ class MeshService:
     methods = calls.MESH
 
     def __init__(self, store: Store, client: LocalClient) -> None:
-        self._abroad = client.abroad
-        self.names = NameDesk(store, client.abroad, client.administrator)
+        appeared = client.dead_letters.topic_appeared
+        self.abroad = Abroad(client.topology, client.clock, client.random, appeared)
+        client.abroad = self.abroad
+        self.names = NameDesk(store, self.abroad, client.administrator)
         client.administrator.is_reserved = self.names.is_reserved
         self._guests: dict[Channel, Hello] = {}
         self._told: set[Channel] = set()
@@ -40,14 +43,14 @@ class MeshService:
         """A gateway has come."""
         self._guests[channel] = peer
         self.names.opened(channel)
-        self._abroad.opened(channel, peer)
+        self.abroad.opened(channel, peer)
 
     def closed(self, channel: Channel) -> None:
         """It has gone: the others hear that at once."""
         peer = self._guests.pop(channel)
         self._told.discard(channel)
         self.names.closed(channel)
-        self._abroad.closed(channel)
+        self.abroad.closed(channel)
         if peer.address:
             self._meet()
 
@@ -59,7 +62,7 @@ class MeshService:
             elif method == wire.LEFT:
                 self.names.left(channel, decode(wire.clients, payload))
             else:
-                self._abroad.told(channel, method, payload)
+                self.abroad.told(channel, method, payload)
         except WireError as error:
             raise RpcError(str(error)) from None
 
@@ -71,7 +74,7 @@ class MeshService:
             elif method == wire.NAME:
                 self.names.name(channel, decode(wire.several, payload), reply)
             else:
-                self._abroad.called(channel, method, payload, reply)
+                self.abroad.called(channel, method, payload, reply)
                 self._tell(channel)
         except WireError as error:
             raise RpcError(str(error)) from None

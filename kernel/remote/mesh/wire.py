@@ -31,13 +31,13 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from ... import tree_table
-from ...errors import KernelError, error_named
-from ...ids import TopicId
-from ...limits import NAME_BYTES_MAX
-from ...message import HEADER_BYTES
-from ...model import Route, TopicInfo
-from ...tree_table import is_bad_name
+from ...api.message import HEADER_BYTES
+from ...api.model import Route, TopicInfo
+from ...common.errors import KernelError, error_named
+from ...common.ids import TopicId
+from ...common.limits import NAME_BYTES_MAX
+from ...routing import tree_table
+from ...routing.tree_table import is_bad_name
 from .. import calls
 from ..calls import U8, U16, U32, U64, Name, TreeName
 from ..things import RouteGone, RouterGone, RouterIs, TopicIs

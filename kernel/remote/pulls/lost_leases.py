@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from hashlib import blake2b
 
-from ...ids import QueueId, RaftGroup
+from ...common.ids import QueueId, RaftGroup
 from ...store.replica import Replica
 
 NUMBER_BITS = 40

@@ -22,12 +22,12 @@ import asyncio
 from collections.abc import Sequence
 from functools import partial
 
+from ...api.client import Received, ReceiveSpec
 from ...broker.consumers import Handed
-from ...client import Received, ReceiveSpec
-from ...errors import Code, KernelError
-from ...ids import QueueId, RaftGroup
-from ...ports import Clock
-from ...pull import NOTHING, tokens_of
+from ...common.errors import Code, KernelError
+from ...common.ids import QueueId, RaftGroup
+from ...common.ports import Clock
+from ...requests.pull import NOTHING, tokens_of
 from ...rpc.channel import Channel, Reply
 from ...rpc.frame import RpcError
 from ...rpc.handshake import Hello

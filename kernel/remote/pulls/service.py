@@ -24,19 +24,19 @@ from __future__ import annotations
 import asyncio
 from functools import partial
 
+from ...api.client import ReceiveSpec
+from ...api.model import QueueRef
 from ...broker.consumers import Handed
-from ...client import ReceiveSpec
-from ...errors import Code, KernelError
-from ...ids import QueueId, RaftGroup
-from ...limits import SESSION_CLAIM_MS
-from ...model import QueueRef
-from ...pull import Pull
-from ...receiving import begin_pull
+from ...common.errors import Code, KernelError
+from ...common.ids import QueueId, RaftGroup
+from ...common.limits import SESSION_CLAIM_MS
+from ...in_process.opening import LocalStore
+from ...in_process.receiving import begin_pull
+from ...requests.pull import Pull
 from ...rpc.channel import Channel, Reply
 from ...rpc.frame import RpcError
 from ...rpc.handshake import Hello
 from ...store.noted_leases import SINCE_MS
-from ...store.opening import LocalStore
 from ...store.replica import Replica
 from .. import calls
 from ..filter_wire import unpack_filter

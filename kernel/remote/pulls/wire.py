@@ -15,8 +15,8 @@ import msgspec
 from msgspec import Meta
 
 from ...broker.consumers import Handed
-from ...ids import QUEUES_PER_TOPIC_MAX, QueueId
-from ...limits import GROUP_NAME_BYTES_MAX
+from ...common.ids import QUEUES_PER_TOPIC_MAX, QueueId
+from ...common.limits import GROUP_NAME_BYTES_MAX
 from ..calls import PULLS, U8, U16, U32, U64
 from ..filter_wire import Filter
 from ..wire import WireError, decode

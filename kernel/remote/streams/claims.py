@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 
-from ...ids import RaftGroup
+from ...common.ids import RaftGroup
 from ...store.node import Store
 from .gateways import Guest
 

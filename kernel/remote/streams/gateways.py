@@ -6,11 +6,11 @@ import asyncio
 from collections.abc import Callable
 from typing import Protocol
 
+from ...api.model import Route, TopicInfo
 from ...broker.consumers import Credit, DispatchedConsumer, Handed
 from ...broker.state import QueueState, RouterState
 from ...broker.tree_state import TreeEvent
-from ...ids import RaftGroup
-from ...model import Route, TopicInfo
+from ...common.ids import RaftGroup
 from ...rpc.channel import Channel
 from ...rpc.frame import FRAGMENT_BYTES
 from ...store.replica import Replica

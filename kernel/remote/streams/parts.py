@@ -14,11 +14,11 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Protocol
 
-from ...client import ConsumerSink, ConsumerSpec, Settlement, SettleSink
-from ...errors import Code, KernelError
-from ...filters import setting_of
-from ...ids import SessionId
-from ...model import QueueRef, Reason
+from ...api.client import ConsumerSink, ConsumerSpec, Settlement, SettleSink
+from ...api.filters import setting_of
+from ...api.model import QueueRef, Reason
+from ...common.errors import Code, KernelError
+from ...common.ids import SessionId
 from ...rpc.channel import Channel
 from . import wire as stream_wire
 

@@ -13,13 +13,13 @@ import asyncio
 from collections.abc import Sequence
 from typing import Protocol
 
+from ...api.client import Consumer, ConsumerSpec, Deliveries, Received, ReceiveSpec, Settlement
+from ...api.filters import setting_of
+from ...api.model import QueueRef, Reason
 from ...broker.consumers import Handed
-from ...client import Consumer, ConsumerSpec, Deliveries, Received, ReceiveSpec, Settlement
-from ...errors import Code, KernelError
-from ...filters import setting_of
-from ...ids import SessionId
-from ...model import QueueRef, Reason
-from ...pull import NOTHING
+from ...common.errors import Code, KernelError
+from ...common.ids import SessionId
+from ...requests.pull import NOTHING
 from .parts import Part, Pool
 from .wire import MESSAGES_MAX
 

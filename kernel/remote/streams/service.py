@@ -30,19 +30,19 @@ import asyncio
 from collections.abc import Sequence
 from typing import cast
 
+from ...api.client import Consumer, ConsumerSpec, Deliveries, Settlement
+from ...api.filters import compile_filter
+from ...api.model import Reason
 from ...broker.claims import claim, keeper
 from ...broker.consumers import DispatchedConsumer, Handed
-from ...client import Consumer, ConsumerSpec, Deliveries, Settlement
-from ...errors import Code, KernelError
-from ...filters import compile_filter
-from ...ids import QueueId, RaftGroup
-from ...leader import Holder
-from ...limits import SESSION_CLAIM_MS
-from ...model import Reason
+from ...common.errors import Code, KernelError
+from ...common.ids import QueueId, RaftGroup
+from ...common.limits import SESSION_CLAIM_MS
+from ...in_process.opening import LocalStore
+from ...requests.leader import Holder
 from ...rpc.channel import Channel, Reply
 from ...rpc.frame import RpcError
 from ...rpc.handshake import Hello
-from ...store.opening import LocalStore
 from ...store.replica import Replica
 from .. import calls
 from ..wire import WireError

@@ -12,10 +12,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+from ...api.client import Settlement
 from ...broker.consumers import DispatchedConsumer
-from ...client import Settlement
-from ...errors import KernelError
-from ...ids import RaftGroup
+from ...common.errors import KernelError
+from ...common.ids import RaftGroup
 from ...rpc.channel import Channel
 from ...store.node import Store
 from . import wire as stream_wire

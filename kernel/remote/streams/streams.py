@@ -24,12 +24,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import count
 from typing import cast
 
+from ...api.client import Consumer, ConsumerSink, ConsumerSpec, Settlement, SettleSink
+from ...api.filters import setting_of
+from ...api.model import QueueRef, Reason
 from ...broker.consumers import Handed
-from ...client import Consumer, ConsumerSink, ConsumerSpec, Settlement, SettleSink
-from ...errors import Code, KernelError
-from ...filters import setting_of
-from ...ids import QueueId, RaftGroup, SessionId
-from ...model import QueueRef, Reason
+from ...common.errors import Code, KernelError
+from ...common.ids import QueueId, RaftGroup, SessionId
 from ...rpc.channel import Channel, Reply
 from ...rpc.frame import RpcError
 from ...rpc.handshake import Hello

@@ -8,10 +8,10 @@ import asyncio
 from collections.abc import Callable
 from functools import partial
 
+from ...api.client import ConsumerSink
 from ...broker.consumers import Handed
-from ...client import ConsumerSink
-from ...errors import Code, KernelError
-from ...pull import Pull
+from ...common.errors import Code, KernelError
+from ...requests.pull import Pull
 from . import wire as stream_wire
 from .gateways import GuestStream
 

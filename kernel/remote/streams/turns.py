@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ...client import Settlement
+from ...api.client import Settlement
 from ...rpc.channel import Channel
 from . import wire as stream_wire
 from .parts import Entry, Part, PartGroup, Pool, Share, head_of, settle_of

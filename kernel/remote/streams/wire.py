@@ -31,9 +31,9 @@ from typing import Annotated, TypeVar
 import msgspec
 from msgspec import Meta
 
-from ...client import Settlement
-from ...errors import KernelError, error_named
-from ...model import GroupFilter, Reason
+from ...api.client import Settlement
+from ...api.model import GroupFilter, Reason
+from ...common.errors import KernelError, error_named
 from ..calls import STREAMS, U8, U16, U32, U64, Name
 from ..wire import WireError, message_of, split
 

@@ -6,11 +6,11 @@ left out. Both are counted; the next question of a message follows by itself.
 
 from __future__ import annotations
 
-from ...half_watches import HalfWatches, Key
+from ...api.transactions import HalfCheck
+from ...requests.half_watches import HalfWatches, Key
 from ...rpc.channel import Channel, Reply
 from ...rpc.frame import RpcError
 from ...rpc.handshake import Hello
-from ...transactions import HalfCheck
 from .. import calls
 from ..wire import WireError
 from . import half_wire

@@ -13,9 +13,9 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from ...half_watches import Key
-from ...limits import GROUP_NAME_BYTES_MAX
-from ...transactions import HalfCheck
+from ...api.transactions import HalfCheck
+from ...common.limits import GROUP_NAME_BYTES_MAX
+from ...requests.half_watches import Key
 from ..calls import HALVES, U32, U64, Name
 from ..wire import decode, message_of, split
 

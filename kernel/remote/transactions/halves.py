@@ -6,11 +6,11 @@ these connections, in turn. Which gateway is asked is the leader's choice.
 
 from __future__ import annotations
 
-from ...half_watches import HalfWatches, Key
+from ...api.transactions import HalfSink
+from ...requests.half_watches import HalfWatches, Key
 from ...rpc.channel import Channel, Reply
 from ...rpc.frame import RpcError
 from ...rpc.handshake import Hello
-from ...transactions import HalfSink
 from .. import calls
 from ..leaders import RemoteLeaders
 from ..wire import WireError

@@ -13,12 +13,16 @@ from collections.abc import Sequence
 
 import msgspec
 
-from ...atomic import TRANSACTION_MESSAGES_MAX, TRANSACTION_PARTS_MAX, TRANSACTION_SETTLEMENTS_MAX
-from ...ids import Offset, QueueId, RaftGroup
-from ...leader import Identity, LeaseChanging, Together
-from ...limits import GROUP_NAME_BYTES_MAX
-from ...message import HEADER_BYTES
-from ...publish_part import Part
+from ...api.atomic import (
+    TRANSACTION_MESSAGES_MAX,
+    TRANSACTION_PARTS_MAX,
+    TRANSACTION_SETTLEMENTS_MAX,
+)
+from ...api.message import HEADER_BYTES
+from ...common.ids import Offset, QueueId, RaftGroup
+from ...common.limits import GROUP_NAME_BYTES_MAX
+from ...requests.leader import Identity, LeaseChanging, Together
+from ...requests.publish_part import Part
 from ..calls import Prepare, Transact
 from ..streams.parts import Part as StreamPart
 from ..wire import WireError, message_of, messages_of, split
@@ -69,7 +73,7 @@ def decode_transact(payload: bytes) -> tuple[Transact, Changes, Part]:
 
 
 def _check_limits(head: Transact) -> None:
-    """What `kernel.transactor` keeps: more would not fit into one entry."""
+    """What `kernel.transactions.transactor` keeps: more would not fit into one entry."""
     settled = sum(len(offsets) for *_, offsets in head.settlements)
     settled += sum(len(some) for *_, some in head.changes)
     if (

@@ -14,14 +14,14 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Protocol
 
-from ...client import Consumer, ConsumerSink, ConsumerSpec, Deliveries
-from ...errors import Code, KernelError
-from ...held_subscriber import HeldSubscriber, group_of
-from ...ids import QueueId, RaftGroup
-from ...local_subscriber import Soon, list_info
-from ...model import QueueRef
-from ...session import LocalSession
-from ...tree import Subscription
+from ...api.client import Consumer, ConsumerSink, ConsumerSpec, Deliveries
+from ...api.model import QueueRef
+from ...api.tree import Subscription
+from ...common.errors import Code, KernelError
+from ...common.ids import QueueId, RaftGroup
+from ...requests.session import LocalSession
+from ...subscribers.held_subscriber import HeldSubscriber, group_of
+from ...subscribers.local_subscriber import Soon, list_info
 from ..streams.parts import Part, Pool
 from ..streams.streams import Streams
 from . import wire

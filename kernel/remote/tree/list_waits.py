@@ -10,8 +10,8 @@ from __future__ import annotations
 import asyncio
 from typing import Protocol
 
-from ...errors import KernelError
-from ...ids import QueueId, RaftGroup
+from ...common.errors import KernelError
+from ...common.ids import QueueId, RaftGroup
 from ..leaders import RemoteLeaders
 from ..wire import decode
 from . import wire

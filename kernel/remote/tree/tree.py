@@ -15,18 +15,8 @@ import asyncio
 from collections.abc import Sequence
 from typing import Protocol, cast
 
-from ...client import ConsumerSink, Destinations, Session
-from ...held_subscriber import HeldSubscriber
-from ...ids import QueueId, RaftGroup
-from ...proposer import Proposer
-from ...rpc.channel import Channel, Reply
-from ...rpc.frame import RpcError
-from ...rpc.handshake import Hello
-from ...session import LocalSession
-from ...store.retained_reading import too_many
-from ...subscribing import Claims, Subscribing
-from ...topology import Topology
-from ...tree import (
+from ...api.client import ConsumerSink, Destinations, Session
+from ...api.tree import (
     Subscriber,
     SubscriberConsumer,
     SubscriberSink,
@@ -34,7 +24,17 @@ from ...tree import (
     Watch,
     WatchSink,
 )
-from ...tree_table import check_pattern
+from ...common.ids import QueueId, RaftGroup
+from ...requests.proposer import Proposer
+from ...requests.session import LocalSession
+from ...routing.topology import Topology
+from ...routing.tree_table import check_pattern
+from ...rpc.channel import Channel, Reply
+from ...rpc.frame import RpcError
+from ...rpc.handshake import Hello
+from ...store.retained_reading import too_many
+from ...subscribers.held_subscriber import HeldSubscriber
+from ...subscribers.subscribing import Claims, Subscribing
 from .. import calls
 from ..claiming import Claiming
 from ..leaders import RemoteLeaders

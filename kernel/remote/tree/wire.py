@@ -20,7 +20,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from ...limits import GROUP_NAME_BYTES_MAX
+from ...common.limits import GROUP_NAME_BYTES_MAX
 from ..calls import TREE, U16, U32, U64, Name, TreeName
 
 OWNER, CLAIM, RETAINED, WAIT, FORGET, LOST, FILLED, RETAINS = TREE[0:8]

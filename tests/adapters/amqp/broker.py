@@ -17,8 +17,8 @@ from adapters.amqp.server import AmqpAdapter
 from adapters.base import ListenerAddress, Rights
 from auth.errors import AuthCode, AuthError
 from auth.principal import Principal, split_login
-from kernel.client import Client
-from kernel.store.opening import LocalStore
+from kernel.api.client import Client
+from kernel.in_process.opening import LocalStore
 from kernel.store.system import SystemClock, SystemRandom
 from tests.adapters.in_process import EveryRight, in_thread, running_store
 from tests.adapters.kernels import kernel_of

@@ -1,8 +1,8 @@
 """A kernel client in memory, whose every answer comes when the test says so.
 
-Look-ups and routing are the kernel's own (`kernel.topology`); queues are lists. Publishes complete
-in `turn`, or one by one in any order if `holds_publishes` is set; failures, names that are not
-loaded and a full disk can be asked for.
+Look-ups and routing are the kernel's own (`kernel.routing.topology`); queues are lists. Publishes
+complete in `turn`, or one by one in any order if `holds_publishes` is set; failures, names that are
+not loaded and a full disk can be asked for.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from kernel.atomic import Transaction
-from kernel.client import (
+from kernel.api.atomic import Transaction
+from kernel.api.client import (
     Administration,
     Consumer,
     ConsumerSink,
@@ -33,17 +33,17 @@ from kernel.client import (
     Settlement,
     SettleSink,
 )
-from kernel.errors import Code, KernelError, NotLoaded
-from kernel.ids import QueueId, RaftGroup, SessionId, TopicId
-from kernel.model import (
+from kernel.api.model import (
     QueueRef,
     Reason,
     RouterInfo,
     TopicInfo,
     TopicStatistics,
 )
-from kernel.origins import Origins
-from kernel.topology import Found, Topology
+from kernel.api.origins import Origins
+from kernel.common.errors import Code, KernelError, NotLoaded
+from kernel.common.ids import QueueId, RaftGroup, SessionId, TopicId
+from kernel.routing.topology import Found, Topology
 
 
 class FakeSession:
@@ -157,7 +157,7 @@ class FakeQueue:
 
 
 class FakeClient:
-    """`kernel.client.Client`."""
+    """`kernel.api.client.Client`."""
 
     def __init__(self) -> None:
         self.topology = Topology()

@@ -15,7 +15,7 @@ from adapters.amqp import properties, spec
 from adapters.amqp.confirms import ACK_FRAME, ACK_KEY, ACK_SIZE
 from adapters.amqp.frames import PROTOCOL_HEADER
 from adapters.amqp.methods import encode_method
-from kernel.client import ConsumerSpec, Settlement
+from kernel.api.client import ConsumerSpec, Settlement
 from tests.adapters.amqp.fake_kernel import Columns, FakeBatch, FakeClient, FakeConsumer
 from tests.adapters.amqp.wire import CAPABILITIES, Wire, short_field
 

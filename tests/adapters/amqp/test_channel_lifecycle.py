@@ -17,7 +17,7 @@ from adapters.amqp.errors import (
 )
 from adapters.amqp.frames import CONTENT_START, encode_content
 from adapters.amqp.methods import encode_method
-from kernel.client import Settlement
+from kernel.api.client import Settlement
 from tests.adapters.amqp.wire import Content, Wire, close_of
 
 FROM_CLIENTS = {

@@ -9,7 +9,7 @@ from adapters.amqp.fields import Table
 from adapters.amqp.limits import (
     PUBLISH_BYTES_PAUSE,
 )
-from kernel.errors import Code, KernelError
+from kernel.common.errors import Code, KernelError
 from tests.adapters.amqp.wire import FRAME_MAX, Content, Wire, block_of
 
 

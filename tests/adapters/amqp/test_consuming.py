@@ -19,9 +19,9 @@ from adapters.amqp.limits import (
     CONSUMERS_PER_CHANNEL_MAX,
 )
 from adapters.amqp.methods import encode_method
-from kernel.client import DeleteTopic, PutTopic, Settlement
-from kernel.errors import Code, KernelError
-from kernel.model import DEFAULT_GROUP, Reason, TopicKind, TopicOptions
+from kernel.api.client import DeleteTopic, PutTopic, Settlement
+from kernel.api.model import DEFAULT_GROUP, Reason, TopicKind, TopicOptions
+from kernel.common.errors import Code, KernelError
 from metering.counters import Meter, measure_slots
 from metering.window import RowKey
 from tests.adapters.amqp.consuming import consuming, deliveries, fill, queue

@@ -10,8 +10,8 @@ from adapters.amqp.fields import Table, encode_table
 from adapters.amqp.properties import COPIES_MAX
 from adapters.amqp.stored import parse_native
 from adapters.tree_rights import PUBLISH_TOPIC, PUBLISH_TREE
-from kernel import message as messages
-from kernel.message import Message
+from kernel.api import message as messages
+from kernel.api.message import Message
 from tests.adapters.amqp.wire import Wire, block_of, close_of
 
 

@@ -13,7 +13,7 @@ from adapters.amqp.errors import (
     LoginRefused,
     from_kernel,
 )
-from kernel.errors import Code, Fault, KernelError
+from kernel.common.errors import Code, Fault, KernelError
 
 
 def test_every_kernel_error_has_a_reply_code() -> None:

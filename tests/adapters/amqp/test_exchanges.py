@@ -20,7 +20,7 @@ from adapters.amqp.topology import (
     INSPECT_TOPIC,
 )
 from adapters.tree_rights import CONSUME_TOPIC, PUBLISH_TOPIC
-from kernel.model import (
+from kernel.api.model import (
     AttributesMatch,
     Match,
     RouterOptions,

@@ -14,8 +14,8 @@ import aio_pika
 import pytest
 from aio_pika.abc import AbstractIncomingMessage
 
-from kernel.client import Client
-from kernel.ids import RaftGroup
+from kernel.api.client import Client
+from kernel.common.ids import RaftGroup
 from tests.adapters.amqp.broker import Logins, serving
 from tests.kernel.remote import cluster
 from tests.kernel.three_stores import Node, until

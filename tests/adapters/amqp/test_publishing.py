@@ -27,8 +27,8 @@ from adapters.amqp.stamps import HEADER, Stamps
 from adapters.amqp.stored import AMQP_ORIGIN, parse_native
 from adapters.base import Origin
 from adapters.tree_rights import PUBLISH_TOPIC
-from kernel import message
-from kernel.message import TTL_AT_ONCE, Ext, Flag
+from kernel.api import message
+from kernel.api.message import TTL_AT_ONCE, Ext, Flag
 from tests.adapters.amqp.wire import Wire, block_of, close_of, stored_in
 
 

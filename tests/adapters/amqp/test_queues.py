@@ -14,9 +14,8 @@ from adapters.amqp.errors import (
     RESOURCE_LOCKED,
 )
 from adapters.amqp.fields import Field, Table
-from kernel.client import PutTopic
-from kernel.errors import Code, KernelError
-from kernel.model import (
+from kernel.api.client import PutTopic
+from kernel.api.model import (
     DEFAULT_GROUP,
     DeadLetter,
     GroupOptions,
@@ -24,6 +23,7 @@ from kernel.model import (
     TopicInfo,
     TopicOptions,
 )
+from kernel.common.errors import Code, KernelError
 from tests.adapters.amqp.fake_kernel import FakeClient
 from tests.adapters.amqp.wire import Wire, close_of
 

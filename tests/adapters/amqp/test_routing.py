@@ -12,7 +12,7 @@ from adapters.amqp.limits import (
     LOAD_ATTEMPTS_MAX,
 )
 from adapters.amqp.stored import parse_native
-from kernel.errors import NotLoaded
+from kernel.common.errors import NotLoaded
 from tests.adapters.amqp.wire import Wire, block_of, close_of, stored_in
 
 

@@ -14,8 +14,8 @@ from adapters.amqp.limits import (
     PREFETCH_UNLIMITED,
 )
 from adapters.amqp.methods import encode_method
-from kernel.client import Settlement
-from kernel.model import Reason
+from kernel.api.client import Settlement
+from kernel.api.model import Reason
 from tests.adapters.amqp.consuming import consuming, deliveries, fill, queue
 from tests.adapters.amqp.wire import Content, Wire, close_of
 

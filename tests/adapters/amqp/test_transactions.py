@@ -8,9 +8,9 @@ from adapters.amqp import limits, spec
 from adapters.amqp.errors import INTERNAL_ERROR, NOT_FOUND, PRECONDITION_FAILED
 from adapters.amqp.method_base import Method
 from adapters.amqp.transaction import MODES, Mode
-from kernel import atomic
-from kernel.client import Settlement
-from kernel.errors import Code, KernelError
+from kernel.api import atomic
+from kernel.api.client import Settlement
+from kernel.common.errors import Code, KernelError
 from tests.adapters.amqp.consuming import consuming, deliveries, fill, queue
 from tests.adapters.amqp.wire import Content, Wire, close_of, stored_in
 

@@ -21,10 +21,10 @@ from adapters.amqp.stored import (
 )
 from adapters.amqp.translation import View, view
 from adapters.base import Origin
-from kernel import message as messages
-from kernel.message import Ext, Flag
-from kernel.model import Reason
-from kernel.origins import Origins
+from kernel.api import message as messages
+from kernel.api.message import Ext, Flag
+from kernel.api.model import Reason
+from kernel.api.origins import Origins
 from tests.adapters.amqp.wire import block_of
 
 FOREIGN = Origin.SQS

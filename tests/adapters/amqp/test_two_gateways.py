@@ -23,7 +23,7 @@ from aiormq.exceptions import (
 )
 
 from adapters.amqp.server import AmqpAdapter
-from kernel.client import Client
+from kernel.api.client import Client
 from kernel.remote.client import ClusterClient
 from tests.adapters.amqp.broker import Logins, serving
 from tests.kernel.remote import cluster

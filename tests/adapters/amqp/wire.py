@@ -16,7 +16,7 @@ from adapters.amqp.methods import decode_method, encode_method
 from adapters.amqp.revoking import recheck
 from adapters.amqp.stamps import Stamps
 from adapters.amqp.topology import Declarations
-from kernel import message
+from kernel.api import message
 from tests.adapters.amqp.broker import Logins
 from tests.adapters.amqp.fake_kernel import FakeClient
 

@@ -30,8 +30,8 @@ from adapters.mqtt.environment import Login, MqttSettings, MqttSignIn
 from adapters.mqtt.server import MqttAdapter
 from auth.errors import AuthCode, AuthError
 from auth.principal import Principal, split_login
-from kernel.client import Client
-from kernel.ports import Disk
+from kernel.api.client import Client
+from kernel.common.ports import Disk
 from kernel.store.system import SystemClock, SystemRandom
 from tests.adapters.in_process import EveryRight, running_store
 from tests.adapters.kernels import kernel_of

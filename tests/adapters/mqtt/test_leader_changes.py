@@ -12,8 +12,8 @@ from typing import cast
 import pytest
 
 from adapters.mqtt.codec.properties import Properties
-from kernel.client import Client
-from kernel.ids import RaftGroup
+from kernel.api.client import Client
+from kernel.common.ids import RaftGroup
 from tests.adapters.mqtt.broker import serving_over
 from tests.kernel.remote import cluster
 from tests.kernel.three_stores import Node, until

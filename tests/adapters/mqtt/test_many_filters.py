@@ -36,7 +36,7 @@ from adapters.mqtt.limits import TURN_BYTES
 from adapters.mqtt.subscription import Options, Subscribed, Way, overlaps
 from adapters.mqtt.topic_filter import parse_filter
 from auth.rules import Action, Kind, permission
-from kernel.client import Client
+from kernel.api.client import Client
 from tests.adapters.mqtt.broker import Broker, WireClient, serving, serving_over
 from tests.kernel.remote import cluster
 

@@ -17,10 +17,10 @@ from adapters.mqtt.codec.reason_codes import ReasonCode
 from adapters.mqtt.stored import MQTT_ORIGIN
 from adapters.mqtt.views import text_of_value, uid_text
 from adapters.tree_rights import CONSUME_TOPIC
-from kernel import message as messages
-from kernel.client import PublishBatch, PutTopic
-from kernel.message import Ext, Flag, Message
-from kernel.model import GroupOptions, TopicOptions
+from kernel.api import message as messages
+from kernel.api.client import PublishBatch, PutTopic
+from kernel.api.message import Ext, Flag, Message
+from kernel.api.model import GroupOptions, TopicOptions
 from tests.adapters.mqtt.broker import Broker, WireClient
 from tests.adapters.takers import HeardTakers
 

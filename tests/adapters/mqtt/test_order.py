@@ -17,7 +17,7 @@ from adapters.mqtt.codec.encoder import encode
 from adapters.mqtt.codec.packet_types import PacketType
 from adapters.mqtt.codec.packets import Ack, Publish
 from adapters.mqtt.codec.properties import Properties
-from kernel.client import Client
+from kernel.api.client import Client
 from tests.adapters.mqtt.broker import Broker, WireClient, serving, serving_over
 from tests.kernel.remote import cluster
 

@@ -22,7 +22,7 @@ from adapters.mqtt.subscription import Options, decode_options, overlaps
 from adapters.mqtt.topic_filter import parse_filter
 from adapters.mqtt.wheel import TimingWheel
 from auth.errors import AuthCode, AuthError
-from kernel.errors import Code
+from kernel.common.errors import Code
 from tests.adapters.mqtt.broker import serving
 
 ANSWERS = (PacketType.PUBACK, PacketType.PUBREC, PacketType.SUBACK, PacketType.UNSUBACK)

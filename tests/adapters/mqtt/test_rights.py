@@ -12,9 +12,9 @@ import pytest
 from adapters.mqtt.codec.packets import Connack, Disconnect
 from adapters.mqtt.codec.reason_codes import ReasonCode
 from adapters.mqtt.sign_in import StoreSignIn
-from kernel.client import Client, PutTopic
-from kernel.model import DEFAULT_GROUP, DEFAULT_TENANT, GroupOptions, TopicOptions
-from kernel.tree import SubscriberSpec, Subscription
+from kernel.api.client import Client, PutTopic
+from kernel.api.model import DEFAULT_GROUP, DEFAULT_TENANT, GroupOptions, TopicOptions
+from kernel.api.tree import SubscriberSpec, Subscription
 from tests.adapters.mqtt.broker import Broker, WireClient, serving, serving_over
 from tests.adapters.people import PASSWORD, People
 from tests.kernel.remote import cluster

@@ -14,7 +14,7 @@ import pytest
 
 from adapters.mqtt.codec.packets import Disconnect
 from adapters.mqtt.codec.reason_codes import ReasonCode
-from kernel.client import Client
+from kernel.api.client import Client
 from tests.adapters.mqtt.broker import Broker, serving_over
 from tests.kernel.remote import cluster
 

@@ -31,10 +31,10 @@ from adapters.rocketmq.service import SERVICE
 from adapters.rocketmq.settings import RocketmqSettings
 from adapters.rocketmq.topic_types import declared
 from auth.policy import PolicyBook
-from kernel.client import Client, PutTopic
-from kernel.model import GroupOptions, TopicInfo, TopicKind, TopicOptions, TopicStatistics
+from kernel.api.client import Client, PutTopic
+from kernel.api.model import GroupOptions, TopicInfo, TopicKind, TopicOptions, TopicStatistics
+from kernel.in_process.opening import LocalStore
 from kernel.store.disk import DirectoryDisk, DiskFile
-from kernel.store.opening import LocalStore
 from tests.adapters.in_process import (
     KEY_ID,
     SECRET,

@@ -9,8 +9,8 @@ from adapters.rocketmq.stored import GZIP, IDENTITY
 from adapters.rocketmq.topic_types import MessageType
 from adapters.rocketmq.wire import READ_WRITE
 from auth.errors import AuthCode, AuthError
-from kernel.errors import Code as KernelCode
-from kernel.errors import KernelError
+from kernel.common.errors import Code as KernelCode
+from kernel.common.errors import KernelError
 
 SUCCESSES = {Code.OK, Code.MULTIPLE_RESULTS, Code.MESSAGE_NOT_FOUND}
 

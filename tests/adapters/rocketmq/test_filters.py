@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from adapters.rocketmq.errors import Code, RocketmqError
 from adapters.rocketmq.filters import filter_of
-from kernel.filters import TagFilter
+from kernel.api.filters import TagFilter
 
 
 def expression(text: str, kind: int = 1) -> Any:

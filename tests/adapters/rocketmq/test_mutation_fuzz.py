@@ -14,7 +14,7 @@ from adapters.rocketmq.plain_sends import Splitter
 from adapters.rocketmq.settings import RocketmqSettings
 from adapters.rocketmq.stored import Drafts, split
 from adapters.rocketmq.stubs import parse_send_message, parse_system_properties
-from kernel import message as messages
+from kernel.api import message as messages
 from tests.adapters.rocketmq.support import message
 from tests.adapters.rocketmq.test_plain_sends import NOW_MS, TARGET, Batch, request, slots_of
 

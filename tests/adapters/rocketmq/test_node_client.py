@@ -12,7 +12,7 @@ import pytest
 from adapters.rocketmq.server import GrpcListener
 from adapters.rocketmq.settings import RocketmqSettings
 from auth.tls import open_loopback_certificate, read_pem_pair
-from kernel.model import HalfOptions
+from kernel.api.model import HalfOptions
 from tests import npm_clients
 from tests.adapters.in_process import KEY_ID, SECRET
 from tests.adapters.rocketmq.support import Broker, broker_in_thread

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from adapters.rocketmq.errors import Code
-from kernel.model import DEFAULT_GROUP, GroupOptions, TopicKind
+from kernel.api.model import DEFAULT_GROUP, GroupOptions, TopicKind
 from tests.adapters.in_process import READER_KEY_ID, READER_SECRET
 from tests.adapters.rocketmq.support import Broker, Wire, message, resource, service_pb2, signed
 

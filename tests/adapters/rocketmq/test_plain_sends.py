@@ -16,7 +16,7 @@ from adapters.rocketmq.settings import TAILS_KEPT_MAX, RocketmqSettings
 from adapters.rocketmq.stored import Drafts, Target
 from adapters.rocketmq.stubs import parse_send_message
 from adapters.rocketmq.topic_types import MessageType
-from kernel import message as messages
+from kernel.api import message as messages
 from tests.adapters.rocketmq.support import message, service_pb2
 
 NOW_MS = 1_790_000_000_000

@@ -11,8 +11,8 @@ import pytest
 
 from adapters.rocketmq.errors import Code
 from adapters.rocketmq.settings import RocketmqSettings
-from kernel.client import PutTopic
-from kernel.model import DEFAULT_GROUP, GroupOptions, TopicOptions
+from kernel.api.client import PutTopic
+from kernel.api.model import DEFAULT_GROUP, GroupOptions, TopicOptions
 from tests.adapters.in_process import READER_KEY_ID, READER_SECRET
 from tests.adapters.rocketmq.support import (
     Broker,

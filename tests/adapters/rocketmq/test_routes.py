@@ -8,7 +8,7 @@ import pytest
 
 from adapters.rocketmq.errors import Code
 from adapters.rocketmq.settings import AutoCreate, RocketmqSettings
-from kernel.model import Start
+from kernel.api.model import Start
 from tests.adapters.in_process import READER_KEY_ID, READER_SECRET
 from tests.adapters.rocketmq.support import (
     Broker,

@@ -192,7 +192,7 @@ def test_a_message_sent_again_is_stored_once_where_the_topic_deduplicates(
 
 
 def test_a_full_topic_makes_clients_wait(broker: Broker, wire: Wire) -> None:
-    from kernel.model import DEFAULT_GROUP, GroupOptions, Overflow, TopicKind
+    from kernel.api.model import DEFAULT_GROUP, GroupOptions, Overflow, TopicKind
 
     broker.topic(
         "full",

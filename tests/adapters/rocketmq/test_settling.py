@@ -140,7 +140,7 @@ def test_a_message_given_up_is_a_dead_letter(broker: Broker, wire: Wire, topic: 
 
 
 def test_a_group_without_a_place_for_dead_letters_is_given_one(broker: Broker, wire: Wire) -> None:
-    from kernel.model import GroupOptions
+    from kernel.api.model import GroupOptions
 
     broker.topic("no-dlq", groups={"plain": GroupOptions()})
     wire.send(message("no-dlq", b"hopeless"))

@@ -17,7 +17,7 @@ from adapters.rocketmq.settings import QUESTION_BYTES_MAX, STREAM_TOPICS_MAX
 from adapters.rocketmq.telemetry import Stream
 from adapters.rocketmq.transactions import Producers
 from adapters.rocketmq.wire import Name
-from kernel.model import HalfOptions
+from kernel.api.model import HalfOptions
 from tests.adapters.in_process import READER_KEY_ID, READER_SECRET
 from tests.adapters.rocketmq.support import (
     Broker,

@@ -14,8 +14,8 @@ from adapters.rocketmq.settings import (
 )
 from adapters.rocketmq.waiting import SharedBatches, SharedChanges
 from adapters.transport import Tasks
-from kernel.client import LeaseChange, LeaseVerb
-from kernel.errors import Code, KernelError
+from kernel.api.client import LeaseChange, LeaseVerb
+from kernel.common.errors import Code, KernelError
 
 
 class FakeBatch:

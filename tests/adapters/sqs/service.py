@@ -28,8 +28,8 @@ from adapters.sqs.settings import SqsSettings
 from auth.policy import PolicyBook
 from auth.records import AccessKey
 from auth.sigv4 import SigV4Verifier
-from kernel.client import Client
-from kernel.store.opening import LocalStore
+from kernel.api.client import Client
+from kernel.in_process.opening import LocalStore
 from kernel.store.system import SystemRandom
 from tests.adapters.in_process import (
     KEY_ID,

@@ -6,7 +6,7 @@ from adapters.sqs import errors, kernel_errors
 from adapters.sqs.kernel_errors import KERNEL_KINDS, SIGNATURE_KINDS
 from auth.errors import AuthCode, AuthError
 from auth.sigv4_form import Refusal, SignatureError
-from kernel.errors import Code, Fault, KernelError
+from kernel.common.errors import Code, Fault, KernelError
 
 
 def test_every_kernel_error_has_a_form() -> None:

@@ -14,10 +14,10 @@ from adapters.base import Origin
 from adapters.sqs import native, stored
 from adapters.sqs.native import NativeBlock
 from adapters.sqs.shapes import MessageAttributeValue
-from kernel import message as messages
-from kernel.client import PublishBatch, PutTopic
-from kernel.message import Ext, Flag, Message
-from kernel.model import GroupOptions, TopicOptions
+from kernel.api import message as messages
+from kernel.api.client import PublishBatch, PutTopic
+from kernel.api.message import Ext, Flag, Message
+from kernel.api.model import GroupOptions, TopicOptions
 from tests.adapters.sqs.service import Service
 
 OTHER = 77

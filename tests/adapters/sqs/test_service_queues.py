@@ -10,8 +10,8 @@ import pytest
 from botocore.exceptions import ClientError
 
 from adapters.sqs.declaration import ADAPTER
-from kernel.client import PutTopic
-from kernel.model import DeadLetter, GroupOptions, TopicKind, TopicOptions
+from kernel.api.client import PutTopic
+from kernel.api.model import DeadLetter, GroupOptions, TopicKind, TopicOptions
 from tests.adapters.sqs.service import Service
 
 ACCOUNT = "000000000000"

@@ -15,8 +15,8 @@ from botocore.exceptions import ClientError
 from adapters.sqs.settings import SqsSettings
 from adapters.sqs.shapes import ACTIONS, Action
 from auth.principal import SignInMode
-from kernel.client import PutTopic
-from kernel.model import GroupOptions, Overflow, TopicOptions
+from kernel.api.client import PutTopic
+from kernel.api.model import GroupOptions, Overflow, TopicOptions
 from tests.adapters.sqs.service import Service, service_in_thread
 
 

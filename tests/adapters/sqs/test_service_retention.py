@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 from botocore.exceptions import ClientError
 
-from kernel.model import DEFAULT_GROUP, DEFAULT_TENANT
+from kernel.api.model import DEFAULT_GROUP, DEFAULT_TENANT
 from tests.adapters.sqs.service import Service
 
 ARN = "arn:aws:sqs:eu-central-1:000000000000:"

@@ -11,8 +11,8 @@ from adapters.sqs.errors import SqsError
 from adapters.sqs.recents import Recents
 from adapters.sqs.settings import PUBLISH_BYTES_MAX
 from adapters.sqs.waiting import LongPolls, SharedBatches
-from kernel.client import Received, ReceiveSpec
-from kernel.errors import Code, KernelError
+from kernel.api.client import Received, ReceiveSpec
+from kernel.common.errors import Code, KernelError
 
 SPEC = ReceiveSpec(None, "default", wait_ms=20_000)
 SOMETHING = Received(None, None, (b"token",), 0)

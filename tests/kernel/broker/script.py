@@ -26,17 +26,16 @@ from dataclasses import dataclass
 
 import msgspec
 
-from kernel import message as messages
-from kernel.client import (
+from kernel.api import message as messages
+from kernel.api.client import (
     LeaseChange,
     LeaseVerb,
     PurgeTopic,
     ReceiveSpec,
     Settlement,
 )
-from kernel.errors import KernelError
-from kernel.message import Ext, Flag
-from kernel.model import (
+from kernel.api.message import Ext, Flag
+from kernel.api.model import (
     DEFAULT_GROUP,
     DEFAULT_TENANT,
     DeadLetter,
@@ -46,7 +45,8 @@ from kernel.model import (
     TopicKind,
     TopicOptions,
 )
-from kernel.transactions import HalfCheck
+from kernel.api.transactions import HalfCheck
+from kernel.common.errors import KernelError
 from tests.simulator.peer import Draft, Peer, Taker
 from tests.simulator.world import World
 from tests.transcripts import milliseconds, parsed

@@ -9,12 +9,12 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
 
+from kernel.api.message import TTL_AT_ONCE
 from kernel.broker.features import U32_MAX, Feature, columns_of, features_of
 from kernel.broker.run_page import RUNS_PER_PAGE, RunPage
 from kernel.broker.runs import DEAD_RUNS_KEPT, YOUNG_RUNS_MAX, RunIndex
 from kernel.broker.sweep import punch
 from kernel.log import entry as entries
-from kernel.message import TTL_AT_ONCE
 from tests.simulator.peer import Draft
 
 KINDS = {Feature.PRIORITY: "B", Feature.TTL: "I", Feature.DELAY: "I", Feature.KEY: "Q"}

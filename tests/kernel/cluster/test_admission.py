@@ -8,7 +8,7 @@ from kernel.cluster.admission import admitted, dismissed
 from kernel.cluster.balance import moves
 from kernel.cluster.messages import Admit
 from kernel.cluster.records import Facts, NodeRecord, NodeState, decode, encode
-from kernel.errors import Code, KernelError
+from kernel.common.errors import Code, KernelError
 
 
 def facts(store: str, label: str = "") -> Facts:

@@ -30,7 +30,7 @@ from kernel.cluster.messages import (
     pack,
     unpack,
 )
-from kernel.errors import Code, KernelError
+from kernel.common.errors import Code, KernelError
 
 LIMIT = 1_000
 HOT_MESSAGES = 2_000

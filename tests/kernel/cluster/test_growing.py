@@ -13,13 +13,13 @@ from kernel.cluster.messages import Admit
 from kernel.cluster.office import Office
 from kernel.cluster.records import Facts, NodeState
 from kernel.cluster.roster import Home, Roster, read_home
-from kernel.ids import METADATA_GROUP, RaftGroup
+from kernel.common.ids import METADATA_GROUP, RaftGroup
+from kernel.in_process.opening import open_store
 from kernel.remote.leaders import RemoteLeaders
 from kernel.remote.serving import join_fellows, serve_gateways
 from kernel.rpc.handshake import Hello
 from kernel.rpc.roles import GATEWAY
 from kernel.store.disk import DirectoryDisk
-from kernel.store.opening import open_store
 from kernel.store.peer_links import PeerLinks, new_nonce
 from kernel.store.worker import Worker
 from tests.free_ports import free_ports

@@ -39,7 +39,7 @@ CHECKPOINTS = st.builds(
 
 
 class Bits:
-    """`kernel.ports.Random` that counts."""
+    """`kernel.common.ports.Random` that counts."""
 
     def __init__(self) -> None:
         self.next = 1

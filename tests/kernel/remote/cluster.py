@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from kernel.ids import RaftGroup
+from kernel.common.ids import RaftGroup
 from kernel.remote.client import ClusterClient
 from kernel.remote.connecting import connect
 from kernel.remote.leaders import RemoteLeaders

@@ -8,15 +8,15 @@ from contextlib import asynccontextmanager
 from functools import partial
 from itertools import count
 
-from kernel import message as messages
+from kernel.api import message as messages
+from kernel.api.model import DEFAULT_GROUP, GroupOptions, TopicInfo, TopicOptions
 from kernel.broker import commands
-from kernel.courier import Courier
-from kernel.ids import Offset, QueueId, RaftGroup, TopicId, queue_id
-from kernel.leader import Done, Identity, Leader
-from kernel.model import DEFAULT_GROUP, GroupOptions, TopicInfo, TopicOptions
-from kernel.proposer import Proposer
-from kernel.publish_part import Part
+from kernel.common.ids import Offset, QueueId, RaftGroup, TopicId, queue_id
 from kernel.remote.leaders import CALL_MS, QUESTION_MS, RemoteLeaders
+from kernel.requests.courier import Courier
+from kernel.requests.leader import Done, Identity, Leader
+from kernel.requests.proposer import Proposer
+from kernel.requests.publish_part import Part
 from kernel.rpc.handshake import Hello
 from kernel.rpc.roles import GATEWAY
 from kernel.store.peer_links import new_nonce

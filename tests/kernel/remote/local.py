@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import cast
 
-from kernel import message as messages
+from kernel.api import message as messages
+from kernel.api.client import Client, ConsumerSpec, Settlement
+from kernel.api.message import Ext
+from kernel.api.model import DEFAULT_GROUP, DEFAULT_TENANT, Reason, TopicInfo
 from kernel.broker.consumers import Credit
-from kernel.client import Client, ConsumerSpec, Settlement
-from kernel.message import Ext
-from kernel.model import DEFAULT_GROUP, DEFAULT_TENANT, Reason, TopicInfo
 from kernel.remote.client import ClusterClient
 from kernel.store.dead_letters import history_of
 from tests.kernel.three_stores import CLOCK, Node, until

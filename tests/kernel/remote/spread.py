@@ -8,12 +8,12 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import cast
 
-from kernel.changes import PutTopic
-from kernel.client import Client
-from kernel.errors import KernelError
-from kernel.ids import RaftGroup
-from kernel.model import DEFAULT_GROUP, DEFAULT_TENANT, GroupOptions, TopicOptions
-from kernel.placement import home_group
+from kernel.api.changes import PutTopic
+from kernel.api.client import Client
+from kernel.api.model import DEFAULT_GROUP, DEFAULT_TENANT, GroupOptions, TopicOptions
+from kernel.common.errors import KernelError
+from kernel.common.ids import RaftGroup
+from kernel.common.placement import home_group
 from kernel.remote.client import ClusterClient
 from tests.kernel.remote.cluster import gateway_of, running_stores
 from tests.kernel.three_stores import Node, leader_of

@@ -11,8 +11,7 @@ from unittest.mock import ANY
 import msgspec
 import pytest
 
-from kernel.broker.snapshot import dump, load
-from kernel.changes import (
+from kernel.api.changes import (
     Administration,
     CancelMove,
     DeleteGroup,
@@ -26,10 +25,7 @@ from kernel.changes import (
     PutTopic,
     StartMove,
 )
-from kernel.destinations import Found
-from kernel.errors import Code, KernelError
-from kernel.ids import METADATA_GROUP, RaftGroup
-from kernel.model import (
+from kernel.api.model import (
     DEFAULT_GROUP,
     DEFAULT_TENANT,
     GroupOptions,
@@ -40,13 +36,17 @@ from kernel.model import (
     TopicInfo,
     TopicOptions,
 )
-from kernel.moves import tasks
-from kernel.placement import home_group
+from kernel.api.moves import tasks
+from kernel.broker.snapshot import dump, load
+from kernel.common.errors import Code, KernelError
+from kernel.common.ids import METADATA_GROUP, RaftGroup
+from kernel.common.placement import home_group
 from kernel.remote.calls import ADMINISTRATION, FELLOWS
 from kernel.remote.client import ClusterClient
 from kernel.remote.definitions import administration_wire as wire
 from kernel.remote.definitions.administration_service import AdministrationService
 from kernel.remote.wire import WireError
+from kernel.routing.destinations import Found
 from tests.kernel.remote.cluster import gateway_of, running_stores
 from tests.kernel.remote.local import peer_of
 from tests.kernel.three_stores import Node, leader_of, until

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kernel.ids import RaftGroup
+from kernel.common.ids import RaftGroup
 from tests.kernel.remote.cluster import gateway_of, running_stores
 from tests.kernel.three_stores import until
 

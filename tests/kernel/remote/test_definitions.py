@@ -9,10 +9,7 @@ from time import process_time
 
 import pytest
 
-from kernel.broker import commands
-from kernel.broker import tree_commands as tree
-from kernel.ids import METADATA_GROUP, RaftGroup, TopicId
-from kernel.model import (
+from kernel.api.model import (
     DEFAULT_GROUP,
     DEFAULT_TENANT,
     GroupOptions,
@@ -22,13 +19,16 @@ from kernel.model import (
     TopicInfo,
     TopicOptions,
 )
-from kernel.placement import home_group
-from kernel.proposer import Proposer
+from kernel.broker import commands
+from kernel.broker import tree_commands as tree
+from kernel.common.ids import METADATA_GROUP, RaftGroup, TopicId
+from kernel.common.placement import home_group
 from kernel.remote.client import ClusterClient
 from kernel.remote.definitions import feed_service, feed_wire
 from kernel.remote.definitions.feed_service import FeedService
 from kernel.remote.definitions.mirror import Hears
 from kernel.remote.wire import WireError
+from kernel.requests.proposer import Proposer
 from kernel.rpc.channel import Channel
 from tests.kernel.remote.cluster import gateway_of, running_stores
 from tests.kernel.three_stores import Node, leader_of, until

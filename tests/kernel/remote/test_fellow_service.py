@@ -10,10 +10,10 @@ from typing import TypeVar, cast
 import msgspec
 import pytest
 
-from kernel.changes import DeleteTopic, PutRoute, PutRouter, PutTopic
-from kernel.errors import Code, KernelError
-from kernel.ids import RaftGroup
-from kernel.model import DEFAULT_GROUP, Route, RouterOptions, TopicInfo, TopicOptions
+from kernel.api.changes import DeleteTopic, PutRoute, PutRouter, PutTopic
+from kernel.api.model import DEFAULT_GROUP, Route, RouterOptions, TopicInfo, TopicOptions
+from kernel.common.errors import Code, KernelError
+from kernel.common.ids import RaftGroup
 from kernel.remote.client import ClusterClient
 from kernel.remote.fellows import wire
 from kernel.remote.fellows.service import FellowService

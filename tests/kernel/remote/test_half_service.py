@@ -7,12 +7,12 @@ from typing import cast
 
 import pytest
 
-from kernel.half_watches import HalfWatches
+from kernel.api.transactions import HalfCheck
 from kernel.remote.transactions import half_wire
 from kernel.remote.transactions.half_service import HalfService
+from kernel.requests.half_watches import HalfWatches
 from kernel.rpc.channel import Channel
 from kernel.rpc.frame import RpcError
-from kernel.transactions import HalfCheck
 from tests.kernel.rpc.pair import hello
 
 CHECK = HalfCheck("default", "orders", b"token", b"slot", 7, 1, "payers")

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from kernel.errors import Code, KernelError
-from kernel.model import DEFAULT_GROUP, DEFAULT_TENANT, HalfOptions, TopicInfo, TopicOptions
+from kernel.api.model import DEFAULT_GROUP, DEFAULT_TENANT, HalfOptions, TopicInfo, TopicOptions
+from kernel.api.transactions import HalfCheck
+from kernel.common.errors import Code, KernelError
 from kernel.remote.client import ClusterClient
 from kernel.remote.transactions import half_wire
 from kernel.rpc.channel import Channel
-from kernel.transactions import HalfCheck
 from tests.kernel.remote.cluster import gateway_of, running_stores
 from tests.kernel.remote.gateway import GROUP
 from tests.kernel.remote.test_streams import cut

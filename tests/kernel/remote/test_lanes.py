@@ -6,16 +6,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import cast
 
-from kernel.errors import Code, KernelError
-from kernel.ids import Offset, QueueId, RaftGroup
-from kernel.leader import Done, Holder, Identity, Leader
-from kernel.message import HEADER_BYTES
-from kernel.model import TopicStatistics
-from kernel.publish_part import Part
+from kernel.api.message import HEADER_BYTES
+from kernel.api.model import TopicStatistics
+from kernel.common.errors import Code, KernelError
+from kernel.common.ids import Offset, QueueId, RaftGroup
 from kernel.remote import calls, wire
 from kernel.remote.lane_service import GatewayService
 from kernel.remote.lanes import RemoteLeader
 from kernel.remote.leaders import Leaders
+from kernel.requests.leader import Done, Holder, Identity, Leader
+from kernel.requests.publish_part import Part
 from kernel.rpc.channel import Answer, Channel, decode_error, encode_error
 from kernel.rpc.frame import MESSAGE_BYTES_MAX
 from kernel.rpc.handshake import Hello

@@ -7,9 +7,9 @@ from typing import cast
 
 import pytest
 
-from kernel.client import Client, ConsumerSpec, DeleteTopic, ReceiveSpec, Settlement
-from kernel.errors import Code, KernelError
-from kernel.model import DEFAULT_GROUP, DEFAULT_TENANT, TopicInfo, TopicOptions
+from kernel.api.client import Client, ConsumerSpec, DeleteTopic, ReceiveSpec, Settlement
+from kernel.api.model import DEFAULT_GROUP, DEFAULT_TENANT, TopicInfo, TopicOptions
+from kernel.common.errors import Code, KernelError
 from kernel.remote.client import ClusterClient
 from kernel.remote.mesh import lending
 from kernel.remote.mesh import lending_wire as wire

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from kernel.changes import PutRecord
-from kernel.errors import Code, KernelError
-from kernel.ids import METADATA_GROUP, RaftGroup
+from kernel.api.changes import PutRecord
+from kernel.common.errors import Code, KernelError
+from kernel.common.ids import METADATA_GROUP, RaftGroup
 from kernel.store import awaited
 from tests.kernel.remote.cluster import running_stores
 from tests.kernel.remote.spread import lead

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kernel.client import (
+from kernel.api.client import (
     Administration,
     DeleteRoute,
     DeleteRouter,
@@ -19,10 +19,7 @@ from kernel.client import (
     PutTopic,
     ReceiveSpec,
 )
-from kernel.errors import Code, KernelError
-from kernel.ids import VOLATILE_GROUP, Offset, SessionId, home_of
-from kernel.limits import NAME_BYTES_MAX
-from kernel.model import (
+from kernel.api.model import (
     DEFAULT_GROUP,
     DEFAULT_TENANT,
     DeadLetter,
@@ -33,6 +30,9 @@ from kernel.model import (
     TopicInfo,
     TopicOptions,
 )
+from kernel.common.errors import Code, KernelError
+from kernel.common.ids import VOLATILE_GROUP, Offset, SessionId, home_of
+from kernel.common.limits import NAME_BYTES_MAX
 from kernel.remote.client import ClusterClient
 from kernel.remote.mesh import local_definitions
 from tests.kernel.remote.cluster import gateway_of, running_stores

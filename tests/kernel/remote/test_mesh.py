@@ -7,10 +7,8 @@ import asyncio
 import pytest
 
 from gateway.admin.gateway_figures import GatewayFigures
-from kernel.client import DeleteTopic, PurgeTopic, PutRoute, PutRouter, PutTopic, Settlement
-from kernel.errors import Code, KernelError
-from kernel.ids import is_abroad
-from kernel.model import (
+from kernel.api.client import DeleteTopic, PurgeTopic, PutRoute, PutRouter, PutTopic, Settlement
+from kernel.api.model import (
     DEFAULT_GROUP,
     DEFAULT_TENANT,
     DeadLetter,
@@ -21,6 +19,8 @@ from kernel.model import (
     TopicInfo,
     TopicOptions,
 )
+from kernel.common.errors import Code, KernelError
+from kernel.common.ids import is_abroad
 from kernel.remote.client import ClusterClient
 from kernel.remote.mesh import announcing, inbox
 from kernel.remote.mesh import link as mesh_link

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 
 import pytest
 
-from kernel import message as messages
-from kernel.client import PutRouter
-from kernel.errors import Code, KernelError
-from kernel.message import HEADER, Ext, Flag
-from kernel.model import DEFAULT_TENANT, RouterOptions
+from kernel.api import message as messages
+from kernel.api.client import PutRouter
+from kernel.api.message import HEADER, Ext, Flag
+from kernel.api.model import DEFAULT_TENANT, RouterOptions
+from kernel.api.tree import SubscriberSpec, Watch, Will
+from kernel.common.errors import Code, KernelError
 from kernel.remote.client import ClusterClient
 from kernel.remote.mesh import link as mesh_link
-from kernel.tree import SubscriberSpec, Watch, Will
 from tests.kernel.remote.cluster import Pair, lose
 from tests.kernel.remote.local import peer_of
 from tests.kernel.remote.test_mesh import cut

@@ -7,17 +7,17 @@ import asyncio
 import msgspec
 import pytest
 
-from kernel.client import DeleteTopic, PurgeTopic, PutRouter
-from kernel.errors import Code, KernelError
-from kernel.ids import RaftGroup
-from kernel.model import DEFAULT_GROUP, DEFAULT_TENANT, RouterOptions, TopicInfo, TopicOptions
-from kernel.placement import home_group
+from kernel.api.client import DeleteTopic, PurgeTopic, PutRouter
+from kernel.api.model import DEFAULT_GROUP, DEFAULT_TENANT, RouterOptions, TopicInfo, TopicOptions
+from kernel.api.tree import Subscriber, SubscriberSpec, Subscription
+from kernel.common.errors import Code, KernelError
+from kernel.common.ids import RaftGroup
+from kernel.common.placement import home_group
 from kernel.remote.client import ClusterClient
 from kernel.remote.mesh import wire
 from kernel.remote.mesh.name_desk import NameDesk
 from kernel.remote.mesh.service import MeshService
-from kernel.subscribing import home_of_client
-from kernel.tree import Subscriber, SubscriberSpec, Subscription
+from kernel.subscribers.subscribing import home_of_client
 from tests.kernel.remote.cluster import (
     Pair,
     lose,

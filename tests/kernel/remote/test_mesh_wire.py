@@ -8,9 +8,9 @@ from typing import cast
 import msgspec
 import pytest
 
-from kernel.errors import Code, KernelError
-from kernel.ids import VOLATILE_GROUP, TopicId, queue_id
-from kernel.model import DEFAULT_TENANT, QueueRef, TopicInfo, TopicOptions
+from kernel.api.model import DEFAULT_TENANT, QueueRef, TopicInfo, TopicOptions
+from kernel.common.errors import Code, KernelError
+from kernel.common.ids import VOLATILE_GROUP, TopicId, queue_id
 from kernel.remote import things
 from kernel.remote.mesh import link as mesh_link
 from kernel.remote.mesh import wire

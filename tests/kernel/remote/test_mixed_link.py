@@ -6,11 +6,11 @@ import asyncio
 from functools import partial
 from typing import cast
 
-from kernel.courier import Attempt, Courier
-from kernel.errors import Code, KernelError
-from kernel.ids import RaftGroup
-from kernel.leader import Done, Leader
+from kernel.common.errors import Code, KernelError
+from kernel.common.ids import RaftGroup
 from kernel.remote.fellows.mixed_link import MixedLink
+from kernel.requests.courier import Attempt, Courier
+from kernel.requests.leader import Done, Leader
 from tests.kernel.three_stores import CLOCK
 
 GROUP = RaftGroup(1)

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from kernel.api.client import LeaseChange, LeaseVerb, PutTopic, Received, ReceiveSpec
+from kernel.api.message import HEADER_BYTES
+from kernel.api.model import DEFAULT_GROUP, DEFAULT_TENANT, GroupOptions, TopicInfo, TopicOptions
 from kernel.broker.usage import Verb, counts
-from kernel.client import LeaseChange, LeaseVerb, PutTopic, Received, ReceiveSpec
-from kernel.ids import Offset
-from kernel.message import HEADER_BYTES
-from kernel.model import DEFAULT_GROUP, DEFAULT_TENANT, GroupOptions, TopicInfo, TopicOptions
-from kernel.publish_part import Part
+from kernel.common.ids import Offset
 from kernel.remote.client import ClusterClient
 from kernel.remote.pulls import wire as pull_wire
+from kernel.requests.publish_part import Part
 from tests.kernel.remote.cluster import gateway_of, running_stores
 from tests.kernel.remote.gateway import GROUP, Gateway, body_of, slot, started
 from tests.kernel.three_stores import Node, leader_of, until

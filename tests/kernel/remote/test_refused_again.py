@@ -10,15 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from kernel.atomic import Transaction
-from kernel.errors import Code, KernelError
-from kernel.ids import Offset, RaftGroup
-from kernel.leader import Done, Identity, Leader
-from kernel.model import DeadLetter, GroupOptions, Overflow, TopicInfo, TopicOptions
-from kernel.proposer import first_of
-from kernel.publish_part import Part
-from kernel.refusals import NO_SPACE
+from kernel.api.atomic import Transaction
+from kernel.api.model import DeadLetter, GroupOptions, Overflow, TopicInfo, TopicOptions
+from kernel.api.refusals import NO_SPACE
+from kernel.common.errors import Code, KernelError
+from kernel.common.ids import Offset, RaftGroup
 from kernel.remote.client import ClusterClient
+from kernel.requests.leader import Done, Identity, Leader
+from kernel.requests.proposer import first_of
+from kernel.requests.publish_part import Part
 from tests.kernel.remote.cluster import gateway_of, hand_over, running_stores
 from tests.kernel.remote.gateway import GROUP, body_of, slot
 from tests.kernel.remote.test_streams import cut

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from kernel.client import LeaseVerb, ReceiveSpec
-from kernel.errors import Code, KernelError
-from kernel.ids import Offset, QueueId
-from kernel.leader import Done, Leader, LeaseChanging
-from kernel.model import DEFAULT_GROUP, Reason
-from kernel.publish_part import Part
+from kernel.api.client import LeaseVerb, ReceiveSpec
+from kernel.api.model import DEFAULT_GROUP, Reason
+from kernel.common.errors import Code, KernelError
+from kernel.common.ids import Offset, QueueId
 from kernel.remote import calls, wire
+from kernel.requests.leader import Done, Leader, LeaseChanging
+from kernel.requests.publish_part import Part
 from kernel.rpc.link import _Wire
 from tests.kernel.remote.gateway import GROUP, Gateway, started
 from tests.kernel.three_stores import Node, leader_of, running, until

@@ -5,10 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from kernel.errors import Code
-from kernel.ids import Offset
-from kernel.leader import Done, Identity, Leader
-from kernel.model import (
+from kernel.api.model import (
     DEFAULT_GROUP,
     DeadLetter,
     GroupOptions,
@@ -16,8 +13,11 @@ from kernel.model import (
     TopicInfo,
     TopicOptions,
 )
-from kernel.publish_part import Part
+from kernel.common.errors import Code
+from kernel.common.ids import Offset
 from kernel.remote.client import ClusterClient
+from kernel.requests.leader import Done, Identity, Leader
+from kernel.requests.publish_part import Part
 from tests.kernel.remote.cluster import gateway_of, running_stores
 from tests.kernel.remote.gateway import GROUP, body_of, slot
 from tests.kernel.remote.test_streams import cut

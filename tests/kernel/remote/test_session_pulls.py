@@ -7,10 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from kernel.client import PutTopic, Received, ReceiveSpec, Session, Settlement
-from kernel.errors import Code, KernelError
-from kernel.ids import QueueId
-from kernel.model import (
+from kernel.api.client import PutTopic, Received, ReceiveSpec, Session, Settlement
+from kernel.api.model import (
     DEFAULT_GROUP,
     DEFAULT_TENANT,
     GroupOptions,
@@ -18,6 +16,8 @@ from kernel.model import (
     TopicInfo,
     TopicOptions,
 )
+from kernel.common.errors import Code, KernelError
+from kernel.common.ids import QueueId
 from kernel.remote.client import ClusterClient
 from tests.kernel.remote.cluster import gateway_of, running_stores
 from tests.kernel.remote.gateway import GROUP, Gateway, body_of, started

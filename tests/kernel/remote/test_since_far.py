@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from kernel.errors import Code, KernelError
-from kernel.model import TopicInfo, TopicOptions
+from kernel.api.model import TopicInfo, TopicOptions
+from kernel.common.errors import Code, KernelError
 from kernel.remote.client import ClusterClient
 from tests.kernel.remote.cluster import Pair, gateway_of, running_stores, serving
 from tests.kernel.remote.gateway import GROUP

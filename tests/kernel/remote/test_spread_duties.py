@@ -11,14 +11,9 @@ from typing import cast
 
 import pytest
 
-from kernel import duties
-from kernel.broker import commands
-from kernel.broker import tree_commands as tree
-from kernel.changes import CancelMove, PutTopic, StartMove
-from kernel.client import LeaseChange, LeaseVerb, ReceiveSpec, Settlement
-from kernel.errors import Code, KernelError
-from kernel.ids import RaftGroup, home_of
-from kernel.model import (
+from kernel.api.changes import CancelMove, PutTopic, StartMove
+from kernel.api.client import LeaseChange, LeaseVerb, ReceiveSpec, Settlement
+from kernel.api.model import (
     DEFAULT_GROUP,
     DeadLetter,
     GroupOptions,
@@ -26,9 +21,14 @@ from kernel.model import (
     TopicInfo,
     TopicOptions,
 )
-from kernel.moves import MoveState, MoveTask, tasks
+from kernel.api.moves import MoveState, MoveTask, tasks
+from kernel.api.transactions import HalfCheck
+from kernel.broker import commands
+from kernel.broker import tree_commands as tree
+from kernel.common.errors import Code, KernelError
+from kernel.common.ids import RaftGroup, home_of
+from kernel.leader_tasks import duties
 from kernel.remote.client import ClusterClient
-from kernel.transactions import HalfCheck
 from tests.kernel.remote.gateway import body_of
 from tests.kernel.remote.local import peer_of
 from tests.kernel.remote.spread import (

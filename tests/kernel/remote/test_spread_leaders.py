@@ -10,8 +10,7 @@ from typing import cast
 
 import pytest
 
-from kernel.broker import commands
-from kernel.changes import (
+from kernel.api.changes import (
     DeleteGroup,
     DeleteRoute,
     DeleteRouter,
@@ -22,11 +21,8 @@ from kernel.changes import (
     PutRouter,
     PutTopic,
 )
-from kernel.client import Client
-from kernel.destinations import Found
-from kernel.errors import Code, KernelError
-from kernel.ids import METADATA_GROUP, RaftGroup, home_of
-from kernel.model import (
+from kernel.api.client import Client
+from kernel.api.model import (
     DEFAULT_GROUP,
     GroupOptions,
     Route,
@@ -34,7 +30,11 @@ from kernel.model import (
     TopicInfo,
     TopicOptions,
 )
+from kernel.broker import commands
+from kernel.common.errors import Code, KernelError
+from kernel.common.ids import METADATA_GROUP, RaftGroup, home_of
 from kernel.remote.client import ClusterClient
+from kernel.routing.destinations import Found
 from tests.kernel.remote.local import peer_of
 from tests.kernel.remote.spread import (
     DATA_GROUPS,

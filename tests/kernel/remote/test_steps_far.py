@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from kernel.atomic import Settle, Transaction
-from kernel.client import Settlement
-from kernel.model import TopicInfo
+from kernel.api.atomic import Settle, Transaction
+from kernel.api.client import Settlement
+from kernel.api.model import TopicInfo
 from kernel.remote.client import ClusterClient
 from tests.kernel.remote.cluster import gateway_of, running_stores
 from tests.kernel.remote.test_transact_far import batch_of, bodies, holding, left

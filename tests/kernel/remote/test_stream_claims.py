@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from kernel.client import ConsumerSpec, Settlement
-from kernel.errors import Code, KernelError
-from kernel.model import DEFAULT_GROUP, TopicInfo
+from kernel.api.client import ConsumerSpec, Settlement
+from kernel.api.model import DEFAULT_GROUP, TopicInfo
+from kernel.common.errors import Code, KernelError
 from kernel.remote.client import ClusterClient
 from kernel.remote.streams import wire as stream_wire
 from kernel.remote.streams.parts import Part, Pool

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from gateway.admin.service_figures import ServiceFigures
-from kernel.client import ConsumerSpec, Settlement
-from kernel.errors import Code, KernelError
-from kernel.ids import QueueId, RaftGroup, TopicId
-from kernel.model import DEFAULT_GROUP, DEFAULT_TENANT, QueueRef, TopicInfo, TopicOptions
+from kernel.api.client import ConsumerSpec, Settlement
+from kernel.api.model import DEFAULT_GROUP, DEFAULT_TENANT, QueueRef, TopicInfo, TopicOptions
+from kernel.common.errors import Code, KernelError
+from kernel.common.ids import QueueId, RaftGroup, TopicId
 from kernel.remote.streams.gateways import Guest, GuestPool, GuestStream
 from kernel.remote.streams.parts import Pool, Share
 from kernel.remote.streams.streams import Streams

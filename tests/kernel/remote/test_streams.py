@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from kernel.client import Consumer, ConsumerSpec, Deliveries, PutTopic, Session, Settlement
-from kernel.errors import Code, KernelError
-from kernel.ids import RaftGroup
-from kernel.model import DEFAULT_GROUP, DEFAULT_TENANT, GroupOptions, TopicInfo, TopicOptions
+from kernel.api.client import Consumer, ConsumerSpec, Deliveries, PutTopic, Session, Settlement
+from kernel.api.model import DEFAULT_GROUP, DEFAULT_TENANT, GroupOptions, TopicInfo, TopicOptions
+from kernel.common.errors import Code, KernelError
+from kernel.common.ids import RaftGroup
 from kernel.remote.client import ClusterClient
 from kernel.remote.streams import wire as stream_wire
 from kernel.rpc.channel import Channel

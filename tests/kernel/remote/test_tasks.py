@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from kernel.client import ConsumerSpec, DeleteTopic, PutTopic, ReceiveSpec
-from kernel.model import DEFAULT_GROUP, DEFAULT_TENANT, GroupOptions, TopicInfo, TopicOptions
+from kernel.api.client import ConsumerSpec, DeleteTopic, PutTopic, ReceiveSpec
+from kernel.api.model import DEFAULT_GROUP, DEFAULT_TENANT, GroupOptions, TopicInfo, TopicOptions
 from kernel.remote import served_topics
 from kernel.remote.client import ClusterClient
 from kernel.remote.served_topics import KEPT_REPORTS, Consumed, Consumers, Produced

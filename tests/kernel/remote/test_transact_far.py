@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from kernel.atomic import ChangeLeases, Settle, Transaction
-from kernel.client import (
+from kernel.api.atomic import ChangeLeases, Settle, Transaction
+from kernel.api.client import (
     Consumer,
     DeleteTopic,
     LeaseChange,
@@ -17,9 +17,7 @@ from kernel.client import (
     ReceiveSpec,
     Settlement,
 )
-from kernel.errors import Code, KernelError
-from kernel.ids import Offset
-from kernel.model import (
+from kernel.api.model import (
     DEFAULT_GROUP,
     DEFAULT_TENANT,
     DeadLetter,
@@ -28,6 +26,8 @@ from kernel.model import (
     TopicInfo,
     TopicOptions,
 )
+from kernel.common.errors import Code, KernelError
+from kernel.common.ids import Offset
 from kernel.remote.client import ClusterClient
 from tests.kernel.remote.cluster import gateway_of, running_stores
 from tests.kernel.remote.gateway import GROUP, body_of

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from kernel.atomic import Settle, Transaction
-from kernel.client import Consumer, Settlement
-from kernel.errors import Code, KernelError
-from kernel.model import TopicInfo
+from kernel.api.atomic import Settle, Transaction
+from kernel.api.client import Consumer, Settlement
+from kernel.api.model import TopicInfo
+from kernel.common.errors import Code, KernelError
 from kernel.remote.client import ClusterClient
 from tests.kernel.remote.cluster import gateway_of, hand_over, running_stores
 from tests.kernel.remote.gateway import GROUP

@@ -10,17 +10,17 @@ from typing import cast
 
 import pytest
 
-from kernel import local_tree
+from kernel.api.client import Client, Settlement
+from kernel.api.model import DEFAULT_TENANT
+from kernel.api.tree import Subscription
 from kernel.broker.tree_snapshot import index_queue
-from kernel.client import Client, Settlement
-from kernel.errors import Code, KernelError
-from kernel.ids import Offset, RaftGroup
-from kernel.model import DEFAULT_TENANT
-from kernel.ports import Clock
-from kernel.publish import Batch
+from kernel.common.errors import Code, KernelError
+from kernel.common.ids import Offset, RaftGroup
+from kernel.common.ports import Clock
 from kernel.remote.client import ClusterClient
 from kernel.remote.tree import wire
-from kernel.tree import Subscription
+from kernel.requests.publish import Batch
+from kernel.subscribers import local_tree
 from tests.kernel.remote.cluster import gateway_of, running_stores
 from tests.kernel.remote.gateway import body_of
 from tests.kernel.three_stores import CLOCK, Node, leader_of, until

@@ -9,15 +9,10 @@ from typing import Any, cast
 
 import pytest
 
-from kernel.atomic import TRANSACTION_PARTS_MAX, TRANSACTION_SETTLEMENTS_MAX
-from kernel.broker import commands, tree_commands
-from kernel.broker.features import COPY, CUT, LARGE
-from kernel.client import ConsumerSpec, LeaseVerb, Settlement
-from kernel.errors import Code, KernelError
-from kernel.ids import Offset, QueueId, RaftGroup, TopicId
-from kernel.leader import LeaseChanging, Settling, Together
-from kernel.message import HEADER_BYTES, SLOT_BYTES_SMALL
-from kernel.model import (
+from kernel.api.atomic import TRANSACTION_PARTS_MAX, TRANSACTION_SETTLEMENTS_MAX
+from kernel.api.client import ConsumerSpec, LeaseVerb, Settlement
+from kernel.api.message import HEADER_BYTES, SLOT_BYTES_SMALL
+from kernel.api.model import (
     GroupOptions,
     QueueRef,
     Reason,
@@ -28,7 +23,10 @@ from kernel.model import (
     TopicOptions,
     TopicStatistics,
 )
-from kernel.publish_part import Part
+from kernel.broker import commands, tree_commands
+from kernel.broker.features import COPY, CUT, LARGE
+from kernel.common.errors import Code, KernelError
+from kernel.common.ids import Offset, QueueId, RaftGroup, TopicId
 from kernel.remote import calls, wire
 from kernel.remote.streams.parts import Part as StreamPart
 from kernel.remote.streams.parts import Pool
@@ -38,6 +36,8 @@ from kernel.remote.transactions.wire import (
     encode_prepare,
     encode_transact,
 )
+from kernel.requests.leader import LeaseChanging, Settling, Together
+from kernel.requests.publish_part import Part
 
 AT = (RaftGroup(3), 9)
 WHO = (2**64 - 1, 2**32 - 1, 2**64 - 1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from kernel.errors import KernelError
+from kernel.common.errors import KernelError
 from kernel.rpc.channel import Channel, Reply
 from kernel.rpc.handshake import Admit, Hello
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from kernel.errors import Code, KernelError
+from kernel.common.errors import Code, KernelError
 from kernel.rpc.channel import BULK_BYTES_MAX, HANDSHAKE_MS, PING_MS, SILENT_MS
 from kernel.rpc.frame import FRAGMENT_BYTES
 from kernel.rpc.handshake import Hello

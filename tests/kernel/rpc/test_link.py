@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from auth.tls import CertificateFiles, client_context, server_context
-from kernel.errors import KernelError
-from kernel.listening import ListeningSockets
+from kernel.common.errors import KernelError
+from kernel.common.listening import ListeningSockets
 from kernel.rpc import link
 from kernel.rpc.channel import Channel
 from kernel.rpc.frame import FRAGMENT_BYTES, HEAD, Kind

@@ -5,18 +5,18 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING
 
-from kernel import message as messages
+from kernel.api import message as messages
+from kernel.api.client import ConsumerSpec, LeaseVerb, Settlement
+from kernel.api.model import DEFAULT_GROUP, DeadLetter, GroupOptions, Reason, TopicOptions
 from kernel.broker import commands
 from kernel.broker.claims import claim
 from kernel.broker.consumers import DispatchedConsumer, Handed
 from kernel.broker.features import features_of
-from kernel.client import ConsumerSpec, LeaseVerb, Settlement
-from kernel.courier import Courier
-from kernel.errors import Code, KernelError
-from kernel.ids import Offset, QueueId, RaftGroup, TopicId, home_of, queue_id
-from kernel.leader import Done, Leader, LeaseChanging
-from kernel.model import DEFAULT_GROUP, DeadLetter, GroupOptions, Reason, TopicOptions
-from kernel.publish_part import Part
+from kernel.common.errors import Code, KernelError
+from kernel.common.ids import Offset, QueueId, RaftGroup, TopicId, home_of, queue_id
+from kernel.requests.courier import Courier
+from kernel.requests.leader import Done, Leader, LeaseChanging
+from kernel.requests.publish_part import Part
 from kernel.store.member import Member
 from tests.simulator.peer import Draft
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from itertools import product
 from typing import TYPE_CHECKING
 
-from kernel.errors import KernelError
+from kernel.common.errors import KernelError
 from kernel.log.checkpoint import Position
 from kernel.log.files import segment_name
 from kernel.log.hard_read import PAGE_BYTES

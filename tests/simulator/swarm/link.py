@@ -6,10 +6,10 @@ import random
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from kernel.courier import Attempt
-from kernel.errors import Code, KernelError
-from kernel.ids import RaftGroup
-from kernel.leader import Done
+from kernel.common.errors import Code, KernelError
+from kernel.common.ids import RaftGroup
+from kernel.requests.courier import Attempt
+from kernel.requests.leader import Done
 
 if TYPE_CHECKING:
     from .machines import Machine
@@ -39,7 +39,7 @@ class _Road:
 
 
 class SimulatedLink:
-    """`kernel.courier.Link`."""
+    """`kernel.requests.courier.Link`."""
 
     def __init__(self, run: Run, seed: int) -> None:
         self._run = run

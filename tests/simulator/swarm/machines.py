@@ -8,8 +8,9 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from kernel.broker.state import GroupState
-from kernel.errors import Code, KernelError
-from kernel.ids import RaftGroup
+from kernel.common.errors import Code, KernelError
+from kernel.common.ids import RaftGroup
+from kernel.in_process.opening import LocalStore, open_store
 from kernel.log.checkpoint import Position
 from kernel.log.errors import JournalError
 from kernel.log.journal import JournalOptions
@@ -17,7 +18,6 @@ from kernel.raft import wire
 from kernel.raft.messages import HEARTBEAT, HEARTBEAT_ANSWER, Message
 from kernel.store.consensus import RaftTiming
 from kernel.store.damage import Others
-from kernel.store.opening import LocalStore, open_store
 from kernel.store.quiet import BEATS
 from tests.simulator.computer import Computer, Wires
 from tests.simulator.disk import Crash

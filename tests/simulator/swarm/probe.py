@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from kernel.broker import fairness
 from kernel.broker.give_up import GiveUp
 from kernel.broker.lost_entries import LostEntries
-from kernel.ids import RaftGroup
+from kernel.common.ids import RaftGroup
 from kernel.log.checkpoint import Position
 from kernel.log.journal import Journal
 from kernel.log.rewrite import RewriteJob

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from kernel import message as messages
+from kernel.api import message as messages
+from kernel.api.message import Flag
 from kernel.broker.consumers import DispatchedConsumer, Handed
 from kernel.broker.give_up import GiveUp
 from kernel.broker.state import GroupState
-from kernel.errors import Code
+from kernel.common.errors import Code
 from kernel.log import entry as entries
-from kernel.message import Flag
 from kernel.store.member import Member
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 
 from kernel.broker.snapshot import dump
-from kernel.ids import RaftGroup
+from kernel.common.ids import RaftGroup
 from kernel.log.journal import Journal
 from kernel.log.writer import WriteBatch
 from kernel.raft.configuration import ADD_LEARNER, ADD_VOTER, Change, ConfigurationChange

@@ -1,0 +1,12 @@
+"""What every room of the kernel uses, and what depends on none of them.
+
+- `ids`: identifiers as distinct types, such as GroupId and QueueId
+- `errors`: the one tree of errors that the kernel raises
+- `limits`: every bound that is not a setting, with its reason
+- `ports`: clock, randomness and disk, as the kernel asks for them
+- `names`: things by (tenant, name), in little memory
+- `placement`: which Raft group defines a thing
+- `turns`: changes of one thing, one after the other
+- `listening`: how a listening socket is closed
+- `crowd`: strangers at a listener of ours: how many there may be, and who goes first
+"""

@@ -1,0 +1,418 @@
+"""The kernel client of a gateway that has the store in its own process; in a cluster, that of a
+store, which leads some of the groups: what it asks of the others goes to their leaders (`fellows`).
+
+Durability: `published`, `settled` and the awaitables return from `Store._apply`, which runs only
+on entries that are fdatasynced; volatile topics answer from memory, in a later turn of the loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import cast
+
+from ..api.changes import name_of
+from ..api.client import (
+    Administration,
+    CancelMove,
+    Client,
+    Consumer,
+    ConsumerSink,
+    ConsumerSpec,
+    DeleteTopic,
+    Received,
+    ReceiveSpec,
+    Settlement,
+    SettleSink,
+    StartMove,
+)
+from ..api.model import (
+    Reason,
+    Route,
+    TopicInfo,
+    TopicStatistics,
+)
+from ..api.origins import Origins
+from ..api.statistics import summed
+from ..broker.consumers import DispatchedConsumer
+from ..broker.dispatcher import Dispatcher
+from ..broker.state import QueueState, RouterState
+from ..broker.tree_state import TreeEvent
+from ..common.errors import Code, KernelError
+from ..common.ids import (
+    ABROAD_FIRST,
+    METADATA_GROUP,
+    VOLATILE_GROUP,
+    RaftGroup,
+    SessionId,
+    TopicId,
+    home_of,
+    is_abroad,
+    uuid_text,
+)
+from ..common.ports import Clock, Random
+from ..definitions.administration import Administrator
+from ..definitions.clearing import Touched
+from ..definitions.definer import Asked
+from ..leader_tasks.duties import Duties
+from ..leader_tasks.mover import Mover
+from ..requests.courier import AGAIN, Attempt, Send
+from ..requests.fellows import Fellows, Gone
+from ..requests.leader import Done, Holder, Identity, Leader
+from ..requests.session import LocalSession
+from ..routing.topology import Topology
+from ..store.dead_letters import DeadLetterSender
+from ..store.half_keeper import HalfKeeper
+from ..store.node import Store
+from ..store.replica import Replica
+from ..subscribers.local_tree import LocalTree
+from ..transactions.half_desk import HalfDesk
+from .base_client import BaseClient
+from .consuming import Consuming
+from .elsewhere import Elsewhere, NothingElsewhere
+from .receiving import Receiver, dispatcher_of
+
+ASK_AGAIN = AGAIN | {Code.TIMEOUT, Code.BUSY}
+"""A change that came to one of these may have been begun: asked again, it goes on."""
+
+BACKGROUND_SECONDS = 2.0
+"""What nobody waits for has so long to end at an orderly stop, if other stores have a part in it:
+whatever leads next does not need it."""
+
+
+class LocalClient(BaseClient):
+    """`client.Client` over a `Store` in this process."""
+
+    accepting: bool = True
+
+    def __init__(self, store: Store, clock: Clock, random: Random) -> None:
+        super().__init__(Topology(store.data_groups), store.volatile_log, clock, random)
+        self._store = store
+        self.origins: Origins = store.origins
+        self.is_draining = False
+        """Whether nothing new is begun, since the store stops."""
+        self._second_timer: asyncio.TimerHandle | None = None
+        self.send: Send | None = None
+        """How commands with an identity get to their group, if not straight."""
+        self._fellows: Fellows | None = None
+        self.administrator = Administrator(store, self.topology, self.proposer, self.leader_of)
+        self.dead_letters = DeadLetterSender(store, self)
+        for room in (store.topic_room, store.volatile_group.topic_room):
+            room.dead_letter = self.dead_letters.refused
+        self._watchers: list[Callable[[str, bytes | None], None]] = []
+        self._receiver = Receiver(self._dispatcher, self._loop)
+        self.moves = Mover(
+            *(store, self.topology, self.proposer, self.leader_of, clock.wall_ms),
+            lambda: uuid_text(random.bits(128)),
+        )
+        self._consuming = Consuming(store.replica, store.dirty)
+        self.half_keeper = HalfKeeper(store, self.publisher.durable_refusal)
+        store.half_room = self.half_keeper
+        self.halves = HalfDesk(self.proposer, self.half_keeper.watches)
+        self.duties = Duties(store, clock.monotonic_ms, self.administer, self._in_background)
+        self.unused_groups = self.duties.unused_groups
+        self._owned: dict[SessionId, dict[tuple[str, str], None]] = {}
+        self._background: set[asyncio.Task[object]] = set()
+        self.tree = LocalTree(store, self, self._loop, self.proposer)
+        self.abroad: Elsewhere = NothingElsewhere()
+        """What lives in the memory of gateways: `remote` sets it where these are served."""
+        self.duties.add(self.administrator.repair, self.administrator.repair)
+        self.duties.add(self.moves.resume)
+        self.duties.add(self.administrator.go_on)
+        self.duties.add(self.tree.repair, self.tree.repair)
+        for replica in store.replicas():
+            self._learn(replica)
+
+    def _learn(self, replica: Replica) -> None:
+        """Take over what a group holds."""
+        state = replica.state
+        for ident in state.topic_names.everything():
+            info = state.topics[ident].info()
+            self.topology.put_topic(info)
+            self.duties.unused_topics.put(info, self.clock.monotonic_ms())
+        for (tenant, name), router in state.routers.items():
+            self.topology.put_router(tenant, name, router.options, router.routes)
+        self.tree.learn(replica)
+
+    def join(self, fellows: Fellows) -> None:
+        """Other stores lead groups too; before `start`."""
+        self._fellows = self.moves.fellows = self.duties.fellows = fellows
+        self.administrator.join(fellows)
+        self.send = fellows.send
+        self.topology.tree.leaders_match = True
+
+    async def start(self, *, clean: bool = False) -> None:
+        """Start the store, mend what a crash left half done, serve. `clean`: the last run ended
+        in order.
+        """
+        await self._store.start(self, clean=clean)
+        await self.duties.start()
+        for replica in self._store.replicas():
+            self.dead_letters.outbox_grew(replica)
+        self._each_second()
+
+    async def drain(self) -> None:
+        """Return once everything submitted is on disk and answered."""
+        self.is_draining = True
+        if self._second_timer is not None:
+            self._second_timer.cancel()
+        await self.duties.stop()
+        await self.moves.stop()
+        await self.dead_letters.stop()
+        await self.tree.stop()
+        if self._background:
+            patience = None if self._fellows is None else BACKGROUND_SECONDS
+            _, late = await asyncio.wait(self._background, timeout=patience)
+            for task in late:
+                task.cancel()
+        self.abroad.stop()
+        await self._store.wait_idle()
+
+    def monotonic_ms(self) -> int:
+        """The clock."""
+        return self.clock.monotonic_ms()
+
+    def send_to(self, group: RaftGroup, attempt: Attempt, done: Done) -> None:
+        """Have a command with an identity carried out in a group, once."""
+        leader = self.leader_here(group)
+        if leader is not None:
+            attempt(leader, done)
+        elif self.send is not None:
+            self.send(group, attempt, done)
+
+    def leader_here(self, group: RaftGroup) -> Leader | None:
+        """The leader of a group that cannot move away from this process."""
+        if self.send is None or group >= ABROAD_FIRST:
+            return self.leader_of(group)
+        return None
+
+    def leader_of(self, group: RaftGroup) -> Leader:
+        """The leader of a group, in this store unless another one leads, or in a gateway."""
+        if is_abroad(group):
+            return self.abroad.leader(group)
+        if self._fellows is None or group == VOLATILE_GROUP or self._store.serving(group):
+            return self._store.leader(group)
+        return self._fellows.leader(group)
+
+    def _session_ended(self, session: LocalSession) -> None:
+        """Return its leases, delete what it owns."""
+        self._consuming.end_session(session)
+        for tenant, name in self._owned.pop(session.id, {}):
+            self._in_background(self.administer(DeleteTopic(tenant, name)))
+
+    def _in_background(self, work: Coroutine[object, object, object]) -> None:
+        """Do what nobody waits for; a thing that is gone already is fine."""
+
+        async def run() -> None:
+            try:
+                await work
+            except KernelError:
+                return
+
+        task: asyncio.Task[object] = self._loop.create_task(run())
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
+
+    def _each_second(self) -> None:
+        """Look after deadlines."""
+        now = self.clock.monotonic_ms()
+        self.duties.each_second()
+        self.publisher.fail_late_batches(now)
+        self.abroad.each_second()
+        self.tree.each_second()
+        self.half_keeper.ask()
+        self.unused_groups.look(now)
+        self._second_timer = self._loop.call_later(1, self._each_second)
+
+    def _has_settled(self, holder: Holder) -> None:
+        """Its dispatcher knows."""
+
+    # --- Consuming --------------------------------------------------------------------------
+
+    def _dispatcher(self, topic: TopicInfo, group: str, number: int) -> Dispatcher:
+        return dispatcher_of(self._store, topic, group, number)
+
+    def attach(self, spec: ConsumerSpec, sink: ConsumerSink) -> Consumer:
+        """A new push consumer without credit."""
+        self.unused_groups.used(spec.topic.id, spec.group)
+        return self._consuming.attach(spec, cast("LocalSession", spec.session), sink)
+
+    async def attached(self, consumer: Consumer) -> None:
+        """`attach` has asked the leader already."""
+
+    def settle(
+        self,
+        consumer: Consumer,
+        how: Settlement,
+        offsets: Sequence[int],
+        *,
+        reason: Reason = Reason.REJECTED,
+        sink: SettleSink | None = None,
+        tag: object = None,
+    ) -> None:
+        """Settle leases (hot)."""
+        holder = cast("DispatchedConsumer", consumer)
+        self._consuming.settle(holder, how, offsets, reason, sink, tag)
+
+    def acknowledge(self, acks: Mapping[Consumer, list[int]]) -> None:
+        """Ack what many consumers hold (hot)."""
+        self._consuming.acknowledge(cast("Mapping[DispatchedConsumer, list[int]]", acks))
+
+    def used(self, topic: TopicId, group: str) -> None:
+        """Somebody pulls, or tries to."""
+        self.duties.used(topic, group)
+
+    async def receive(self, spec: ReceiveSpec) -> Received:
+        """Pull messages (see `client.ReceiveSpec`)."""
+        self.used(spec.topic.id, spec.group)
+        return await self._receiver.receive(spec)
+
+    # --- Looking ----------------------------------------------------------------------------
+
+    async def statistics(self, topic: TopicInfo, group: str) -> TopicStatistics:
+        """Figures of a topic and group: those of leaders in this process take no turn."""
+        each = [await self.leader_of(ref.group).figures(ref.id, group) for ref in topic.queues]
+        return summed(each)
+
+    # --- Administration ---------------------------------------------------------------------
+
+    async def administer(self, change: Administration) -> object:
+        """Make a change, here or at the leader that decides it."""
+        fellows, group = self._fellows, self.abroad.lives_in(change)
+        if group is not None:
+            return await self.abroad.administer(group, change)
+        if fellows is None or self.administrator.is_volatile(change):
+            return await self._administer(change, Asked())
+        if self._store.serving(self.administrator.decides(change)) is None:
+            return await fellows.administer(change)
+        asked = Asked(fellows.next_identity())
+        try:
+            result = await self._administer(change, asked)
+        except KernelError as error:
+            if error.code not in AGAIN:
+                raise
+            return await fellows.administer(change, asked.identity)
+        await fellows.reached(asked.touched)
+        return result
+
+    async def administer_for(
+        self, identity: Identity, change: Administration
+    ) -> tuple[object, Touched]:
+        """Make a change of what is durable that another process asks for, once under its identity;
+        what it comes to, KernelError included, and indexes of groups led elsewhere at which
+        look-ups show it. Raises KernelError of a code in ASK_AGAIN.
+        """
+        asked = Asked(identity)
+        if self.administrator.is_volatile(change) or self.abroad.keeps(change):
+            return KernelError(Code.LOCKED, "it lives in the memory of another process"), {}
+        try:
+            return await self._administer(change, asked), asked.touched
+        except KernelError as error:
+            if error.code is Code.UNAVAILABLE:
+                raise KernelError(Code.TIMEOUT, error.message) from None
+            if error.code in ASK_AGAIN:
+                raise
+            return error, asked.touched
+
+    async def _administer(self, change: Administration, asked: Asked) -> object:
+        if not isinstance(change, StartMove | CancelMove):
+            return await self.administrator.administer(change, asked)
+        await self.administrator.may_change(change.tenant, name_of(change))
+        if isinstance(change, StartMove):
+            result: object = await self.moves.start(change, asked.identity)
+        else:
+            result = await self.moves.cancel(change)
+        if self._fellows is not None and self._store.serving(METADATA_GROUP) is None:
+            asked.touched[METADATA_GROUP] = await self._fellows.defined(METADATA_GROUP)
+        return result
+
+    async def clear_here(self, group: RaftGroup, gone: Gone) -> Touched:
+        """Remove a group's routes to what another store's leader has deleted."""
+        return await self.administrator.clear_here(group, gone)
+
+    # --- node.Listener ----------------------------------------------------------------------
+
+    def topic_changed(self, topic: TopicInfo, *, removed: bool) -> None:
+        """A definition changed."""
+        owner = topic.options.owner
+        if removed:
+            self.topology.remove_topic(topic)
+            self.duties.unused_topics.remove(topic)
+            if owner is not None:
+                self._owned.get(owner, {}).pop((topic.tenant, topic.name), None)
+            return
+        self.topology.put_topic(topic)
+        self.dead_letters.topic_appeared(topic.tenant, topic.name)
+        self.duties.unused_topics.put(topic, self.clock.monotonic_ms())
+        if owner is not None:
+            self._owned.setdefault(owner, {})[topic.tenant, topic.name] = None
+
+    def router_changed(self, router: RouterState, group: RaftGroup, *, removed: bool) -> None:
+        """A router changed."""
+        if removed:
+            self.topology.remove_router(router.tenant, router.name)
+        else:
+            self.topology.put_router(router.tenant, router.name, router.options, router.routes)
+
+    def route_changed(self, router: RouterState, route: Route, *, removed: bool) -> None:
+        """A route came or went."""
+        if removed:
+            self.topology.remove_route(router.tenant, router.name, route)
+        else:
+            self.topology.add_route(router.tenant, router.name, route)
+
+    def unused(self, queue: QueueState) -> None:
+        """The last consumer of a queue has gone."""
+        self.duties.left(queue)
+
+    def tree_changed(self, replica: Replica, event: TreeEvent) -> None:
+        """Something of the topic tree changed."""
+        self.tree.changed(replica, event)
+
+    def leads(self, replica: Replica) -> None:
+        """A group is served here from now on."""
+        self.dead_letters.forget(replica.group)
+        self.outbox_grew(replica)
+        self.tree.leads(replica)
+        if self.duties.may_begin:
+            self.administrator.hold(replica.group)
+        self.duties.leads(replica.group)
+
+    def follows(self, replica: Replica) -> None:
+        """A group is not served here any more."""
+        self.dead_letters.forget(replica.group)
+        self.duties.follows(replica.group)
+        self.moves.follows(replica.group)
+        self.administrator.release(replica.group)
+
+    def replaced(self, replica: Replica) -> None:
+        """A snapshot from another store has taken the place of a group's state."""
+        for topic in list(self.topology.topics.everything()):
+            if home_of(topic.id) == replica.group and topic.id not in replica.state.topics:
+                self.topic_changed(topic, removed=True)
+        self._learn(replica)
+
+    def outbox_grew(self, replica: Replica) -> None:
+        """There are dead letters to send."""
+        self.dead_letters.outbox_grew(replica)
+
+    # --- Metadata ---------------------------------------------------------------------------
+
+    def records(self, prefix: str) -> Mapping[str, tuple[int, bytes]]:
+        """(version, value) of the metadata records whose key begins so."""
+        records = self._store.replica(METADATA_GROUP).state.records
+        return {key: each for key, each in records.items() if key.startswith(prefix)}
+
+    def watch_records(self, action: Callable[[str, bytes | None], None]) -> None:
+        """Have every change of a metadata record told to `action`."""
+        self._watchers.append(action)
+
+    def record_changed(self, key: str, value: bytes | None) -> None:
+        """A metadata record changed."""
+        for action in self._watchers:
+            action(key, value)
+
+
+def _is_client(client: LocalClient) -> Client:
+    """Type check only: LocalClient is a Client."""
+    return client

@@ -1,0 +1,180 @@
+"""How batches of this process get to the Raft groups that store them, and how they are answered.
+
+Durability: `published` is called once every part of a batch is applied, which happens only to
+entries that are fdatasynced; what is volatile or for live routes only is answered from memory, in
+a later turn of the loop. What is in another process's memory is answered when that has it (`remote.
+abroad`); nobody waits for live routes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from functools import partial
+from typing import Protocol, cast
+
+from ..api.client import PublishBatch
+from ..api.model import TopicInfo
+from ..api.origins import INTERNAL
+from ..api.refusals import NO_SPACE
+from ..common.errors import Code, KernelError
+from ..common.ids import VOLATILE_GROUP, RaftGroup, is_abroad
+from ..common.limits import (
+    PROPOSAL_BYTES_MAX,
+    PUBLISH_DEADLINE_MS,
+    VOLATILE_BYTES_MAX,
+    VOLATILE_ENTRIES_MAX,
+)
+from ..common.ports import Clock
+from ..routing.destinations import Found, LiveAbroad
+from .courier import Attempt
+from .leader import Done, Identity, Leader
+from .publish import Batch
+from .publish_part import BatchPart
+
+
+class PublishHost(Protocol):
+    """What the publisher asks of the client in this process."""
+
+    uid_high: int
+    next_uid: int
+
+    @property
+    def abroad(self) -> LiveAbroad:
+        """Live routes of other processes."""
+
+    @property
+    def accepting(self) -> bool:
+        """Whether there is room for new messages."""
+
+    def next_identity(self) -> Identity:
+        """(client, epoch, sequence) of the next batch of this process."""
+
+    def send_to(self, group: RaftGroup, attempt: Attempt, done: Done) -> None:
+        """Have a command with an identity carried out in a group, once."""
+
+    def leader_here(self, group: RaftGroup) -> Leader | None:
+        """The leader of a group that cannot move away from this process."""
+
+
+class MemoryLog(Protocol):
+    """The log of the volatile group, as far as what it may hold is concerned."""
+
+    bytes: int
+
+    @property
+    def count(self) -> int:
+        """Entries kept."""
+
+
+class _Nobody:
+    """Sink of batches that nobody waits for."""
+
+    def published(self, batch: PublishBatch) -> None:
+        """Nothing."""
+
+
+class Publisher:
+    """The publishing half of a client."""
+
+    def __init__(
+        self,
+        host: PublishHost,
+        volatile_log: MemoryLog,
+        clock: Clock,
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        self._host = host
+        self._volatile_log = volatile_log
+        self._clock = clock
+        self._loop = loop
+        self._pending_bytes = 0
+        self._pending: deque[Batch] = deque()
+
+    def publish_letter(self, topics: tuple[TopicInfo, ...], letter: bytes) -> None:
+        """Store a dead letter that no state holds, without an answer."""
+        batch = Batch(self._host, _Nobody(), INTERNAL)
+        batch.add(Found(topics), [letter], len(letter))
+        self.submit(batch)
+
+    def submit(self, batch: PublishBatch) -> None:
+        """Hand a batch over (hot)."""
+        work = cast("Batch", batch)
+        parts = work.close()
+        if not parts:
+            self._loop.call_soon(self._nothing_to_store, work)
+            return
+        work.remaining = len(parts)
+        work.submitted_ms = self._clock.monotonic_ms()
+        self._pending_bytes += work.size_bytes
+        self._pending.append(work)
+        for part in parts:
+            refusal = self.refusal(part)
+            if refusal is not None:
+                work.fail_part(part, refusal)
+                self._loop.call_soon(work.part_done, part, self._batch_done, None)
+                continue
+            identity = work.identity or self._host.next_identity()
+            done = partial(work.part_done, part, self._batch_done)
+            leader = self._host.leader_here(part.group)
+            if leader is not None:
+                leader.publish(identity, part, done, work.origin)
+            else:
+                self._host.send_to(part.group, partial(_try, part, identity, work.origin), done)
+
+    def _nothing_to_store(self, batch: Batch) -> None:
+        """A batch for live routes, or for nobody."""
+        if batch.live:
+            batch.hand_over()
+        batch.sink.published(batch)
+
+    def refusal(self, part: BatchPart) -> KernelError | None:
+        """Why a part cannot be taken now; None if it can."""
+        if part.group == VOLATILE_GROUP:
+            return self.volatile_refusal(part.size_bytes)
+        if is_abroad(part.group):
+            return None  # its way there has a bound of its own
+        return self.durable_refusal(0)
+
+    def volatile_refusal(self, size: int) -> KernelError | None:
+        """Why so many bytes more cannot be taken to memory now; None if they can."""
+        log = self._volatile_log
+        if log.bytes + size > VOLATILE_BYTES_MAX or log.count >= VOLATILE_ENTRIES_MAX:
+            return KernelError(Code.BUSY, "volatile topics are full (volatile_bytes_max)")
+        return None
+
+    def durable_refusal(self, size: int) -> KernelError | None:
+        """Why no message of so many further bytes can be taken to disk now; None if it can."""
+        if not self._host.accepting:
+            return NO_SPACE
+        if self._pending_bytes + size > PROPOSAL_BYTES_MAX:
+            return KernelError(Code.BUSY, "too much is waiting for the disk (proposal_bytes_max)")
+        return None
+
+    def _batch_done(self, batch: Batch) -> None:
+        self._pending_bytes -= batch.size_bytes
+        if batch.live:
+            batch.hand_over()
+        if batch.submitted_ms >= 0:
+            batch.submitted_ms = -1
+            batch.sink.published(batch)
+        while self._pending and self._pending[0].remaining == 0:
+            self._pending.popleft()
+
+    def fail_late_batches(self, now: int) -> None:
+        """Fail batches that are older than the publish deadline."""
+        limit = now - PUBLISH_DEADLINE_MS
+        for batch in self._pending:
+            if batch.submitted_ms > limit:
+                break
+            if batch.submitted_ms >= 0:
+                batch.submitted_ms = -1
+                error = KernelError(Code.TIMEOUT, "not on disk within the publish deadline")
+                for position in range(batch.count):
+                    batch.fail(position, error)
+                batch.sink.published(batch)
+
+
+def _try(part: BatchPart, identity: Identity, origin: int, leader: Leader, done: Done) -> None:
+    """Have a part stored."""
+    leader.publish(identity, part, done, origin)

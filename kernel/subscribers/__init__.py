@@ -1,0 +1,10 @@
+"""Subscribers of the topic tree: what they want, what they consume, and what their end leaves.
+
+What a client may ask is in `api.tree`; the replicated state is in `broker`.
+
+- `subscribing`: the client's half: subscribe, unsubscribe, connect, take over
+- `held_subscriber`: a subscriber that a connection of this process has
+- `local_tree`, `local_subscriber`: the topic tree, and a subscriber, with the store in this process
+- `subscriber_keeper`: subscribers that nobody is connected to: deadlines and wills
+- `tree_owners`: which process a subscriber is connected to
+"""
