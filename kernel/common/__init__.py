@@ -8,5 +8,5 @@
 - `placement`: which Raft group defines a thing
 - `turns`: changes of one thing, one after the other
 - `listening`: how a listening socket is closed
-- `crowd`: connections that have not signed in, and which of them goes when they are many
+- `crowd`: strangers at a listener of ours: how many there may be, and who goes first
 """

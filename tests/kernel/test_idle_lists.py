@@ -20,6 +20,7 @@ from kernel.broker.snapshots.snapshot import dump, load
 from kernel.broker.snapshots.snapshot_records import TopicRecord, decode, encode
 from kernel.common.ids import is_index, topic_of
 from kernel.log.format import entry as entries
+from kernel.subscribers.local_subscriber import LocalSubscriberConsumer
 from tests.kernel.tree_client import Guest, tell
 from tests.simulator.world import World, simulated
 
@@ -102,6 +103,29 @@ async def test_the_first_message_reaches_consumers_that_had_no_dispatcher(world:
     for guest in guests:
         assert (await guest.taker.wait_for(3))[2].body == b"3"
     assert len(dispatchers(world)) == 3
+
+
+@simulated()
+async def test_credit_costs_nothing_for_lists_that_bring_nothing(world: World) -> None:
+    """A session of ten thousand filters has forty thousand: each grant looked at all of them."""
+    guest = await Guest.open(world, "g")
+    for number in range(200):
+        await guest.subscribe(f"idle/{number}")
+    await guest.subscribe("t")
+    await tell(world, "t", b"1", b"2")
+    seen = 0
+
+    def looked(_consumer: object) -> list[object]:
+        nonlocal seen
+        seen += 1
+        return []
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(LocalSubscriberConsumer, "_each", looked)
+        for count in (1, 2):
+            guest.consumer.grant(1)
+            assert len(await guest.taker.wait_for(count)) == count
+    assert not seen
 
 
 @simulated()

@@ -186,7 +186,7 @@ class SimulatedDisk:
         self._failures: list[_Failure] = []
         self._stopped = False
 
-    # --- kernel.common.ports.Disk -----------------------------------------------------------
+    # --- kernel.common.ports.Disk ----------
 
     def open(self, name: str, *, create: bool = False) -> SimulatedFile:
         self._check_running()

@@ -82,7 +82,8 @@ def test_a_page_that_is_cited_has_the_heading() -> None:
         for found in CITED.findall(text_of(file) or "")
     }
     assert ("design/model.md", "the-topic-tree") in cited, "the search finds them"
-    headings = {page: anchors(text_of(Path("docs", page)) or "") for page, title in cited if title}
+    assert {page for page, _ in cited if not (ROOT / "docs" / page).is_file()} == set()
+    headings = {page: anchors(text_of(Path("docs", page)) or "") for page, _ in cited}
     missing = {(page, title) for page, title in cited if title and title not in headings[page]}
     assert missing == set()
 
@@ -98,3 +99,10 @@ def test_the_glossary_has_each_term_once_in_order() -> None:
     terms = [row.lower() for row in rows if row not in {"term", "---"}]
     assert len(terms) > 100
     assert terms == sorted(set(terms))
+
+
+@pytest.mark.parametrize(
+    "page", [each.as_posix() for each in project_files() if each.match("docs/design/*.md")]
+)
+def test_a_design_page_is_read_in_one_sitting(page: str) -> None:
+    assert (text_of(Path(page)) or "").count("\n") <= 300

@@ -8,6 +8,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -100,7 +101,8 @@ class DiskFile:
 
     def forget_cached(self) -> None:
         if hasattr(os, "posix_fadvise"):
-            os.posix_fadvise(self.descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+            with suppress(OSError):  # advice that a file system does not take
+                os.posix_fadvise(self.descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
 
     def fdatasync(self) -> None:
         if hasattr(os, "fdatasync"):
