@@ -49,7 +49,7 @@ def lost_leases(replica: Replica) -> Lost:
     """Those that the last leader has made lately, and that are still held."""
     found: Lost = {}
     for each in replica.noted:
-        offsets = each.held(replica)
+        offsets = each.held(replica.state)
         if offsets:
             tag, number = divmod(each.note, 1 << NUMBER_BITS)
             sizes = each.slot_sizes(offsets)

@@ -12,8 +12,9 @@ import errno
 import os
 import re
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
+from ...common.ports import File
 from ...log.format.files import write_all
 
 if TYPE_CHECKING:
@@ -22,7 +23,15 @@ if TYPE_CHECKING:
 
     from caio.linux_uring import Context, Operation
 
-    from .disk import DiskFile
+
+class RingFile(File, Protocol):
+    """A file, as far as the ring writes to it."""
+
+    descriptor: int
+
+    def through(self) -> int | None:
+        """A descriptor whose writes end once they are on the disk; None: there is none."""
+
 
 LINUX_MIN: Final = (5, 15)
 """Before 5.12 a write under way could outlive a process that was killed, and the lock on its data
@@ -48,7 +57,7 @@ class _Write:
 
     def __init__(
         self,
-        file: DiskFile,
+        file: RingFile,
         content: bytes,
         offset: int,
         done: Callable[[BaseException | None], None],
@@ -99,7 +108,7 @@ class WriteRing:
 
     def begin(
         self,
-        file: DiskFile,
+        file: RingFile,
         buffers: Sequence[bytes],
         offset: int,
         done: Callable[[BaseException | None], None],

@@ -9,16 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from ...api.message import HEADER_BYTES
+from ...broker.group_state.state import GroupState
 from ...broker.log_commands import commands
 from ...common.ids import QueueId
 from ...log.format import entry as entries
 from ...raft.messages import NORMAL, Entry
-
-if TYPE_CHECKING:
-    from .replica import Replica
 
 SINCE_MS = 20_000
 """Longer than an election and what leads to it, and than a gateway takes to find the new leader."""
@@ -45,9 +42,9 @@ class NotedLease:
     size: int
     """Bytes of all its messages."""
 
-    def held(self, replica: Replica) -> list[int]:
+    def held(self, state: GroupState) -> list[int]:
         """Offsets that are leased by it, and to nobody since."""
-        queue = replica.state.queues.get(self.queue)
+        queue = state.queues.get(self.queue)
         progress = queue.groups.get(self.group) if queue is not None else None
         if progress is None:
             return []
