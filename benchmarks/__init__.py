@@ -1,5 +1,6 @@
 """Measurements beside other brokers: `python benchmarks/compare.py`, written to RESULTS.md.
 
+load        the load testers, which `weir bench` runs too
 compare     the command: which rows, how often, and the page
 session     runs the load tester against brokers in turn; which runs count
 samples     medians, spreads, ratios

@@ -16,8 +16,8 @@ from benchmarks.results import Line, Outcome
 from benchmarks.samples import Sample
 
 if TYPE_CHECKING:
+    from benchmarks.load.report import LoadReport
     from benchmarks.session import Measure, Session
-    from gateway.bench.report import LoadReport
 
 WEIR = "Weir"
 CLASSIC = "RabbitMQ classic"
@@ -319,7 +319,7 @@ def fdatasyncs(session: Session) -> Outcome:
 
 def _threads_of(broker: Broker) -> list[int]:
     """The broker's processes; strace -f follows the threads of each."""
-    from gateway.bench.procfs import descendants
+    from benchmarks.load.procfs import descendants
 
     return [each for pid in broker.pids for each in descendants(pid)]
 

@@ -36,10 +36,10 @@ from gateway.app import SWITCH_INTERVAL_S, loop_factory
 from kernel.api.client import ConsumerSpec
 from kernel.api.model import TopicInfo, TopicOptions
 from kernel.in_process.opening import LocalStore, open_store
-from kernel.store.disk import DirectoryDisk
-from kernel.store.system import SystemClock, SystemRandom
-from kernel.store.worker import Worker
-from kernel.store.write_ring import open_ring
+from kernel.store.drivers.disk import DirectoryDisk
+from kernel.store.drivers.system import SystemClock, SystemRandom
+from kernel.store.drivers.worker import Worker
+from kernel.store.drivers.write_ring import open_ring
 from tests.gateway.cluster import until
 
 if TYPE_CHECKING:

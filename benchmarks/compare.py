@@ -27,7 +27,7 @@ from benchmarks.disk import MEMORY_FILESYSTEMS
 from benchmarks.peers import Broker, BrokerFailed, Ours
 from benchmarks.results import Circumstances, Outcome, section, write
 from benchmarks.session import ROOT, Session, load_average, machine
-from kernel.store.file_system import file_system_of
+from kernel.store.drivers.file_system import file_system_of
 
 ROWS = [*amqp_rows.ROWS, *sqs_rows.ROWS, *rocketmq_rows.ROWS, *gateway_rows.ROWS]
 ROUNDS = 5

@@ -13,7 +13,7 @@ import sys
 import grpc
 
 from adapters.rocketmq.wire import OK
-from gateway.bench.worker import new_loop
+from benchmarks.load.worker import new_loop
 
 
 class Calls(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpcio has no types

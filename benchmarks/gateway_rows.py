@@ -15,9 +15,9 @@ from benchmarks.results import Line, Outcome
 from benchmarks.samples import Sample
 
 if TYPE_CHECKING:
+    from benchmarks.load.report import LoadReport
     from benchmarks.peers import Broker
     from benchmarks.session import Measure, Session
-    from gateway.bench.report import LoadReport
 
 CLUSTER, APART, QUORUM = WeirCluster.name, WeirApart.name, RabbitmqCluster.name
 CPU_RATIO_MAX = 4.0

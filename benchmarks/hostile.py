@@ -32,8 +32,8 @@ from typing import NamedTuple, Self
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks import results
+from benchmarks.load.procfs import resident_bytes
 from benchmarks.soak import Node, serving
-from gateway.bench.procfs import resident_bytes
 
 ADDRESSES = 20
 """Of the attackers: 127.0.1.1 and on."""

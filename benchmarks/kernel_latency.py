@@ -23,7 +23,7 @@ from kernel.api import message as messages
 from kernel.api.client import ConsumerSpec, PublishBatch, ReceiveSpec
 from kernel.api.model import TopicInfo, TopicOptions
 from kernel.in_process.opening import LocalStore
-from kernel.store.housekeeper import SPARSE_BYTES_MIN
+from kernel.store.space.housekeeper import SPARSE_BYTES_MIN
 
 PERIOD_S = 0.002
 

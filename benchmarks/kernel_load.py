@@ -20,11 +20,11 @@ from kernel.api.client import (
 from kernel.api.model import GroupOptions, TopicInfo, TopicOptions
 from kernel.common.errors import KernelError
 from kernel.in_process.opening import LocalStore, open_store
-from kernel.store.disk import DirectoryDisk
-from kernel.store.housekeeper import SPARSE_BYTES_MIN
-from kernel.store.system import SystemClock, SystemRandom
-from kernel.store.worker import Worker
-from kernel.store.write_ring import open_ring
+from kernel.store.drivers.disk import DirectoryDisk
+from kernel.store.drivers.system import SystemClock, SystemRandom
+from kernel.store.drivers.worker import Worker
+from kernel.store.drivers.write_ring import open_ring
+from kernel.store.space.housekeeper import SPARSE_BYTES_MIN
 
 BODY = bytes(1000)
 BATCH = 100

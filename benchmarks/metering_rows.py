@@ -24,12 +24,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from benchmarks import results
 from kernel.api.message import HEADER_BYTES
 from kernel.api.model import GroupOptions, TopicOptions
-from kernel.broker.features import COPY
-from kernel.broker.state import TopicState
-from kernel.broker.usage import Ledger
-from kernel.broker.usage import measure_slots as measure_slot_sizes
+from kernel.broker.group_state.state import TopicState
+from kernel.broker.group_state.usage import Ledger
+from kernel.broker.group_state.usage import measure_slots as measure_slot_sizes
+from kernel.broker.index.features import COPY
 from kernel.common.ids import TopicId
-from kernel.log import entry as entries
+from kernel.log.format import entry as entries
 from metering.counters import Meter, measure_slots
 from metering.schema import Action
 from metering.traffic import Traffic

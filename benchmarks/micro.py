@@ -34,9 +34,9 @@ from kernel.api.client import (
 from kernel.api.model import TopicOptions
 from kernel.common.errors import KernelError
 from kernel.in_process.opening import LocalStore, open_store
-from kernel.store.disk import DirectoryDisk, DiskFile
-from kernel.store.system import SystemClock, SystemRandom
-from kernel.store.worker import Done, Job
+from kernel.store.drivers.disk import DirectoryDisk, DiskFile
+from kernel.store.drivers.system import SystemClock, SystemRandom
+from kernel.store.drivers.worker import Done, Job
 from metering.counters import Meter
 from metering.window import RowKey
 

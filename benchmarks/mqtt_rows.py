@@ -32,12 +32,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import msgspec
 
+from benchmarks.load.mqtt_load import MqttReport
 from benchmarks.peers import BrokerFailed, Installed, OneProcess, Ours
 from benchmarks.results import Circumstances, Line, Outcome, section, write
 from benchmarks.samples import Sample
 from benchmarks.session import ROOT, Session, load_average, machine
-from gateway.bench.mqtt_load import MqttReport
-from kernel.store.file_system import file_system_of
+from kernel.store.drivers.file_system import file_system_of
 
 PAGE = ROOT / "benchmarks" / "RESULTS.md"
 FOLDER = ROOT / ".bench"

@@ -16,9 +16,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple, Self
 
-from gateway.bench.amqp_client import SetupConnection
-from gateway.bench.amqp_wire import parse_url
-from gateway.bench.errors import BenchError
+from benchmarks.load.amqp_client import SetupConnection
+from benchmarks.load.amqp_wire import parse_url
+from benchmarks.load.errors import BenchError
 
 READY_TIMEOUT_S = 90.0  # an Erlang node with a million messages to recover
 STOP_TIMEOUT_S = 60.0

@@ -15,11 +15,11 @@ import grpc
 import msgspec
 
 from benchmarks.amqp_rows import WEIR, Row
+from benchmarks.load.rocketmq_report import RocketmqReport
 from benchmarks.peers import BrokerFailed, Weir, free_port
 from benchmarks.results import Line, Outcome
 from benchmarks.samples import Sample
 from benchmarks.session import ROOT, RUN_TIMEOUT_S
-from gateway.bench.rocketmq_report import RocketmqReport
 
 if TYPE_CHECKING:
     from benchmarks.session import Measure, Session

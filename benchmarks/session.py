@@ -18,10 +18,10 @@ from pathlib import Path
 import msgspec
 
 from benchmarks.disk import fdatasync_us
+from benchmarks.load.report import Generator, LoadReport, Server
+from benchmarks.load.sqs_report import SqsReport
 from benchmarks.peers import Broker
 from benchmarks.samples import Sample
-from gateway.bench.report import Generator, LoadReport, Server
-from gateway.bench.sqs_report import SqsReport
 
 ROOT = Path(__file__).parents[1]
 RUN_TIMEOUT_S = 1800.0  # a million messages through a slow peer, and no more

@@ -32,8 +32,8 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks import results
+from benchmarks.load.procfs import resident_bytes
 from benchmarks.peers import free_port
-from gateway.bench.procfs import resident_bytes
 
 PROTOCOLS = ("amqp", "sqs", "mqtt", "rocketmq")
 SLOPE_MIB_MAX = 0.2

@@ -11,9 +11,9 @@ from benchmarks.samples import Sample
 from benchmarks.sqs_peers import Fauxqs, Moto, SqsWeir
 
 if TYPE_CHECKING:
+    from benchmarks.load.sqs_report import SqsReport
     from benchmarks.peers import Broker
     from benchmarks.session import Measure, Session
-    from gateway.bench.sqs_report import SqsReport
 
 FAUXQS = "fauxqs"
 MOTO = "moto"

@@ -32,7 +32,7 @@ from kernel.api import message as messages
 from kernel.api.client import Client, Consumer, ConsumerSpec, Deliveries, PublishBatch, PutTopic
 from kernel.api.model import DEFAULT_GROUP, DEFAULT_TENANT, GroupOptions, TopicInfo, TopicOptions
 from kernel.common.errors import KernelError
-from kernel.store.system import SystemClock
+from kernel.store.drivers.system import SystemClock
 from tests.adapters.kernels import far_client
 
 WINDOW = 64

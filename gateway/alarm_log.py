@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from kernel.log.aside import LOST_DIRECTORY
+from kernel.log.reading.aside import LOST_DIRECTORY
 
 if TYPE_CHECKING:
     import asyncio
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import structlog.typing
 
     from gateway.admin.health import Check
-    from kernel.store.losses import Loss
+    from kernel.store.recovery.losses import Loss
 
 LOOK_SECONDS: Final = 1.0
 """As often as the disk is measured."""
@@ -74,7 +74,7 @@ class AlarmLog:
                 self._log.info("alarm over", check=check.name)
 
     def given_up(self, loss: Loss) -> None:
-        """An entry of the log does not read (`kernel.store.unreadable`)."""
+        """An entry of the log does not read (`kernel.store.recovery.unreadable`)."""
         self._log.error(
             "given up",
             group=loss.group,

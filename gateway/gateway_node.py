@@ -49,15 +49,15 @@ from gateway.tls_failures import TlsFailures
 from gateway.turned_away import TurnedAway
 from kernel.cluster import records
 from kernel.cluster.office import Office
-from kernel.log.meta import read_meta
+from kernel.log.format.meta import read_meta
 from kernel.remote.connecting import connect
 from kernel.remote.leaders import RemoteLeaders
 from kernel.remote.mesh.meeting import MeetingPoint
 from kernel.rpc.handshake import VERSIONS, Hello
 from kernel.rpc.roles import GATEWAY
-from kernel.store.disk import DirectoryDisk
-from kernel.store.peer_links import new_nonce
-from kernel.store.system import SystemClock, SystemRandom
+from kernel.store.drivers.disk import DirectoryDisk
+from kernel.store.drivers.system import SystemClock, SystemRandom
+from kernel.store.raft_groups.peer_links import new_nonce
 
 if TYPE_CHECKING:
     from auth.tokens import AdminToken

@@ -41,15 +41,15 @@ from gateway.process import (
 from gateway.will_rights import WillRights
 from kernel.cluster.roster import read_home
 from kernel.in_process.opening import LocalStore, open_store
-from kernel.store.disk import DirectoryDisk
-from kernel.store.system import SystemClock, SystemRandom
-from kernel.store.worker import Worker
+from kernel.store.drivers.disk import DirectoryDisk
+from kernel.store.drivers.system import SystemClock, SystemRandom
+from kernel.store.drivers.worker import Worker
 
 if TYPE_CHECKING:
     from gateway.admin.health import Check
     from gateway.config_schema import Settings
     from gateway.data_lock import DataLock
-    from kernel.store.write_ring import WriteRing
+    from kernel.store.drivers.write_ring import WriteRing
 
 _log = structlog.get_logger("weir.node")
 

@@ -27,10 +27,10 @@ from gateway.data_lock import lock_data_directory
 from kernel.api.origins import INTERNAL
 from kernel.common.errors import Code, KernelError
 from kernel.in_process.opening import open_store
-from kernel.log.meta import read_meta
-from kernel.store.disk import DirectoryDisk
-from kernel.store.system import SystemClock, SystemRandom
-from kernel.store.worker import Worker
+from kernel.log.format.meta import read_meta
+from kernel.store.drivers.disk import DirectoryDisk
+from kernel.store.drivers.system import SystemClock, SystemRandom
+from kernel.store.drivers.worker import Worker
 from metering.collector import Collector
 from metering.counters import Meter
 from metering.driver import MeteringDriver, Ports
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
     from kernel.api.client import Client
     from kernel.common.ports import Clock
-    from kernel.store.replica import Replica
+    from kernel.store.replicas.replica import Replica
     from metering.collector import CollectorStatistics
     from metering.schema import ManifestEntry
     from metering.window import Window
@@ -182,7 +182,7 @@ class NodeMetering:
         return self._collector.statistics(self._now_us())
 
     def forgotten(self) -> int:
-        """Messages of deleted topics that went unbilled (`kernel.broker.usage.RETIRED_MAX`)."""
+        """Messages of deleted topics that went unbilled (`usage.RETIRED_MAX`)."""
         return self._source.forgotten()
 
     def _windows(self, start_us: int, end_us: int) -> Iterable[Window]:

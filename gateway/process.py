@@ -13,14 +13,14 @@ import structlog
 
 import gateway
 from gateway.data_lock import DataLock, lock_data_directory
-from kernel.store.write_ring import open_ring
+from kernel.store.drivers.write_ring import open_ring
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from pathlib import Path
 
     from gateway.config_schema import Node
-    from kernel.store.write_ring import WriteRing
+    from kernel.store.drivers.write_ring import WriteRing
 
 EXIT_STORAGE = 74
 """Exit code after a failed sync (sysexits' EX_IOERR): nothing more was written or answered."""

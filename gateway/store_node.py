@@ -63,23 +63,23 @@ from kernel.cluster.office import Office
 from kernel.cluster.records import Facts, NodeState
 from kernel.cluster.roster import Home, Roster, read_home, write_home
 from kernel.in_process.opening import LocalStore, open_store
-from kernel.log.meta import ensure_meta, read_meta
+from kernel.log.format.meta import ensure_meta, read_meta
 from kernel.remote.leaders import RemoteLeaders
 from kernel.remote.serving import join_fellows, serve_gateways
 from kernel.rpc.handshake import VERSIONS, Hello
 from kernel.rpc.roles import GATEWAY, STORE
-from kernel.store.consensus import RaftTiming
-from kernel.store.disk import DirectoryDisk
-from kernel.store.peer_links import PeerLinks, new_nonce
-from kernel.store.system import SystemClock, SystemRandom
-from kernel.store.worker import Worker
+from kernel.store.drivers.disk import DirectoryDisk
+from kernel.store.drivers.system import SystemClock, SystemRandom
+from kernel.store.drivers.worker import Worker
+from kernel.store.raft_groups.consensus import RaftTiming
+from kernel.store.raft_groups.peer_links import PeerLinks, new_nonce
 
 if TYPE_CHECKING:
     from gateway.cluster_settings import Security
     from gateway.config_schema import Settings
     from gateway.data_lock import DataLock
-    from kernel.store.replica import Replica
-    from kernel.store.write_ring import WriteRing
+    from kernel.store.drivers.write_ring import WriteRing
+    from kernel.store.replicas.replica import Replica
 
 TICKS_PER_ELECTION = 10
 

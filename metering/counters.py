@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kernel.api.message import HEADER_BYTES
-from kernel.broker.usage import units_of
+from kernel.broker.group_state.usage import units_of
 from metering.schema.record import CLOSED_COLUMNS, HOUR_US, TEXT_BYTES_MAX, Action, Kind
 from metering.window import RowKey, RowValues, Window, combine, fold_key
 

@@ -16,8 +16,8 @@ from __future__ import annotations
 from hashlib import blake2b
 from typing import TYPE_CHECKING
 
-from kernel.broker.commands import Metered
-from kernel.broker.usage import Grade, UsageCount, Verb, counts
+from kernel.broker.group_state.usage import Grade, UsageCount, Verb, counts
+from kernel.broker.log_commands.commands import Metered
 from kernel.common.ids import VOLATILE_GROUP
 from metering.schema import INTERNAL, Action, Kind, QueueClass
 from metering.schema.record import TEXT_BYTES_MAX
@@ -27,7 +27,7 @@ from metering.window import RowKey
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    from kernel.store.replica import Replica
+    from kernel.store.replicas.replica import Replica
     from metering.counters import Meter
     from metering.window import Window
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from kernel.store.write_ring import open_ring
+from kernel.store.drivers.write_ring import open_ring
 
 
 def _has_rings() -> bool:

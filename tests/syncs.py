@@ -7,9 +7,9 @@ import threading
 from collections.abc import Callable, Sequence
 
 from kernel.common.ports import Written
-from kernel.log.files import write_all
-from kernel.store.disk import DiskFile
-from kernel.store.write_ring import WriteRing
+from kernel.log.format.files import write_all
+from kernel.store.drivers.disk import DiskFile
+from kernel.store.drivers.write_ring import WriteRing
 
 
 def before_syncs(action: Callable[[int], None]) -> None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from gateway.node_metering import NodeMetering
     from kernel.in_process.opening import LocalStore
     from kernel.remote.serving import StoreService
-    from kernel.store.peer_links import PeerLinks
+    from kernel.store.raft_groups.peer_links import PeerLinks
 
 
 class StoreCollector(Collector):

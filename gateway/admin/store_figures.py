@@ -8,8 +8,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from gateway.admin.health import Check
-from kernel.log.aside import LOST_DIRECTORY
-from kernel.store.disk_watch import DiskLevel
+from kernel.log.reading.aside import LOST_DIRECTORY
+from kernel.store.space.disk_watch import DiskLevel
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
 
     from kernel.in_process.opening import LocalStore
-    from kernel.store.disk_watch import DiskSpace
+    from kernel.store.space.disk_watch import DiskSpace
 
 
 def disk_check(space: DiskSpace, *, accepting: bool) -> Check:

@@ -8,20 +8,20 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gateway.bench import rocketmq_spec
-from gateway.bench.amqp_deliveries import AckMode
-from gateway.bench.amqp_plan import QUEUES_MAX, LoadOptions, Mode
-from gateway.bench.amqp_wire import SIZE_MAX, SIZE_MIN
-from gateway.bench.errors import BenchError
-from gateway.bench.mqtt_plan import SIZE_MIN as MQTT_SIZE_MIN
-from gateway.bench.mqtt_plan import Load, MqttOptions
-from gateway.bench.verify import PRODUCERS_MAX
+from benchmarks.load import rocketmq_spec
+from benchmarks.load.amqp_deliveries import AckMode
+from benchmarks.load.amqp_plan import QUEUES_MAX, LoadOptions, Mode
+from benchmarks.load.amqp_wire import SIZE_MAX, SIZE_MIN
+from benchmarks.load.errors import BenchError
+from benchmarks.load.mqtt_plan import SIZE_MIN as MQTT_SIZE_MIN
+from benchmarks.load.mqtt_plan import Load, MqttOptions
+from benchmarks.load.verify import PRODUCERS_MAX
 from gateway.commands import bench_sqs
 from gateway.commands.output import CommandError, Format, FormatOption, Table, put, say
 
 if TYPE_CHECKING:
-    from gateway.bench.report import LoadReport
-    from gateway.bench.rocketmq_load import LoadOptions as RocketmqOptions
+    from benchmarks.load.report import LoadReport
+    from benchmarks.load.rocketmq_load import LoadOptions as RocketmqOptions
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -160,8 +160,8 @@ def amqp(
 
     Exit code 1 when a message is lost or out of order, or when the broker refuses.
     """
-    from gateway.bench.amqp_load import run_load
-    from gateway.bench.report import report_of
+    from benchmarks.load.amqp_load import run_load
+    from benchmarks.load.report import report_of
 
     lone = pattern is Pattern.LONE
     fan = pattern is Pattern.FANOUT
@@ -242,8 +242,8 @@ def mqtt(
 
     Exit code 1 when a message is lost or out of order, or when the broker refuses.
     """
-    from gateway.bench.mqtt_load import rows_of, run_load
-    from gateway.bench.worker import new_loop
+    from benchmarks.load.mqtt_load import rows_of, run_load
+    from benchmarks.load.worker import new_loop
 
     options = MqttOptions(
         url=url,
@@ -318,7 +318,7 @@ def rocketmq(
     The topic must exist: `weir topic create weir-bench`. Exit code 1 when a message is lost, or
     when the server refuses.
     """
-    from gateway.bench.rocketmq_load import LoadOptions as RocketmqOptions
+    from benchmarks.load.rocketmq_load import LoadOptions as RocketmqOptions
 
     options = RocketmqOptions(
         url=url,
@@ -347,8 +347,8 @@ def _load_rocketmq(options: RocketmqOptions, output: Format) -> None:
     """Run it, print the report, and fail when messages were lost."""
     import asyncio
 
-    from gateway.bench.rocketmq_load import run_load
-    from gateway.bench.rocketmq_report import report_of, rows_of
+    from benchmarks.load.rocketmq_load import run_load
+    from benchmarks.load.rocketmq_report import report_of, rows_of
 
     try:
         report = report_of(asyncio.run(run_load(options)))
@@ -367,7 +367,7 @@ def _load_rocketmq(options: RocketmqOptions, output: Format) -> None:
 
 def _put(report: LoadReport, output: Format) -> None:
     """Print the report; say what spoils it, and fail when messages were lost or out of order."""
-    from gateway.bench.report import rows_of
+    from benchmarks.load.report import rows_of
 
     put(report, Table(("figure", "value"), rows_of(report)), output)
     if report.generator_saturated and not report.settings["rate"]:

@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
-from gateway.bench.errors import BenchError
-from gateway.bench.sqs_plan import BACKLOG_MAX, CONNECTIONS_MAX, MESSAGES_MAX, Mode, SqsOptions
-from gateway.bench.sqs_wire import SIZE_MAX, SIZE_MIN
+from benchmarks.load.errors import BenchError
+from benchmarks.load.sqs_plan import BACKLOG_MAX, CONNECTIONS_MAX, MESSAGES_MAX, Mode, SqsOptions
+from benchmarks.load.sqs_wire import SIZE_MAX, SIZE_MIN
 from gateway.commands.output import CommandError, Format, FormatOption, Table, put, say
 
 Url = Annotated[str, typer.Option(help="The endpoint; that of AWS works too.")]
@@ -69,9 +69,9 @@ def sqs(
     import asyncio
     import gc
 
-    from gateway.bench.sqs_load import run_load
-    from gateway.bench.sqs_report import report_of, rows_of
-    from gateway.bench.worker import new_loop
+    from benchmarks.load.sqs_load import run_load
+    from benchmarks.load.sqs_report import report_of, rows_of
+    from benchmarks.load.worker import new_loop
 
     options = SqsOptions(
         url=url,

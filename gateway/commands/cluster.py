@@ -16,7 +16,7 @@ from gateway.commands.output import CommandError, ExitCode, Format, FormatOption
 from gateway.commands.store import AS_STORE
 from gateway.commands.values import text
 from kernel.common.ids import METADATA_GROUP
-from kernel.store.system import SystemClock
+from kernel.store.drivers.system import SystemClock
 
 app = typer.Typer(help="The stores of a cluster.", no_args_is_help=True)
 

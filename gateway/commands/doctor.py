@@ -26,13 +26,13 @@ from gateway.commands.output import (
 )
 from gateway.data_lock import DataDirectoryInUse, lock_data_directory
 from kernel.common.errors import KernelError
-from kernel.log.aside import LOST_DIRECTORY
 from kernel.log.errors import JournalError
-from kernel.log.files import JOURNAL_DIRECTORY
+from kernel.log.format.files import JOURNAL_DIRECTORY
+from kernel.log.format.meta import META_NAME
 from kernel.log.hard_read import hard_read
-from kernel.log.meta import META_NAME
-from kernel.store.disk import ReadOnlyDisk
-from kernel.store.examination import Examination, examine
+from kernel.log.reading.aside import LOST_DIRECTORY
+from kernel.store.drivers.disk import ReadOnlyDisk
+from kernel.store.recovery.examination import Examination, examine
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -179,9 +179,9 @@ async def _go_on(directory: Path, found: Examination) -> None:
     from gateway.origins import register_origins
     from gateway.process import fatal
     from kernel.in_process.opening import open_store
-    from kernel.store.disk import DirectoryDisk
-    from kernel.store.system import SystemClock, SystemRandom
-    from kernel.store.worker import Worker
+    from kernel.store.drivers.disk import DirectoryDisk
+    from kernel.store.drivers.system import SystemClock, SystemRandom
+    from kernel.store.drivers.worker import Worker
 
     loop = asyncio.get_running_loop()
     local = open_store(

@@ -18,7 +18,7 @@ from gateway.commands.api import (
 )
 from gateway.commands.output import CommandError, ExitCode, Format, FormatOption, Table, put, say
 from gateway.commands.values import milliseconds, pairs, put_one, text
-from kernel.store.system import SystemClock
+from kernel.store.drivers.system import SystemClock
 
 app = typer.Typer(help="Look at messages, send one.", no_args_is_help=True)
 

@@ -10,7 +10,7 @@ import typer
 from gateway.commands.api import Api, DataOption, Facts, UrlOption, connect, path_of
 from gateway.commands.output import CommandError, ExitCode, Format, FormatOption, Table, put, say
 from gateway.commands.values import text
-from kernel.store.system import SystemClock
+from kernel.store.drivers.system import SystemClock
 
 app = typer.Typer(help="The gateways of a cluster.", no_args_is_help=True)
 

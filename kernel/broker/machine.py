@@ -20,24 +20,24 @@ from ..api.origins import INTERNAL
 from ..common.errors import Code, KernelError
 from ..common.ids import TOPIC_IDS_PER_TERM, LogIndex, Offset, QueueId, topic_of
 from ..common.limits import RESULTS_KEPT_PER_CLIENT
-from ..log import entry as entries
-from . import commands
-from .clients import Clients
-from .commands import Command
-from .definitions import Definitions
-from .features import CLASSES, COPY, CUT, LARGE, Feature, columns_of, each_of, features_of
-from .half_messages import HalfCommands
-from .lost_entries import LostEntries
+from ..log.format import entry as entries
+from .applying.clients import Clients
+from .applying.definitions import Definitions
+from .applying.half_messages import HalfCommands
+from .applying.lost_entries import LostEntries
+from .applying.offsets import Offsets
+from .applying.outbox import Outbox, has_own_reference
+from .applying.subscribers import Subscribers
+from .applying.sweep import carry_out
+from .group_state.progress import Progress
+from .group_state.recent import Recent
+from .group_state.state import GroupState, QueueState, Section
+from .group_state.usage import measure_slots, units_between, units_of
+from .index.features import CLASSES, COPY, CUT, LARGE, Feature, columns_of, each_of, features_of
+from .index.sizes import is_sized
+from .log_commands import commands
+from .log_commands.commands import Command
 from .observer import ACKED, ACKED_LATE, Observer, Retention, release
-from .offsets import Offsets
-from .outbox import Outbox, has_own_reference
-from .progress import Progress
-from .recent import Recent
-from .sizes import is_sized
-from .state import GroupState, QueueState, Section
-from .subscribers import Subscribers
-from .sweep import carry_out
-from .usage import measure_slots, units_between, units_of
 
 _ENQUEUE = int(Command.ENQUEUE)
 _ACK = int(Command.ACK)

@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from ..api.model import Route, TopicInfo, TopicKind
-from .progress import Progress, acked_by_all
-from .state import QueueState, RouterState, TopicState
-from .tree_state import TreeEvent
+from .group_state.progress import Progress, acked_by_all
+from .group_state.state import QueueState, RouterState, TopicState
+from .group_state.tree_state import TreeEvent
 
 _STREAM = TopicKind.STREAM
 Release = Callable[[int, int, int], None]

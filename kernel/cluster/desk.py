@@ -14,12 +14,12 @@ from ..common.errors import Code, KernelError
 from ..common.ids import METADATA_GROUP, RaftGroup
 from ..common.ports import Clock
 from ..in_process.opening import LocalStore
-from ..raft.progress import STATE_NAMES
+from ..raft.members.progress import STATE_NAMES
 from ..remote.wire import WireError
 from ..rpc.channel import Channel, Reply
 from ..rpc.frame import RpcError
 from ..rpc.handshake import Hello
-from ..store.peer_links import PeerLinks
+from ..store.raft_groups.peer_links import PeerLinks
 from . import kept_leaders, messages
 from .admission import admitted, dismissed
 from .gateways import Gateways

@@ -28,7 +28,7 @@ from ..common.ports import Disk
 from ..in_process.local_client import LocalClient
 from ..remote.leaders import RemoteLeaders
 from ..store.node import Store
-from ..store.peer_links import PeerLinks
+from ..store.raft_groups.peer_links import PeerLinks
 from . import messages
 from .balance import Calm
 from .desk import Desk

@@ -21,7 +21,7 @@ import msgspec
 
 from ..common.errors import Code, KernelError
 from ..common.ports import Disk
-from ..log.files import read_all, replace_file
+from ..log.format.files import read_all, replace_file
 from ..rpc.handshake import Hello
 from .records import NodeRecord, read
 

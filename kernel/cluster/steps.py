@@ -14,10 +14,10 @@ from collections.abc import Callable, Collection
 
 from ..common.errors import Code, KernelError
 from ..common.ids import RaftGroup
-from ..raft.configuration import ADD_LEARNER, ADD_VOTER, REMOVE, Change, ConfigurationChange
-from ..raft.progress import REPLICATE
-from ..store.consensus import Consensus
-from ..store.member import Member
+from ..raft.members.configuration import ADD_LEARNER, ADD_VOTER, REMOVE, Change, ConfigurationChange
+from ..raft.members.progress import REPLICATE
+from ..store.raft_groups.consensus import Consensus
+from ..store.raft_groups.member import Member
 from .messages import Goal, Progress, Towards
 
 LEVEL_ENTRIES = 256

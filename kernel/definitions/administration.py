@@ -34,8 +34,8 @@ from ..api.client import (
     PutTopic,
 )
 from ..api.model import RouterInfo, RouterOptions, TopicInfo
-from ..broker import commands
-from ..broker.state import GroupState
+from ..broker.group_state.state import GroupState
+from ..broker.log_commands import commands
 from ..common.errors import Code, KernelError
 from ..common.ids import METADATA_GROUP, TOPIC_IDS_PER_TERM, RaftGroup, TopicId
 from ..common.placement import home_group

@@ -28,8 +28,8 @@ from ..api.client import (
     PutTopic,
 )
 from ..api.model import DEFAULT_GROUP, QueueRef, Route, RouterOptions, TopicInfo, TopicKind
-from ..broker import commands
-from ..broker.state import GroupState
+from ..broker.group_state.state import GroupState
+from ..broker.log_commands import commands
 from ..common.errors import Code, KernelError
 from ..common.ids import QueueId, RaftGroup, TopicId, home_of, queue_id
 from ..requests.fellows import Kind

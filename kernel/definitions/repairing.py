@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection
 
-from ..broker import commands
+from ..broker.log_commands import commands
 from ..common.ids import VOLATILE_GROUP, RaftGroup, TopicId, home_of
 from ..common.placement import home_group
 from ..common.turns import Turns
@@ -21,7 +21,7 @@ from ..requests.fellows import Kind
 from ..requests.proposer import Proposer
 from ..routing.topology import Topology
 from ..store.node import Store
-from ..store.replica import Replica
+from ..store.replicas.replica import Replica
 from .clearing import Clearing
 from .definer import end_of
 

@@ -22,8 +22,8 @@ from ..api.client import (
     PutTopic,
 )
 from ..api.model import Route, RouterOptions, TopicInfo
-from ..broker import commands
-from ..broker.state import GroupState
+from ..broker.group_state.state import GroupState
+from ..broker.log_commands import commands
 from ..common.ids import VOLATILE_GROUP, RaftGroup, TopicId, home_of
 from ..requests.fellows import Kind
 from ..requests.leader import Leader

@@ -22,8 +22,8 @@ from ..api.client import (
 )
 from ..api.model import Reason, TopicInfo, TopicStatistics
 from ..api.statistics import summed
-from ..broker import commands
-from ..broker.offsets import RECALLED, RECALLED_MAX, TOO_MANY
+from ..broker.applying.offsets import RECALLED, RECALLED_MAX, TOO_MANY
+from ..broker.log_commands import commands
 from ..common.errors import Code, KernelError
 from ..common.ids import UUID_VARIANT, UUID_VERSION_BITS, Offset, RaftGroup
 from ..common.ports import Clock, Random

@@ -12,11 +12,11 @@ from typing import Protocol
 
 from ..api.client import Consumer, ConsumerSink, ConsumerSpec, Settlement, SettleSink
 from ..api.model import Reason
-from ..broker.consumers import Credit, DispatchedConsumer, SpreadConsumer
+from ..broker.delivery.consumers import Credit, DispatchedConsumer, SpreadConsumer
 from ..common.errors import Code, KernelError
 from ..common.ids import RaftGroup
 from ..requests.session import LocalSession
-from ..store.replica import Replica
+from ..store.replicas.replica import Replica
 
 
 class Dirty(Protocol):

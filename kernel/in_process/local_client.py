@@ -34,10 +34,10 @@ from ..api.model import (
 )
 from ..api.origins import Origins
 from ..api.statistics import summed
-from ..broker.consumers import DispatchedConsumer
-from ..broker.dispatcher import Dispatcher
-from ..broker.state import QueueState, RouterState
-from ..broker.tree_state import TreeEvent
+from ..broker.delivery.consumers import DispatchedConsumer
+from ..broker.delivery.dispatcher import Dispatcher
+from ..broker.group_state.state import QueueState, RouterState
+from ..broker.group_state.tree_state import TreeEvent
 from ..common.errors import Code, KernelError
 from ..common.ids import (
     ABROAD_FIRST,
@@ -61,10 +61,10 @@ from ..requests.fellows import Fellows, Gone
 from ..requests.leader import Done, Holder, Identity, Leader
 from ..requests.session import LocalSession
 from ..routing.topology import Topology
-from ..store.dead_letters import DeadLetterSender
-from ..store.half_keeper import HalfKeeper
+from ..store.leading.dead_letters import DeadLetterSender
+from ..store.leading.half_keeper import HalfKeeper
 from ..store.node import Store
-from ..store.replica import Replica
+from ..store.replicas.replica import Replica
 from ..subscribers.local_tree import LocalTree
 from ..transactions.half_desk import HalfDesk
 from .base_client import BaseClient

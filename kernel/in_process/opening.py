@@ -13,18 +13,18 @@ from ..api.client import PutRecord
 from ..common.ids import RaftGroup
 from ..common.limits import DATA_GROUPS_DEFAULT, DATA_GROUPS_MAX
 from ..common.ports import Clock, Disk, Random
-from ..log.aside import LOST_DIRECTORY
 from ..log.errors import JournalError
 from ..log.journal import JournalOptions
-from ..store.consensus import Origin, RaftTiming
-from ..store.housekeeper import SPARSE_BYTES_MIN, Housekeeper
-from ..store.losses import Losses, is_too_much
+from ..log.reading.aside import LOST_DIRECTORY
+from ..store.drivers.worker import Workers
 from ..store.node import Store
-from ..store.peers import Peers
-from ..store.recovering import DATA_GROUPS_RECORD, recover
-from ..store.snapshotter import SLICE_RECORDS
-from ..store.transfer import SnapshotReceiver, SnapshotSource
-from ..store.worker import Workers
+from ..store.raft_groups.consensus import Origin, RaftTiming
+from ..store.raft_groups.peers import Peers
+from ..store.recovery.losses import Losses, is_too_much
+from ..store.recovery.recovering import DATA_GROUPS_RECORD, recover
+from ..store.snapshots.snapshotter import SLICE_RECORDS
+from ..store.snapshots.transfer import SnapshotReceiver, SnapshotSource
+from ..store.space.housekeeper import SPARSE_BYTES_MIN, Housekeeper
 from .local_client import LocalClient
 
 

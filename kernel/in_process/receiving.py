@@ -12,8 +12,8 @@ from typing import cast
 
 from ..api.client import ConsumerSpec, Received, ReceiveSpec
 from ..api.model import TopicInfo
-from ..broker.consumers import DispatchedConsumer
-from ..broker.dispatcher import Dispatcher
+from ..broker.delivery.consumers import DispatchedConsumer
+from ..broker.delivery.dispatcher import Dispatcher
 from ..common.errors import Code, KernelError
 from ..requests.pull import NOTHING, Pull
 from ..requests.session import LocalSession

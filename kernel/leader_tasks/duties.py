@@ -18,12 +18,12 @@ from typing import Protocol
 
 from ..api.client import Administration, DeleteTopic
 from ..api.model import TopicInfo
-from ..broker.state import QueueState
+from ..broker.group_state.state import QueueState
 from ..common.errors import KernelError
 from ..common.ids import VOLATILE_GROUP, RaftGroup, TopicId, home_of
 from ..requests.fellows import Fellows
 from ..store.node import Store
-from ..store.replica import Replica
+from ..store.replicas.replica import Replica
 from .expiry import UnusedTopics
 from .unused_groups import UnusedGroups
 

@@ -31,21 +31,21 @@ from ..api.moves import (
     prefix_of,
     tasks,
 )
-from ..broker import commands
-from ..broker.dispatcher import Dispatcher
-from ..broker.features import Feature
+from ..broker.delivery.dispatcher import Dispatcher
+from ..broker.index.features import Feature
+from ..broker.log_commands import commands
 from ..common.errors import Code, KernelError
 from ..common.ids import METADATA_GROUP, Offset, RaftGroup, dashed, uuid_of
 from ..common.placement import home_group
 from ..common.turns import Turns
-from ..log import entry as entries
+from ..log.format import entry as entries
 from ..requests.fellows import Fellows, Moved, MoveStep
 from ..requests.leader import NO_IDENTITY, Identity, Leader
 from ..requests.proposer import Proposer, propose_to
 from ..routing.topology import Topology
-from ..store.dead_letters import history_of
+from ..store.leading.dead_letters import history_of
 from ..store.node import Store
-from ..store.replica import Replica
+from ..store.replicas.replica import Replica
 
 STEP_S = 1.0
 

@@ -15,12 +15,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ..api.model import DEFAULT_GROUP, TopicKind
-from ..broker import commands
-from ..broker.state import QueueState
+from ..broker.group_state.state import QueueState
+from ..broker.log_commands import commands
 from ..common.ids import Offset, RaftGroup, TopicId, topic_of
-from ..store import group_use
+from ..store.leading import group_use
 from ..store.node import Store
-from ..store.replica import Replica
+from ..store.replicas.replica import Replica
 
 CHECK_MS = 60_000
 """How often groups are looked at."""

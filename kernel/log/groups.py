@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 
-from .checkpoint import HardState
+from .format.checkpoint import HardState
 
 
 class GroupLog:

@@ -15,9 +15,9 @@ from __future__ import annotations
 from array import array
 from collections.abc import Mapping
 
+from .format.record import Close, RecordType, encode_close
 from .groups import GroupLog
 from .locations import SEGMENT_SHIFT, Locations
-from .record import Close, RecordType, encode_close
 from .writer import Writer
 
 

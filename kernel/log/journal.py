@@ -19,18 +19,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from ..common.ports import Disk
-from .aside import AsideJob
-from .bodies import Bodies
-from .checkpoint import Checkpoint, CheckpointJob, HardState
-from .checkpointing import next_checkpoint
 from .errors import JournalError
-from .groups import GroupLog
-from .install import InstallJob
-from .mark import MarkFile
-from .meta import CleanEnd, set_clean
-from .options import JournalOptions
-from .read import READ_AHEAD_BYTES, ReadJob, read_body
-from .record import (
+from .format.checkpoint import Checkpoint, CheckpointJob, HardState
+from .format.mark import MarkFile
+from .format.meta import CleanEnd, set_clean
+from .format.record import (
     BATCH_GROUPS_MAX,
     BODY_BYTES_MAX,
     HEADER_BYTES,
@@ -38,13 +31,20 @@ from .record import (
     encode_number,
     seed_of,
 )
-from .recovery import Recovered, RecoveredState, nothing_to_say, recover_files, replay
-from .rewrite import LiveSlots, RewriteJob
-from .scan import Scan
-from .segment import SEGMENT_BYTES_MIN, Segment
-from .space import MaintenanceJob, Space
+from .format.segment import SEGMENT_BYTES_MIN, Segment
+from .groups import GroupLog
+from .install import InstallJob
+from .options import JournalOptions
+from .reading.aside import AsideJob
+from .reading.bodies import Bodies
+from .reading.read import READ_AHEAD_BYTES, ReadJob, read_body
+from .reading.tail_cache import cache_key
+from .reclaiming.checkpointing import next_checkpoint
+from .reclaiming.rewrite import LiveSlots, RewriteJob
+from .reclaiming.space import MaintenanceJob, Space
+from .recovering.recovery import Recovered, RecoveredState, nothing_to_say, recover_files, replay
+from .recovering.scan import Scan
 from .statistics import JournalStatistics, SegmentStatistics, segments_of, statistics_of
-from .tail_cache import cache_key
 from .writer import PrepareJob, WriteBatch, Writer
 
 __all__ = ["Journal", "JournalOptions", "MaintenanceJob"]

@@ -18,7 +18,7 @@ from array import array
 from collections.abc import Iterator, Sequence
 
 from .errors import JournalError
-from .segment import Segment
+from .format.segment import Segment
 
 CHUNK_SHIFT = 10
 CHUNK_ENTRIES = 1 << CHUNK_SHIFT

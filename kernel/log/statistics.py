@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .bodies import Bodies
     from .locations import Locations
-    from .space import Space
+    from .reading.bodies import Bodies
+    from .reclaiming.space import Space
     from .writer import Writer
 
 

@@ -25,12 +25,11 @@ from collections.abc import Callable, Sequence
 from crc32c import crc32c
 
 from ..common.ports import Disk, File, Written
-from .checkpoint import HardState, Position
 from .errors import JournalError
-from .files import NO_SPACE, write_all
-from .locations import SEGMENT_SHIFT
-from .mark import Mark, MarkFile
-from .record import (
+from .format.checkpoint import HardState, Position
+from .format.files import NO_SPACE, write_all
+from .format.mark import Mark, MarkFile
+from .format.record import (
     ALIGNMENT,
     HEADER_BYTES,
     LEADER,
@@ -45,13 +44,14 @@ from .record import (
     padded_bytes,
     seed_of,
 )
-from .segment import (
+from .format.segment import (
     HEADER_PAGE_BYTES,
     Segment,
     SegmentKind,
     create_segment,
     segment_bytes_for,
 )
+from .locations import SEGMENT_SHIFT
 
 READY_SEGMENTS = 2
 """The next segment, and the reserve in which settlements go on when the disk is full."""

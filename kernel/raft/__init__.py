@@ -1,1 +1,10 @@
-"""Consensus, sans-I/O: propose, make stable, commit, apply."""
+"""Consensus, sans-I/O: propose, make stable, commit, apply. One core for each Raft group.
+
+- `core`: a raw node: no clock, socket, file or thread
+- `roles`: role and message to handler: the state machine as a table
+- `election`, `follower`, `leader`, `read_only`, `sending`: the handlers
+- `messages`, `wire`: what nodes say to each other; as bytes
+- `log`, `storage`: a group's log as the core sees it; the port behind it
+- `members`: membership, and the progress of each member
+- `options`, `status`, `errors`: settings, a view for people, refusals
+"""

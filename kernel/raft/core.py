@@ -23,9 +23,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from . import election, follower, leader, messages, read_only, sending
-from .configuration import ConfigurationChange, changed, decode, encode
 from .errors import NotLeader, UnknownSender
 from .log import RaftLog
+from .members.configuration import ConfigurationChange, changed, decode, encode
+from .members.tracker import Tracker
 from .messages import (
     ANSWERS,
     CANDIDATE,
@@ -48,7 +49,6 @@ from .read_only import ReadOnly
 from .roles import HANDLERS
 from .status import Status, status_of
 from .storage import Storage
-from .tracker import Tracker
 
 Jitter = Callable[[int], int]
 """A number from 0 to below the argument, by chance: spreads elections."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from . import messages
+from .members.quorum import VOTE_LOST, VOTE_WON
 from .messages import (
     FOLLOWER,
     LEADER,
@@ -15,7 +16,6 @@ from .messages import (
     VOTE_ANSWER,
     Message,
 )
-from .quorum import VOTE_LOST, VOTE_WON
 
 if TYPE_CHECKING:
     from .core import RaftCore

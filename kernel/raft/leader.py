@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from . import messages
-from .configuration import changed, decode
 from .errors import (
     ConfigurationRefused,
     NotLeader,
@@ -14,9 +13,10 @@ from .errors import (
     RaftError,
     TransferUnderWay,
 )
+from .members.configuration import changed, decode
+from .members.progress import PROBE, REPLICATE, SNAPSHOTTING, Progress
+from .members.quorum import VOTE_WON
 from .messages import ENTRY_OVERHEAD_BYTES, NORMAL, Entry, Message
-from .progress import PROBE, REPLICATE, SNAPSHOTTING, Progress
-from .quorum import VOTE_WON
 from .read_only import answer, release
 from .sending import broadcast, heartbeat, send_append, time_out_now
 

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from . import messages
+from .members.progress import REPLICATE, SNAPSHOTTING, Progress
 from .messages import APPEND, ENTRY_OVERHEAD_BYTES, Entry, Message, ReadWanted
-from .progress import REPLICATE, SNAPSHOTTING, Progress
 
 if TYPE_CHECKING:
     from .core import RaftCore

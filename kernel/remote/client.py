@@ -27,8 +27,8 @@ from ..api.client import (
 )
 from ..api.model import Reason, TopicInfo
 from ..api.origins import Origins
-from ..broker.consumers import DispatchedConsumer
-from ..broker.dispatcher import Dispatcher
+from ..broker.delivery.consumers import DispatchedConsumer
+from ..broker.delivery.dispatcher import Dispatcher
 from ..common.ids import (
     ABROAD_FIRST,
     METADATA_GROUP,
@@ -46,7 +46,7 @@ from ..requests.courier import Attempt, Courier
 from ..requests.leader import Done, Holder, Leader
 from ..requests.session import LocalSession
 from ..routing.topology import Topology
-from ..store.listener import Relay
+from ..store.replicas.listener import Relay
 from ..store.volatile import VolatileGroup
 from ..transactions.half_desk import HalfDesk
 from .definitions.administering import Administering

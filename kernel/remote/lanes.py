@@ -17,7 +17,7 @@ from functools import partial
 from typing import Protocol, cast
 
 from ..api.model import TopicStatistics
-from ..broker import commands
+from ..broker.log_commands import commands
 from ..common.errors import Code, KernelError
 from ..common.ids import Offset, QueueId, RaftGroup
 from ..requests.leader import Done, Identity, LeaseChanging, Together

@@ -20,9 +20,9 @@ import msgspec
 from ..api.client import LeaseVerb
 from ..api.message import HEADER_BYTES, SLOT_BYTES_SMALL
 from ..api.model import Reason, RouterInfo, TopicInfo, TopicStatistics
-from ..broker import commands, tree_commands
-from ..broker.commands import Command
-from ..broker.features import CUT, LARGE
+from ..broker.index.features import CUT, LARGE
+from ..broker.log_commands import commands, tree_commands
+from ..broker.log_commands.commands import Command
 from ..common.errors import KernelError, error_named
 from ..common.ids import Offset, QueueId, RaftGroup
 from ..common.limits import BATCH_COMMANDS_MAX, NAME_BYTES_MAX

@@ -12,7 +12,7 @@ from typing import Protocol
 
 from ..api.client import Consumer, LeaseVerb, Settlement
 from ..api.model import QueueRef, Reason, TopicStatistics
-from ..broker import commands
+from ..broker.log_commands import commands
 from ..common.ids import Offset, QueueId, RaftGroup
 from .publish_part import Part
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 
-from ..broker import commands
+from ..broker.log_commands import commands
 from ..common.errors import Code, KernelError
 from ..common.ids import RaftGroup
 from ..common.limits import PUBLISH_DEADLINE_MS

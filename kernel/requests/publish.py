@@ -23,7 +23,7 @@ from ..api.message import (
 )
 from ..api.model import QueueRef, TopicInfo
 from ..api.refusals import FULL, TOO_MANY_RETAINED, too_large_for
-from ..broker.features import COPY, LARGE, features_of
+from ..broker.index.features import COPY, LARGE, features_of
 from ..broker.machine import Placed
 from ..common.errors import Code, KernelError
 from ..common.ids import ABROAD_FIRST, Offset, QueueId, RaftGroup

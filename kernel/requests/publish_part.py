@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..api.model import QueueRef
-from ..broker.features import CLASSES, COPY, Feature
+from ..broker.index.features import CLASSES, COPY, Feature
 from ..common.ids import QueueId, RaftGroup
 
 RUN_SLOTS_MAX = 60_000

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from ..api.client import Consumer, Deliveries, Received
-from ..broker.consumers import DispatchedConsumer, Handed
+from ..broker.delivery.consumers import DispatchedConsumer, Handed
 from ..common.errors import KernelError
 
 _TOKEN = struct.Struct("<QQQ")

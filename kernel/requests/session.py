@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from ..broker.consumers import DispatchedConsumer
+from ..broker.delivery.consumers import DispatchedConsumer
 from ..common.ids import SessionId
 
 SESSION_PRUNE = 64

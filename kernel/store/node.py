@@ -25,23 +25,23 @@ from ..log.journal import Journal
 from ..log.writer import WriteBatch
 from ..raft.errors import RaftError
 from ..raft.messages import LEADER, Message, Ready, Snapshot
-from .consensus import Consensus, Origin, RaftTiming
-from .listener import Listener, Relay
-from .local_leader import HalfRoom, LocalLeader
-from .losses import Losses
-from .member import Member
-from .name_matching import Names
-from .open_entry import Filled
-from .peers import Alone, Peers
+from .drivers.worker import Workers
+from .leading.local_leader import HalfRoom, LocalLeader
+from .leading.name_matching import Names
+from .leading.topic_room import TopicRoom
+from .raft_groups.consensus import Consensus, Origin, RaftTiming
+from .raft_groups.member import Member
+from .raft_groups.peers import Alone, Peers
+from .raft_groups.ticker import Ticker
 from .reader import Reader
-from .replica import Replica
-from .room import Room
+from .recovery.losses import Losses
+from .recovery.unreadable import Unreadable
+from .replicas.listener import Listener, Relay
+from .replicas.open_entry import Filled
+from .replicas.replica import Replica
+from .space.room import Room
 from .store_statistics import StoreStatistics
-from .ticker import Ticker
-from .topic_room import TopicRoom
-from .unreadable import Unreadable
 from .volatile import VolatileGroup
-from .worker import Workers
 
 AHEAD_BYTES = 256 * 1024
 """So many bytes of messages become entries while another write is in flight, so that the next one

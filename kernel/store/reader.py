@@ -12,7 +12,7 @@ from collections.abc import Callable
 from ..common.ids import RaftGroup
 from ..log.errors import JournalError, RecordUnread
 from ..log.journal import Journal
-from .worker import Runner
+from .drivers.worker import Runner
 
 PAUSES_SECONDS = (1.0, 2.0, 4.0, 8.0)
 """Before each further try to read what fails with EIO. A link that is reset is there again by then;

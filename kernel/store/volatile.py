@@ -11,16 +11,16 @@ import asyncio
 from collections.abc import Callable
 
 from ..api.origins import Origins
-from ..broker.state import GroupState
+from ..broker.group_state.state import GroupState
 from ..common.ids import VOLATILE_GROUP, LogIndex, RaftGroup
 from ..common.limits import SETTLE_DELAY_MS
 from ..common.ports import Clock
-from .listener import Relay
-from .local_leader import HalfRoom, LocalLeader
-from .log_clock import LogClock
-from .name_matching import Names
-from .replica import Replica
-from .topic_room import TopicRoom
+from .leading.local_leader import HalfRoom, LocalLeader
+from .leading.name_matching import Names
+from .leading.topic_room import TopicRoom
+from .replicas.listener import Relay
+from .replicas.log_clock import LogClock
+from .replicas.replica import Replica
 
 
 class VolatileLog:

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from ..api.client import ConsumerSink, Session
 from ..api.tree import SubscriberConsumer, SubscriberSink, SubscriberSpec, Subscription
-from ..broker.tree_commands import Opened
+from ..broker.log_commands.tree_commands import Opened
 from ..common.errors import KernelError
 from ..common.ids import RaftGroup
 

@@ -8,12 +8,12 @@ from functools import partial
 from ..api.client import ConsumerSink, ConsumerSpec
 from ..api.model import QueueRef, TopicInfo
 from ..api.tree import Subscription
-from ..broker.consumers import Credit, DispatchedConsumer
-from ..broker.subscribers import INDEX_OPTIONS
+from ..broker.applying.subscribers import INDEX_OPTIONS
+from ..broker.delivery.consumers import Credit, DispatchedConsumer
 from ..common.errors import Code, KernelError
 from ..common.ids import TopicId, topic_of
 from ..requests.session import LocalSession
-from ..store.group_use import note_use
+from ..store.leading.group_use import note_use
 from ..store.node import Store
 from .held_subscriber import HeldSubscriber, group_of
 

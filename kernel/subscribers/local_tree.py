@@ -23,16 +23,21 @@ from ..api.tree import (
     WatchSink,
     WillJudge,
 )
-from ..broker.tree_state import IndexChanged, SubscriberChanged, SubscriberState, TreeEvent
+from ..broker.group_state.tree_state import (
+    IndexChanged,
+    SubscriberChanged,
+    SubscriberState,
+    TreeEvent,
+)
 from ..common.errors import Code, KernelError
 from ..common.ids import RaftGroup
 from ..common.limits import RETAINED_MAX
 from ..requests.proposer import Proposer
 from ..requests.session import LocalSession
 from ..routing.tree_table import check_pattern
+from ..store.leading.retained_reading import read, retained_in, too_many
 from ..store.node import Store
-from ..store.replica import Replica
-from ..store.retained_reading import read, retained_in, too_many
+from ..store.replicas.replica import Replica
 from .held_subscriber import HeldSubscriber
 from .local_subscriber import LocalSubscriberConsumer
 from .subscriber_keeper import Keeper, TreeHost

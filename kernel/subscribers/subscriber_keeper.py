@@ -13,20 +13,20 @@ from typing import Protocol
 
 from ..api.client import PublishBatch
 from ..api.tree import Subscription, WillJudge
-from ..broker import tree_commands as tree
-from ..broker.state import GroupState
-from ..broker.timers import Buckets
-from ..broker.tree_snapshot import index_queue
-from ..broker.tree_state import SubscriberChanged, SubscriberState, WillItem
+from ..broker.delivery.timers import Buckets
+from ..broker.group_state.state import GroupState
+from ..broker.group_state.tree_state import SubscriberChanged, SubscriberState, WillItem
+from ..broker.log_commands import tree_commands as tree
+from ..broker.snapshots.tree_snapshot import index_queue
 from ..common.errors import KernelError
 from ..common.ids import RaftGroup
 from ..requests.proposer import Proposer
 from ..requests.publish import Batch
 from ..routing.destinations import LiveAbroad
 from ..routing.topology import Topology
-from ..store.needless import needless
+from ..store.leading.needless import needless
 from ..store.node import Store
-from ..store.replica import Replica
+from ..store.replicas.replica import Replica
 from .held_subscriber import group_of
 from .subscribing import leaving, slices
 

@@ -31,8 +31,8 @@ from ..api.tree import (
     anothers,
     belongs_to,
 )
-from ..broker import tree_commands as tree
-from ..broker.commands import Control
+from ..broker.log_commands import tree_commands as tree
+from ..broker.log_commands.commands import Control
 from ..common.errors import Code, KernelError
 from ..common.ids import RaftGroup
 from ..common.limits import MARK_AHEAD, NAME_BYTES_MAX, WILL_BYTES_MAX

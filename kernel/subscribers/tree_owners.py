@@ -16,7 +16,7 @@ from typing import Protocol
 
 from ..common.limits import SESSION_CLAIM_MS
 from ..store.node import Store
-from ..store.replica import Replica
+from ..store.replicas.replica import Replica
 
 GONE_MS = SESSION_CLAIM_MS
 """As long as leases are kept for a gateway that was cut off

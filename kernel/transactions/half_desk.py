@@ -13,9 +13,9 @@ from typing import Protocol
 from ..api.message import HEADER
 from ..api.model import QueueRef, TopicInfo
 from ..api.transactions import HalfSink, HalfWatch, decode_token, encode_token
-from ..broker import commands
-from ..broker.features import Feature, features_of
-from ..broker.half_messages import OTHERWISE, UNKNOWN
+from ..broker.applying.half_messages import OTHERWISE, UNKNOWN
+from ..broker.index.features import Feature, features_of
+from ..broker.log_commands import commands
 from ..common.errors import Code, KernelError
 from ..common.ids import VOLATILE_GROUP, Offset, QueueId
 from ..common.limits import GROUP_NAME_BYTES_MAX

@@ -20,9 +20,9 @@ from auth.rules import Permission, parse_rule
 from auth.store import AuthStore
 from kernel.common.ports import Clock, Disk
 from kernel.in_process.opening import LocalStore, open_store
-from kernel.store.disk import DirectoryDisk
-from kernel.store.system import SystemClock, SystemRandom
-from kernel.store.worker import Worker
+from kernel.store.drivers.disk import DirectoryDisk
+from kernel.store.drivers.system import SystemClock, SystemRandom
+from kernel.store.drivers.worker import Worker
 
 WAIT_S = 30
 """Longer than a start or a stop ever takes."""

@@ -24,8 +24,8 @@ from kernel.rpc.channel import Channel
 from kernel.rpc.handshake import Hello
 from kernel.rpc.link import Acceptor
 from kernel.rpc.roles import GATEWAY, STORE
-from kernel.store.peer_links import new_nonce
-from kernel.store.system import SystemRandom
+from kernel.store.drivers.system import SystemRandom
+from kernel.store.raft_groups.peer_links import new_nonce
 from tests.simulator.hostile import hostile_client
 
 SECRET = b"of these tests"

@@ -22,7 +22,7 @@ from adapters.base import ListenerAddress
 from adapters.lingering import LINGERING
 from adapters.memory import GatewayMemory
 from adapters.transport import Listeners, StreamProtocol
-from kernel.store.system import SystemClock
+from kernel.store.drivers.system import SystemClock
 from tests import certificates
 
 LAST_WORDS = b"goodbye"

@@ -10,7 +10,7 @@ from adapters.base import ListenerAddress
 from adapters.memory import GatewayMemory
 from adapters.transport import Listeners, StreamProtocol
 from adapters.turns import READ_MAX, Turns
-from kernel.store.system import SystemClock
+from kernel.store.drivers.system import SystemClock
 
 PEERS = 4 * READ_MAX
 SENT = 100_000

@@ -14,7 +14,7 @@ from gateway.admin.errors import STATUS
 from gateway.admin.health import HealthRoutes, metering_check, serving_check
 from gateway.admin.store_figures import disk_check
 from kernel.common.errors import Code
-from kernel.store.disk_watch import DiskSpace
+from kernel.store.space.disk_watch import DiskSpace
 from tests.gateway.serving import Process
 
 

@@ -12,8 +12,8 @@ from adapters.memory import GatewayMemory, Share
 from gateway.admin.health import Check, memory_check
 from gateway.admin.store_figures import disk_check
 from gateway.alarm_log import AlarmLog
-from kernel.store.disk_watch import DiskSpace
-from kernel.store.system import SystemClock
+from kernel.store.drivers.system import SystemClock
+from kernel.store.space.disk_watch import DiskSpace
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

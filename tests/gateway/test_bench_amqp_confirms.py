@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.bench.amqp_confirms import ConfirmTracker
-from gateway.bench.amqp_wire import BASIC_ACK, BASIC_NACK, CHANNEL_CLOSE, frame, method
-from gateway.bench.errors import BenchError
+from benchmarks.load.amqp_confirms import ConfirmTracker
+from benchmarks.load.amqp_wire import BASIC_ACK, BASIC_NACK, CHANNEL_CLOSE, frame, method
+from benchmarks.load.errors import BenchError
 
 
 def answer(tag: int, *, multiple: bool = False, nack: bool = False) -> bytes:

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.bench.amqp_deliveries import AckMode, DeliveryScanner, Subscription
-from gateway.bench.amqp_wire import (
+from benchmarks.load.amqp_deliveries import AckMode, DeliveryScanner, Subscription
+from benchmarks.load.amqp_wire import (
     BASIC_ACK,
     BASIC_CANCEL,
     BASIC_DELIVER,
@@ -19,8 +19,8 @@ from gateway.bench.amqp_wire import (
     method,
     short_string,
 )
-from gateway.bench.errors import BenchError
-from gateway.bench.verify import arrivals, first_key
+from benchmarks.load.errors import BenchError
+from benchmarks.load.verify import arrivals, first_key
 
 HEARTBEAT = frame(8, 0, b"")
 

@@ -10,11 +10,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from gateway.bench.amqp_deliveries import AckMode
-from gateway.bench.amqp_load import run_load
-from gateway.bench.amqp_plan import LoadOptions, Mode
-from gateway.bench.errors import BenchError
-from gateway.bench.report import LoadReport, report_of, rows_of
+from benchmarks.load.amqp_deliveries import AckMode
+from benchmarks.load.amqp_load import run_load
+from benchmarks.load.amqp_plan import LoadOptions, Mode
+from benchmarks.load.errors import BenchError
+from benchmarks.load.report import LoadReport, report_of, rows_of
 from tests.gateway.bench_broker import FakeBroker, Faults
 
 ROOT = Path(__file__).parents[2]

@@ -8,8 +8,8 @@ import pamqp.frame
 import pamqp.header
 import pytest
 
-from gateway.bench.amqp_spec import first_lane, first_sequence, sent_to_lane
-from gateway.bench.amqp_wire import (
+from benchmarks.load.amqp_spec import first_lane, first_sequence, sent_to_lane
+from benchmarks.load.amqp_wire import (
     STAMP,
     AmqpUrl,
     PublishBatch,
@@ -23,7 +23,7 @@ from gateway.bench.amqp_wire import (
     table,
     tune_ok,
 )
-from gateway.bench.errors import BenchError
+from benchmarks.load.errors import BenchError
 
 
 def frames(data: bytes) -> list[tuple[int, object]]:

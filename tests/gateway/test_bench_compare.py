@@ -12,11 +12,7 @@ import msgspec
 import pytest
 
 from benchmarks import amqp_rows, compare, disk, gateway_rows, results
-from benchmarks.peers import Broker, BrokerFailed, Weir
-from benchmarks.results import Circumstances, Line, Outcome, replace_section, section
-from benchmarks.samples import Sample, number
-from benchmarks.session import Session
-from gateway.bench.report import (
+from benchmarks.load.report import (
     REPORT_VERSION,
     Generator,
     Latency,
@@ -24,7 +20,11 @@ from gateway.bench.report import (
     Server,
     Verification,
 )
-from kernel.store.file_system import file_system_of
+from benchmarks.peers import Broker, BrokerFailed, Weir
+from benchmarks.results import Circumstances, Line, Outcome, replace_section, section
+from benchmarks.samples import Sample, number
+from benchmarks.session import Session
+from kernel.store.drivers.file_system import file_system_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

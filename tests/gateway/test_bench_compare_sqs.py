@@ -12,12 +12,12 @@ import msgspec
 import pytest
 
 from benchmarks import compare, sqs_rows
+from benchmarks.load.report import REPORT_VERSION, Generator, Latency, Server
+from benchmarks.load.sqs_report import SqsReport, SqsVerification
 from benchmarks.peers import Broker, Weir
 from benchmarks.results import Circumstances, Line, Outcome, section
 from benchmarks.session import Session
 from benchmarks.sqs_peers import Fauxqs, Moto, SqsWeir
-from gateway.bench.report import REPORT_VERSION, Generator, Latency, Server
-from gateway.bench.sqs_report import SqsReport, SqsVerification
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from gateway.bench.errors import BenchError
-from gateway.bench.mqtt_client import parse_url
-from gateway.bench.mqtt_load import rows_of, run_load
-from gateway.bench.mqtt_plan import Load, MqttOptions
+from benchmarks.load.errors import BenchError
+from benchmarks.load.mqtt_client import parse_url
+from benchmarks.load.mqtt_load import rows_of, run_load
+from benchmarks.load.mqtt_plan import Load, MqttOptions
 from tests.adapters.mqtt.broker import serving
 
 

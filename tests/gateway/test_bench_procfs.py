@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from gateway.bench import procfs
+from benchmarks.load import procfs
 
 BURN = "import time; end = time.process_time() + 0.2\nwhile time.process_time() < end: pass\n"
 

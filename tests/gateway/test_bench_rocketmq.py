@@ -14,12 +14,12 @@ from adapters.rocketmq import wire
 from adapters.rocketmq.errors import Code, RocketmqError
 from adapters.rocketmq.plain_sends import Splitter
 from adapters.rocketmq.stubs import parse_ack_message, parse_receive_message, parse_send_message
-from gateway.bench.errors import BenchError
-from gateway.bench.measured_run import Measured, ServerSample
-from gateway.bench.rocketmq_load import LoadOptions, LoadResult, specs
-from gateway.bench.rocketmq_report import RocketmqReport, report_of, rows_of
-from gateway.bench.rocketmq_spec import SIZE_MIN
-from gateway.bench.rocketmq_wire import (
+from benchmarks.load.errors import BenchError
+from benchmarks.load.measured_run import Measured, ServerSample
+from benchmarks.load.rocketmq_load import LoadOptions, LoadResult, specs
+from benchmarks.load.rocketmq_report import RocketmqReport, report_of, rows_of
+from benchmarks.load.rocketmq_spec import SIZE_MIN
+from benchmarks.load.rocketmq_wire import (
     STAMP,
     SendRequests,
     ack_request,
@@ -27,8 +27,8 @@ from gateway.bench.rocketmq_wire import (
     receive_request,
     status_of,
 )
-from gateway.bench.talk import ConsumerResult, ProducerResult, ProducerTotal, Seen, Window
-from gateway.bench.verify import first_key
+from benchmarks.load.talk import ConsumerResult, ProducerResult, ProducerTotal, Seen, Window
+from benchmarks.load.verify import first_key
 from tests.gateway.serving import Process, serving
 
 ROOT = Path(__file__).parents[2]

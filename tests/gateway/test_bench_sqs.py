@@ -14,11 +14,11 @@ from botocore.auth import SigV4Auth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
 
-from gateway.bench.errors import BenchError
-from gateway.bench.sqs_load import run_load
-from gateway.bench.sqs_plan import Mode, SqsOptions
-from gateway.bench.sqs_report import SqsReport, report_of, rows_of
-from gateway.bench.sqs_wire import AnswerReader, Endpoint, Signer, parse_endpoint
+from benchmarks.load.errors import BenchError
+from benchmarks.load.sqs_load import run_load
+from benchmarks.load.sqs_plan import Mode, SqsOptions
+from benchmarks.load.sqs_report import SqsReport, report_of, rows_of
+from benchmarks.load.sqs_wire import AnswerReader, Endpoint, Signer, parse_endpoint
 from tests.adapters.in_process import KEY_ID, SECRET
 from tests.adapters.sqs.service import running_service
 from tests.gateway.bench_sqs_service import FakeService, Faults

@@ -7,7 +7,7 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.bench.stats import (
+from benchmarks.load.stats import (
     BUCKETS,
     SUB_BUCKETS,
     VALUE_MAX_NS,

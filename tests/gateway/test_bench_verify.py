@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.bench.verify import Arrivals, Coverage, Ledger, Verdict, arrivals, first_key, judge
+from benchmarks.load.verify import Arrivals, Coverage, Ledger, Verdict, arrivals, first_key, judge
 
 
 def received(ledger: Ledger, keys: list[int]) -> dict[int, list[tuple[int, int]]]:

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from gateway.bench.stats import Histogram
-from gateway.bench.talk import Go
-from gateway.bench.worker import WindowMeter, Worker
+from benchmarks.load.stats import Histogram
+from benchmarks.load.talk import Go
+from benchmarks.load.worker import WindowMeter, Worker
 
 
 @pytest.fixture

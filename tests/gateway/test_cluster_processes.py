@@ -15,7 +15,7 @@ from gateway.config import load
 from gateway.process import StartRefused
 from gateway.store_node import claim, found_cluster, place
 from kernel.cluster.records import NodeState
-from kernel.store.disk import DirectoryDisk
+from kernel.store.drivers.disk import DirectoryDisk
 from tests.gateway.cluster import SECONDS, SECRET, STORES, Cluster, until
 from tests.gateway.serving import environment
 from tests.kernel.remote.gateway import Gateway

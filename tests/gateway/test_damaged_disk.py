@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING
 import pika
 import pytest
 
-from kernel.log.checkpoint import Checkpoint
-from kernel.log.mark import MARK_NAME, read_mark
-from kernel.log.meta import read_meta
-from kernel.log.record import seed_of
-from kernel.log.segment_reader import SegmentReader
-from kernel.store.disk import DirectoryDisk
+from kernel.log.format.checkpoint import Checkpoint
+from kernel.log.format.mark import MARK_NAME, read_mark
+from kernel.log.format.meta import read_meta
+from kernel.log.format.record import seed_of
+from kernel.log.format.segment_reader import SegmentReader
+from kernel.store.drivers.disk import DirectoryDisk
 from tests.gateway.serving import Process, environment, refused, serving
 from tests.matrix.conftest import PEERS
 from tests.matrix.contract import Neutral

@@ -19,7 +19,7 @@ from benchmarks.hostile import (
     mqtt_string,
     probe_s,
 )
-from gateway.bench.procfs import resident_bytes
+from benchmarks.load.procfs import resident_bytes
 from tests.gateway.serving import Process, serving
 
 BUDGET_MIB = 32

@@ -18,7 +18,7 @@ from adapters.line_budget import PERIOD_MS
 from auth.tls import open_loopback_certificate, server_context
 from gateway.admin.metrics import NodeCollector, render
 from gateway.tls_failures import LINES_MAX, TlsFailures
-from kernel.store.system import SystemClock
+from kernel.store.drivers.system import SystemClock
 from tests.gateway.test_turned_away import Hand
 
 LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from kernel.broker.usage import UsageCount, Verb, counts
+from kernel.broker.group_state.usage import UsageCount, Verb, counts
 from tests.simulator.world import World
 
 

@@ -12,17 +12,17 @@ import pytest
 
 from gateway.admin.store_figures import damage_check
 from kernel.api.model import TopicInfo
-from kernel.broker.snapshot import state_hash
+from kernel.broker.snapshots.snapshot import state_hash
 from kernel.common.ids import RaftGroup
-from kernel.log.aside import lost_name
-from kernel.log.checkpoint import CHECKPOINT_NAME
 from kernel.log.errors import JournalDamaged
-from kernel.log.files import locations_name, segment_name
-from kernel.log.mark import MARK_NAME
-from kernel.log.meta import META_NAME
-from kernel.log.record import HEADER_BYTES
-from kernel.store.examination import examine
+from kernel.log.format.checkpoint import CHECKPOINT_NAME
+from kernel.log.format.files import locations_name, segment_name
+from kernel.log.format.mark import MARK_NAME
+from kernel.log.format.meta import META_NAME
+from kernel.log.format.record import HEADER_BYTES
+from kernel.log.reading.aside import lost_name
 from kernel.store.reader import PAUSES_SECONDS
+from kernel.store.recovery.examination import examine
 from tests.kernel.test_lost_entries import DURABLE_SECONDS, entry_of, lost
 from tests.simulator.disk import SECTOR_BYTES
 from tests.simulator.world import World, simulated

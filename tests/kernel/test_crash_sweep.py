@@ -15,9 +15,9 @@ import pytest
 
 from kernel.api import message as messages
 from kernel.api.model import DEFAULT_TENANT
-from kernel.broker.snapshot import state_hash
+from kernel.broker.snapshots.snapshot import state_hash
 from kernel.common.ids import RaftGroup
-from kernel.log import entry as entries
+from kernel.log.format import entry as entries
 from tests.kernel.counted import check_growth
 from tests.kernel.ledger import Ledger, Observation, Seen
 from tests.kernel.sweep_run import Run, priority_of

@@ -366,7 +366,7 @@ async def test_a_topic_that_appears_between_two_processes_gets_what_waited(world
 
 @simulated()
 async def test_letters_that_wait_are_bounded(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kernel.store.dead_letters.WAITING_MAX", 3)
+    monkeypatch.setattr("kernel.store.leading.dead_letters.WAITING_MAX", 3)
     peer = world.peer()
     topic = await peer.topic("work", None, TO_DEAD)
     await peer.publish(topic, *[b"%d" % number for number in range(5)])

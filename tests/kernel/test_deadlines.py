@@ -7,9 +7,9 @@ import gc
 
 from kernel.api.client import LeaseChange, LeaseVerb, PurgeTopic, ReceiveSpec
 from kernel.api.model import DEFAULT_GROUP, GroupOptions, TopicInfo
-from kernel.broker.timekeeper import Timekeeper
-from kernel.broker.timers import SLACK, SWEEP_ENTRIES
-from kernel.store.idle_dispatchers import QUEUE_LOOKS
+from kernel.broker.delivery.timekeeper import Timekeeper
+from kernel.broker.delivery.timers import SLACK, SWEEP_ENTRIES
+from kernel.store.replicas.idle_dispatchers import QUEUE_LOOKS
 from tests.simulator.peer import Draft
 from tests.simulator.world import World, simulated
 

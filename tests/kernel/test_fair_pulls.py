@@ -9,7 +9,7 @@ import pytest
 
 from kernel.api.client import LeaseChange, LeaseVerb, PurgeTopic, Received, ReceiveSpec
 from kernel.api.model import DEFAULT_GROUP, DEFAULT_TENANT, TopicInfo, TopicOptions
-from kernel.broker.fairness import NOISY_IN_FLIGHT, QUIET_AFTER_MS, SIFT_MAX, SPENT_MS_MIN
+from kernel.broker.delivery.fairness import NOISY_IN_FLIGHT, QUIET_AFTER_MS, SIFT_MAX, SPENT_MS_MIN
 from tests.simulator.peer import Draft, Peer
 from tests.simulator.world import World, simulated
 

@@ -19,7 +19,7 @@ from kernel.api.model import (
     TopicInfo,
     TopicOptions,
 )
-from kernel.broker.filtering import SCAN_MAX
+from kernel.broker.delivery.filtering import SCAN_MAX
 from kernel.common.errors import Code, KernelError
 from tests.simulator.peer import ORIGIN, Draft, Peer, Taker
 from tests.simulator.world import World, simulated

@@ -8,15 +8,15 @@ from typing import cast
 
 import pytest
 
-from kernel.broker.state import ClientResults, GroupState
+from kernel.broker.group_state.state import ClientResults, GroupState
 from kernel.common.errors import KernelError
 from kernel.common.ids import OUTBOX_CLIENT, OUTBOX_EPOCH, RaftGroup
 from kernel.requests.leader import NO_IDENTITY, Identity
 from kernel.requests.publish_part import Part
-from kernel.store import first_tries
-from kernel.store.first_tries import COME_SINCE, FORGOTTEN, OVERTAKEN, FirstTries, Look
-from kernel.store.local_leader import LeaderHost, LocalLeader
-from kernel.store.replica import Replica
+from kernel.store.leading import first_tries
+from kernel.store.leading.first_tries import COME_SINCE, FORGOTTEN, OVERTAKEN, FirstTries, Look
+from kernel.store.leading.local_leader import LeaderHost, LocalLeader
+from kernel.store.replicas.replica import Replica
 
 CLIENT = (7, 1)
 

@@ -10,7 +10,7 @@ import pytest
 from kernel.api.client import LeaseChange, LeaseVerb, PurgeTopic, PutRecord, ReceiveSpec, Settlement
 from kernel.api.model import DEFAULT_GROUP, DEFAULT_TENANT, DeadLetter, GroupOptions, TopicOptions
 from kernel.common.errors import Code, KernelError
-from kernel.store.disk_watch import DiskLevel
+from kernel.store.space.disk_watch import DiskLevel
 from tests.simulator.peer import Draft, Peer
 from tests.simulator.world import HOUSEKEEPING, World, simulated
 

@@ -17,8 +17,8 @@ from kernel.api.model import (
     TopicOptions,
 )
 from kernel.api.transactions import HalfCheck
-from kernel.broker.halves import HalfMessage, Halves
-from kernel.broker.snapshot import dump, load, state_hash
+from kernel.broker.group_state.halves import HalfMessage, Halves
+from kernel.broker.snapshots.snapshot import dump, load, state_hash
 from kernel.common.errors import Code, KernelError
 from kernel.common.ids import LogIndex, QueueId, TopicId
 from kernel.common.limits import HALF_OUTCOMES_KEPT

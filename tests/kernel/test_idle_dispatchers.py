@@ -8,8 +8,8 @@ import pytest
 
 from kernel.api.client import LeaseChange, LeaseVerb, ReceiveSpec, Settlement
 from kernel.api.model import DEFAULT_GROUP, GroupOptions, TopicInfo, TopicOptions
-from kernel.broker.rest_record import Rest
-from kernel.store.idle_dispatchers import QUEUE_LOOKS
+from kernel.broker.group_state.rest_record import Rest
+from kernel.store.replicas.idle_dispatchers import QUEUE_LOOKS
 from tests.simulator.peer import Draft
 from tests.simulator.world import World, simulated
 
@@ -25,7 +25,7 @@ def has_dispatcher(world: World, topic: TopicInfo) -> bool:
 async def test_a_queue_rests_a_minute_after_its_last_consumer_went(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kernel.broker.queues.LIVE_MAX", 0)
+    monkeypatch.setattr("kernel.broker.group_state.queues.LIVE_MAX", 0)
     peer = world.peer()
     topic = await peer.topic("work")
     await peer.publish(topic, b"1")

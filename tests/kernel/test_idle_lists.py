@@ -14,12 +14,12 @@ from msgspec import structs
 
 from kernel.api.model import GroupOptions, TopicInfo
 from kernel.api.tree import Subscription
-from kernel.broker.dispatcher import Dispatcher
-from kernel.broker.snapshot import dump, load
-from kernel.broker.snapshot_records import TopicRecord, decode, encode
-from kernel.broker.state import INDEX_GROUP, INDEX_GROUPS
+from kernel.broker.delivery.dispatcher import Dispatcher
+from kernel.broker.group_state.state import INDEX_GROUP, INDEX_GROUPS
+from kernel.broker.snapshots.snapshot import dump, load
+from kernel.broker.snapshots.snapshot_records import TopicRecord, decode, encode
 from kernel.common.ids import is_index, topic_of
-from kernel.log import entry as entries
+from kernel.log.format import entry as entries
 from kernel.subscribers.local_subscriber import LocalSubscriberConsumer
 from tests.kernel.tree_client import Guest, tell
 from tests.simulator.world import World, simulated
@@ -259,8 +259,10 @@ async def test_what_was_only_commands_leaves_the_memory_of_the_log(world: World)
 async def test_a_subscription_that_nothing_came_for_is_in_use_all_the_same(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kernel.broker.topic_state.INDEX_GROUP", GroupOptions(unused_ms=UNUSED_MS))
-    monkeypatch.setattr("kernel.store.group_use.NOTE_MS", UNUSED_MS // 10)
+    monkeypatch.setattr(
+        "kernel.broker.group_state.topic_state.INDEX_GROUP", GroupOptions(unused_ms=UNUSED_MS)
+    )
+    monkeypatch.setattr("kernel.store.leading.group_use.NOTE_MS", UNUSED_MS // 10)
     for name in ("present", "gone"):
         guest = await Guest.open(world, name)
         await guest.subscribe("t")

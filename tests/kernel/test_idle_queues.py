@@ -16,14 +16,14 @@ from kernel.api.model import (
     TopicInfo,
     TopicOptions,
 )
-from kernel.broker.cut import Cut, QueueCut
-from kernel.broker.queues import Queues
-from kernel.broker.rest import is_plain, is_short, record_at, record_of
-from kernel.broker.rest_record import Rest
-from kernel.broker.snapshot import dump, load, state_hash
-from kernel.broker.snapshot_records import encode
-from kernel.broker.state import GroupState, QueueState, TopicState
-from kernel.broker.usage import counts
+from kernel.broker.group_state.queues import Queues
+from kernel.broker.group_state.rest import is_plain, is_short, record_at, record_of
+from kernel.broker.group_state.rest_record import Rest
+from kernel.broker.group_state.state import GroupState, QueueState, TopicState
+from kernel.broker.group_state.usage import counts
+from kernel.broker.snapshots.cut import Cut, QueueCut
+from kernel.broker.snapshots.snapshot import dump, load, state_hash
+from kernel.broker.snapshots.snapshot_records import encode
 from kernel.common.ids import QueueId, RaftGroup, TopicId
 from tests.simulator.peer import Draft
 from tests.simulator.world import World, simulated
@@ -33,7 +33,7 @@ ANY = GroupOptions()
 
 @pytest.fixture(autouse=True)
 def _few_are_objects(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kernel.broker.queues.LIVE_MAX", 0)
+    monkeypatch.setattr("kernel.broker.group_state.queues.LIVE_MAX", 0)
 
 
 def state_of(world: World, topic: TopicInfo) -> GroupState:
@@ -216,7 +216,7 @@ async def test_resting_changes_neither_snapshot_nor_hash(world: World) -> None:
 def test_laying_down_keeps_up_with_what_comes_and_returns_to_what_could_not_be(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("kernel.broker.queues.LIVE_MAX", 10)
+    monkeypatch.setattr("kernel.broker.group_state.queues.LIVE_MAX", 10)
     topics: dict[TopicId, TopicState] = {}
     queues = Queues(topics)
     used = {QueueId(number << 8) for number in range(100)}

@@ -8,10 +8,10 @@ import pytest
 
 from kernel.api.client import Settlement
 from kernel.api.model import DEFAULT_GROUP, GroupOptions, Overflow, TopicInfo, TopicOptions
-from kernel.broker import commands
+from kernel.broker.log_commands import commands
 from kernel.common.ids import QueueId
 from kernel.common.limits import MARK_AHEAD
-from kernel.store.open_entry import encode_acks
+from kernel.store.replicas.open_entry import encode_acks
 from tests.simulator.world import World, simulated
 
 

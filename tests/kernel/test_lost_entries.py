@@ -18,14 +18,14 @@ from kernel.api.model import (
     TopicKind,
     TopicOptions,
 )
-from kernel.broker.snapshot import state_hash
+from kernel.broker.snapshots.snapshot import state_hash
 from kernel.common.ids import Offset, RaftGroup
-from kernel.log.aside import lost_name
 from kernel.log.errors import JournalError, RecordDamaged
-from kernel.log.files import segment_name
-from kernel.log.record import HEADER_BYTES
-from kernel.store import losses
-from kernel.store.losses import Losses
+from kernel.log.format.files import segment_name
+from kernel.log.format.record import HEADER_BYTES
+from kernel.log.reading.aside import lost_name
+from kernel.store.recovery import losses
+from kernel.store.recovery.losses import Losses
 from tests.kernel.test_half_messages import prepare
 from tests.kernel.tree_client import Guest, retained, tell
 from tests.simulator.peer import Draft

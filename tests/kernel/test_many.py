@@ -37,7 +37,7 @@ REPLAYED_BYTES_MAX = 128
 @pytest.fixture(autouse=True)
 def _alike(monkeypatch: pytest.MonkeyPatch) -> None:
     """No checkpoint comes in between; and many at once, so that few syncs are waited for."""
-    monkeypatch.setattr("kernel.store.housekeeper.CHECKPOINT_SECONDS", 3_600)
+    monkeypatch.setattr("kernel.store.space.housekeeper.CHECKPOINT_SECONDS", 3_600)
     monkeypatch.setattr("benchmarks.many_rows.AT_ONCE", 100)
 
 
@@ -113,7 +113,9 @@ async def burst_calls(local: LocalStore, topic: TopicInfo, count: int = 5_000) -
 async def test_a_queue_among_many_takes_little_memory_and_makes_no_other_slower(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kernel.broker.queues.LIVE_MAX", 64)  # of 4,096: all but a few rest
+    monkeypatch.setattr(
+        "kernel.broker.group_state.queues.LIVE_MAX", 64
+    )  # of 4,096: all but a few rest
     async with opened(tmp_path / "store") as local:
         await make_and_fill(local, 0, 2 * STEP)
         (further,) = named(local, 0, 1)

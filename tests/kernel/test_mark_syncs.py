@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from kernel.log.mark import MARK_NAME, read_mark
-from kernel.log.meta import read_meta
+from kernel.log.format.mark import MARK_NAME, read_mark
+from kernel.log.format.meta import read_meta
 from tests.simulator.world import World, simulated
 
 

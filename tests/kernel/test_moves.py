@@ -28,7 +28,7 @@ from kernel.api.model import (
 )
 from kernel.api.moves import BACK_TO_MAX, KEPT_MAX, PREFIX, MoveFailure, MoveState, MoveTask
 from kernel.api.origins import INTERNAL
-from kernel.broker import usage
+from kernel.broker.group_state import usage
 from kernel.common.errors import Code, KernelError
 from kernel.leader_tasks import mover
 from tests.simulator.peer import Draft

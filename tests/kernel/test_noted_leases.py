@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from kernel.api.message import HEADER_BYTES
-from kernel.broker import commands
+from kernel.broker.log_commands import commands
 from kernel.common.ids import QueueId
-from kernel.log import entry as entries
+from kernel.log.format import entry as entries
 from kernel.raft.messages import EMPTY, NORMAL, Entry
-from kernel.store import noted_leases as module
-from kernel.store.noted_leases import SINCE_MS, NotedLease, noted_leases
+from kernel.store.replicas import noted_leases as module
+from kernel.store.replicas.noted_leases import SINCE_MS, NotedLease, noted_leases
 
 QUEUE = QueueId(1 << 40)
 NOW_MS = 1_000_000

@@ -15,8 +15,8 @@ from kernel.api.model import (
     TopicKind,
     TopicOptions,
 )
-from kernel.broker import offsets
-from kernel.broker.liveness import references
+from kernel.broker.applying import offsets
+from kernel.broker.applying.liveness import references
 from kernel.common.errors import Code, KernelError
 from kernel.common.ids import Offset
 from tests.simulator.peer import Draft, Peer

@@ -17,9 +17,9 @@ from kernel.api.model import (
     TopicKind,
     TopicOptions,
 )
-from kernel.broker.rest_record import Rest
-from kernel.broker.run_page import RUNS_PER_PAGE
-from kernel.broker.runs import YOUNG_RUNS_MAX
+from kernel.broker.group_state.rest_record import Rest
+from kernel.broker.index.run_page import RUNS_PER_PAGE
+from kernel.broker.index.runs import YOUNG_RUNS_MAX
 from kernel.common.errors import Code, KernelError
 from kernel.common.ids import Offset
 from tests.simulator.loop import WALL_START_MS
@@ -141,7 +141,7 @@ async def test_a_dead_letter_was_stored_when_it_died(world: World) -> None:
 
 @simulated()
 async def test_asking_wakes_no_queue_at_rest(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kernel.broker.queues.LIVE_MAX", 0)
+    monkeypatch.setattr("kernel.broker.group_state.queues.LIVE_MAX", 0)
     peer = world.peer()
     topic = await peer.topic("work")
     await peer.publish(topic, b"1", b"2")

@@ -8,7 +8,7 @@ import pytest
 
 from kernel.api.client import LeaseChange, LeaseVerb, PurgeTopic, Received, ReceiveSpec, Settlement
 from kernel.api.model import DEFAULT_GROUP, DEFAULT_TENANT, GroupOptions, TopicInfo, TopicOptions
-from kernel.broker.in_order import LOOK_AHEAD, SIFT_MAX
+from kernel.broker.delivery.in_order import LOOK_AHEAD, SIFT_MAX
 from tests.simulator.peer import Draft
 from tests.simulator.world import WRITER, World, simulated
 

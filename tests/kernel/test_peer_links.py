@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kernel.broker import commands
+from kernel.broker.log_commands import commands
 from kernel.common.errors import KernelError
 from kernel.common.ids import METADATA_GROUP, RaftGroup
 from tests.kernel.three_stores import Node, running, until

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kernel.broker.commands import PutRecord
+from kernel.broker.log_commands.commands import PutRecord
 from kernel.common.errors import Code, KernelError
 from kernel.common.ids import RaftGroup
 from kernel.common.limits import PUBLISH_DEADLINE_MS

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from kernel.api.client import PublishBatch
 from kernel.api.message import UNIT_BYTES, key_hash
 from kernel.api.model import GroupOptions, QueueRef, TopicInfo, TopicOptions
-from kernel.broker.features import LARGE, Feature, features_of
+from kernel.broker.index.features import LARGE, Feature, features_of
 from kernel.common.errors import Code, KernelError
 from kernel.common.ids import VOLATILE_GROUP, RaftGroup, TopicId, queue_id
 from kernel.requests.publish import Batch

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from kernel.api.model import QueueRef
-from kernel.broker.features import CUT
+from kernel.broker.index.features import CUT
 from kernel.common.ids import QueueId, RaftGroup
 from kernel.requests.publish_part import Part
-from kernel.store.name_matching import REFUSED, Matching
-from kernel.store.open_entry import OpenEntry
-from kernel.store.topic_room import Limited, Slots
+from kernel.store.leading.name_matching import REFUSED, Matching
+from kernel.store.leading.topic_room import Limited, Slots
+from kernel.store.replicas.open_entry import OpenEntry
 
 QUEUE, LIST = QueueId(7), QueueId(8)
 GROUP = RaftGroup(1)

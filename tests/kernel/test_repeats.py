@@ -18,7 +18,7 @@ from kernel.common.ids import RaftGroup
 from kernel.common.placement import home_group
 from kernel.requests.leader import Done, Holder, Leader, Settling, Together
 from kernel.requests.publish_part import Part
-from kernel.store.name_matching import REFUSED
+from kernel.store.leading.name_matching import REFUSED
 from kernel.subscribers import local_tree
 from tests.kernel.tree_client import Guest, retained, tell
 from tests.simulator.peer import Draft

@@ -20,13 +20,13 @@ from kernel.api.model import (
     TopicOptions,
     TopicStatistics,
 )
-from kernel.broker.commands import Trim
-from kernel.broker.features import Feature
-from kernel.broker.state import QueueState, TopicState
+from kernel.broker.group_state.state import QueueState, TopicState
+from kernel.broker.index.features import Feature
+from kernel.broker.log_commands.commands import Trim
 from kernel.common.errors import Code
 from kernel.common.ids import Offset, QueueId, RaftGroup, TopicId, queue_id
-from kernel.store import trimmer
-from kernel.store.trimmer import LOOK_MS_MAX, Trimmer
+from kernel.store.replicas import trimmer
+from kernel.store.replicas.trimmer import LOOK_MS_MAX, Trimmer
 from tests.simulator.peer import Draft
 from tests.simulator.world import World, simulated
 

@@ -26,9 +26,9 @@ from kernel.api.model import (
     TopicInfo,
     TopicOptions,
 )
-from kernel.broker import commands
-from kernel.broker.snapshot import dump, load, state_hash
-from kernel.broker.usage import Verb, counts
+from kernel.broker.group_state.usage import Verb, counts
+from kernel.broker.log_commands import commands
+from kernel.broker.snapshots.snapshot import dump, load, state_hash
 from kernel.common.ids import Offset, QueueId
 from tests.kernel.counted import everything
 from tests.kernel.test_usage import MINE, metered, peer_of

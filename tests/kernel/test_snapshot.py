@@ -10,15 +10,15 @@ import pytest
 
 from kernel.api.client import LeaseChange, LeaseVerb, ReceiveSpec
 from kernel.api.model import DEFAULT_GROUP, GroupOptions, TopicOptions
-from kernel.broker.cut import GROUPS_PER_RECORD, Cut
-from kernel.broker.progress import Progress
-from kernel.broker.recent import CHUNK, Recent
-from kernel.broker.snapshot import dump, load, state_hash
-from kernel.broker.snapshot_records import pack_leases, unpack_leases
-from kernel.broker.state import GroupState
+from kernel.broker.group_state.progress import Progress
+from kernel.broker.group_state.recent import CHUNK, Recent
+from kernel.broker.group_state.state import GroupState
+from kernel.broker.snapshots.cut import GROUPS_PER_RECORD, Cut
+from kernel.broker.snapshots.snapshot import dump, load, state_hash
+from kernel.broker.snapshots.snapshot_records import pack_leases, unpack_leases
 from kernel.log.errors import JournalError
-from kernel.store.housekeeper import Housekeeper
-from kernel.store.replica import Replica
+from kernel.store.replicas.replica import Replica
+from kernel.store.space.housekeeper import Housekeeper
 from tests.kernel.ledger import Ledger
 from tests.kernel.sweep_run import Run
 from tests.simulator.peer import Draft
@@ -64,8 +64,8 @@ def test_a_cut_holds_the_state_at_its_beginning_whatever_clients_do_meanwhile(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Housekeeper, "_checkpoint", lambda self: None)
-    monkeypatch.setattr("kernel.broker.cut.PAGES_PER_RECORD", 1)
-    monkeypatch.setattr("kernel.broker.cut.GROUPS_PER_RECORD", 1)
+    monkeypatch.setattr("kernel.broker.snapshots.cut.PAGES_PER_RECORD", 1)
+    monkeypatch.setattr("kernel.broker.snapshots.cut.GROUPS_PER_RECORD", 1)
     chance = random.Random(seed)
     with World(seed) as world:
         run = Run(world, Ledger(), seed)
@@ -198,7 +198,7 @@ def test_leases_as_the_first_snapshots_had_them_are_read() -> None:
 async def test_a_large_state_is_dumped_less_often(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kernel.store.housekeeper.RECORD_SECONDS", 0.5)
+    monkeypatch.setattr("kernel.store.space.housekeeper.RECORD_SECONDS", 0.5)
     peer = world.peer()
     topics = [await peer.topic(f"t{number}") for number in range(40)]
     housekeeper = world.opened.housekeeper

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from kernel.api.model import DEFAULT_GROUP, DEFAULT_TENANT
-from kernel.log.checkpoint import Checkpoint
+from kernel.log.format.checkpoint import Checkpoint
 from tests.kernel import store_fixture
 
 FIXTURE = Path(__file__).parent.parent / "fixtures" / "store-1.json.gz"

@@ -7,8 +7,8 @@ import pytest
 
 from kernel.api.model import DEFAULT_TENANT
 from kernel.api.tree import Belongings, Subscriber, SubscriberSpec, Subscription
-from kernel.broker.snapshot import dump, load, state_hash
-from kernel.broker.tree_records import SubscriberRecord
+from kernel.broker.snapshots.snapshot import dump, load, state_hash
+from kernel.broker.snapshots.tree_records import SubscriberRecord
 from kernel.common.errors import Code, KernelError
 from tests.kernel.tree_client import Guest, tell
 from tests.simulator.world import World, simulated

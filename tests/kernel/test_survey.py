@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from kernel.api.model import DEFAULT_GROUP
-from kernel.log import entry
+from kernel.log.format import entry
 from tests.simulator.peer import Peer
 from tests.simulator.world import World, simulated
 

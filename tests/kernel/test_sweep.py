@@ -6,10 +6,10 @@ import asyncio
 
 from kernel.api import message as messages
 from kernel.api.model import DEFAULT_GROUP, GroupOptions, TopicInfo, TopicKind, TopicOptions
-from kernel.broker.run_page import RUNS_PER_PAGE
-from kernel.broker.snapshot import dump, load
-from kernel.broker.state import QueueState
-from kernel.broker.sweep import carry_out, plan
+from kernel.broker.applying.sweep import carry_out, plan
+from kernel.broker.group_state.state import QueueState
+from kernel.broker.index.run_page import RUNS_PER_PAGE
+from kernel.broker.snapshots.snapshot import dump, load
 from kernel.common.ids import Offset
 from tests.simulator.peer import Draft, Peer, Taker
 from tests.simulator.world import World, simulated

@@ -31,8 +31,8 @@ from kernel.api.model import (
 from kernel.common.errors import Code
 from kernel.common.limits import PUBLISH_DEADLINE_MS
 from kernel.in_process.opening import open_store
-from kernel.store.system import SystemClock, SystemRandom
-from kernel.store.worker import Worker
+from kernel.store.drivers.system import SystemClock, SystemRandom
+from kernel.store.drivers.worker import Worker
 from tests.simulator.disk import SimulatedDisk
 from tests.simulator.peer import Peer
 from tests.simulator.world import SMALL, WRITER, World, simulated

@@ -10,12 +10,12 @@ import pytest
 
 from kernel.common.errors import Code, KernelError
 from kernel.common.ids import RaftGroup
-from kernel.store.transfer import EntriesPart, ReadEntries, SnapshotSource
+from kernel.store.snapshots.transfer import EntriesPart, ReadEntries, SnapshotSource
 
 if TYPE_CHECKING:
     from kernel.common.ports import Clock, Disk
     from kernel.log.journal import Journal
-    from kernel.store.worker import Runner
+    from kernel.store.drivers.worker import Runner
 
 APPLIED = 10
 GIVEN_UP = 6

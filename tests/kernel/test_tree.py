@@ -13,7 +13,7 @@ from kernel.api.client import PutRoute, PutRouter, Settlement
 from kernel.api.message import Ext
 from kernel.api.model import DEFAULT_TENANT, Match, Route, RouterOptions, TopicOptions
 from kernel.api.tree import SubscriberSpec, Subscription
-from kernel.broker.retained import Retained, RetainedMessage
+from kernel.broker.group_state.retained import Retained, RetainedMessage
 from kernel.common.errors import Code, KernelError
 from tests.kernel.tree_client import Guest, Listener, retained, tell, will_of
 from tests.simulator.peer import Draft

@@ -8,7 +8,7 @@ import pytest
 
 from kernel.api.client import ReceiveSpec
 from kernel.api.model import DEFAULT_GROUP, GroupOptions, TopicInfo, TopicOptions
-from kernel.broker.liveness import references
+from kernel.broker.applying.liveness import references
 from kernel.common.errors import Code, KernelError
 from kernel.common.limits import UNUSED_MS_MIN
 from tests.simulator.peer import Peer

@@ -29,9 +29,10 @@ from kernel.api.model import (
     TopicOptions,
 )
 from kernel.api.origins import INTERNAL
-from kernel.broker import commands, usage
-from kernel.broker.snapshot import dump, load, state_hash
-from kernel.broker.usage import OTHER_GROUP, Grade, TopicUsage, Verb, counts, units_of
+from kernel.broker.group_state import usage
+from kernel.broker.group_state.usage import OTHER_GROUP, Grade, TopicUsage, Verb, counts, units_of
+from kernel.broker.log_commands import commands
+from kernel.broker.snapshots.snapshot import dump, load, state_hash
 from kernel.common.ids import VOLATILE_GROUP, Offset
 from tests.kernel.counted import check_growth, everything
 from tests.simulator.peer import Draft, Peer, Taker

@@ -7,12 +7,12 @@ from typing import cast
 
 from kernel.api.changes import DeleteRoute, DeleteTopic, PutRecord, PutRoute, PutRouter
 from kernel.api.model import DEFAULT_TENANT, Route, RouterOptions
-from kernel.broker import tree_commands as tree
-from kernel.broker.snapshot import dump, load
+from kernel.broker.log_commands import tree_commands as tree
+from kernel.broker.snapshots.snapshot import dump, load
 from kernel.requests.proposer import propose_to
-from kernel.store.listener import Relay
-from kernel.store.replica import Replica
-from kernel.store.vanished import tell_vanished
+from kernel.store.raft_groups.vanished import tell_vanished
+from kernel.store.replicas.listener import Relay
+from kernel.store.replicas.replica import Replica
 from tests.simulator.world import World, simulated
 
 T = DEFAULT_TENANT

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 import uvloop
 
-from kernel.store import write_ring
-from kernel.store.disk import DirectoryDisk, DiskFile
-from kernel.store.write_ring import WriteRing, open_ring
+from kernel.store.drivers import write_ring
+from kernel.store.drivers.disk import DirectoryDisk, DiskFile
+from kernel.store.drivers.write_ring import WriteRing, open_ring
 from tests.rings import HAS_RINGS
 
 LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}

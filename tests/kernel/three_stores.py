@@ -16,11 +16,11 @@ from kernel.remote.leaders import RemoteLeaders
 from kernel.remote.serving import join_fellows, serve_gateways
 from kernel.rpc.handshake import Hello
 from kernel.rpc.roles import GATEWAY, STORE
-from kernel.store.consensus import RaftTiming
-from kernel.store.disk import DirectoryDisk
-from kernel.store.peer_links import PeerLinks, new_nonce
-from kernel.store.system import SystemClock, SystemRandom
-from kernel.store.worker import Worker
+from kernel.store.drivers.disk import DirectoryDisk
+from kernel.store.drivers.system import SystemClock, SystemRandom
+from kernel.store.drivers.worker import Worker
+from kernel.store.raft_groups.consensus import RaftTiming
+from kernel.store.raft_groups.peer_links import PeerLinks, new_nonce
 from tests.free_ports import free_ports
 
 CLOCK, RANDOM = SystemClock(), SystemRandom()

@@ -16,9 +16,9 @@ from kernel.common.errors import Code, KernelError
 from kernel.common.ids import RaftGroup
 from kernel.in_process.opening import open_store
 from kernel.raft import wire
-from kernel.raft.configuration import Change, ConfigurationChange
+from kernel.raft.members.configuration import Change, ConfigurationChange
 from kernel.raft.messages import Message
-from kernel.store.consensus import RaftTiming
+from kernel.store.raft_groups.consensus import RaftTiming
 from tests.simulator.computer import Computer, Wires
 from tests.simulator.loop import VirtualLoop
 from tests.simulator.world import SMALL, SeededRandom

@@ -9,7 +9,7 @@ from kernel.common.errors import Code, KernelError
 from kernel.common.ids import RaftGroup
 from kernel.in_process.opening import LocalStore
 from kernel.raft.messages import Message
-from kernel.store.member import Member
+from kernel.store.raft_groups.member import Member
 from tests.simulator.disk import SimulatedDisk
 from tests.simulator.loop import SimulatedClock
 from tests.simulator.world import SimulatedWorkers
@@ -26,7 +26,7 @@ class Carrier(Protocol):
 
 
 class Wires:
-    """`kernel.store.peers.Peers` of one process."""
+    """`kernel.store.raft_groups.peers.Peers` of one process."""
 
     def __init__(self, network: Carrier, number: int) -> None:
         self._network = network

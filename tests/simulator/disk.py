@@ -30,9 +30,9 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from kernel.common.ports import Written
-from kernel.log.files import write_all
+from kernel.log.format.files import write_all
 from kernel.log.hard_read import PAGE_BYTES
-from kernel.store.worker import Runner
+from kernel.store.drivers.worker import Runner
 
 SECTOR_BYTES = 512
 """What power loss tears: a sector is old or new."""

@@ -15,7 +15,7 @@ from kernel.api.client import (
     Settlement,
     SettleSink,
 )
-from kernel.broker.consumers import DispatchedConsumer, SpreadConsumer
+from kernel.broker.delivery.consumers import DispatchedConsumer, SpreadConsumer
 from kernel.common.errors import KernelError
 from kernel.common.ids import QueueId
 from kernel.in_process.local_client import LocalClient

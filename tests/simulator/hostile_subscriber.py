@@ -20,7 +20,7 @@ from tests.simulator.hostile_consumer import Host, HostileSession, Leases, Rows
 from tests.simulator.hostile_link import error_through_bytes, through_bytes
 
 if TYPE_CHECKING:
-    from kernel.broker.consumers import DispatchedConsumer
+    from kernel.broker.delivery.consumers import DispatchedConsumer
 
 Name = tuple[str, str]
 """Tenant and name of a subscriber."""

@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kernel.api.model import QueueRef, Route, TopicInfo
-from kernel.broker.state import RouterState
-from kernel.broker.tree_snapshot import index_queue
-from kernel.broker.tree_state import IndexChanged, TreeEvent
+from kernel.broker.group_state.state import RouterState
+from kernel.broker.group_state.tree_state import IndexChanged, TreeEvent
+from kernel.broker.snapshots.tree_snapshot import index_queue
 from kernel.common.ids import RaftGroup
 from kernel.in_process.local_client import LocalClient
 from kernel.routing.topology import Topology
 from kernel.store.node import Store
-from kernel.store.replica import Replica
+from kernel.store.replicas.replica import Replica
 from tests.simulator.hostile_link import Late, through_bytes
 
 LANE = "definitions"

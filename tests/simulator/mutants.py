@@ -16,25 +16,26 @@ from contextlib import contextmanager
 from typing import Any
 
 from kernel.broker import machine as broker
-from kernel.broker import snapshot
-from kernel.broker.commands import Command
-from kernel.broker.give_up import GiveUp
-from kernel.broker.snapshot_records import ClientRecord, decode
+from kernel.broker.log_commands.commands import Command
+from kernel.broker.log_commands.give_up import GiveUp
+from kernel.broker.snapshots import snapshot
+from kernel.broker.snapshots.snapshot_records import ClientRecord, decode
+from kernel.log.format.mark import Mark
 from kernel.log.journal import Journal
-from kernel.log.mark import Mark
-from kernel.log.scan import Scan
+from kernel.log.recovering.scan import Scan
 from kernel.log.writer import WriteBatch, Writer
 from kernel.raft import election, leader
 from kernel.raft.core import RaftCore
 from kernel.raft.log import RaftLog
-from kernel.raft.tracker import Tracker
+from kernel.raft.members.tracker import Tracker
 from kernel.requests.courier import Courier
-from kernel.store import damage, transfer
-from kernel.store.first_tries import FirstTries
-from kernel.store.healing import Healing
+from kernel.store.leading.first_tries import FirstTries
 from kernel.store.node import Store
-from kernel.store.replica import Replica
-from kernel.store.unreadable import Unreadable
+from kernel.store.raft_groups.healing import Healing
+from kernel.store.recovery import damage
+from kernel.store.recovery.unreadable import Unreadable
+from kernel.store.replicas.replica import Replica
+from kernel.store.snapshots import transfer
 from tests.simulator.swarm.run import Run
 
 Mutant = Callable[[], list[tuple[Any, str, Any]]]

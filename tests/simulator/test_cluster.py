@@ -11,18 +11,18 @@ import pytest
 
 from kernel.api.client import ConsumerSpec
 from kernel.api.model import DEFAULT_GROUP, GroupOptions, TopicInfo, TopicOptions
-from kernel.broker import commands
-from kernel.broker.consumers import DispatchedConsumer, Handed
-from kernel.broker.snapshot import dump
+from kernel.broker.delivery.consumers import DispatchedConsumer, Handed
+from kernel.broker.log_commands import commands
+from kernel.broker.snapshots.snapshot import dump
 from kernel.common.errors import KernelError
 from kernel.common.ids import QueueId, RaftGroup, TopicId, queue_id
-from kernel.log import entry as entries
+from kernel.log.format import entry as entries
 from kernel.log.journal import Journal
-from kernel.log.read import ReadJob
-from kernel.raft.configuration import ADD_LEARNER, ADD_VOTER, REMOVE, Change
+from kernel.log.reading.read import ReadJob
+from kernel.raft.members.configuration import ADD_LEARNER, ADD_VOTER, REMOVE, Change
 from kernel.raft.messages import APPEND, NORMAL, SNAPSHOT, Entry, Membership, Message, Snapshot
 from kernel.requests.publish_part import Part
-from kernel.store.transfer import GONE
+from kernel.store.snapshots.transfer import GONE
 from tests.simulator.cluster import Cluster, Node, Trouble
 from tests.simulator.peer import Draft
 

@@ -6,10 +6,10 @@ import asyncio
 
 import pytest
 
-from kernel.broker.clients import RESULTS_KEPT_MS
+from kernel.broker.applying.clients import RESULTS_KEPT_MS
 from kernel.common.ports import Clock
-from kernel.store.log_clock import GAP_MS_MAX, LogClock
-from kernel.store.wall_clocks import PATIENCE_SECONDS, agreed
+from kernel.store.raft_groups.wall_clocks import PATIENCE_SECONDS, agreed
+from kernel.store.replicas.log_clock import GAP_MS_MAX, LogClock
 from tests.simulator.cluster import Cluster, Node
 from tests.simulator.test_cluster import GROUP, Publisher, bodies_at, clustered, level
 

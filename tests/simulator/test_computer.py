@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from kernel.common.errors import Code, KernelError
-from kernel.store.transfer import ReadSnapshot, _encode
+from kernel.store.snapshots.transfer import ReadSnapshot, _encode
 from tests.simulator.cluster import Cluster
 from tests.simulator.test_cluster import clustered
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from kernel.common.ports import Disk
-from kernel.store import disk as disks
-from kernel.store.disk import BUFFERS_MAX, DirectoryDisk, DiskFile
-from kernel.store.file_system import type_in
+from kernel.store.drivers import disk as disks
+from kernel.store.drivers.disk import BUFFERS_MAX, DirectoryDisk, DiskFile
+from kernel.store.drivers.file_system import type_in
 from tests.simulator.disk import Crash, SimulatedDisk
 
 

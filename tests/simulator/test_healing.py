@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
-from kernel.broker.state import GroupState
+from kernel.broker.group_state.state import GroupState
 from kernel.common.ids import RaftGroup
-from kernel.log.checkpoint import Checkpoint
 from kernel.log.errors import JournalDamaged, RecordDamaged, RecordUnread
-from kernel.log.files import locations_name
-from kernel.raft.configuration import ADD_LEARNER, REMOVE, Change
+from kernel.log.format.checkpoint import Checkpoint
+from kernel.log.format.files import locations_name
+from kernel.raft.members.configuration import ADD_LEARNER, REMOVE, Change
 from kernel.raft.messages import PREVOTE, VOTE, Membership, Message
-from kernel.store.damage import Others
-from kernel.store.healing import Healing
+from kernel.store.raft_groups.healing import Healing
 from kernel.store.reader import PAUSES_SECONDS
+from kernel.store.recovery.damage import Others
 from tests.simulator.cluster import Cluster, Node
 from tests.simulator.test_cluster import (
     GROUP,
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kernel.common.ports import Clock
-    from kernel.store.healing import Groups
-    from kernel.store.transfer import Ask
+    from kernel.store.raft_groups.healing import Groups
+    from kernel.store.snapshots.transfer import Ask
 
 BODY = b"x" * 500
 

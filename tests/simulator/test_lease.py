@@ -6,9 +6,9 @@ import asyncio
 
 from kernel.api.client import ConsumerSpec
 from kernel.api.model import DEFAULT_GROUP
-from kernel.broker.consumers import DispatchedConsumer
+from kernel.broker.delivery.consumers import DispatchedConsumer
 from kernel.common.ids import QueueId
-from kernel.raft.configuration import REMOVE, Change
+from kernel.raft.members.configuration import REMOVE, Change
 from tests.simulator.cluster import Cluster, Node
 from tests.simulator.test_cluster import GROUP, QUEUE, Consumer, Publisher, clustered, level
 

@@ -7,7 +7,7 @@ from collections import Counter
 
 from kernel.common.ids import RaftGroup
 from kernel.raft.messages import PREVOTE, VOTE, Message
-from kernel.store.quiet import BEATS, LEVEL_TICKS
+from kernel.store.raft_groups.quiet import BEATS, LEVEL_TICKS
 from tests.simulator.cluster import Cluster, Node, Trouble
 from tests.simulator.test_cluster import GROUP, Publisher, bodies_at, clustered, level
 

@@ -28,7 +28,7 @@ from kernel.api.model import DEFAULT_GROUP, TopicInfo, TopicStatistics
 from kernel.in_process.local_client import LocalClient
 from kernel.in_process.opening import LocalStore, open_store
 from kernel.log.journal import JournalOptions
-from kernel.store.worker import Done, Job
+from kernel.store.drivers.worker import Done, Job
 from tests.simulator.disk import SimulatedDisk
 from tests.simulator.loop import WALL_START_MS, SimulatedClock, VirtualLoop
 from tests.simulator.peer import Peer
@@ -60,7 +60,7 @@ class SeededRandom:
 
 
 class SimulatedWorkers:
-    """`kernel.store.worker.Workers`: makes runners, and rules them."""
+    """`kernel.store.drivers.worker.Workers`: makes runners, and rules them."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
@@ -93,7 +93,7 @@ class SimulatedWorkers:
 
 
 class SimulatedRunner:
-    """`kernel.store.worker.Runner`: one job at a time, in order, in the loop's own thread."""
+    """`worker.Runner`: one job at a time, in order, in the loop's own thread."""
 
     def __init__(self, workers: SimulatedWorkers, name: str) -> None:
         self._workers = workers

@@ -8,7 +8,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 
-PACKAGES = ("kernel", "adapters", "gateway", "auth", "metering", "spark")
+PACKAGES = ("kernel", "adapters", "gateway", "auth", "metering", "spark", "benchmarks")
 
 
 @cache

@@ -20,8 +20,8 @@ from typing import Protocol
 import msgspec
 
 from ...api.model import Route, TopicInfo
-from ...broker.state import QueueState, RouterState
-from ...broker.tree_state import IndexChanged, SubscriberChanged, TreeEvent
+from ...broker.group_state.state import QueueState, RouterState
+from ...broker.group_state.tree_state import IndexChanged, SubscriberChanged, TreeEvent
 from ...common.errors import Code, KernelError
 from ...common.ids import METADATA_GROUP, VOLATILE_GROUP, RaftGroup, home_of
 from ...common.placement import home_group
@@ -29,7 +29,7 @@ from ...requests.leader import Leader
 from ...rpc.channel import Channel, Reply
 from ...rpc.frame import RpcError
 from ...rpc.handshake import Hello
-from ...store.replica import Replica
+from ...store.replicas.replica import Replica
 from .. import calls, things
 from ..wire import WireError
 from . import feed_wire as wire

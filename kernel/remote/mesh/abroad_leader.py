@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from ...api.model import TopicStatistics
-from ...broker import commands
+from ...broker.log_commands import commands
 from ...common.errors import Code, KernelError
 from ...common.ids import VOLATILE_GROUP, Offset, QueueId, RaftGroup, queue_in
 from ...requests.leader import Done, Identity, LeaseChanging, Together

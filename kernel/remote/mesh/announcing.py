@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 
 import msgspec
 
-from ...broker.state import GroupState
+from ...broker.group_state.state import GroupState
 from ...common.errors import Code, KernelError
 from ...common.ids import TopicId
 from ...routing.topology import Topology

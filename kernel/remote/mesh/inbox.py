@@ -28,7 +28,7 @@ from ...requests.publisher import Publisher
 from ...routing.topology import Topology
 from ...rpc.channel import Channel, Reply
 from ...rpc.frame import RpcError
-from ...store.topic_room import DECIDED
+from ...store.leading.topic_room import DECIDED
 from ...store.volatile import VolatileGroup
 from ..definitions import administration_wire
 from ..tree.tree import ClusterTree

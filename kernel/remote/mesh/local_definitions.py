@@ -30,8 +30,8 @@ from ...api.client import (
     PutTopic,
 )
 from ...api.model import Route, TopicInfo
-from ...broker.state import QueueState, RouterState
-from ...broker.tree_state import TreeEvent
+from ...broker.group_state.state import QueueState, RouterState
+from ...broker.group_state.tree_state import TreeEvent
 from ...common.errors import Code, KernelError
 from ...common.ids import RaftGroup, SessionId
 from ...common.ports import Clock
@@ -42,8 +42,8 @@ from ...definitions.volatile_definitions import VolatileDefinitions
 from ...leader_tasks.expiry import UnusedTopics
 from ...requests.proposer import Proposer
 from ...routing.topology import Topology
-from ...store.dead_letters import DeadLetterSender, Outboxes, Surroundings
-from ...store.replica import Replica
+from ...store.leading.dead_letters import DeadLetterSender, Outboxes, Surroundings
+from ...store.replicas.replica import Replica
 from ...store.volatile import VolatileGroup
 from .guest import Key
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 
 from ...common.ids import QueueId, RaftGroup
-from ...store.replica import Replica
+from ...store.replicas.replica import Replica
 
 NUMBER_BITS = 40
 """Pulls of one process: its numbers begin at 1."""

@@ -23,7 +23,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from ...api.client import Received, ReceiveSpec
-from ...broker.consumers import Handed
+from ...broker.delivery.consumers import Handed
 from ...common.errors import Code, KernelError
 from ...common.ids import QueueId, RaftGroup
 from ...common.ports import Clock

@@ -26,7 +26,7 @@ from functools import partial
 
 from ...api.client import ReceiveSpec
 from ...api.model import QueueRef
-from ...broker.consumers import Handed
+from ...broker.delivery.consumers import Handed
 from ...common.errors import Code, KernelError
 from ...common.ids import QueueId, RaftGroup
 from ...common.limits import SESSION_CLAIM_MS
@@ -36,8 +36,8 @@ from ...requests.pull import Pull
 from ...rpc.channel import Channel, Reply
 from ...rpc.frame import RpcError
 from ...rpc.handshake import Hello
-from ...store.noted_leases import SINCE_MS
-from ...store.replica import Replica
+from ...store.replicas.noted_leases import SINCE_MS
+from ...store.replicas.replica import Replica
 from .. import calls
 from ..filter_wire import unpack_filter
 from ..streams.gateways import Unconcerned

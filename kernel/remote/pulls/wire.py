@@ -14,7 +14,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from ...broker.consumers import Handed
+from ...broker.delivery.consumers import Handed
 from ...common.ids import QUEUES_PER_TOPIC_MAX, QueueId
 from ...common.limits import GROUP_NAME_BYTES_MAX
 from ..calls import PULLS, U8, U16, U32, U64

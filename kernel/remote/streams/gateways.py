@@ -7,13 +7,13 @@ from collections.abc import Callable
 from typing import Protocol
 
 from ...api.model import Route, TopicInfo
-from ...broker.consumers import Credit, DispatchedConsumer, Handed
-from ...broker.state import QueueState, RouterState
-from ...broker.tree_state import TreeEvent
+from ...broker.delivery.consumers import Credit, DispatchedConsumer, Handed
+from ...broker.group_state.state import QueueState, RouterState
+from ...broker.group_state.tree_state import TreeEvent
 from ...common.ids import RaftGroup
 from ...rpc.channel import Channel
 from ...rpc.frame import FRAGMENT_BYTES
-from ...store.replica import Replica
+from ...store.replicas.replica import Replica
 from . import wire as stream_wire
 
 DELIVER_BYTES_MAX = FRAGMENT_BYTES * 3 // 4

@@ -16,7 +16,7 @@ from typing import Protocol
 from ...api.client import Consumer, ConsumerSpec, Deliveries, Received, ReceiveSpec, Settlement
 from ...api.filters import setting_of
 from ...api.model import QueueRef, Reason
-from ...broker.consumers import Handed
+from ...broker.delivery.consumers import Handed
 from ...common.errors import Code, KernelError
 from ...common.ids import SessionId
 from ...requests.pull import NOTHING

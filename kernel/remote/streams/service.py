@@ -33,8 +33,8 @@ from typing import cast
 from ...api.client import Consumer, ConsumerSpec, Deliveries, Settlement
 from ...api.filters import compile_filter
 from ...api.model import Reason
-from ...broker.claims import claim, keeper
-from ...broker.consumers import DispatchedConsumer, Handed
+from ...broker.delivery.claims import claim, keeper
+from ...broker.delivery.consumers import DispatchedConsumer, Handed
 from ...common.errors import Code, KernelError
 from ...common.ids import QueueId, RaftGroup
 from ...common.limits import SESSION_CLAIM_MS
@@ -43,7 +43,7 @@ from ...requests.leader import Holder
 from ...rpc.channel import Channel, Reply
 from ...rpc.frame import RpcError
 from ...rpc.handshake import Hello
-from ...store.replica import Replica
+from ...store.replicas.replica import Replica
 from .. import calls
 from ..wire import WireError
 from . import wire as stream_wire

@@ -13,7 +13,7 @@ import asyncio
 from collections.abc import Callable
 
 from ...api.client import Settlement
-from ...broker.consumers import DispatchedConsumer
+from ...broker.delivery.consumers import DispatchedConsumer
 from ...common.errors import KernelError
 from ...common.ids import RaftGroup
 from ...rpc.channel import Channel

@@ -27,7 +27,7 @@ from typing import cast
 from ...api.client import Consumer, ConsumerSink, ConsumerSpec, Settlement, SettleSink
 from ...api.filters import setting_of
 from ...api.model import QueueRef, Reason
-from ...broker.consumers import Handed
+from ...broker.delivery.consumers import Handed
 from ...common.errors import Code, KernelError
 from ...common.ids import QueueId, RaftGroup, SessionId
 from ...rpc.channel import Channel, Reply

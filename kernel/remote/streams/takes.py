@@ -9,7 +9,7 @@ from collections.abc import Callable
 from functools import partial
 
 from ...api.client import ConsumerSink
-from ...broker.consumers import Handed
+from ...broker.delivery.consumers import Handed
 from ...common.errors import Code, KernelError
 from ...requests.pull import Pull
 from . import wire as stream_wire

@@ -11,17 +11,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine
 
-from ...broker.tree_snapshot import index_queue
+from ...broker.snapshots.tree_snapshot import index_queue
 from ...common.errors import Code, KernelError
 from ...common.ids import QueueId, RaftGroup
 from ...routing.tree_table import check_pattern
 from ...rpc.channel import Channel, Reply
 from ...rpc.frame import RpcError
 from ...rpc.handshake import Hello
-from ...store.group_use import note_use
+from ...store.leading.group_use import note_use
+from ...store.leading.retained_reading import read, retained_in
 from ...store.node import Store
-from ...store.replica import Replica
-from ...store.retained_reading import read, retained_in
+from ...store.replicas.replica import Replica
 from ...subscribers.local_tree import LocalTree, under_which
 from .. import calls
 from ..streams.gateways import Unconcerned

@@ -32,7 +32,7 @@ from ...routing.tree_table import check_pattern
 from ...rpc.channel import Channel, Reply
 from ...rpc.frame import RpcError
 from ...rpc.handshake import Hello
-from ...store.retained_reading import too_many
+from ...store.leading.retained_reading import too_many
 from ...subscribers.held_subscriber import HeldSubscriber
 from ...subscribers.subscribing import Claims, Subscribing
 from .. import calls

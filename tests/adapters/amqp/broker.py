@@ -19,7 +19,7 @@ from auth.errors import AuthCode, AuthError
 from auth.principal import Principal, split_login
 from kernel.api.client import Client
 from kernel.in_process.opening import LocalStore
-from kernel.store.system import SystemClock, SystemRandom
+from kernel.store.drivers.system import SystemClock, SystemRandom
 from tests.adapters.in_process import EveryRight, in_thread, running_store
 from tests.adapters.kernels import kernel_of
 

@@ -27,7 +27,7 @@ from adapters.amqp.method_base import Method
 from adapters.amqp.methods import decode_method, encode_method
 from adapters.amqp.server import AmqpAdapter
 from adapters.base import Adapter, ListenerAddress
-from kernel.store.system import SystemClock, SystemRandom
+from kernel.store.drivers.system import SystemClock, SystemRandom
 from tests.adapters.amqp.broker import Broker, running_broker
 from tests.adapters.amqp.wire import CAPABILITIES, Wire
 from tests.adapters.takers import HeardTakers

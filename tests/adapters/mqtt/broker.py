@@ -32,7 +32,7 @@ from auth.errors import AuthCode, AuthError
 from auth.principal import Principal, split_login
 from kernel.api.client import Client
 from kernel.common.ports import Disk
-from kernel.store.system import SystemClock, SystemRandom
+from kernel.store.drivers.system import SystemClock, SystemRandom
 from tests.adapters.in_process import EveryRight, running_store
 from tests.adapters.kernels import kernel_of
 from tests.adapters.mqtt.support import client_decoder, single

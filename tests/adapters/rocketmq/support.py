@@ -34,7 +34,7 @@ from auth.policy import PolicyBook
 from kernel.api.client import Client, PutTopic
 from kernel.api.model import GroupOptions, TopicInfo, TopicKind, TopicOptions, TopicStatistics
 from kernel.in_process.opening import LocalStore
-from kernel.store.disk import DirectoryDisk, DiskFile
+from kernel.store.drivers.disk import DirectoryDisk, DiskFile
 from tests.adapters.in_process import (
     KEY_ID,
     SECRET,

@@ -15,7 +15,7 @@ from adapters.rocketmq import relay as relay_module
 from adapters.rocketmq.relay import WAITING_BYTES_MAX, Relay
 from adapters.rocketmq.server import GrpcListener
 from auth.tls import open_loopback_certificate, read_pem_pair
-from kernel.store.system import SystemClock
+from kernel.store.drivers.system import SystemClock
 from tests.adapters.rocketmq.support import Wire, broker_in_thread
 from tests.adapters.rocketmq.test_real_client import SETTINGS, run
 

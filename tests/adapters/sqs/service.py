@@ -30,7 +30,7 @@ from auth.records import AccessKey
 from auth.sigv4 import SigV4Verifier
 from kernel.api.client import Client
 from kernel.in_process.opening import LocalStore
-from kernel.store.system import SystemRandom
+from kernel.store.drivers.system import SystemRandom
 from tests.adapters.in_process import (
     KEY_ID,
     SECRET,

@@ -17,7 +17,7 @@ from adapters.sqs.environment import Counters
 from adapters.sqs.http import HttpResponse
 from adapters.sqs.refusal import Refusal
 from adapters.transport import Tasks
-from kernel.store.system import SystemClock
+from kernel.store.drivers.system import SystemClock
 
 GET = b"GET /%d HTTP/1.1\r\nHost: h\r\n\r\n"
 

@@ -10,7 +10,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from adapters.base import Origin
-from kernel.broker.usage import Verb, counts
+from kernel.broker.group_state.usage import Verb, counts
 from tests.adapters.sqs.service import Service
 
 BODY = 'héllo\r\n\t"wörld" <&> 😀'

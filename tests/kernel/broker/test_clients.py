@@ -5,16 +5,16 @@ from __future__ import annotations
 import pytest
 
 from kernel.api.model import Route, RouterInfo, RouterOptions, TopicInfo, TopicOptions
-from kernel.broker import commands
-from kernel.broker import tree_commands as tree
+from kernel.broker.group_state.state import GroupState
+from kernel.broker.log_commands import commands
+from kernel.broker.log_commands import tree_commands as tree
 from kernel.broker.machine import Machine
-from kernel.broker.snapshot import dump, load, state_hash
-from kernel.broker.state import GroupState
+from kernel.broker.snapshots.snapshot import dump, load, state_hash
 from kernel.common.errors import Code, KernelError
 from kernel.common.ids import OUTBOX_CLIENT, LogIndex, RaftGroup, TopicId
 from kernel.common.limits import RESULTS_KEPT_MS, RESULTS_KEPT_PER_CLIENT
-from kernel.log import entry as entries
-from kernel.store.replaying import Silent
+from kernel.log.format import entry as entries
+from kernel.store.recovery.replaying import Silent
 from tests.simulator.world import World, simulated
 
 MINUTE_MS = 60_000

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from kernel.broker.ordering import SPENT_MAX, STALE_MAX, Keys, Turn
+from kernel.broker.delivery.ordering import SPENT_MAX, STALE_MAX, Keys, Turn
 
 KEYS = 4
 

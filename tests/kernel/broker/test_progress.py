@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import hypothesis.strategies as st
 from hypothesis import given, settings
 
-from kernel.broker.progress import (
+from kernel.broker.group_state.progress import (
     FULL,
     Progress,
     acked_by_all,

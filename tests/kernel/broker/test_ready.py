@@ -7,10 +7,10 @@ from array import array
 
 import pytest
 
-from kernel.broker.features import Feature
-from kernel.broker.progress import Progress
-from kernel.broker.ready import Ready
-from kernel.broker.runs import RunIndex
+from kernel.broker.delivery.ready import Ready
+from kernel.broker.group_state.progress import Progress
+from kernel.broker.index.features import Feature
+from kernel.broker.index.runs import RunIndex
 
 
 class Twin:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from kernel.broker.progress import Progress
-from kernel.broker.ready import Ready
-from kernel.broker.runs import RunIndex
+from kernel.broker.delivery.ready import Ready
+from kernel.broker.group_state.progress import Progress
+from kernel.broker.index.runs import RunIndex
 
 
 def ready_of(messages: int) -> tuple[Ready, Progress]:

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 
 from kernel.api.message import TTL_AT_ONCE
-from kernel.broker.features import U32_MAX, Feature, columns_of, features_of
-from kernel.broker.run_page import RUNS_PER_PAGE, RunPage
-from kernel.broker.runs import DEAD_RUNS_KEPT, YOUNG_RUNS_MAX, RunIndex
-from kernel.broker.sweep import punch
-from kernel.log import entry as entries
+from kernel.broker.applying.sweep import punch
+from kernel.broker.index.features import U32_MAX, Feature, columns_of, features_of
+from kernel.broker.index.run_page import RUNS_PER_PAGE, RunPage
+from kernel.broker.index.runs import DEAD_RUNS_KEPT, YOUNG_RUNS_MAX, RunIndex
+from kernel.log.format import entry as entries
 from tests.simulator.peer import Draft
 
 KINDS = {Feature.PRIORITY: "B", Feature.TTL: "I", Feature.DELAY: "I", Feature.KEY: "Q"}

@@ -12,12 +12,12 @@ import struct
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from kernel.log import entry
-from kernel.log.checkpoint import Checkpoint
+from kernel.log.format import entry
+from kernel.log.format.checkpoint import Checkpoint
+from kernel.log.format.meta import StoreMeta, read_meta, write_meta
 from kernel.log.journal import Journal, JournalOptions
-from kernel.log.meta import StoreMeta, read_meta, write_meta
-from kernel.log.recovery import Recovered
-from kernel.log.rewrite import RewriteJob
+from kernel.log.reclaiming.rewrite import RewriteJob
+from kernel.log.recovering.recovery import Recovered
 from tests.simulator.disk import SimulatedDisk
 
 SETTLE = struct.Struct("<QI")

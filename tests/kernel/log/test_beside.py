@@ -10,7 +10,7 @@ import pytest
 from kernel.log.errors import JournalError
 from kernel.log.journal import Journal
 from kernel.log.writer import BESIDE_BYTES_MAX, WriteBatch
-from kernel.store.worker import Done, Job
+from kernel.store.drivers.worker import Done, Job
 from tests.kernel.log.harness import OPTIONS, new_disk, new_journal, reopen
 from tests.simulator.disk import SimulatedDisk
 

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernel.log.checkpoint import (
+from kernel.log.errors import FormatError, JournalError
+from kernel.log.format.checkpoint import (
     Checkpoint,
     Cut,
     GroupCheckpoint,
@@ -15,11 +16,10 @@ from kernel.log.checkpoint import (
     decode_checkpoint,
     encode_checkpoint,
 )
-from kernel.log.errors import FormatError, JournalError
+from kernel.log.format.meta import CleanEnd, StoreMeta, ensure_meta, read_meta, write_meta
+from kernel.log.format.record import Close
 from kernel.log.journal import Journal
 from kernel.log.locations import pack_position
-from kernel.log.meta import CleanEnd, StoreMeta, ensure_meta, read_meta, write_meta
-from kernel.log.record import Close
 from tests.kernel.log.harness import META, OPTIONS, History, Store, body_of, new_disk, run_workload
 from tests.simulator.disk import SimulatedDisk
 

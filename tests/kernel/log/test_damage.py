@@ -7,15 +7,15 @@ import random
 
 import pytest
 
-from kernel.log.checkpoint import Checkpoint
 from kernel.log.errors import FormatError, JournalDamaged, JournalError, RecordDamaged
-from kernel.log.files import locations_name, segment_name
+from kernel.log.format.checkpoint import Checkpoint
+from kernel.log.format.files import locations_name, segment_name
+from kernel.log.format.location_file import read_location_file
+from kernel.log.format.mark import MARK_NAME
+from kernel.log.format.meta import read_meta, write_meta
+from kernel.log.format.record import RecordType, seed_of
+from kernel.log.format.segment_reader import SegmentReader
 from kernel.log.journal import Journal
-from kernel.log.location_file import read_location_file
-from kernel.log.mark import MARK_NAME
-from kernel.log.meta import read_meta, write_meta
-from kernel.log.record import RecordType, seed_of
-from kernel.log.segment_reader import SegmentReader
 from tests.kernel.log.harness import (
     META,
     OPTIONS,

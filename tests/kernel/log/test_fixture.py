@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from kernel.log import entry
-from kernel.log.checkpoint import Checkpoint
-from kernel.log.mark import MARK_NAME
-from kernel.log.meta import read_meta
+from kernel.log.format import entry
+from kernel.log.format.checkpoint import Checkpoint
+from kernel.log.format.mark import MARK_NAME
+from kernel.log.format.meta import read_meta
 from tests.kernel.log.harness import META, History, Store, body_of, new_disk
 from tests.simulator.disk import SimulatedDisk
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kernel.log.checkpoint import Checkpoint
+from kernel.log.format.checkpoint import Checkpoint
 from kernel.log.install import InstallJob
 from kernel.log.journal import Journal
 from tests.kernel.log.harness import OPTIONS, commit, new_journal

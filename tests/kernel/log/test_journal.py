@@ -8,10 +8,10 @@ import threading
 
 import pytest
 
-from kernel.log.checkpoint import Checkpoint
 from kernel.log.errors import JournalError
+from kernel.log.format.checkpoint import Checkpoint
+from kernel.log.format.record import BODY_BYTES_MAX
 from kernel.log.journal import Journal
-from kernel.log.record import BODY_BYTES_MAX
 from tests.kernel.log.harness import (
     OPTIONS,
     History,

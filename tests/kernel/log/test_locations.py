@@ -7,8 +7,8 @@ import tracemalloc
 import pytest
 
 from kernel.log.errors import JournalError
+from kernel.log.format.segment import Segment
 from kernel.log.locations import CHUNK_ENTRIES, Locations, pack_position
-from kernel.log.segment import Segment
 
 ENTRIES = 100_000
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from kernel.log.errors import JournalDamaged
-from kernel.log.files import segment_name
+from kernel.log.format.files import segment_name
+from kernel.log.format.mark import MARK_NAME, Mark, read_mark
+from kernel.log.format.record import RecordType
 from kernel.log.journal import Journal
-from kernel.log.mark import MARK_NAME, Mark, read_mark
-from kernel.log.record import RecordType
 from tests.kernel.log.harness import META, OPTIONS, History, Store, body_of, new_disk
 from tests.kernel.log.test_damage import ACCEPT, records, written_store
 from tests.simulator.disk import SimulatedDisk

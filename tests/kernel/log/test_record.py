@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kernel.log.errors import FormatError
-from kernel.log.record import (
+from kernel.log.format.record import (
     BatchEnd,
     Close,
     RecordType,
@@ -25,7 +25,7 @@ from kernel.log.record import (
     padded_bytes,
     seed_of,
 )
-from kernel.log.segment import SegmentKind, decode_segment_header, encode_segment_header
+from kernel.log.format.segment import SegmentKind, decode_segment_header, encode_segment_header
 
 STORE = bytes(range(16))
 SEED = seed_of(STORE)

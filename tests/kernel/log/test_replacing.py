@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from kernel.log import entry
-from kernel.log.checkpoint import Checkpoint
+from kernel.log.format import entry
+from kernel.log.format.checkpoint import Checkpoint
 from kernel.log.journal import Journal
 from tests.kernel.log.harness import OPTIONS, body_of, carry_out, new_disk
 

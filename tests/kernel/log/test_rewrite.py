@@ -6,12 +6,13 @@ import copy
 
 import pytest
 
-from kernel.log import entry, rewrite
 from kernel.log.errors import JournalError, RecordDamaged
-from kernel.log.files import locations_name, segment_name
-from kernel.log.location_file import PlacesRead
-from kernel.log.read import SliceRead
-from kernel.log.rewrite import LiveSlots, RewriteJob
+from kernel.log.format import entry
+from kernel.log.format.files import locations_name, segment_name
+from kernel.log.format.location_file import PlacesRead
+from kernel.log.reading.read import SliceRead
+from kernel.log.reclaiming import rewrite
+from kernel.log.reclaiming.rewrite import LiveSlots, RewriteJob
 from tests.kernel.log.harness import History, Store, body_of, new_disk
 from tests.simulator.disk import SimulatedDisk
 

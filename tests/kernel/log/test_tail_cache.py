@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kernel.log.tail_cache import AGES_MAX, ENTRY_OVERHEAD_BYTES, TailCache
+from kernel.log.reading.tail_cache import AGES_MAX, ENTRY_OVERHEAD_BYTES, TailCache
 
 BODY = b"x" * 100
 EACH = len(BODY) + ENTRY_OVERHEAD_BYTES

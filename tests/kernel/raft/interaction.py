@@ -17,10 +17,11 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from kernel.raft import configuration, messages
-from kernel.raft.configuration import Change, ConfigurationChange
+from kernel.raft import messages
 from kernel.raft.core import RaftCore
 from kernel.raft.errors import ConfigurationRefused, NotLeader, RaftError, UnknownSender
+from kernel.raft.members import configuration
+from kernel.raft.members.configuration import Change, ConfigurationChange
 from kernel.raft.messages import Entry, HardState, Membership, Message, Ready, Snapshot
 from kernel.raft.options import RaftOptions
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kernel.raft import configuration, messages
+from kernel.raft import messages
+from kernel.raft.members import configuration
+from kernel.raft.members.progress import Progress
 from kernel.raft.messages import Entry, Membership, Message, Snapshot
-from kernel.raft.progress import Progress
 
 KINDS = (
     "MsgProp",

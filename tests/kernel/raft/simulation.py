@@ -13,10 +13,11 @@ from collections import Counter, deque
 from dataclasses import dataclass, field, replace
 from zlib import crc32
 
-from kernel.raft import configuration, messages
-from kernel.raft.configuration import Change, ConfigurationChange
+from kernel.raft import messages
 from kernel.raft.core import RaftCore
 from kernel.raft.errors import ConfigurationRefused, RaftError
+from kernel.raft.members import configuration
+from kernel.raft.members.configuration import Change, ConfigurationChange
 from kernel.raft.messages import (
     CONFIGURATION,
     LEADER,

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from kernel.raft import configuration
-from kernel.raft.configuration import (
+from kernel.raft.errors import ConfigurationRefused
+from kernel.raft.members import configuration
+from kernel.raft.members.configuration import (
     CHANGES_MAX,
     Change,
     ConfigurationChange,
@@ -15,9 +16,8 @@ from kernel.raft.configuration import (
     describe,
     encode,
 )
-from kernel.raft.errors import ConfigurationRefused
+from kernel.raft.members.tracker import Tracker
 from kernel.raft.messages import Membership
-from kernel.raft.tracker import Tracker
 
 from . import render
 from .datafile import Case, data_files, need_data, read_cases

@@ -6,8 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from kernel.raft import configuration, messages
-from kernel.raft.configuration import (
+from kernel.raft import messages
+from kernel.raft.errors import ConfigurationRefused
+from kernel.raft.members import configuration
+from kernel.raft.members.configuration import (
     ADD_LEARNER,
     ADD_VOTER,
     JOINT_EXPLICIT,
@@ -15,7 +17,6 @@ from kernel.raft.configuration import (
     Change,
     ConfigurationChange,
 )
-from kernel.raft.errors import ConfigurationRefused
 from kernel.raft.messages import FOLLOWER, LEADER
 
 from .group import OPTIONS, Group, Member

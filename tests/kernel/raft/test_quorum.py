@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kernel.raft.quorum import (
+from kernel.raft.members.quorum import (
     INFINITE,
     VOTE_LOST,
     VOTE_PENDING,

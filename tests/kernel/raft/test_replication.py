@@ -8,8 +8,8 @@ import pytest
 
 from kernel.raft import messages
 from kernel.raft.errors import NotLeader, ProposalsFull, UnknownSender
+from kernel.raft.members.progress import PROBE, REPLICATE, SNAPSHOTTING
 from kernel.raft.messages import ENTRY_OVERHEAD_BYTES, Message
-from kernel.raft.progress import PROBE, REPLICATE, SNAPSHOTTING
 
 from .group import OPTIONS, Group
 

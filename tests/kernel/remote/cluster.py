@@ -15,7 +15,7 @@ from kernel.remote.leaders import RemoteLeaders
 from kernel.remote.mesh.meeting import MeetingPoint
 from kernel.rpc.handshake import Hello
 from kernel.rpc.roles import GATEWAY
-from kernel.store.peer_links import new_nonce
+from kernel.store.raft_groups.peer_links import new_nonce
 from tests.free_ports import free_ports
 from tests.kernel.three_stores import (
     CLOCK,

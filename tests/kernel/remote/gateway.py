@@ -10,7 +10,7 @@ from itertools import count
 
 from kernel.api import message as messages
 from kernel.api.model import DEFAULT_GROUP, GroupOptions, TopicInfo, TopicOptions
-from kernel.broker import commands
+from kernel.broker.log_commands import commands
 from kernel.common.ids import Offset, QueueId, RaftGroup, TopicId, queue_id
 from kernel.remote.leaders import CALL_MS, QUESTION_MS, RemoteLeaders
 from kernel.requests.courier import Courier
@@ -19,7 +19,7 @@ from kernel.requests.proposer import Proposer
 from kernel.requests.publish_part import Part
 from kernel.rpc.handshake import Hello
 from kernel.rpc.roles import GATEWAY
-from kernel.store.peer_links import new_nonce
+from kernel.store.raft_groups.peer_links import new_nonce
 from tests.kernel.three_stores import CLOCK, RANDOM, SECRET, Node, until
 
 GROUP = RaftGroup(1)

@@ -8,9 +8,9 @@ from kernel.api import message as messages
 from kernel.api.client import Client, ConsumerSpec, Settlement
 from kernel.api.message import Ext
 from kernel.api.model import DEFAULT_GROUP, DEFAULT_TENANT, Reason, TopicInfo
-from kernel.broker.consumers import Credit
+from kernel.broker.delivery.consumers import Credit
 from kernel.remote.client import ClusterClient
-from kernel.store.dead_letters import history_of
+from kernel.store.leading.dead_letters import history_of
 from tests.kernel.three_stores import CLOCK, Node, until
 from tests.simulator.peer import Peer, Taker
 

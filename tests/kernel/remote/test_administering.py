@@ -37,7 +37,7 @@ from kernel.api.model import (
     TopicOptions,
 )
 from kernel.api.moves import tasks
-from kernel.broker.snapshot import dump, load
+from kernel.broker.snapshots.snapshot import dump, load
 from kernel.common.errors import Code, KernelError
 from kernel.common.ids import METADATA_GROUP, RaftGroup
 from kernel.common.placement import home_group

@@ -19,8 +19,8 @@ from kernel.api.model import (
     TopicInfo,
     TopicOptions,
 )
-from kernel.broker import commands
-from kernel.broker import tree_commands as tree
+from kernel.broker.log_commands import commands
+from kernel.broker.log_commands import tree_commands as tree
 from kernel.common.ids import METADATA_GROUP, RaftGroup, TopicId
 from kernel.common.placement import home_group
 from kernel.remote.client import ClusterClient

@@ -10,7 +10,7 @@ import pytest
 from kernel.api.changes import PutRecord
 from kernel.common.errors import Code, KernelError
 from kernel.common.ids import METADATA_GROUP, RaftGroup
-from kernel.store import awaited
+from kernel.store.raft_groups import awaited
 from tests.kernel.remote.cluster import running_stores
 from tests.kernel.remote.spread import lead
 from tests.kernel.three_stores import leader_of, until

@@ -11,7 +11,7 @@ import pytest
 from kernel.api.client import LeaseChange, LeaseVerb, PutTopic, Received, ReceiveSpec
 from kernel.api.message import HEADER_BYTES
 from kernel.api.model import DEFAULT_GROUP, DEFAULT_TENANT, GroupOptions, TopicInfo, TopicOptions
-from kernel.broker.usage import Verb, counts
+from kernel.broker.group_state.usage import Verb, counts
 from kernel.common.ids import Offset
 from kernel.remote.client import ClusterClient
 from kernel.remote.pulls import wire as pull_wire

@@ -23,8 +23,8 @@ from kernel.api.model import (
 )
 from kernel.api.moves import MoveState, MoveTask, tasks
 from kernel.api.transactions import HalfCheck
-from kernel.broker import commands
-from kernel.broker import tree_commands as tree
+from kernel.broker.log_commands import commands
+from kernel.broker.log_commands import tree_commands as tree
 from kernel.common.errors import Code, KernelError
 from kernel.common.ids import RaftGroup, home_of
 from kernel.leader_tasks import duties

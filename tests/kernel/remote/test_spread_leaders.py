@@ -30,7 +30,7 @@ from kernel.api.model import (
     TopicInfo,
     TopicOptions,
 )
-from kernel.broker import commands
+from kernel.broker.log_commands import commands
 from kernel.common.errors import Code, KernelError
 from kernel.common.ids import METADATA_GROUP, RaftGroup, home_of
 from kernel.remote.client import ClusterClient

@@ -13,7 +13,7 @@ import pytest
 from kernel.api.client import Client, Settlement
 from kernel.api.model import DEFAULT_TENANT
 from kernel.api.tree import Subscription
-from kernel.broker.tree_snapshot import index_queue
+from kernel.broker.snapshots.tree_snapshot import index_queue
 from kernel.common.errors import Code, KernelError
 from kernel.common.ids import Offset, RaftGroup
 from kernel.common.ports import Clock

@@ -23,8 +23,8 @@ from kernel.api.model import (
     TopicOptions,
     TopicStatistics,
 )
-from kernel.broker import commands, tree_commands
-from kernel.broker.features import COPY, CUT, LARGE
+from kernel.broker.index.features import COPY, CUT, LARGE
+from kernel.broker.log_commands import commands, tree_commands
 from kernel.common.errors import Code, KernelError
 from kernel.common.ids import Offset, QueueId, RaftGroup, TopicId
 from kernel.remote import calls, wire

@@ -26,7 +26,7 @@ from kernel.rpc.link import (
     Dialer,
     Turned,
 )
-from kernel.store.system import SystemClock
+from kernel.store.drivers.system import SystemClock
 from tests.certificates import Authority
 from tests.kernel.rpc.pair import SECRET, Notes, anybody, hello
 

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING
 from kernel.api import message as messages
 from kernel.api.client import ConsumerSpec, LeaseVerb, Settlement
 from kernel.api.model import DEFAULT_GROUP, DeadLetter, GroupOptions, Reason, TopicOptions
-from kernel.broker import commands
-from kernel.broker.claims import claim
-from kernel.broker.consumers import DispatchedConsumer, Handed
-from kernel.broker.features import features_of
+from kernel.broker.delivery.claims import claim
+from kernel.broker.delivery.consumers import DispatchedConsumer, Handed
+from kernel.broker.index.features import features_of
+from kernel.broker.log_commands import commands
 from kernel.common.errors import Code, KernelError
 from kernel.common.ids import Offset, QueueId, RaftGroup, TopicId, home_of, queue_id
 from kernel.requests.courier import Courier
 from kernel.requests.leader import Done, Leader, LeaseChanging
 from kernel.requests.publish_part import Part
-from kernel.store.member import Member
+from kernel.store.raft_groups.member import Member
 from tests.simulator.peer import Draft
 
 from .link import SimulatedLink

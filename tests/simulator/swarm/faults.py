@@ -9,20 +9,20 @@ from itertools import product
 from typing import TYPE_CHECKING
 
 from kernel.common.errors import KernelError
-from kernel.log.checkpoint import Position
-from kernel.log.files import segment_name
+from kernel.log.format.checkpoint import Position
+from kernel.log.format.files import segment_name
+from kernel.log.format.segment import HEADER_PAGE_BYTES
 from kernel.log.hard_read import PAGE_BYTES
-from kernel.log.segment import HEADER_PAGE_BYTES
-from kernel.raft.configuration import (
+from kernel.raft.members.configuration import (
     ADD_LEARNER,
     ADD_VOTER,
     REMOVE,
     Change,
     ConfigurationChange,
 )
+from kernel.raft.members.progress import REPLICATE
 from kernel.raft.messages import LEADER
-from kernel.raft.progress import REPLICATE
-from kernel.store.healing import LEVEL_ENTRIES
+from kernel.store.raft_groups.healing import LEVEL_ENTRIES
 from tests.simulator.disk import SimulatedDisk
 from tests.simulator.world import WRITER
 

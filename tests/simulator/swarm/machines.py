@@ -7,18 +7,18 @@ import random
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from kernel.broker.state import GroupState
+from kernel.broker.group_state.state import GroupState
 from kernel.common.errors import Code, KernelError
 from kernel.common.ids import RaftGroup
 from kernel.in_process.opening import LocalStore, open_store
-from kernel.log.checkpoint import Position
 from kernel.log.errors import JournalError
+from kernel.log.format.checkpoint import Position
 from kernel.log.journal import JournalOptions
 from kernel.raft import wire
 from kernel.raft.messages import HEARTBEAT, HEARTBEAT_ANSWER, Message
-from kernel.store.consensus import RaftTiming
-from kernel.store.damage import Others
-from kernel.store.quiet import BEATS
+from kernel.store.raft_groups.consensus import RaftTiming
+from kernel.store.raft_groups.quiet import BEATS
+from kernel.store.recovery.damage import Others
 from tests.simulator.computer import Computer, Wires
 from tests.simulator.disk import Crash
 from tests.simulator.world import WRITER, SeededRandom
@@ -119,7 +119,7 @@ class Machine(Computer):
         self.pending: list[Record] = []
         self.proven = Position(0, 0)
         """Where the last batch that is on its disk begins. What stands before it was synced, and
-        its disk tells; the batch itself was not for certain (`kernel.log.scan`).
+        its disk tells; the batch itself was not for certain (`kernel.log.recovering.scan`).
         """
 
     async def start(self) -> None:

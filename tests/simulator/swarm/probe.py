@@ -12,22 +12,25 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from kernel.broker import fairness
-from kernel.broker.give_up import GiveUp
-from kernel.broker.lost_entries import LostEntries
+from kernel.broker.applying.lost_entries import LostEntries
+from kernel.broker.delivery import fairness
+from kernel.broker.log_commands.give_up import GiveUp
 from kernel.common.ids import RaftGroup
-from kernel.log.checkpoint import Position
+from kernel.log.format.checkpoint import Position
 from kernel.log.journal import Journal
-from kernel.log.rewrite import RewriteJob
+from kernel.log.reclaiming.rewrite import RewriteJob
 from kernel.log.writer import WriteBatch
 from kernel.raft import leader
 from kernel.raft.core import RaftCore
 from kernel.raft.messages import Entry
-from kernel.store import consensus, housekeeper, reader, unreadable
-from kernel.store.consensus import Consensus
-from kernel.store.member import Member
-from kernel.store.transfer import Received
-from kernel.store.worker import Done, Job, Runner
+from kernel.store import reader
+from kernel.store.drivers.worker import Done, Job, Runner
+from kernel.store.raft_groups import consensus
+from kernel.store.raft_groups.consensus import Consensus
+from kernel.store.raft_groups.member import Member
+from kernel.store.recovery import unreadable
+from kernel.store.snapshots.transfer import Received
+from kernel.store.space import housekeeper
 
 if TYPE_CHECKING:
     from .run import Run

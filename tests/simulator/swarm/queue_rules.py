@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 from kernel.api import message as messages
 from kernel.api.message import Flag
-from kernel.broker.consumers import DispatchedConsumer, Handed
-from kernel.broker.give_up import GiveUp
-from kernel.broker.state import GroupState
+from kernel.broker.delivery.consumers import DispatchedConsumer, Handed
+from kernel.broker.group_state.state import GroupState
+from kernel.broker.log_commands.give_up import GiveUp
 from kernel.common.errors import Code
-from kernel.log import entry as entries
-from kernel.store.member import Member
+from kernel.log.format import entry as entries
+from kernel.store.raft_groups.member import Member
 
 if TYPE_CHECKING:
     from .run import Run

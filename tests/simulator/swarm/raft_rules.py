@@ -19,7 +19,7 @@ from kernel.raft.messages import (
     Message,
     Snapshot,
 )
-from kernel.store.member import Member
+from kernel.store.raft_groups.member import Member
 
 if TYPE_CHECKING:
     from kernel.raft.core import RaftCore

@@ -9,11 +9,11 @@ from collections import Counter
 from dataclasses import dataclass, field
 from hashlib import blake2b
 
-from kernel.broker.snapshot import dump
+from kernel.broker.snapshots.snapshot import dump
 from kernel.common.ids import RaftGroup
 from kernel.log.journal import Journal
 from kernel.log.writer import WriteBatch
-from kernel.raft.configuration import ADD_LEARNER, ADD_VOTER, Change, ConfigurationChange
+from kernel.raft.members.configuration import ADD_LEARNER, ADD_VOTER, Change, ConfigurationChange
 from tests.simulator.loop import SimulatedClock, VirtualLoop
 
 from .clients import QUEUES, TOPICS, Producer, Subscriber, group_of

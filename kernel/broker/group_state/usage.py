@@ -1,0 +1,558 @@
+"""What was served of each topic, counted by the state machine: cumulative, for the bill.
+
+Part of the state: in snapshots, in the state hash, the same after a replay. A counter never falls.
+What is counted, each message once, by the origin (`kernel.api.origins`) of the batch that asked:
+
+    PUBLISHED   accepted: stored in the first of its destinations
+    ROUTED      stored in a queue; every queue counts. Of a topic all origins together are the
+                growth of its end offsets, message by message: the reconciliation of the bill
+    DELIVERED   leased until a deadline (deliveries without a timed lease are not in the log)
+    RETURNED    of these, what has reached nobody: who was to get it had gone, or had had enough.
+                Both counters rise; what was delivered is the one less the other
+    ACKED       a consumer is done with it, for its group
+
+What the server moves itself (dead letters) has the origin INTERNAL and counts as ROUTED only. A
+message's size is that of its slot without the fixed header: properties and body.
+
+Counting costs three additions a run of messages. What has been reported is said
+by the command METERED; a deleted topic's counts stay until then, RETIRED_MAX of them.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import IntEnum
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from ...api.message import HEADER_BYTES, SLOT_BYTES_SMALL, UNIT_BYTES
+from ...common.ids import TopicId, is_index
+from ..index.features import CLASS_SHIFT, CLASSES, COPY, Feature
+from .tally import Tally, Three
+
+if TYPE_CHECKING:
+    from .state import GroupState, QueueState, TopicState
+
+RETIRED_MAX = 10_000
+"""Deleted topics of a Raft group whose counts nobody has reported yet: some 500 bytes each. At a
+report a minute this is 160 deletions a second; beyond it the oldest go unbilled, and counted."""
+
+GROUPS_COUNTED_MAX = 64
+"""Counters of consumer groups of one topic; those that come later are counted as OTHER_GROUP."""
+
+OTHER_GROUP = "__other"
+
+PATTERN_PREFIX = "__tree/"
+"""Before the patterns of reference lists, which are counted like topics: no topic is named so."""
+
+_GRADED = int(Feature.KEY | Feature.DELAY) | COPY | CLASSES
+_ORIGIN_BITS = 8
+_ACKED_BIT = 1 << _ORIGIN_BITS
+_ORDERED_BIT = 2 << _ORIGIN_BITS
+_RETURNED_BIT = 4 << _ORIGIN_BITS
+
+
+class Verb(IntEnum):
+    """What is counted."""
+
+    PUBLISHED = 1
+    ROUTED = 2
+    DELIVERED = 3
+    ACKED = 4
+    RETURNED = 5
+
+
+class Grade(IntEnum):
+    """What a price may depend on."""
+
+    PLAIN = 0
+    ORDERED = 1
+    """With an ordering key; of deliveries and acks: of a group that keeps the order of keys."""
+    DELAYED = 2
+    CLASS_1 = 3
+    """Of the class that its protocol gave the publishing; so the next (`message.Flag`)."""
+    CLASS_2 = 4
+    HALF = 5
+    """Committed after it had been prepared."""
+
+
+HALF_FEATURES = CLASSES
+"""Bits that a committed half message is counted with: both classes, which no publishing has."""
+
+
+_NOTHING_SENT: dict[int, Tally] = {}
+_NOTHING_TAKEN: dict[tuple[str, int], Tally] = {}
+_NO_TALLY = Tally()
+"""Shared by the topics that nothing was counted of; never changed."""
+
+
+class TopicUsage:
+    """Counts of one topic in one Raft group."""
+
+    __slots__ = (
+        "_sent",
+        "acked_group",
+        "acked_kind",
+        "acked_tally",
+        "last",
+        "leased_group",
+        "leased_kind",
+        "leased_tally",
+        "sent_key",
+        "sent_tally",
+        "since",
+        "taken",
+    )
+
+    def __init__(self) -> None:
+        self.since = 0
+        """Log index of the first entry counted; 0: none yet."""
+        self.last = 0
+        """Log index of the last one."""
+        self._sent = _NOTHING_SENT
+        """By `origin | features << 8`, with the features in _GRADED, once there are two of them."""
+        self.taken = _NOTHING_TAKEN
+        """By group and origin with _ACKED_BIT, _RETURNED_BIT and _ORDERED_BIT."""
+        # The counters used last are at hand: a topic mostly has one writer's and one reader's kind.
+        self.sent_key = -1
+        self.sent_tally = _NO_TALLY
+        self.leased_group = self.acked_group = ""
+        self.leased_kind = self.acked_kind = -1
+        self.leased_tally = self.acked_tally = _NO_TALLY
+
+    def sent_by(self, key: int) -> Tally:
+        """The counter of a key of `sent`, at hand from now on."""
+        tally = self._sent.get(key)
+        if tally is None:
+            tally = Tally()
+            if self.sent_key >= 0:
+                self._sent = {**self.sent, key: tally}
+        self.sent_key, self.sent_tally = key, tally
+        return tally
+
+    @property
+    def sent(self) -> Mapping[int, Tally]:
+        """Every counter of what was stored."""
+        if self.sent_key >= 0 and self._sent is _NOTHING_SENT:
+            return {self.sent_key: self.sent_tally}
+        return self._sent
+
+    def restore_sent(self, key: int, messages: int, size: int, units: int) -> None:
+        """Become what a snapshot says."""
+        tally = self.sent_by(key)
+        tally.messages, tally.size, tally.more_units = messages, size, units - messages
+
+    def taken_by(self, group: str, kind: int) -> Tally:
+        """The counter of a key of `taken`, at hand from now on."""
+        tally = self.taken.get((group, kind))
+        if tally is None:
+            if self.taken is _NOTHING_TAKEN:
+                self.taken = {}
+            folded = OTHER_GROUP if len(self.taken) >= GROUPS_COUNTED_MAX else group
+            tally = self.taken.setdefault((folded, kind), Tally())
+        if kind & _ACKED_BIT:
+            self.acked_group, self.acked_kind, self.acked_tally = group, kind, tally
+        elif not kind & _RETURNED_BIT:
+            self.leased_group, self.leased_kind, self.leased_tally = group, kind, tally
+        return tally
+
+    def returned(
+        self,
+        index: int,
+        origin: int,
+        group: str,
+        count: int,
+        size: int,
+        units: int,
+        ordered: bool | None,
+    ) -> None:
+        """Leases have reached nobody; `ordered`: None if the group is gone, and its leases tell."""
+        self.last = index
+        if ordered is None:
+            ordered = (group, origin | _ORDERED_BIT) in self.taken
+        kind = origin | _RETURNED_BIT | (_ORDERED_BIT if ordered else 0)
+        tally = self.taken_by(group, kind)
+        tally.messages += count
+        tally.size += size
+        tally.more_units += units - count
+
+
+NOTHING_COUNTED = TopicUsage()
+"""Of every topic that nothing was counted of yet; never changed."""
+
+
+@dataclass(slots=True)
+class RetiredUsage:
+    """Counts of a topic that was deleted."""
+
+    tenant: str
+    name: str
+    usage: TopicUsage
+    end: int
+    """Its end offset, all queues of this Raft group together."""
+
+
+class Ledger:
+    """The counts of one Raft group that somebody has to report."""
+
+    __slots__ = ("counted", "forgotten", "metered", "retired")
+
+    def __init__(self) -> None:
+        self.metered = 0
+        """Everything counted up to this log index was reported."""
+        self.counted = array("Q")
+        """Ids of the topics counted since then, each once, deleted ones included."""
+        self.retired: dict[TopicId, RetiredUsage] = {}
+        self.forgotten = 0
+        """Messages stored in deleted topics that went unreported, above RETIRED_MAX."""
+
+    def _enter(self, topic: TopicState, index: int) -> TopicUsage:
+        """Something of a topic is counted, for the first time since the last report."""
+        usage = topic.usage
+        if usage is NOTHING_COUNTED:
+            usage = topic.counted = TopicUsage()
+        usage.since = usage.since or index
+        self.counted.append(topic.id)
+        return usage
+
+    def sent(
+        self,
+        topic: TopicState,
+        index: int,
+        origin: int,
+        features: int,
+        count: int,
+        size: int,
+        units: int,
+    ) -> None:
+        """A log entry brought a run of messages (hot)."""
+        usage = topic.counted
+        if usage.last <= self.metered:
+            usage = self._enter(topic, index)
+        usage.last = index
+        key = origin | (features & _GRADED) << _ORIGIN_BITS if features else origin
+        tally = usage.sent_tally if key == usage.sent_key else usage.sent_by(key)
+        tally.messages += count
+        tally.size += size
+        if units != count:
+            tally.more_units += units - count
+
+    def leased(
+        self,
+        topic: TopicState,
+        index: int,
+        origin: int,
+        group: str,
+        count: int,
+        size: int,
+        units: int,
+    ) -> None:
+        """A log entry leased messages until a deadline (hot)."""
+        usage = topic.counted
+        if usage.last <= self.metered:
+            usage = self._enter(topic, index)
+        usage.last = index
+        kind = origin | _ORDERED_BIT if topic.definition.groups[group].ordered else origin
+        if kind == usage.leased_kind and group == usage.leased_group:
+            tally = usage.leased_tally
+        else:
+            tally = usage.taken_by(group, kind)
+        tally.messages += count
+        tally.size += size
+        if units != count:
+            tally.more_units += units - count
+
+    def returned(
+        self,
+        topic: TopicState,
+        index: int,
+        origin: int,
+        group: str,
+        count: int,
+        size: int,
+        units: int,
+    ) -> None:
+        """A log entry undoes leases that have reached nobody."""
+        usage = topic.counted
+        if usage.last <= self.metered:
+            usage = self._enter(topic, index)
+        options = topic.definition.groups.get(group)
+        ordered = options.ordered if options is not None else None
+        usage.returned(index, origin, group, count, size, units, ordered)
+
+    def returned_of_gone(
+        self,
+        ident: TopicId,
+        index: int,
+        origin: int,
+        group: str,
+        count: int,
+        size: int,
+        units: int,
+    ) -> None:
+        """The same of a topic that was deleted meanwhile, if its counts were not reported yet. A
+        cut may still hold these: they are copied.
+        """
+        item = self.retired.get(ident)
+        if item is not None:
+            usage = usage_of(counted_of(item.usage))
+            usage.returned(index, origin, group, count, size, units, None)
+            self.retired[ident] = replace(item, usage=usage)
+
+    def acked(
+        self, topic: TopicState, index: int, origin: int, group: str, count: int, *, ordered: bool
+    ) -> None:
+        """A log entry says that a consumer is done with messages; how large they were it does not
+        say (hot).
+        """
+        usage = topic.counted
+        if usage.last <= self.metered:
+            usage = self._enter(topic, index)
+        usage.last = index
+        kind = origin | _ACKED_BIT | _ORDERED_BIT if ordered else origin | _ACKED_BIT
+        if kind == usage.acked_kind and group == usage.acked_group:
+            usage.acked_tally.messages += count
+        else:
+            usage.taken_by(group, kind).messages += count
+
+    def retire(self, topic: TopicState, queues: Sequence[QueueState]) -> None:
+        """A topic was deleted, with these queues."""
+        usage = topic.usage
+        if usage.last <= self.metered:
+            return
+        end = sum(queue.index.tail for queue in queues)
+        self.retired[topic.id] = RetiredUsage(topic.tenant, _shown(topic), usage, end)
+        if len(self.retired) > RETIRED_MAX:
+            oldest = next(iter(self.retired))
+            self.forgotten += _messages(self.retired.pop(oldest).usage)
+            if oldest in self.counted:
+                self.counted.remove(oldest)
+
+    def reported(self, index: int, topics: dict[TopicId, TopicState]) -> None:
+        """Everything counted up to a log index was reported: METERED."""
+        self.metered = max(self.metered, index)
+        left = array("Q")
+        for number in self.counted:
+            ident = TopicId(number)
+            item = self.retired.get(ident) or topics.get(ident)
+            if item is None or item.usage.last <= self.metered:
+                self.retired.pop(ident, None)
+            else:
+                left.append(ident)
+        self.counted = left
+
+
+def units_between(bounds: Sequence[int]) -> int:
+    """4 KiB units of the messages whose slots lie between these bounds, one after the other."""
+    return units_of([end - start for start, end in pairwise(bounds)])
+
+
+def measure_slots(slot_sizes: Sequence[int]) -> tuple[int, int]:
+    """(bytes, 4 KiB units) of messages by the sizes of their slots (hot)."""
+    count = len(slot_sizes)
+    if count == 1:
+        size = slot_sizes[0]
+        if size <= SLOT_BYTES_SMALL:
+            return size - HEADER_BYTES, 1
+    elif count and max(slot_sizes) <= SLOT_BYTES_SMALL:
+        return sum(slot_sizes) - HEADER_BYTES * count, count
+    return sum(slot_sizes) - HEADER_BYTES * count, units_of(slot_sizes)
+
+
+def units_of(slot_sizes: Sequence[int]) -> int:
+    """4 KiB units of messages by the sizes of their slots; an empty one is one unit."""
+    if not slot_sizes or max(slot_sizes) <= SLOT_BYTES_SMALL:
+        return len(slot_sizes)
+    fixed = HEADER_BYTES - UNIT_BYTES + 1
+    return sum([(size - fixed) // UNIT_BYTES or 1 for size in slot_sizes])
+
+
+# --- Reading ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class UsageCount:
+    """One cumulative counter, as of the state it was read from."""
+
+    topic_id: TopicId
+    tenant: str
+    topic: str
+    group: str
+    """Consumer group; empty for PUBLISHED and ROUTED."""
+    origin: int
+    verb: Verb
+    grade: Grade
+    since: int
+    """A counter of the same names with another `since` is another counter, from zero."""
+    messages: int
+    size_bytes: int
+    units_4k: int
+    end_offset: int
+    """Of the topic's queues in this Raft group together; ROUTED of all origins is equal to it."""
+
+
+def counts(state: GroupState) -> Iterator[UsageCount]:
+    """Every counter of the topics that were counted since the last METERED; those of one topic
+    stand together, ROUTED first.
+    """
+    for ident in map(TopicId, state.ledger.counted):
+        retired = state.ledger.retired.get(ident)
+        if retired is not None:
+            yield from _counts(ident, retired)
+            continue
+        topic = state.topics.get(ident)
+        if topic is None:
+            continue
+        queues = (state.queues.peek(ref.id) for ref in topic.refs)
+        end = sum(queue.index.tail for queue in queues if queue is not None)
+        yield from _counts(ident, RetiredUsage(topic.tenant, _shown(topic), topic.usage, end))
+
+
+def _shown(topic: TopicState) -> str:
+    """The name that a topic's counts are told under. A pattern may be spelled like a topic, and
+    both be written to by one entry: their counters must not be taken for one another.
+    """
+    return PATTERN_PREFIX + topic.name if is_index(topic.id) else topic.name
+
+
+def _counts(ident: TopicId, item: RetiredUsage) -> Iterator[UsageCount]:
+    found: dict[tuple[Verb, str, int, Grade], list[int]] = {}
+    for verb in (Verb.ROUTED, Verb.PUBLISHED):
+        for key, tally in item.usage.sent.items():
+            features = key >> _ORIGIN_BITS
+            if verb is Verb.ROUTED or not features & COPY:
+                _add(found, (verb, "", key & 255, _grade(features)), tally.three)
+    for (group, kind), tally in item.usage.taken.items():
+        verb = Verb.RETURNED if kind & _RETURNED_BIT else Verb.DELIVERED
+        if kind & _ACKED_BIT:
+            verb = Verb.ACKED
+        grade = Grade.ORDERED if kind & _ORDERED_BIT else Grade.PLAIN
+        _add(found, (verb, group, kind & 255, grade), _taken_three(kind, tally))
+    for (verb, group, origin, grade), (messages, size, units) in found.items():
+        yield UsageCount(
+            ident,
+            item.tenant,
+            item.name,
+            group,
+            origin,
+            verb,
+            grade,
+            item.usage.since,
+            messages,
+            size,
+            units,
+            item.end,
+        )
+
+
+_GRADES_OF_CLASS = (Grade.PLAIN, Grade.CLASS_1, Grade.CLASS_2, Grade.HALF)
+
+
+def _grade(features: int) -> Grade:
+    if features & CLASSES:
+        return _GRADES_OF_CLASS[(features & CLASSES) >> CLASS_SHIFT]
+    if features & Feature.KEY:
+        return Grade.ORDERED
+    return Grade.DELAYED if features & Feature.DELAY else Grade.PLAIN
+
+
+def _add(
+    found: dict[tuple[Verb, str, int, Grade], list[int]],
+    key: tuple[Verb, str, int, Grade],
+    three: Three,
+) -> None:
+    known = found.setdefault(key, [0, 0, 0])
+    for position, value in enumerate(three):
+        known[position] += value
+
+
+# --- Snapshots --------------------------------------------------------------------------------
+
+
+class LedgerRecord(msgspec.Struct, frozen=True, array_like=True, tag="ledger"):
+    """How far the counts of this Raft group were reported."""
+
+    metered: int
+    forgotten: int
+
+
+class UsageRecord(msgspec.Struct, frozen=True, array_like=True, tag="usage"):
+    """Counts of one topic; `end` is -1 if it lives, else its end offset."""
+
+    topic: int
+    tenant: str
+    name: str
+    since: int
+    last: int
+    sent: list[tuple[int, int, int, int]]
+    taken: list[tuple[str, int, int, int, int]]
+    end: int
+
+
+Counted = tuple[int, int, list[tuple[int, int, int, int]], list[tuple[str, int, int, int, int]]]
+"""(since, last, what was stored, what was taken) of a topic."""
+
+
+def living_usage(topic: TopicState) -> UsageRecord:
+    """The record of a topic's counts."""
+    return usage_record(topic.id, RetiredUsage(topic.tenant, topic.name, topic.usage, -1))
+
+
+def usage_record(ident: TopicId, item: RetiredUsage) -> UsageRecord:
+    """The record of counts; `end` -1: of a topic that lives."""
+    return UsageRecord(ident, item.tenant, item.name, *counted_of(item.usage), item.end)
+
+
+def _taken_three(kind: int, tally: Tally) -> Three:
+    """Of acks nobody knows bytes and units."""
+    return (tally.messages, 0, 0) if kind & _ACKED_BIT else tally.three
+
+
+def _messages(usage: TopicUsage) -> int:
+    return sum(each.messages for each in usage.sent.values())
+
+
+def counted_of(usage: TopicUsage) -> Counted:
+    """All of it, as it stands in records."""
+    return (
+        usage.since,
+        usage.last,
+        [(key, *usage.sent[key].three) for key in sorted(usage.sent)],
+        [(*key, *_taken_three(key[1], usage.taken[key])) for key in sorted(usage.taken)],
+    )
+
+
+def usage_of(counted: Counted) -> TopicUsage:
+    """Inverse of `counted_of`."""
+    since, last, sent, taken = counted
+    usage = TopicUsage()
+    usage.since = since
+    usage.last = last
+    for each in sent:
+        usage.restore_sent(*each)
+    if taken:
+        usage.taken = {(group, kind): Tally(*three) for group, kind, *three in taken}
+    return usage
+
+
+def restore_ledger(state: GroupState, record: LedgerRecord) -> None:
+    """Take over a record of a snapshot."""
+    state.ledger.metered = record.metered
+    state.ledger.forgotten = record.forgotten
+
+
+def restore_usage(state: GroupState, record: UsageRecord) -> None:
+    """Take over a record of a snapshot."""
+    ident = TopicId(record.topic)
+    counted = (record.since, record.last, record.sent, record.taken)
+    if record.end < 0:
+        state.topics[ident].restore_usage(counted)
+    else:
+        retired = RetiredUsage(record.tenant, record.name, usage_of(counted), record.end)
+        state.ledger.retired[ident] = retired
+    if record.last > state.ledger.metered:
+        state.ledger.counted.append(ident)

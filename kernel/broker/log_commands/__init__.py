@@ -1,0 +1,7 @@
+"""Commands of the log: what a leader proposes and every replica applies. Bytes and back.
+
+- `commands`: topics, messages, settlements and all else
+- `tree_commands`: the topic tree
+- `give_up`: a log entry that does not read
+- `reasons`: why a message left its group
+"""

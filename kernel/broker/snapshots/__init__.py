@@ -1,0 +1,6 @@
+"""A group's state as records, and back: metadata only, no message bodies.
+
+- `snapshot`: the whole; `cut`: written down while the state goes on changing
+- `snapshot_records`, `queue_records`: the records; a queue of them as an object
+- `tree_snapshot`, `tree_records`: the part of the topic tree
+"""

@@ -1,0 +1,6 @@
+"""Entries that are read back.
+
+- `read`: from segments, in a thread
+- `bodies`, `tail_cache`: what is in memory, within a limit
+- `aside`: the bytes of an entry that does not read, kept in `lost/`
+"""

@@ -1,0 +1,6 @@
+"""From files to a journal that can be written.
+
+- `scan`: what is on disk, proven or damaged, read only
+- `evidence`: what follows a record that does not read
+- `recovery`: makes a journal of it
+"""

@@ -1,0 +1,435 @@
+"""Sends outbox items: dead letters from the group that held the message to the groups of their
+targets.
+
+Durability: an item leaves the source's state (OUTBOX_DONE) only after every target group has
+applied, and so fdatasynced, its copy. A crash in between repeats the send; the target drops the
+repeat, since the item's number is the sequence of a client that is never forgotten
+(docs/design/delivery.md#attempts-and-dead-letters).
+
+A letter aimed straight at a topic that does not exist waits in the outbox until there is one of
+that name. Staying in the source queue, as on AWS, could only serve the reason "attempts": what has
+expired, overflowed or been rejected must leave its queue in any case; and whoever deletes a queue
+of dead letters just while one is on its way would still lose it. What waits is counted, and bounded
+by WAITING_MAX: beyond it letters are dropped and counted. A letter to a router that does not exist,
+or that leads nowhere, is dropped, as its owner expects of a router without routes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from hashlib import blake2b
+from typing import Protocol
+
+import msgspec
+
+from ...api import message as messages
+from ...api.message import Ext, Flag, Message
+from ...api.model import DEFAULT_GROUP, TOPICS_ROUTER, Reason, TopicInfo, TopicKind
+from ...api.origins import INTERNAL, Origins
+from ...broker.group_state.state import OutboxItem
+from ...broker.index.features import COPY, LARGE, U32_MAX, Feature, features_of
+from ...broker.log_commands import commands
+from ...common.errors import Code, KernelError
+from ...common.ids import (
+    OUTBOX_CLIENT,
+    OUTBOX_EPOCH,
+    VOLATILE_GROUP,
+    LogIndex,
+    Offset,
+    RaftGroup,
+    uuid_of,
+)
+from ...common.limits import RESULTS_KEPT_PER_CLIENT
+from ...log.format import entry as entries
+from ...requests.courier import Attempt
+from ...requests.leader import Done, Identity, Leader
+from ...requests.publish_part import Part
+from ...routing.destinations import Found
+from ...routing.topology import Topology
+from ..replicas.replica import Replica
+
+IN_FLIGHT_MAX = 256
+"""Items of one group on their way at once: bounds memory, and is many syncs deep."""
+
+NUMBERS_AHEAD_MAX = RESULTS_KEPT_PER_CLIENT // 2
+"""How far sending may be ahead of the oldest item on its way: an item that is tried again must
+still find its result at the target, if it was stored."""
+
+WAITING_MAX = 10_000
+"""Items of one group that wait for their topic to exist: each holds its message on disk."""
+
+RETRY_MS = 1_000
+"""An item that found the disk full is tried again so much later."""
+
+HISTORY_MAX = 32
+"""Entries of a message's dead-letter history; older ones are forgotten."""
+
+_BY_ITSELF = {Reason.EXPIRED.value, Reason.OVERFLOW.value, Reason.TOO_LARGE.value}
+"""Reasons that need no consumer: what goes round by these alone goes round for ever."""
+
+_AFTER_DELIVERY = {Reason.ATTEMPTS, Reason.REJECTED}
+"""Reasons that end a delivery, which is not among the attempts that failed before."""
+
+
+class Surroundings(Protocol):
+    """What the sender asks of the client in this process."""
+
+    topology: Topology
+    origins: Origins
+    outbox_client: int
+    """Sends the volatile outbox: every process has one of its own, which begins at 1."""
+
+    def send_to(self, group: RaftGroup, attempt: Attempt, done: Done) -> None:
+        """Have a command with an identity carried out in a group, once."""
+
+    def publish_letter(self, topics: tuple[TopicInfo, ...], letter: bytes) -> None:
+        """Store a letter that is in no outbox."""
+
+
+class Outboxes(Protocol):
+    """What the sender asks of whatever holds the groups: a store, or a gateway's memory."""
+
+    def replica(self, group: RaftGroup) -> Replica:
+        """One group."""
+
+    def entry(self, group: RaftGroup, index: int) -> bytes | None:
+        """A log entry, if it is in memory."""
+
+    def fetch(self, group: RaftGroup, index: int, done: Callable[[], None]) -> None:
+        """Read a log entry into memory, then call `done`."""
+
+    def call_later(self, delay_ms: int, action: Callable[[], None]) -> object:
+        """Call `action` after so long."""
+
+
+class _Outbox:
+    """How far the sending of one group's outbox has come."""
+
+    __slots__ = ("is_over", "next", "sending", "waiting", "waiting_count")
+
+    def __init__(self, first: int) -> None:
+        self.next = first
+        """Number of the next item to be looked at."""
+        self.sending: dict[int, int] = {}
+        """Parts on their way of each item, oldest first."""
+        self.waiting: dict[tuple[str, str], list[int]] = {}
+        """(tenant, topic) to the items that wait for it to exist."""
+        self.waiting_count = 0
+        self.is_over = False
+        """The group is led elsewhere, or again: answers that come still are for nobody."""
+
+    def may_send(self) -> bool:
+        """Whether one more item may be on its way."""
+        if not self.sending:
+            return True
+        oldest = next(iter(self.sending))
+        return len(self.sending) < IN_FLIGHT_MAX and self.next - oldest < NUMBERS_AHEAD_MAX
+
+
+class DeadLetterSender:
+    """Sends the outboxes of every group, each in order."""
+
+    def __init__(self, store: Outboxes, client: Surroundings) -> None:
+        self._store = store
+        self._client = client
+        self._outboxes: dict[RaftGroup, _Outbox] = {}
+        self._stopped = False
+        self.dropped = 0
+        """Letters dropped because WAITING_MAX others waited for a topic to exist."""
+
+    @property
+    def waiting(self) -> int:
+        """Letters that wait for their topic to exist."""
+        return sum(each.waiting_count for each in self._outboxes.values())
+
+    async def stop(self) -> None:
+        """Send nothing more."""
+        self._stopped = True
+
+    def forget(self, group: RaftGroup) -> None:
+        """Who leads a group has changed: whoever leads next sends its outbox from the front on, and
+        the targets drop what they have.
+        """
+        outbox = self._outboxes.pop(group, None)
+        if outbox is not None:
+            outbox.is_over = True
+
+    def outbox_grew(self, replica: Replica) -> None:
+        """Send what is not under way yet. Only once everything before the leader's term is applied:
+        until then the outbox may hold what was sent and let go of long ago, and its message is gone
+        from the journal.
+        """
+        state = replica.state
+        if not replica.serving:
+            return
+        outbox = self._outboxes.get(replica.group)
+        if outbox is None:
+            outbox = _Outbox(min(state.outbox, default=state.next_outbox))
+            self._outboxes[replica.group] = outbox
+        while outbox.next < state.next_outbox and outbox.may_send() and not self._stopped:
+            item = state.outbox.get(outbox.next)
+            if item is not None:
+                entry = self._store.entry(replica.group, item.index)
+                if entry is None:
+                    self._store.fetch(replica.group, item.index, lambda: self.outbox_grew(replica))
+                    return
+                self._send(outbox, replica, item, entries.slot(entry, item.slot))
+            outbox.next += 1
+
+    def topic_appeared(self, tenant: str, name: str) -> None:
+        """Send what has waited for the topic, each under a new number: the target may have come
+        too far to tell by the old one that it does not have the letter yet.
+        """
+        for group, outbox in self._outboxes.items():
+            numbers = outbox.waiting.pop((tenant, name), ())
+            outbox.waiting_count -= len(numbers)
+            for number in numbers:
+                self._again(self._store.replica(group), number)
+
+    def _wait(self, outbox: _Outbox, replica: Replica, item: OutboxItem, name: str) -> None:
+        if outbox.waiting_count >= WAITING_MAX:
+            self.dropped += 1
+            self._done(outbox, replica, item.number)
+            return
+        outbox.waiting_count += 1
+        outbox.waiting.setdefault((item.tenant, name), []).append(item.number)
+
+    def refused(self, topic: TopicInfo, slot: bytes) -> None:
+        """A full topic has refused a message: dead-letter it, at most once (it is in no outbox; its
+        publisher hears of the refusal). A letter that comes back to where it has been is dropped.
+        """
+        target = topic.groups[DEFAULT_GROUP].dead_letter
+        if target is None or self._stopped:
+            return
+        item = OutboxItem(
+            *(0, topic.tenant, topic.name, target, topic.queues[0].id, Offset(0), LogIndex(0), 0),
+            Reason.OVERFLOW,
+            0,
+        )
+        message = messages.decode(slot)
+        key = self._key(item, message)
+        history = history_of(message)
+        been = {topic.name, *(each["topic"] for each in history)}
+        targets = self._targets(item, key, message) or ()
+        topics = tuple(each for each in targets if each.name not in been)
+        if topics:
+            time_ms = self._store.replica(topic.queues[0].group).log_time_ms()
+            self._client.publish_letter(topics, _letter(message, item, key, history, time_ms))
+
+    def _key(self, item: OutboxItem, message: Message) -> str:
+        """The key a letter is sent with."""
+        if item.target.key is not None:
+            return item.target.key
+        origins = self._client.origins
+        names_topic = item.target.router in {None, TOPICS_ROUTER}
+        own_key = origins.topic_name if names_topic else origins.routing_key
+        return own_key(message.origin, message.native)
+
+    def _send(self, outbox: _Outbox, replica: Replica, item: OutboxItem, slot: bytes) -> None:
+        message = messages.decode(slot)
+        key = self._key(item, message)
+        history = history_of(message)
+        time_ms = replica.state.time_ms
+        if item.reason is Reason.MOVED:
+            letter = _moved(message, item, history, time_ms)
+        else:
+            letter = _letter(message, item, key, history, time_ms)
+        targets = self._targets(item, key, message)
+        if targets is None:
+            self._wait(outbox, replica, item, key)
+            return
+        parts: dict[RaftGroup, list[list[int]]] = {}
+        features = features_of(letter[: messages.HEADER_BYTES]) | COPY
+        features |= LARGE * (len(letter) > messages.SLOT_BYTES_SMALL)
+        for topic in targets:
+            if _in_cycle(topic.name, item, history):
+                continue
+            ref = topic.queues[message.key_hash % len(topic.queues)]
+            age = Feature.AGE if item.stored_ms and _minds_age(topic) else 0
+            parts.setdefault(ref.group, []).append([ref.id, 0, 1, features | age])
+        outbox.sending[item.number] = len(parts)
+        sender = (OUTBOX_CLIENT | replica.group, 1)
+        if replica.group == VOLATILE_GROUP:
+            sender = (self._client.outbox_client, OUTBOX_EPOCH)
+        if not parts:
+            self._done(outbox, replica, item.number)
+        for group, runs in parts.items():
+            identity = (*sender, item.number)
+            self._client.send_to(
+                group,
+                partial(_store_letter, identity, runs, letter),
+                partial(self._part_done, outbox, replica, item.number),
+            )
+
+    def _targets(
+        self, item: OutboxItem, key: str, message: Message
+    ) -> tuple[TopicInfo, ...] | None:
+        """Topics that get the letter; None if it has to wait for its topic to exist."""
+        topology = self._client.topology
+        if item.target.router is None:
+            topic = topology.topics.get((item.tenant, key))
+            return topology.to_topic(topic).topics if topic is not None else None
+        attributes = self._client.origins.attributes(message.origin, message.native)
+        try:
+            found: Found = topology.find(item.tenant, item.target.router, key, attributes)
+        except KernelError:
+            return ()
+        return found.topics
+
+    def _part_done(self, outbox: _Outbox, replica: Replica, number: int, result: object) -> None:
+        """One target group has answered. A refusal for want of space is tried again under the same
+        number; an item too old to be known there was never sent and gets a new one.
+        """
+        if outbox.is_over:
+            return
+        sending = outbox.sending
+        placed = result[0] if isinstance(result, tuple) and result else None
+        if isinstance(placed, KernelError):
+            if placed.code is Code.UNKNOWN_OUTCOME:
+                del sending[number]
+                self._again(replica, number)
+            else:
+                self._store.call_later(RETRY_MS, partial(self._retry, outbox, replica, number))
+            return
+        sending[number] -= 1
+        if not sending[number]:
+            self._done(outbox, replica, number)
+
+    def _retry(self, outbox: _Outbox, replica: Replica, number: int) -> None:
+        """Send an item once more."""
+        item = replica.state.outbox.get(number)
+        if self._stopped or outbox.is_over or item is None:
+            return
+        entry = self._store.entry(replica.group, item.index)
+        if entry is None:
+            retry = partial(self._retry, outbox, replica, number)
+            self._store.fetch(replica.group, item.index, retry)
+            return
+        self._send(outbox, replica, item, entries.slot(entry, item.slot))
+
+    def _again(self, replica: Replica, number: int) -> None:
+        replica.propose(
+            commands.OutboxAgain(number), (0, 0, 0), lambda _: self.outbox_grew(replica)
+        )
+
+    def _done(self, outbox: _Outbox, replica: Replica, number: int) -> None:
+        def finished(_: object) -> None:
+            if not outbox.is_over:
+                outbox.sending.pop(number, None)
+                self.outbox_grew(replica)
+
+        replica.propose(commands.OutboxDone(number), (0, 0, 0), finished)
+
+
+def _store_letter(
+    identity: Identity, runs: list[list[int]], letter: bytes, leader: Leader, done: Done
+) -> None:
+    leader.publish(identity, Part(runs, [len(letter)], [letter]), done, INTERNAL)
+
+
+def _moved(
+    message: Message, item: OutboxItem, history: list[dict[str, object]], time_ms: int
+) -> bytes:
+    """The slot of a message that a task moves on: a new message, sent now, with a uid of its own
+    (the same however often it is sent), without the entry of history that it comes back from. Its
+    deduplication id must not make it a duplicate of what it was once.
+    """
+    ext = {kind: value for kind, value in message.ext.items() if kind != Ext.DEAD_LETTER}
+    flags = message.flags & ~(Flag.DEAD_LETTER | Flag.DEDUPLICATE) | Flag.INTERNAL
+    if history[1:]:
+        ext[Ext.DEAD_LETTER] = msgspec.msgpack.encode(history[1:])
+        flags |= Flag.DEAD_LETTER
+    what = f"{item.queue} {item.offset} {item.number}".encode()
+    digest = blake2b(message.uid + what, digest_size=16).digest()
+    return messages.encode(
+        replace(
+            message,
+            flags=flags,
+            uid=uuid_of(digest),
+            published_ms=time_ms,
+            ttl_ms=0,
+            delay_ms=0,
+            ext=ext,
+            age_s=0,
+        )
+    )
+
+
+def _minds_age(topic: TopicInfo) -> bool:
+    """Whether a topic wants the age of its dead letters in its index."""
+    return topic.options.kind is TopicKind.WORK and topic.options.retention_ms is not None
+
+
+def history_of(message: Message) -> list[dict[str, object]]:
+    """Where a message has been a dead letter, newest first."""
+    block = message.ext.get(Ext.DEAD_LETTER)
+    if block is None:
+        return []
+    return msgspec.msgpack.decode(block, type=list[dict[str, object]])
+
+
+def deliveries_of(history: list[dict[str, object]]) -> int:
+    """How often a message was delivered before it became the dead letter that it is; 0 of one that
+    an older build has sent.
+    """
+    known = history[0].get("deliveries", 0) if history else 0
+    return known if isinstance(known, int) else 0
+
+
+def _letter(
+    message: Message,
+    item: OutboxItem,
+    key: str,
+    history: list[dict[str, object]],
+    time_ms: int,
+) -> bytes:
+    """The slot of the dead letter: the message with one more entry of history, without TTL, and
+    with the age that it has by now. Its deduplication id, which tells repeated sends to the topic
+    it comes from, must not make it a duplicate of another topic's letter.
+    """
+    count = 1
+    earlier: list[dict[str, object]] = []
+    for each in history:
+        if each["topic"] == item.topic and each["reason"] == item.reason.value:
+            known = each["count"]
+            count = (known if isinstance(known, int) else 0) + 1
+        else:
+            earlier.append(each)
+    newest: dict[str, object] = {
+        "topic": item.topic,
+        "reason": item.reason.value,
+        "count": count,
+        "time_ms": time_ms,
+        "router": item.target.router or "",
+        "key": key,
+        "deliveries": deliveries_of(history) + item.attempts + (item.reason in _AFTER_DELIVERY),
+    }
+    block = msgspec.msgpack.encode([newest, *earlier][:HISTORY_MAX])
+    return messages.encode(
+        replace(
+            message,
+            flags=message.flags & ~Flag.DEDUPLICATE | Flag.DEAD_LETTER | Flag.INTERNAL,
+            ttl_ms=0,
+            delay_ms=0,
+            ext={**message.ext, Ext.DEAD_LETTER: block},
+            age_s=min(max(time_ms - item.stored_ms, 0) // 1_000, U32_MAX) if item.stored_ms else 0,
+        )
+    )
+
+
+def _in_cycle(name: str, item: OutboxItem, history: list[dict[str, object]]) -> bool:
+    """Whether a message comes back to a topic where it has been, and no consumer had a part in it
+    since: such a cycle would never end.
+    """
+    if item.reason.value not in _BY_ITSELF:
+        return False
+    if name == item.topic:
+        return True
+    for each in history:
+        if each["reason"] not in _BY_ITSELF:
+            return False
+        if each["topic"] == name:
+            return True
+    return False

@@ -1,0 +1,501 @@
+"""The members that a node has of Raft groups: their messages, time, roles, and what they want.
+
+The store moves bytes: it writes what is queued here, says when it is on disk, carries messages.
+What is applied is handed out once a turn (`dispatch`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Protocol
+
+from ...broker.group_state.state import GroupState
+from ...common.errors import Code, KernelError
+from ...common.ids import RaftGroup
+from ...common.ports import Clock
+from ...log.format import entry as entries
+from ...log.journal import Journal
+from ...raft import election
+from ...raft.core import RaftCore
+from ...raft.errors import ConfigurationRefused, RaftError
+from ...raft.members.configuration import ConfigurationChange
+from ...raft.members.progress import SNAPSHOTTING
+from ...raft.messages import (
+    APPEND,
+    APPEND_ANSWER,
+    FOLLOWER,
+    HEARTBEAT_ANSWER,
+    LEADER,
+    NORMAL,
+    SNAPSHOT,
+    TIMEOUT_NOW,
+    HardState,
+    Membership,
+    Message,
+    ReadWanted,
+    Ready,
+    Snapshot,
+)
+from ...raft.options import RaftOptions
+from ..leading.local_leader import LeaderHost, LocalLeader
+from ..replicas.host import Host
+from ..replicas.listener import Relay
+from ..replicas.log_clock import LogClock
+from ..replicas.replica import Replica
+from ..snapshots.transfer import PATIENCE_MS, Received, SnapshotReceiver
+from .awaited import Awaited
+from .group_log import RECENT_BYTES_MAX, GroupLog
+from .healing import Healing
+from .member import Member
+from .peers import Peers
+from .quiet import Quiet
+from .vanished import tell_vanished
+from .wall_clocks import WallClocks
+
+LEASE_TICKS = 2
+"""A look at a lease is good for so long: as much as the lease ends early (`LEASE_MARGIN_TICKS`)."""
+
+_UNBOUNDED = 1 << 62
+"""What is uncommitted or to be applied is what a few writes carry, and that is bounded where it is
+gathered (`open_entry`, `room`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class RaftTiming:
+    """Of elections. Syncs of 300 ms were seen, and are no failure
+    (docs/design/replication.md#elections).
+    """
+
+    tick_ms: int = 150
+    election_ticks: int = 10
+    """A follower that has heard nothing for so long, and up to twice as long, campaigns."""
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where the members of a store come from."""
+
+    states: Mapping[RaftGroup, GroupState]
+    configurations: Mapping[RaftGroup, Sequence[int]]
+    """Per group the indexes of changes of membership that are in the log and not applied."""
+    snapshot_members: Mapping[RaftGroup, Membership | None]
+    """Per group that has a snapshot its members there: they may be others by now."""
+    damaged: Mapping[RaftGroup, str]
+    """Groups of which nothing here counts, and why."""
+    born_alone: bool
+    """Its groups began with one member."""
+
+
+class ConsensusHost(Host, LeaderHost, Protocol):
+    """What is asked of the store."""
+
+    def await_disk(self, member: Member, ready: Ready) -> None:
+        """Once what this Ready and those before it bring is on disk, send what waits for that, and
+        call `stable`.
+        """
+
+    def write_soon(self) -> None:
+        """Something may be queued for the journal, or for other nodes."""
+
+    def takes(self, body_bytes: Sequence[int]) -> bool:
+        """Whether entries with bodies of so many bytes fit on the disk now."""
+
+    def time_passes(self, *, wanted: bool) -> None:
+        """Call `tick` from now on, or no more."""
+
+
+class Consensus:
+    """See the module's head."""
+
+    def __init__(
+        self,
+        node: int,
+        origin: Origin,
+        host: ConsensusHost,
+        relay: Relay,
+        journal: Journal,
+        clock: Clock,
+        peers: Peers,
+        timing: RaftTiming,
+        jitter: Callable[[int], int],
+    ) -> None:
+        """`node`: this node's number; `jitter(n)`: 0 to n - 1 by chance, spreads elections."""
+        self.node = node
+        self._host = host
+        self._relay = relay
+        self._journal = journal
+        self._clock = clock
+        self._peers = peers
+        self._jitter = jitter
+        self._tick_ms = timing.tick_ms
+        self._options = RaftOptions(
+            node,
+            election_ticks=timing.election_ticks,
+            silent_start=True,
+            max_uncommitted_bytes=_UNBOUNDED,
+            max_applying_bytes=_UNBOUNDED,
+        )
+        self._origin = origin
+        self.wall_clocks = WallClocks(node, clock, peers)
+        self.receiver: SnapshotReceiver | None = None
+        """Fetches snapshots of other stores; set by whoever opens the store."""
+        self._offered: dict[tuple[RaftGroup, int], int] = {}
+        """When a snapshot was offered to, or last asked for by, a member."""
+        self._sealed: set[RaftGroup] = set()
+        self._applied: dict[Member, None] = {}
+        """Who has applied something in this turn."""
+        self.starting: dict[Member, tuple[asyncio.Future[None], bool]] = {}
+        """Who is about to lead, since nobody else can; and whether the last run ended in order."""
+        self.entries_applied = 0
+        self.leaders_changed: Callable[[], None] = lambda: None
+        """Called when this node has learnt who leads a group, or serves one from now on."""
+        self.snapshot_wanted: Callable[[], None] = lambda: None
+        """Called when members have changed: should this disk be damaged, its last snapshot says who
+        can heal it. Set by housekeeping."""
+        self.quiet = Quiet(node, peers, self._stirred)
+        self.members = {group: self._member(group) for group in origin.states}
+        self.awaited = Awaited(node, clock.wall_ms(), self.ask_index, self._applied_index)
+        """Who waits for a group to have come so far."""
+        self.healing = Healing(node, origin.damaged, clock, peers, self)
+
+    def _applied_index(self, group: RaftGroup) -> int:
+        return self.members[group].state.applied
+
+    def _member(self, group: RaftGroup) -> Member:
+        state = self._origin.states[group]
+        index, term, name = self._journal.snapshot_of(group)
+        membership = state.membership or Membership((self.node,))
+        log = GroupLog(
+            *(self._journal, group, index, term),
+            born_alone=self._origin.born_alone,
+            recent_bytes_max=RECENT_BYTES_MAX // len(self._origin.states),
+        )
+        at_snapshot = self._origin.snapshot_members.get(group) or Membership((self.node,))
+        log.has_snapshot(index, term, name, at_snapshot)
+        hard = self._journal.hard_state(group)
+        core = RaftCore(
+            self._options,
+            log,
+            # A torn write may have kept the commit and lost the entries behind it.
+            HardState(hard.term, hard.vote, max(min(hard.commit, log.last_index()), state.applied)),
+            membership,
+            state.applied,
+            self._jitter,
+            self._origin.configurations.get(group, ()),
+        )
+        clock = LogClock(self._clock, state.time_ms)
+        replica = Replica(state, self._host, self._relay, self._journal, clock)
+        return Member(core, log, replica, LocalLeader(replica, self._host))
+
+    def receive(self, group: RaftGroup, message: Message) -> None:
+        """A message of another member. What does not fit on the disk is as good as lost: the leader
+        sends it again.
+        """
+        self.quiet.heard(message.sender)
+        member = self.members.get(group)
+        if member is None or message.to != self.node:
+            return
+        if group in self._sealed:
+            return
+        if group in self.healing.silent:
+            self.healing.heard(group, message)
+            return
+        if self.receiver is not None and not self._may_step(member, message, self.receiver):
+            return
+        if message.kind == APPEND and message.entries:
+            sizes = [len(entry.body) for entry in message.entries]
+            if not self._host.takes(sizes):
+                return
+        if member in self.quiet.resting:
+            self.quiet.wake(member, by=message.sender)
+        try:
+            member.core.step(message)
+        except RaftError:
+            return  # of somebody who is no member, or for a leader
+        self.take(member)
+        if message.kind == HEARTBEAT_ANSWER:
+            self._look_at_lease(member)
+        self.quiet.note(member, message)
+        self._host.write_soon()
+
+    def _may_step(self, member: Member, message: Message, receiver: SnapshotReceiver) -> bool:
+        """Whether a message is for the core: not if a snapshot has to be fetched first, or is on
+        its way, for nothing may change the log under it.
+        """
+        if receiver.is_receiving(member.group):
+            return message.kind not in {APPEND, SNAPSHOT, TIMEOUT_NOW}
+        offered = message.snapshot
+        if offered is None or not self._lacks(member, offered):
+            return True
+        if message.term >= member.core.term:
+            receiver.offered(member.group, message)
+        return False
+
+    def _lacks(self, member: Member, snapshot: Snapshot) -> bool:
+        """Whether a snapshot has to take the place of the log. If the log has the entry it ends
+        with, it has all before it, and what follows may have been acknowledged: it must stay.
+        """
+        log = member.core.log
+        index = snapshot.index
+        return (
+            index > log.committed
+            and log.term(index) != snapshot.term
+            and snapshot.membership.has(self.node)
+        )
+
+    def seal(self, group: RaftGroup, snapshot: Snapshot) -> bool:
+        """Have nothing happen to a group until `unseal`: a snapshot takes the place of its log.
+        False if that has come so far by itself, or the member does not follow.
+        """
+        member = self.members[group]
+        if member.core.role != FOLLOWER or not self._lacks(member, snapshot):
+            return False
+        self._sealed.add(group)
+        return True
+
+    def unseal(self, group: RaftGroup) -> None:
+        """Go on."""
+        self._sealed.discard(group)
+
+    def install(self, received: Received) -> None:
+        """A snapshot of a group from another store is durable, and the checkpoint names it: state
+        and log are what it says.
+        """
+        group, snapshot = received.group, received.snapshot
+        member = self.members[group]
+        self._journal.installed(received.job, received.references)
+        clock = LogClock(self._clock, received.state.time_ms)
+        replica = Replica(received.state, self._host, self._relay, self._journal, clock)
+        old = member.state
+        member.replace(replica, LocalLeader(replica, self._host))
+        members = snapshot.membership
+        member.log.has_snapshot(snapshot.index, snapshot.term, received.name, members)
+        member.log.forget_recent()
+        member.core.install(snapshot)
+        tell_vanished(self._relay, old, replica)
+        self._relay.replaced(replica)
+        self.healing.installed(group)
+        answer = Message(APPEND_ANSWER, self.node, received.sender, member.core.term)
+        answer.index = snapshot.index
+        self._peers.send(group, answer)
+        self.take(member)
+        self._host.write_soon()
+
+    def change_members(self, group: RaftGroup, change: ConfigurationChange) -> None:
+        """Propose a change of a group's members; it is in force once applied. Raises KernelError
+        NOT_LEADER; INVALID_ARGUMENT if it does not fit or another one is under way.
+        """
+        member = self.members[group]
+        try:
+            member.core.propose_configuration(change)
+        except ConfigurationRefused as error:
+            raise KernelError(Code.INVALID_ARGUMENT, str(error)) from None
+        except RaftError as error:
+            raise KernelError(Code.NOT_LEADER, str(error)) from None
+        self.take(member)
+        self._host.write_soon()
+
+    def transfer(self, group: RaftGroup, to: int) -> None:
+        """Hand a group's leadership to another voter. Raises KernelError NOT_LEADER."""
+        member = self.members[group]
+        if member.core.role != LEADER:
+            raise KernelError(Code.NOT_LEADER, "this node does not lead the group")
+        member.core.transfer(to)
+        self.take(member)
+        self._host.write_soon()
+
+    def healed(self, group: RaftGroup) -> None:
+        """A group that lost something here votes again."""
+        self._journal.healed(group)
+
+    def has_snapshot(
+        self, group: RaftGroup, index: int, term: int, name: str, members: Membership | None
+    ) -> None:
+        """A snapshot of a group is on disk, and named by the checkpoint."""
+        members = members or Membership((self.node,))
+        self.members[group].log.has_snapshot(index, term, name, members)
+
+    def unreachable(self, node: int) -> None:
+        """Messages to a node were lost."""
+        for member in self.members.values():
+            member.core.report_unreachable(node)
+
+    def tick(self, elapsed: int) -> None:
+        """So many ticks have passed."""
+        if self.healing.patients:
+            self.healing.tick()
+        self.quiet.tick(elapsed)
+        good_ms = self._clock.monotonic_ms() + LEASE_TICKS * self._tick_ms
+        for member in self.members.values():
+            member.replica.leased_until_ms = good_ms
+            if member.group in self._sealed or self.quiet.spares(member):
+                if member in self.quiet.resting and member.replica.serving:
+                    member.replica.holds_lease(True)  # all others are heard, or it would wake
+                continue
+            core = member.core
+            if core.lease_void and not core.transferee:
+                # A transfer came to nothing a tick ago; what has waited for it is in the log.
+                election.renew(core)
+            core.tick(elapsed)
+            if core.has_ready():
+                self.take(member)
+            self._look_at_lease(member)
+            self._look_at_peers(member)
+
+    def _look_at_lease(self, member: Member) -> None:
+        """Only who cannot have been followed by another leader hands messages out."""
+        if member.replica.serving:
+            member.replica.holds_lease(member.core.holds_lease())
+
+    def _stirred(self, member: Member, silence: int) -> None:
+        """A member wakes: ticks go on, those of a silence that has woken it included."""
+        member.core.wake()
+        if silence:
+            member.core.tick(silence)
+
+    def _look_at_peers(self, member: Member) -> None:
+        """Let go of what everybody has; notice snapshots that nobody fetches."""
+        if not member.leads:
+            return
+        peers = member.core.tracker.peers
+        member.log.everybody_has(min((each.match for each in peers), default=0))
+        now = self._clock.monotonic_ms()
+        for progress in peers:
+            key = (member.group, progress.node)
+            if progress.state != SNAPSHOTTING:
+                self._offered.pop(key, None)
+            elif now - self._offered.setdefault(key, now) > PATIENCE_MS:
+                del self._offered[key]
+                member.core.report_snapshot(progress.node, installed=False)
+
+    def fetches(self, node: int) -> None:
+        """A node is fetching a snapshot."""
+        now = self._clock.monotonic_ms()
+        for key in self._offered:
+            if key[1] == node:
+                self._offered[key] = now
+
+    def take(self, member: Member) -> None:
+        """Do what a core asks for."""
+        if member in self.quiet.resting:
+            self.quiet.wake(member)
+        core = member.core
+        self._do(member, core.ready())
+        while core.has_ready():
+            self._do(member, core.ready())
+
+    def _do(self, member: Member, ready: Ready) -> None:
+        if ready.soft_state is not None:
+            self._role_changed(member)
+        if ready.must_sync:
+            hard, core = ready.hard_state, member.core
+            if hard is None and core.log.configurations:
+                # Before a change of membership is on this disk, so is that the one before it is
+                # committed: whoever forgot two of them could win an election among too few.
+                hard = HardState(core.term, core.vote, core.log.committed)
+            if hard is not None:
+                self._journal.append_hard_state(member.group, hard.term, hard.vote, hard.commit)
+            if ready.entries:
+                member.log.appended(ready.entries)
+        for message in ready.messages_now:
+            self._peers.send(member.group, message)
+        if ready.number:
+            self._host.await_disk(member, ready)
+        for read in ready.read_states:
+            self.awaited.answered(read.context, read.index)
+        if ready.committed:
+            self._apply(member, ready)
+        for wanted in ready.reads_wanted:
+            loaded = partial(self._loaded, member, wanted)
+            self._host.fetch(member.group, wanted.low, loaded, log=True)
+
+    def _apply(self, member: Member, ready: Ready) -> None:
+        members = member.state.membership
+        for entry in ready.committed:
+            member.apply(entry)
+            if entry.kind == NORMAL and not entries.has_slots(entry.body):
+                self._journal.forget(member.group, entry.index)
+        member.core.applied(ready.committed[-1].index)
+        self.entries_applied += len(ready.committed)
+        self._applied[member] = None
+        if member.state.membership is not members:
+            # Who forgets that the change is committed would look for votes among the members
+            # before it, who may be gone for good.
+            core = member.core
+            hard = (core.term, core.vote, core.log.committed)
+            self._journal.append_hard_state(member.group, *hard)
+            self.members_changed()
+            self.snapshot_wanted()
+
+    def dispatch(self) -> None:
+        """Hand out what was applied in this turn."""
+        while self._applied:
+            applied, self._applied = self._applied, {}
+            for member in applied:
+                member.replica.dispatch()
+        self.awaited.look()
+
+    def ask_index(self, group: RaftGroup, context: bytes) -> None:
+        """Ask a group's leader what is committed; the answer goes to `awaited`. Raises RaftError if
+        nobody can be asked.
+        """
+        member = self.members[group]
+        member.core.read_index(context)
+        self.take(member)
+        self._host.write_soon()
+
+    def _loaded(self, member: Member, wanted: ReadWanted) -> None:
+        member.core.loaded(wanted)
+        if member.core.has_ready():
+            self.take(member)
+            self._host.write_soon()
+
+    def _role_changed(self, member: Member) -> None:
+        leads = member.core.role == LEADER
+        if leads and not member.leads:
+            future, clean = self.starting.pop(member, (None, False))
+            started = partial(self._serves, member, future)
+            alone = self.is_alone(member)
+            if not member.lead(str(self.node), alone=alone, clean=clean, started=started):
+                self._ask_the_time(member)
+        elif member.leads and not leads:
+            member.follow()
+            self._relay.follows(member.replica)
+        self.leaders_changed()
+
+    def _ask_the_time(self, member: Member) -> None:
+        """Its wall clock is not to be believed by itself."""
+        term, core = member.core.term, member.core
+        members = core.tracker.members
+        halves = [half for half in (members.voters, members.voters_outgoing) if half]
+        self.wall_clocks.ask(
+            halves, lambda: member.leads and core.term == term, member.replica.stamps
+        )
+
+    def _serves(self, member: Member, future: asyncio.Future[None] | None) -> None:
+        self.leaders_changed()
+        self._relay.leads(member.replica)
+        if future is not None and not future.done():
+            future.set_result(None)
+
+    def members_changed(self) -> None:
+        """Time passes only for groups that have other members."""
+        if self.healing.patients:
+            self.healing.members_changed()
+        alone = True
+        for member in self.members.values():
+            # Learners need heartbeats too: who misses a message is helped on by the next one.
+            single = self.is_alone(member) and not member.core.tracker.peers
+            member.log.keeps_recent = not single
+            alone = alone and single
+            if single:
+                member.replica.leased_until_ms = math.inf
+        self._host.time_passes(wanted=not alone)
+
+    def is_alone(self, member: Member) -> bool:
+        """Whether its group has no other voter."""
+        return member.core.tracker.is_alone

@@ -1,0 +1,115 @@
+"""Applies to the states of snapshots what stands behind them in the log, as far as committed.
+
+What is on this disk is committed if the group has no other member; else if the hard state says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from ...api.model import Route, TopicInfo
+from ...broker.group_state.state import GroupState, QueueState, RouterState, TopicState
+from ...broker.group_state.tree_state import TreeEvent
+from ...broker.machine import Machine
+from ...broker.observer import Observer, Retention
+from ...common.ids import LogIndex, QueueId, RaftGroup
+from ...raft.members.configuration import changed, decode
+from ...raft.messages import CONFIGURATION, Membership
+from ..raft_groups.group_log import entry_of
+
+
+class Silent(Observer):
+    """Observer of a replay: nobody is listening yet."""
+
+    def appended(self, queue: QueueState) -> None:
+        """Nothing."""
+
+    def released(self, queue: QueueState, group: str, ranges: Sequence[tuple[int, int]]) -> None:
+        """Nothing."""
+
+    def changed(self, queue: QueueState, group: str, ended: Sequence[tuple[int, int]]) -> None:
+        """Nothing."""
+
+    def settled(self, queue: QueueState, group: str, ranges: Sequence[tuple[int, int]]) -> None:
+        """Nothing."""
+
+    def marked(self, queue: QueueState, group: str) -> None:
+        """Nothing."""
+
+    def sought(self, queue: QueueState, group: str) -> None:
+        """Nothing."""
+
+    def purged(self, queue: QueueState, group: str) -> None:
+        """Nothing."""
+
+    def group_removed(self, queue: QueueState, group: str) -> None:
+        """Nothing."""
+
+    def queues_changed(self, topic: TopicState) -> None:
+        """Nothing."""
+
+    def queues_removed(self, queues: Sequence[QueueState]) -> None:
+        """Nothing."""
+
+    def topic_changed(self, topic: TopicInfo, *, removed: bool) -> None:
+        """Nothing."""
+
+    def router_changed(self, router: RouterState, *, removed: bool) -> None:
+        """Nothing."""
+
+    def route_changed(self, router: RouterState, route: Route, *, removed: bool) -> None:
+        """Nothing."""
+
+    def outbox_grew(self) -> None:
+        """Nothing."""
+
+    def record_changed(self, key: str, value: bytes | None) -> None:
+        """Nothing."""
+
+    def tree_changed(self, event: TreeEvent) -> None:
+        """Nothing."""
+
+
+def _nobody_has_one(_ident: QueueId) -> bool:
+    return False
+
+
+class Replay:
+    """Applies what is committed."""
+
+    def __init__(
+        self,
+        retention: Retention,
+        states: Mapping[RaftGroup, GroupState],
+        commits: Mapping[RaftGroup, int],
+        node: int,
+    ) -> None:
+        """`commits`: by group what was known to be committed; none of it: nothing."""
+        silent = Silent()
+        self._machines = {group: Machine(each, retention, silent) for group, each in states.items()}
+        self._alone = Membership((node,))
+        self._commits = commits
+        self.configurations: dict[RaftGroup, list[int]] = {}
+        self.applied = 0
+
+    def is_alone(self, group: RaftGroup) -> bool:
+        """Whether this node is the group's only member: then all of its log is applied."""
+        membership = self._machines[group].state.membership
+        return membership is None or membership == self._alone
+
+    def take(self, group: RaftGroup, index: int, term: int, stored: bytes) -> None:
+        """The next entry of a group."""
+        entry = entry_of(term, index, stored)
+        machine = self._machines[group]
+        state = machine.state
+        if not self.is_alone(group) and index > self._commits.get(group, 0):
+            if entry.kind == CONFIGURATION:
+                self.configurations.setdefault(group, []).append(index)
+            return
+        self.applied += 1
+        if entry.kind == CONFIGURATION:
+            state.membership = changed(state.membership or self._alone, decode(entry.body))
+            state.applied, state.term = LogIndex(index), term
+        else:
+            machine.apply(LogIndex(index), term, stored)
+            state.queues.rest(_nobody_has_one)

@@ -1,0 +1,10 @@
+"""One Raft group on this node.
+
+- `replica`: state machine, open entry and dispatchers; `host`: what it asks of its store
+- `open_entry`: the entry that is being filled
+- `listener`: who hears of what is applied
+- `log_clock`: the time that a leader stamps on entries
+- `noted_leases`: for whom leases in the log are
+- `idle_dispatchers`, `idle_lists`: what nobody consumes from, and who waits for it
+- `trimmer`: retention; `sweeper`: keeps indexes short
+"""

@@ -1,0 +1,44 @@
+"""What a group asks of the store it lives in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol
+
+from ...api.origins import Origins
+from ...common.ids import RaftGroup
+
+if TYPE_CHECKING:
+    from .replica import Replica
+
+
+class Timer(Protocol):
+    """A call to come."""
+
+    def cancel(self) -> None:
+        """Never mind."""
+
+
+class Host(Protocol):
+    """What a replica asks of the store it lives in."""
+
+    origins: Origins
+    awaits_claims: bool
+    """Whether other processes may hold what the last leader of a group has handed out, and claim
+    it from the next one."""
+
+    def entry(self, group: RaftGroup, index: int) -> bytes | None:
+        """A log entry, if it is in memory."""
+
+    def fetch(
+        self, group: RaftGroup, index: int, done: Callable[[], None], *, log: bool = False
+    ) -> None:
+        """Read a log entry into memory, then call `done`. Those behind it may come along: what is
+        held, or (`log`) all of the group's.
+        """
+
+    def dirty(self, replica: Replica, *, urgent: bool) -> None:
+        """The replica has something to propose: at the next commit, or within 5 ms."""
+
+    def call_later(self, delay_ms: int, action: Callable[[], None]) -> Timer:
+        """Call `action` after so long."""

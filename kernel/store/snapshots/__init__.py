@@ -1,0 +1,6 @@
+"""Snapshots of groups on disk and on their way.
+
+- `snapshot_file`: the files
+- `snapshotter`: takes them in slices, off the write path
+- `transfer`: from one store to another that is too far behind
+"""

@@ -1,0 +1,460 @@
+"""A snapshot on its way from one store to another (docs/design/replication.md#catching-up).
+
+    leader                                 member that is too far behind
+      SNAPSHOT (index, term, name)  ---->    begins
+             <----  ReadSnapshot  ------     the file, piece by piece
+             <----  ReadEntries   ------     what it refers to, oldest first, into this journal
+                                             the file on disk, RESET and CLOSE, a checkpoint
+             <----  APPEND_ANSWER  -----     state and log are the snapshot's: go on from there
+
+The receiver asks, so that it sets the pace, and a step that is lost is asked for again. Nothing of
+the old state changes before the checkpoint that names the snapshot is durable. An entry that the
+sender does not have any more was let go by an entry behind the snapshot, which will come: an empty
+one takes its place. That is to be believed of a sender only that has applied what the snapshot has:
+one that has lost its disk meanwhile, or its part in the group, lacks entries that are still wanted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+import msgspec
+
+from ...broker.applying.liveness import references
+from ...broker.group_state.state import GroupState
+from ...broker.snapshots.snapshot import load
+from ...common.errors import Code, KernelError
+from ...common.ids import RaftGroup
+from ...common.ports import Clock, Disk
+from ...log.format import entry as entries
+from ...log.format.files import NO_SPACE, read_all
+from ...log.hard_read import is_unread
+from ...log.install import InstallJob
+from ...log.journal import Journal
+from ...raft.messages import Message, Snapshot
+from ..drivers.worker import Runner
+from .snapshot_file import DIRECTORY, SnapshotWriter, name_of, records_of, sync_names
+
+T = TypeVar("T")
+
+PIECE_BYTES = 1024 * 1024
+"""Of a snapshot's file in one answer."""
+
+ENTRIES_BYTES = 1024 * 1024
+"""Of entries in one answer, at least one."""
+
+ENTRIES_MAX = 256
+
+PATIENCE_MS = 10_000
+"""A leader that was asked for nothing for so long takes the transfer for dead, and begins anew."""
+
+RETRIES_MAX = 20
+RETRY_SECONDS = 0.25
+"""Pause before a question that was not answered is put again; so often, then the leader's next
+offer is waited for."""
+
+WAIT_SECONDS = 0.05
+
+
+class ReadSnapshot(msgspec.Struct, frozen=True, array_like=True, tag="snapshot"):
+    """A piece of a snapshot's file, from an offset on."""
+
+    name: str
+    offset: int
+
+
+class ReadEntries(msgspec.Struct, frozen=True, array_like=True, tag="entries"):
+    """Entries of a group; as many as fit into an answer, in the order asked for."""
+
+    group: int
+    indexes: tuple[int, ...]
+    applied: int
+    """What the snapshot has applied that refers to them."""
+
+
+class ReadClock(msgspec.Struct, frozen=True, array_like=True, tag="clock"):
+    """What time it is at another store (`wall_clocks`)."""
+
+
+class SnapshotPart(msgspec.Struct, frozen=True, array_like=True):
+    """Answer: the file's size, and bytes of it."""
+
+    size: int
+    data: bytes
+
+
+class EntriesPart(msgspec.Struct, frozen=True, array_like=True):
+    """Answer: (index, term, body) of the first so many that were asked for; no body: it is gone."""
+
+    rows: tuple[tuple[int, int, bytes], ...]
+
+
+class ClockPart(msgspec.Struct, frozen=True, array_like=True):
+    """Answer: milliseconds since the epoch."""
+
+    wall_ms: int
+
+
+class Plea(msgspec.Struct, frozen=True, array_like=True, tag="plea"):
+    """A member of a group asks its leader to be taken back (`healing`)."""
+
+    group: int
+    node: int
+    lost: bool
+    """It has lost what it had; False: it has a snapshot again, and wants to be a voter."""
+
+
+class PleaPart(msgspec.Struct, frozen=True, array_like=True):
+    """Answer: the leader's term, and the snapshot to begin anew with, if there is one yet."""
+
+    term: int
+    snapshot: Snapshot | None
+
+
+Question = ReadSnapshot | ReadEntries | ReadClock | Plea
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode_question = msgspec.msgpack.Decoder(Question).decode
+_decode_snapshot = msgspec.msgpack.Decoder(SnapshotPart).decode
+_decode_entries = msgspec.msgpack.Decoder(EntriesPart).decode
+_decode_clock = msgspec.msgpack.Decoder(ClockPart).decode
+_decode_plea = msgspec.msgpack.Decoder(PleaPart).decode
+
+
+class Ask(Protocol):
+    """Puts questions to other stores."""
+
+    async def ask(self, node: int, question: bytes) -> bytes:
+        """The answer. Raises KernelError if there is none, or an error."""
+
+
+async def ask_wall_clock(ask: Ask, node: int) -> int:
+    """What time it is at another store, in ms since the epoch. Raises KernelError."""
+    answer = await ask.ask(node, _encode(ReadClock()))
+    try:
+        return _decode_clock(answer).wall_ms
+    except msgspec.MsgspecError as error:
+        raise KernelError(Code.INVALID_ARGUMENT, f"no answer: {error}") from None
+
+
+async def plead(ask: Ask, node: int, plea: Plea) -> PleaPart:
+    """Ask a group's leader to be taken back. Raises KernelError."""
+    answer = await ask.ask(node, _encode(plea))
+    try:
+        return _decode_plea(answer)
+    except msgspec.MsgspecError as error:
+        raise KernelError(Code.INVALID_ARGUMENT, f"no answer: {error}") from None
+
+
+class Bodies(Protocol):
+    """What is asked of the store that sends."""
+
+    @property
+    def journal(self) -> Journal:
+        """Where entries are."""
+
+    async def fetched(self, group: RaftGroup, index: int) -> None:
+        """Return once one that the journal has is in memory."""
+
+    def is_given_up(self, group: RaftGroup, index: int) -> bool:
+        """Whether nobody will ever read a log entry."""
+
+    def applied(self, group: RaftGroup) -> int:
+        """The last entry that the group's state has applied."""
+
+
+class SnapshotSource:
+    """The sending half. It also says what time it is here, and hears pleas."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        clock: Clock,
+        runner: Runner,
+        bodies: Bodies,
+        hear: Callable[[Plea], PleaPart],
+    ) -> None:
+        self._hear = hear
+        self._disk = disk
+        self._clock = clock
+        self._runner = runner
+        self._bodies = bodies
+        self._content: tuple[str, bytes] = ("", b"")
+        """The file that is being sent: read once, kept until another one is."""
+
+    async def answer(self, question: bytes) -> bytes:
+        """Answer another store. Raises KernelError INVALID_ARGUMENT, NOT_FOUND, NOT_LEADER."""
+        try:
+            asked = _decode_question(question)
+        except msgspec.MsgspecError as error:
+            raise KernelError(Code.INVALID_ARGUMENT, f"no question: {error}") from None
+        if isinstance(asked, ReadClock):
+            return _encode(ClockPart(self._clock.wall_ms()))
+        if isinstance(asked, Plea):
+            return _encode(self._hear(asked))
+        if isinstance(asked, ReadSnapshot):
+            return _encode(await self._snapshot(asked))
+        return _encode(await self._entries(asked))
+
+    async def _snapshot(self, asked: ReadSnapshot) -> SnapshotPart:
+        if not asked.name.startswith(f"{DIRECTORY}/") or ".." in asked.name:
+            raise KernelError(Code.INVALID_ARGUMENT, "not the name of a snapshot")
+        if self._content[0] != asked.name:
+            try:
+                content = await in_thread(self._runner, lambda: read_all(self._disk, asked.name))
+            except OSError as error:
+                if not is_unread(error):
+                    raise
+                # The next one that is made here will: this asks for none.
+                raise KernelError(Code.NOT_FOUND, f"{asked.name} does not read") from error
+            if content is None:
+                raise KernelError(Code.NOT_FOUND, f"{asked.name} has been superseded")
+            self._content = (asked.name, content)
+        content = self._content[1]
+        return SnapshotPart(len(content), content[asked.offset : asked.offset + PIECE_BYTES])
+
+    async def _entries(self, asked: ReadEntries) -> EntriesPart:
+        group, journal = RaftGroup(asked.group), self._bodies.journal
+        rows: list[tuple[int, int, bytes]] = []
+        left = ENTRIES_BYTES
+        for index in asked.indexes[:ENTRIES_MAX]:
+            body = journal.entry(group, index)
+            while body is None and journal.has(group, index):
+                if self._bodies.is_given_up(group, index):
+                    break
+                await self._bodies.fetched(group, index)
+                body = journal.entry(group, index)
+            if body is None and self._bodies.applied(group) < asked.applied:
+                what = f"entry {index} of group {group} is not here: its part in it was lost"
+                raise KernelError(Code.NOT_FOUND, what)
+            row = (index, journal.term(group, index), body or b"")
+            left -= len(row[2])
+            if left < 0 and rows:
+                break
+            rows.append(row)
+        return EntriesPart(tuple(rows))
+
+
+@dataclass(slots=True)
+class Received:
+    """A snapshot that is in this journal, but for the checkpoint that names it."""
+
+    group: RaftGroup
+    snapshot: Snapshot
+    sender: int
+    name: str
+    state: GroupState
+    references: Mapping[int, int]
+    job: InstallJob
+
+
+class InstallHost(Protocol):
+    """What the receiving half asks of its store."""
+
+    @property
+    def journal(self) -> Journal:
+        """Where entries go."""
+
+    async def flushed(self) -> None:
+        """Return once everything that is queued for the journal is synced."""
+
+    def seal(self, group: RaftGroup, snapshot: Snapshot) -> bool:
+        """Have nothing happen to a group until `unseal`; False if its log has come so far by
+        itself, or it does not follow.
+        """
+
+    def unseal(self, group: RaftGroup) -> None:
+        """Go on."""
+
+
+class Checkpoints(Protocol):
+    """What it asks of housekeeping."""
+
+    def install(self, received: Received) -> Awaitable[None]:
+        """Make the checkpoint, then let the snapshot take the place of state and log."""
+
+    def keep(self, name: str) -> None:
+        """Leave this snapshot alone, although no checkpoint names it yet."""
+
+    def keep_no_longer(self, name: str) -> None:
+        """It is named, or was given up."""
+
+
+class SnapshotReceiver:
+    """The receiving half: one snapshot at a time."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        runner: Runner,
+        ask: Ask,
+        host: InstallHost,
+        checkpoints: Checkpoints,
+        fatal: Callable[[str, BaseException], None],
+    ) -> None:
+        self._checkpoints = checkpoints
+        self._disk = disk
+        self._runner = runner
+        self._ask = ask
+        self._host = host
+        self._fatal = fatal
+        self._tasks: dict[RaftGroup, asyncio.Task[None]] = {}
+        self._turn = asyncio.Lock()
+        self.installed = 0
+        self.failures = 0
+
+    def is_receiving(self, group: RaftGroup) -> bool:
+        """Whether a snapshot of the group is on its way: its log must not change meanwhile."""
+        return group in self._tasks
+
+    def offered(self, group: RaftGroup, message: Message) -> None:
+        """A leader offers a snapshot."""
+        if group not in self._tasks and message.snapshot is not None:
+            work = self._receive(group, message.snapshot, message.sender)
+            self._tasks[group] = asyncio.get_running_loop().create_task(work)
+
+    async def stop(self) -> None:
+        """Give up what is under way."""
+        tasks = list(self._tasks.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _receive(self, group: RaftGroup, snapshot: Snapshot, sender: int) -> None:
+        job: InstallJob | None = None
+        name = name_of(group, snapshot.index)
+        self._checkpoints.keep(name)
+        try:
+            async with self._turn:
+                records = await self._file(snapshot, sender)
+                state = _state_of(records, snapshot)
+                refers = references(state)
+                job = await self._begin(group)
+                await self._entries(job, sorted(refers), sender, snapshot.index)
+                await self._write(name, records)
+                await self._until(job, lambda each: each.is_placed)
+                if not self._host.seal(group, snapshot):
+                    return  # the log has come so far by itself meanwhile
+                job.close(snapshot.index, snapshot.term)
+                await self._until(job, lambda each: each.closed)
+                received = Received(group, snapshot, sender, name, state, refers, job)
+                job = None
+                await self._checkpoints.install(received)
+                self.installed += 1
+        except (KernelError, ValueError):
+            # The sender is gone, or has a newer one by now: the leader will offer one again.
+            self.failures += 1
+        except OSError as error:
+            self.failures += 1
+            if error.errno not in NO_SPACE:
+                self._fatal("a snapshot of another store could not be written and synced", error)
+        finally:
+            if job is not None:
+                self._host.journal.give_up_install(job)
+            self._host.unseal(group)
+            self._checkpoints.keep_no_longer(name)
+            del self._tasks[group]
+
+    async def _until(self, job: InstallJob, condition: Callable[[InstallJob], bool]) -> None:
+        """Return once it is so: the disk may have no room for a while."""
+        while True:
+            await self._host.flushed()
+            if condition(job):
+                return
+            await asyncio.sleep(WAIT_SECONDS)
+
+    async def _begin(self, group: RaftGroup) -> InstallJob:
+        """Begin to write entries, as soon as no rewrite is under way."""
+        while True:
+            job = self._host.journal.install(group)
+            if job is not None:
+                return job
+            await asyncio.sleep(WAIT_SECONDS)
+
+    async def _file(self, snapshot: Snapshot, sender: int) -> list[bytes]:
+        content = bytearray()
+        name = str(snapshot.handle)
+        while True:
+            question = _encode(ReadSnapshot(name, len(content)))
+            part = _decode_snapshot(await self._answer(sender, question))
+            content += part.data
+            if len(content) >= part.size or not part.data:
+                return list(records_of(bytes(content), name))
+
+    async def _entries(
+        self, job: InstallJob, indexes: Sequence[int], sender: int, applied: int
+    ) -> None:
+        at = 0
+        while at < len(indexes):
+            some = tuple(indexes[at : at + ENTRIES_MAX])
+            question = _encode(ReadEntries(job.group, some, applied))
+            rows = _decode_entries(await self._answer(sender, question)).rows
+            if [row[0] for row in rows] != list(indexes[at : at + len(rows)]) or not rows:
+                raise KernelError(Code.INVALID_ARGUMENT, "entries that were not asked for")
+            for index, term, body in rows:
+                job.append(term, index, body or GONE)
+            at += len(rows)
+            await self._host.flushed()
+
+    async def _answer(self, sender: int, question: bytes) -> bytes:
+        for _ in range(RETRIES_MAX):
+            try:
+                return await self._ask.ask(sender, question)
+            except KernelError as error:
+                if not error.code.retryable:
+                    raise
+            await asyncio.sleep(RETRY_SECONDS)
+        raise KernelError(Code.UNAVAILABLE, f"node {sender} does not answer")
+
+    async def _write(self, name: str, records: Sequence[bytes]) -> None:
+        writer = SnapshotWriter(self._disk, name)
+        for last, piece in _pieces(records):
+            for record in piece:
+                writer.add(record)
+            await in_thread(self._runner, writer.take(last=last).run)
+        await in_thread(self._runner, lambda: sync_names(self._disk))
+
+
+GONE = entries.build(0, (), (), ())
+"""An entry without anything."""
+
+
+def _state_of(records: Sequence[bytes], snapshot: Snapshot) -> GroupState:
+    """The state in a snapshot's file. ValueError if it is not the one that was offered."""
+    state = load(records)
+    if (state.applied, state.membership) != (snapshot.index, snapshot.membership):
+        raise ValueError(f"{snapshot.handle} is not what was offered")
+    return state
+
+
+def _pieces(records: Sequence[bytes]) -> Iterator[tuple[bool, list[bytes]]]:
+    """Records by the megabyte, and whether they are the last."""
+    piece: list[bytes] = []
+    size = 0
+    for record in records:
+        piece.append(record)
+        size += len(record)
+        if size >= PIECE_BYTES:
+            yield False, piece
+            piece, size = [], 0
+    yield True, piece
+
+
+async def in_thread(runner: Runner, job: Callable[[], T]) -> T:
+    """What a job comes to, or raises, off the event loop."""
+    future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+    results: list[T] = []
+
+    def done(error: BaseException | None) -> None:
+        if future.done():
+            return
+        if error is not None:
+            future.set_exception(error)
+        else:
+            future.set_result(results[0])
+
+    runner.submit(lambda: results.append(job()), done)
+    return await future
