@@ -51,7 +51,7 @@ from kernel.cluster import records
 from kernel.cluster.office import Office
 from kernel.log.format.meta import read_meta
 from kernel.remote.connecting import connect
-from kernel.remote.leaders import RemoteLeaders
+from kernel.remote.leader_calls.leaders import RemoteLeaders
 from kernel.remote.mesh.meeting import MeetingPoint
 from kernel.rpc.handshake import VERSIONS, Hello
 from kernel.rpc.roles import GATEWAY

@@ -64,7 +64,7 @@ from kernel.cluster.records import Facts, NodeState
 from kernel.cluster.roster import Home, Roster, read_home, write_home
 from kernel.in_process.opening import LocalStore, open_store
 from kernel.log.format.meta import ensure_meta, read_meta
-from kernel.remote.leaders import RemoteLeaders
+from kernel.remote.leader_calls.leaders import RemoteLeaders
 from kernel.remote.serving import join_fellows, serve_gateways
 from kernel.rpc.handshake import VERSIONS, Hello
 from kernel.rpc.roles import GATEWAY, STORE

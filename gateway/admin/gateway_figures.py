@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from gateway.attendance import Attendance
     from kernel.remote.client import ClusterClient
-    from kernel.remote.leaders import RemoteLeaders
+    from kernel.remote.leader_calls.leaders import RemoteLeaders
     from kernel.remote.mesh.meeting import MeetingPoint
 
 

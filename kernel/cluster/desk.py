@@ -15,7 +15,7 @@ from ..common.ids import METADATA_GROUP, RaftGroup
 from ..common.ports import Clock
 from ..in_process.opening import LocalStore
 from ..raft.members.progress import STATE_NAMES
-from ..remote.wire import WireError
+from ..remote.leader_calls.wire import WireError
 from ..rpc.channel import Channel, Reply
 from ..rpc.frame import RpcError
 from ..rpc.handshake import Hello

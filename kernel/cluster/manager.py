@@ -26,7 +26,7 @@ from ..common.errors import KernelError
 from ..common.ids import METADATA_GROUP, RaftGroup
 from ..common.ports import Disk
 from ..in_process.local_client import LocalClient
-from ..remote.leaders import RemoteLeaders
+from ..remote.leader_calls.leaders import RemoteLeaders
 from ..store.node import Store
 from ..store.raft_groups.peer_links import PeerLinks
 from . import messages

@@ -13,7 +13,7 @@ import msgspec
 
 from ..common.errors import Code, KernelError
 from ..common.ids import METADATA_GROUP, RaftGroup
-from ..remote.leaders import RemoteLeaders
+from ..remote.leader_calls.leaders import RemoteLeaders
 from . import messages
 from .balance import moves
 from .messages import (

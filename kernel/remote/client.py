@@ -52,7 +52,7 @@ from ..transactions.half_desk import HalfDesk
 from .definitions.administering import Administering
 from .definitions.definitions import Definitions
 from .definitions.mirror import Hears, InTopology
-from .leaders import RemoteLeaders
+from .leader_calls.leaders import RemoteLeaders
 from .mesh.abroad import Abroad
 from .mesh.borrowing import Borrower
 from .mesh.local_definitions import LocalDefinitions

@@ -7,7 +7,7 @@ import asyncio
 from ..common.ids import METADATA_GROUP, RaftGroup
 from ..common.ports import Clock, Random
 from .client import ClusterClient
-from .leaders import RemoteLeaders
+from .leader_calls.leaders import RemoteLeaders
 from .mesh.meeting import MeetingPoint
 
 

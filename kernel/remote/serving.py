@@ -16,8 +16,8 @@ from .definitions.administration_service import AdministrationService
 from .definitions.feed_service import FeedService
 from .fellows.service import FellowService
 from .fellows.stores import FellowStores
-from .lane_service import BYTES_MAX, CALLS_MAX, GatewayService
-from .leaders import RemoteLeaders
+from .leader_calls.lane_service import BYTES_MAX, CALLS_MAX, GatewayService
+from .leader_calls.leaders import RemoteLeaders
 from .mesh.service import MeshService
 from .pulls.service import PullService
 from .streams.service import CLAIM_MS, SETTLE_IN_MS, StreamService

@@ -18,7 +18,7 @@ from kernel.common.ports import Clock
 from kernel.in_process.opening import LocalStore
 from kernel.remote.client import ClusterClient
 from kernel.remote.connecting import connect
-from kernel.remote.leaders import RemoteLeaders
+from kernel.remote.leader_calls.leaders import RemoteLeaders
 from kernel.remote.serving import serve_gateways
 from kernel.rpc.channel import Channel
 from kernel.rpc.handshake import Hello

@@ -11,8 +11,8 @@ from pathlib import Path
 from kernel.common.ids import METADATA_GROUP, RaftGroup
 from kernel.in_process.opening import LocalStore, open_store
 from kernel.log.journal import JournalOptions
-from kernel.remote.lane_service import BYTES_MAX, CALLS_MAX
-from kernel.remote.leaders import RemoteLeaders
+from kernel.remote.leader_calls.lane_service import BYTES_MAX, CALLS_MAX
+from kernel.remote.leader_calls.leaders import RemoteLeaders
 from kernel.remote.serving import join_fellows, serve_gateways
 from kernel.rpc.handshake import Hello
 from kernel.rpc.roles import GATEWAY, STORE

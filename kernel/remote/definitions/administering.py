@@ -24,7 +24,7 @@ from ...common.ids import RaftGroup
 from ...common.limits import PUBLISH_DEADLINE_MS
 from ...definitions import definition_checks as checks
 from ...requests.leader import Identity
-from ..leaders import RemoteLeaders
+from ..leader_calls.leaders import RemoteLeaders
 from . import administration_wire as wire
 
 ADMINISTER_MS = PUBLISH_DEADLINE_MS

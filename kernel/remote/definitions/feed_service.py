@@ -30,8 +30,9 @@ from ...rpc.channel import Channel, Reply
 from ...rpc.frame import RpcError
 from ...rpc.handshake import Hello
 from ...store.replicas.replica import Replica
-from .. import calls, things
-from ..wire import WireError
+from .. import things
+from ..leader_calls import calls
+from ..leader_calls.wire import WireError
 from . import feed_wire as wire
 
 PAGE_BYTES = 256 * 1024

@@ -24,10 +24,10 @@ import msgspec
 
 from ...api.model import QueueRef, Route
 from ...common.ids import QueueId, RaftGroup, TopicId
-from .. import calls
-from ..calls import U8, U16, U32, U64, Name
+from ..leader_calls import calls
+from ..leader_calls.calls import U8, U16, U32, U64, Name
+from ..leader_calls.wire import decode
 from ..things import RouteGone, RouterGone, RouterIs, TopicIs
-from ..wire import decode
 
 SUBSCRIBE = calls.DEFINITIONS[0]
 TAKEN = calls.DEFINITIONS[1]

@@ -16,9 +16,9 @@ from ...requests.fellows import Gone, MoveStep
 from ...rpc.channel import Channel, Reply
 from ...rpc.frame import RpcError
 from ...rpc.handshake import Hello
-from .. import calls
 from ..definitions.feed_service import FeedService
-from ..wire import WireError, decode
+from ..leader_calls import calls
+from ..leader_calls.wire import WireError, decode
 from . import wire
 
 TASKS_MAX = 1_024

@@ -23,8 +23,8 @@ from ...requests.courier import Courier
 from ...requests.fellows import Gone, Moved, MoveStep
 from ...requests.leader import Identity, Leader
 from ..definitions.administering import Administering
-from ..leaders import RemoteLeaders
-from ..wire import decode
+from ..leader_calls.leaders import RemoteLeaders
+from ..leader_calls.wire import decode
 from . import wire
 from .mixed_link import MixedLink
 

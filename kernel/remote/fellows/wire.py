@@ -16,7 +16,7 @@ import msgspec
 from msgspec import Meta
 
 from ...common.limits import GROUP_NAME_BYTES_MAX
-from ..calls import FELLOWS, U16, U32, U64, Name
+from ..leader_calls.calls import FELLOWS, U16, U32, U64, Name
 
 DEFINED, CLEAR, IDLE, MOVE = FELLOWS[0:4]
 

@@ -48,9 +48,10 @@ from ...routing.topology import Topology
 from ...rpc.channel import Channel, Reply
 from ...rpc.frame import RpcError
 from ...rpc.handshake import Hello
-from .. import calls, things
+from .. import things
 from ..definitions import administration_wire
-from ..wire import WireError, decode
+from ..leader_calls import calls
+from ..leader_calls.wire import WireError, decode
 from . import wire
 from .abroad_leader import AbroadLeader
 from .borrowing import Borrowing

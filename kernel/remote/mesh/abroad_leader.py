@@ -17,7 +17,7 @@ from ...common.errors import Code, KernelError
 from ...common.ids import VOLATILE_GROUP, Offset, QueueId, RaftGroup, queue_in
 from ...requests.leader import Done, Identity, LeaseChanging, Together
 from ...requests.publish_part import Part
-from ..wire import decode_statistics
+from ..leader_calls.wire import decode_statistics
 from . import wire
 from .link import Link
 

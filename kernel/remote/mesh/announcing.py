@@ -24,7 +24,7 @@ from ...common.ids import TopicId
 from ...routing.topology import Topology
 from ...rpc.channel import Channel
 from .. import things
-from ..wire import WireError, decode
+from ..leader_calls.wire import WireError, decode
 from . import wire
 from .abroad import ANNOUNCED_MAX
 from .guest import Key

@@ -21,7 +21,7 @@ from ...common.errors import Code, KernelError
 from ...common.ids import VOLATILE_GROUP, QueueId, SessionId, queue_in
 from ...rpc.channel import Channel
 from ...rpc.frame import RpcError
-from ..wire import WireError, decode
+from ..leader_calls.wire import WireError, decode
 from . import lending_wire as wire
 from .guest import ASK_MS, Guest
 

@@ -31,8 +31,8 @@ from ...rpc.frame import RpcError
 from ...store.leading.topic_room import DECIDED
 from ...store.volatile import VolatileGroup
 from ..definitions import administration_wire
+from ..leader_calls.wire import WireError, decode, encode_figures
 from ..tree.tree import ClusterTree
-from ..wire import WireError, decode, encode_figures
 from . import lending, wire
 from .link import Inbox
 from .local_definitions import LocalDefinitions

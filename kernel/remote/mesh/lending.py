@@ -33,7 +33,7 @@ from ...common.ids import QueueId
 from ...rpc.channel import Channel, Reply
 from ...rpc.frame import RpcError
 from ...store.volatile import VolatileGroup
-from ..wire import WireError, decode
+from ..leader_calls.wire import WireError, decode
 from . import lending_wire as wire
 
 LENT_MAX = 10_000

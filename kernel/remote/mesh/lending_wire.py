@@ -21,9 +21,9 @@ import msgspec
 from ...api.client import Settlement
 from ...api.model import Reason
 from ...common.errors import KernelError, error_named
-from .. import calls
-from ..calls import U8, U32, U64, Name
-from ..wire import WireError, message_of, split
+from ..leader_calls import calls
+from ..leader_calls.calls import U8, U32, U64, Name
+from ..leader_calls.wire import WireError, message_of, split
 from .wire import encode
 
 ATTACH = calls.MESH[11]

@@ -24,9 +24,9 @@ from ...rpc.channel import Channel, Reply
 from ...rpc.frame import RpcError
 from ...rpc.handshake import Hello
 from ...rpc.link import Dialer
-from .. import calls
-from ..leaders import RemoteLeaders
-from ..wire import WireError, decode
+from ..leader_calls import calls
+from ..leader_calls.leaders import RemoteLeaders
+from ..leader_calls.wire import WireError, decode
 from . import wire
 from .abroad import GONE_MS, Abroad
 from .announcing import Announcer

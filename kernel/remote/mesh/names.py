@@ -18,9 +18,9 @@ from ...common.ids import RaftGroup
 from ...common.ports import Clock
 from ...rpc.channel import Reply
 from ...subscribers.subscribing import home_of_client
-from ..claiming import Claiming
-from ..leaders import RemoteLeaders
-from ..wire import WireError, decode
+from ..leader_calls.claiming import Claiming
+from ..leader_calls.leaders import RemoteLeaders
+from ..leader_calls.wire import WireError, decode
 from . import wire
 
 RESERVE_MS = 3_000

@@ -13,8 +13,8 @@ from ...rpc.channel import Channel, Reply
 from ...rpc.frame import RpcError
 from ...rpc.handshake import Hello
 from ...store.node import Store
-from .. import calls
-from ..wire import WireError, decode
+from ..leader_calls import calls
+from ..leader_calls.wire import WireError, decode
 from . import wire
 from .abroad import Abroad
 from .name_desk import NameDesk

@@ -38,10 +38,10 @@ from ...common.ids import TopicId
 from ...common.limits import NAME_BYTES_MAX
 from ...routing import tree_table
 from ...routing.tree_table import is_bad_name
-from .. import calls
-from ..calls import U8, U16, U32, U64, Name, TreeName
+from ..leader_calls import calls
+from ..leader_calls.calls import U8, U16, U32, U64, Name, TreeName
+from ..leader_calls.wire import WireError, decode
 from ..things import RouteGone, RouterGone, RouterIs, TopicIs
-from ..wire import WireError, decode
 
 ANNOUNCE = calls.MESH[0]
 FRAME = calls.MESH[1]

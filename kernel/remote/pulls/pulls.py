@@ -31,10 +31,10 @@ from ...requests.pull import NOTHING, tokens_of
 from ...rpc.channel import Channel, Reply
 from ...rpc.frame import RpcError
 from ...rpc.handshake import Hello
-from .. import calls
 from ..filter_wire import pack_filter
-from ..leaders import AGAIN, QUESTION_MS, RemoteLeaders
-from ..wire import WireError
+from ..leader_calls import calls
+from ..leader_calls.leaders import AGAIN, QUESTION_MS, RemoteLeaders
+from ..leader_calls.wire import WireError
 from . import wire as pull_wire
 
 PULLS_MAX = 32_768

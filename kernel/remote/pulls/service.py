@@ -38,10 +38,10 @@ from ...rpc.frame import RpcError
 from ...rpc.handshake import Hello
 from ...store.replicas.noted_leases import SINCE_MS
 from ...store.replicas.replica import Replica
-from .. import calls
 from ..filter_wire import unpack_filter
+from ..leader_calls import calls
+from ..leader_calls.wire import WireError
 from ..streams.gateways import Unconcerned
-from ..wire import WireError
 from . import wire as pull_wire
 from .lost_leases import Lost, keep_lost, lost_leases, note_of, tag_of
 

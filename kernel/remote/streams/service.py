@@ -44,8 +44,8 @@ from ...rpc.channel import Channel, Reply
 from ...rpc.frame import RpcError
 from ...rpc.handshake import Hello
 from ...store.replicas.replica import Replica
-from .. import calls
-from ..wire import WireError
+from ..leader_calls import calls
+from ..leader_calls.wire import WireError
 from . import wire as stream_wire
 from .claims import ClaimWindows
 from .gateways import STREAMS_MAX, Guest, GuestStream, StreamFigures, Unconcerned

@@ -33,8 +33,8 @@ from ...common.ids import QueueId, RaftGroup, SessionId
 from ...rpc.channel import Channel, Reply
 from ...rpc.frame import RpcError
 from ...rpc.handshake import Hello
-from .. import calls
-from ..wire import WireError
+from ..leader_calls import calls
+from ..leader_calls.wire import WireError
 from . import wire as stream_wire
 from .parts import Entry, Part, PartGroup, Pool, Share, SpreadParts, no_lease
 from .pulls import SessionPulls

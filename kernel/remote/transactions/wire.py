@@ -23,9 +23,9 @@ from ...common.ids import Offset, QueueId, RaftGroup
 from ...common.limits import GROUP_NAME_BYTES_MAX
 from ...requests.leader import Identity, LeaseChanging, Together
 from ...requests.publish_part import Part
-from ..calls import Prepare, Transact
+from ..leader_calls.calls import Prepare, Transact
+from ..leader_calls.wire import WireError, message_of, messages_of, split
 from ..streams.parts import Part as StreamPart
-from ..wire import WireError, message_of, messages_of, split
 
 _transact = msgspec.msgpack.Decoder(Transact)
 _prepare = msgspec.msgpack.Decoder(Prepare)

@@ -12,8 +12,8 @@ from typing import Protocol
 
 from ...common.errors import KernelError
 from ...common.ids import QueueId, RaftGroup
-from ..leaders import RemoteLeaders
-from ..wire import decode
+from ..leader_calls.leaders import RemoteLeaders
+from ..leader_calls.wire import decode
 from . import wire
 
 PAUSE_SECONDS = 0.1

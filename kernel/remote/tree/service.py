@@ -23,9 +23,9 @@ from ...store.leading.retained_reading import read, retained_in
 from ...store.node import Store
 from ...store.replicas.replica import Replica
 from ...subscribers.local_tree import LocalTree, under_which
-from .. import calls
+from ..leader_calls import calls
+from ..leader_calls.wire import WireError, decode
 from ..streams.gateways import Unconcerned
-from ..wire import WireError, decode
 from . import wire
 
 QUESTIONS_MAX = 64

@@ -35,11 +35,11 @@ from ...rpc.handshake import Hello
 from ...store.leading.retained_reading import too_many
 from ...subscribers.held_subscriber import HeldSubscriber
 from ...subscribers.subscribing import Claims, Subscribing
-from .. import calls
-from ..claiming import Claiming
-from ..leaders import RemoteLeaders
+from ..leader_calls import calls
+from ..leader_calls.claiming import Claiming
+from ..leader_calls.leaders import RemoteLeaders
+from ..leader_calls.wire import WireError, decode
 from ..streams.streams import Streams
-from ..wire import WireError, decode
 from . import wire
 from .consumer import FarSubscriberConsumer, IdleStreams
 from .list_waits import ListWaits

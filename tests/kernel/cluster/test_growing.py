@@ -15,7 +15,7 @@ from kernel.cluster.records import Facts, NodeState
 from kernel.cluster.roster import Home, Roster, read_home
 from kernel.common.ids import METADATA_GROUP, RaftGroup
 from kernel.in_process.opening import open_store
-from kernel.remote.leaders import RemoteLeaders
+from kernel.remote.leader_calls.leaders import RemoteLeaders
 from kernel.remote.serving import join_fellows, serve_gateways
 from kernel.rpc.handshake import Hello
 from kernel.rpc.roles import GATEWAY

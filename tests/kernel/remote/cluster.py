@@ -11,7 +11,7 @@ from pathlib import Path
 from kernel.common.ids import RaftGroup
 from kernel.remote.client import ClusterClient
 from kernel.remote.connecting import connect
-from kernel.remote.leaders import RemoteLeaders
+from kernel.remote.leader_calls.leaders import RemoteLeaders
 from kernel.remote.mesh.meeting import MeetingPoint
 from kernel.rpc.handshake import Hello
 from kernel.rpc.roles import GATEWAY

@@ -12,7 +12,7 @@ from kernel.api import message as messages
 from kernel.api.model import DEFAULT_GROUP, GroupOptions, TopicInfo, TopicOptions
 from kernel.broker.log_commands import commands
 from kernel.common.ids import Offset, QueueId, RaftGroup, TopicId, queue_id
-from kernel.remote.leaders import CALL_MS, QUESTION_MS, RemoteLeaders
+from kernel.remote.leader_calls.leaders import CALL_MS, QUESTION_MS, RemoteLeaders
 from kernel.requests.courier import Courier
 from kernel.requests.leader import Done, Identity, Leader
 from kernel.requests.proposer import Proposer

@@ -41,11 +41,11 @@ from kernel.broker.snapshots.snapshot import dump, load
 from kernel.common.errors import Code, KernelError
 from kernel.common.ids import METADATA_GROUP, RaftGroup
 from kernel.common.placement import home_group
-from kernel.remote.calls import ADMINISTRATION, FELLOWS
 from kernel.remote.client import ClusterClient
 from kernel.remote.definitions import administration_wire as wire
 from kernel.remote.definitions.administration_service import AdministrationService
-from kernel.remote.wire import WireError
+from kernel.remote.leader_calls.calls import ADMINISTRATION, FELLOWS
+from kernel.remote.leader_calls.wire import WireError
 from kernel.routing.destinations import Found
 from tests.kernel.remote.cluster import gateway_of, running_stores
 from tests.kernel.remote.local import peer_of

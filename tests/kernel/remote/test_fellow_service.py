@@ -17,7 +17,7 @@ from kernel.common.ids import RaftGroup
 from kernel.remote.client import ClusterClient
 from kernel.remote.fellows import wire
 from kernel.remote.fellows.service import FellowService
-from kernel.remote.wire import WireError, decode
+from kernel.remote.leader_calls.wire import WireError, decode
 from tests.kernel.remote.cluster import gateway_of, running_stores
 from tests.kernel.remote.spread import GROUPS, T, lead, put_topic, spread_cluster
 from tests.kernel.three_stores import Node, until

@@ -10,10 +10,10 @@ from kernel.api.message import HEADER_BYTES
 from kernel.api.model import TopicStatistics
 from kernel.common.errors import Code, KernelError
 from kernel.common.ids import Offset, QueueId, RaftGroup
-from kernel.remote import calls, wire
-from kernel.remote.lane_service import GatewayService
-from kernel.remote.lanes import RemoteLeader
-from kernel.remote.leaders import Leaders
+from kernel.remote.leader_calls import calls, wire
+from kernel.remote.leader_calls.lane_service import GatewayService
+from kernel.remote.leader_calls.lanes import RemoteLeader
+from kernel.remote.leader_calls.leaders import Leaders
 from kernel.requests.leader import Done, Holder, Identity, Leader
 from kernel.requests.publish_part import Part
 from kernel.rpc.channel import Answer, Channel, decode_error, encode_error

@@ -12,11 +12,11 @@ from kernel.api.model import DEFAULT_TENANT, QueueRef, TopicInfo, TopicOptions
 from kernel.common.errors import Code, KernelError
 from kernel.common.ids import VOLATILE_GROUP, TopicId, queue_id
 from kernel.remote import things
+from kernel.remote.leader_calls.wire import WireError, decode
 from kernel.remote.mesh import link as mesh_link
 from kernel.remote.mesh import wire
 from kernel.remote.mesh.abroad import ANNOUNCED_MAX, ANNOUNCED_SLACK
 from kernel.remote.mesh.link import Inbox, Link
-from kernel.remote.wire import WireError, decode
 from kernel.rpc.channel import Channel
 from kernel.rpc.frame import RpcError
 from tests.kernel.remote.cluster import Pair

@@ -27,7 +27,7 @@ from kernel.broker.index.features import COPY, CUT, LARGE
 from kernel.broker.log_commands import commands, tree_commands
 from kernel.common.errors import Code, KernelError
 from kernel.common.ids import Offset, QueueId, RaftGroup, TopicId
-from kernel.remote import calls, wire
+from kernel.remote.leader_calls import calls, wire
 from kernel.remote.streams.parts import Part as StreamPart
 from kernel.remote.streams.parts import Pool
 from kernel.remote.transactions.wire import (

@@ -7,9 +7,9 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from ..api.client import LeaseVerb, Settlement
-from ..api.model import Reason
-from ..common.limits import BATCH_COMMANDS_MAX, NAME_BYTES_MAX, TREE_NAME_BYTES_MAX
+from ...api.client import LeaseVerb, Settlement
+from ...api.model import Reason
+from ...common.limits import BATCH_COMMANDS_MAX, NAME_BYTES_MAX, TREE_NAME_BYTES_MAX
 
 PUBLISH = 1
 PROPOSE = 3

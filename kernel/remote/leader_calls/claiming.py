@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from ..common.errors import KernelError
-from ..common.ids import RaftGroup
+from ...common.errors import KernelError
+from ...common.ids import RaftGroup
 
 CLAIM_PAUSE_SECONDS = 0.5
 """Before a leader is told again that did not answer in time."""

@@ -16,17 +16,17 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Protocol, cast
 
-from ..api.model import TopicStatistics
-from ..broker.log_commands import commands
-from ..common.errors import Code, KernelError
-from ..common.ids import Offset, QueueId, RaftGroup
-from ..requests.leader import Done, Identity, LeaseChanging, Together
-from ..requests.publish_part import Part
-from ..rpc.channel import Channel
-from ..rpc.frame import MESSAGE_BYTES_MAX
+from ...api.model import TopicStatistics
+from ...broker.log_commands import commands
+from ...common.errors import Code, KernelError
+from ...common.ids import Offset, QueueId, RaftGroup
+from ...requests.leader import Done, Identity, LeaseChanging, Together
+from ...requests.publish_part import Part
+from ...rpc.channel import Channel
+from ...rpc.frame import MESSAGE_BYTES_MAX
+from ..streams.parts import Part as StreamPart
+from ..transactions.wire import encode_prepare, encode_transact
 from . import calls, wire
-from .streams.parts import Part as StreamPart
-from .transactions.wire import encode_prepare, encode_transact
 
 NOT_DONE = frozenset({Code.NOT_LEADER, Code.BUSY})
 """Errors of a call that say that it was not carried out."""

@@ -17,18 +17,18 @@ from typing import TypeVar
 
 import msgspec
 
-from ..api.client import LeaseVerb
-from ..api.message import HEADER_BYTES, SLOT_BYTES_SMALL
-from ..api.model import Reason, RouterInfo, TopicInfo, TopicStatistics
-from ..broker.index.features import CUT, LARGE
-from ..broker.log_commands import commands, tree_commands
-from ..broker.log_commands.commands import Command
-from ..common.errors import KernelError, error_named
-from ..common.ids import Offset, QueueId, RaftGroup
-from ..common.limits import BATCH_COMMANDS_MAX, NAME_BYTES_MAX
-from ..requests.leader import Identity, LeaseChanging
-from ..requests.publish_part import Part
-from ..routing.tree_table import is_bad_name
+from ...api.client import LeaseVerb
+from ...api.message import HEADER_BYTES, SLOT_BYTES_SMALL
+from ...api.model import Reason, RouterInfo, TopicInfo, TopicStatistics
+from ...broker.index.features import CUT, LARGE
+from ...broker.log_commands import commands, tree_commands
+from ...broker.log_commands.commands import Command
+from ...common.errors import KernelError, error_named
+from ...common.ids import Offset, QueueId, RaftGroup
+from ...common.limits import BATCH_COMMANDS_MAX, NAME_BYTES_MAX
+from ...requests.leader import Identity, LeaseChanging
+from ...requests.publish_part import Part
+from ...routing.tree_table import is_bad_name
 from .calls import (
     U64,
     ChangeLeases,

@@ -16,20 +16,20 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TypeVar
 
-from ..api.model import TopicStatistics
-from ..common.errors import Code, KernelError
-from ..common.ids import Offset, QueueId, RaftGroup
-from ..common.ports import Clock
-from ..requests.courier import Attempt
-from ..requests.leader import Done
-from ..rpc.channel import Channel, Reply
-from ..rpc.frame import RpcError
-from ..rpc.handshake import Hello
-from ..rpc.link import Dialer
-from ..rpc.roles import STORE
+from ...api.model import TopicStatistics
+from ...common.errors import Code, KernelError
+from ...common.ids import Offset, QueueId, RaftGroup
+from ...common.ports import Clock
+from ...requests.courier import Attempt
+from ...requests.leader import Done
+from ...rpc.channel import Channel, Reply
+from ...rpc.frame import RpcError
+from ...rpc.handshake import Hello
+from ...rpc.link import Dialer
+from ...rpc.roles import STORE
+from ..sections import Section, Sections
 from . import calls, wire
 from .lanes import RemoteLeader
-from .sections import Section, Sections
 
 CALL_MS = 10_000
 """A call that is not answered within so long is sent again, at whoever leads then: longer than a

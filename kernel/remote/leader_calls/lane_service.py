@@ -19,16 +19,16 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from ..api.model import QueueRef
-from ..common.errors import Code, KernelError
-from ..common.ids import Offset, QueueId, RaftGroup
-from ..requests.leader import Holder, Identity, Leader, Settling, Together
-from ..rpc.channel import Channel, Reply
-from ..rpc.frame import MESSAGE_BYTES_MAX, RpcError
-from ..rpc.handshake import Hello
+from ...api.model import QueueRef
+from ...common.errors import Code, KernelError
+from ...common.ids import Offset, QueueId, RaftGroup
+from ...requests.leader import Holder, Identity, Leader, Settling, Together
+from ...rpc.channel import Channel, Reply
+from ...rpc.frame import MESSAGE_BYTES_MAX, RpcError
+from ...rpc.handshake import Hello
+from ..sections import Section, Sections
+from ..transactions.wire import decode_prepare, decode_transact
 from . import calls, wire
-from .sections import Section, Sections
-from .transactions.wire import decode_prepare, decode_transact
 
 CALLS_MAX = 16_384
 """Batches of one connection under way here: more than a courier sends to 16 groups at once."""

@@ -1,0 +1,7 @@
+"""Calls of the port `requests.leader.Leader` between a gateway and the stores.
+
+- `calls`, `wire`: numbers and heads of all calls; those of `Leader`, as bytes
+- `leaders`: the gateway's connections to every store, and where each group's leader is
+- `lanes`, `lane_service`: the calls of one group, in order: the gateway's side, and the store's
+- `claiming`: what a gateway holds is told to each new leader
+"""
