@@ -128,6 +128,8 @@ class _Side(asyncio.Protocol):
 
     transport: asyncio.Transport
     other: _Side | None = None
+    has_ended = False
+    """No more comes from there."""
 
     def take(self, transport: asyncio.BaseTransport) -> None:
         """The connection has been made."""
@@ -150,10 +152,15 @@ class _Side(asyncio.Protocol):
             self.other.transport.resume_reading()
 
     def eof_received(self) -> bool:
-        """No more is written here; reading may go on (RFC 9293 3.6)."""
-        if self.other is not None:
-            self.other.transport.write_eof()
-        return self.other is not None
+        """No more is written here; reading may go on (RFC 9293 3.6), until the other has ended too:
+        then both are closed.
+        """
+        self.has_ended = True
+        other = self.other
+        if other is None or other.has_ended:
+            return False
+        other.transport.write_eof()
+        return True
 
     def connection_lost(self, _error: Exception | None) -> None:
         """The connection has ended, and so does the other once it has what was written."""

@@ -123,6 +123,19 @@ async def test_who_says_nothing_is_closed(monkeypatch: pytest.MonkeyPatch) -> No
         writer.close()
 
 
+async def test_a_connection_that_both_ends_have_ended_in_order_is_gone() -> None:
+    async with relaying(echo) as (relay, port):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"a")
+        assert await asyncio.wait_for(reader.readexactly(1), WAIT_S) == b"a"
+        writer.write_eof()
+        assert await asyncio.wait_for(_rest(reader), WAIT_S) == b"the end"
+        async with asyncio.timeout(WAIT_S):
+            while len(relay):
+                await asyncio.sleep(0.01)
+        writer.close()
+
+
 async def test_connections_above_the_limit_are_closed_at_once() -> None:
     async with relaying(echo, connections_max=1) as (relay, port):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
