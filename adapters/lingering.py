@@ -20,6 +20,8 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
+from adapters.turns import turns_of
+
 LINGER_S: Final = 2.0
 """A peer answers a goodbye within a round trip, and closes; slower ones have had their chance."""
 LINGER_ROUNDS_MAX: Final = 15
@@ -29,6 +31,9 @@ LINGER_BYTES_MAX: Final = 16 * 1024 * 1024
 LINGERING_MAX: Final = 1_024
 """Sockets in a process that only linger: as many as clients of one gateway that leave within two
 seconds; a flood of strangers costs no more than that."""
+
+_LEAVING: Final = "leaving"
+"""Where they all come from, among those that wait to be read: they are one."""
 
 
 class Lingering(asyncio.Protocol):
@@ -69,6 +74,14 @@ class Lingering(asyncio.Protocol):
         self._left_bytes -= len(data)
         if self._left_bytes < 0:
             self.end()
+            return
+        self._transport.pause_reading()
+        turns_of(self.loop).wait(_LEAVING, self)
+
+    def read_on(self) -> None:
+        """It may be read again (`turns`)."""
+        if not self._transport.is_closing():
+            self._transport.resume_reading()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Called by the event loop, once."""

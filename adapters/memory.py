@@ -111,6 +111,7 @@ class Pool:
         self._clock = clock
         self.bytes_max = bytes_max
         self.bytes = 0
+        self._tight_at = bytes_max // 2
         self._addresses: dict[str, _Address] = {}
         """Those that hold something."""
         self._spare: _Address | None = None
@@ -120,6 +121,11 @@ class Pool:
         all are looked at again."""
         self._dropping = False
         self._relief_is_due = False
+
+    @property
+    def is_tight(self) -> bool:
+        """Whether most of it is used: then what comes is read in turns (`turns`)."""
+        return self.bytes > self._tight_at
 
     @property
     def holders(self) -> int:

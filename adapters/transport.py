@@ -23,8 +23,9 @@ from typing import TYPE_CHECKING, Generic, Protocol, TypeVar, cast
 from adapters.lingering import LINGERING
 from adapters.memory import Excess, Share
 from adapters.tls_server import TlsServer
+from adapters.turns import turns_of
 from auth.tls import login_of
-from kernel.common.crowd import address_of
+from kernel.common.crowd import Crowd, address_of
 from kernel.common.listening import stop_listening
 
 if TYPE_CHECKING:
@@ -45,6 +46,9 @@ BACKLOG = 1_024
 
 _NO_HOLDS: frozenset[str] = frozenset()
 
+_TURN = "turn"
+"""A reason not to read."""
+
 
 class StreamHost(Protocol):
     """What a connection's state machine asks of its `StreamProtocol`, in every protocol."""
@@ -57,6 +61,9 @@ class StreamHost(Protocol):
 
     def release_reading(self, reason: str) -> None:
         """The reason is gone."""
+
+    def take_turn(self) -> None:
+        """Be read again when others have been: for what is only to be dropped."""
 
     @property
     def is_reading_held(self) -> bool:
@@ -163,8 +170,11 @@ class StreamProtocol(asyncio.Protocol):
         """
         share = self._input
         if share is None:
-            share = self._input = Share(self._judged_as(), self._drop_input, self._unfinished)
-        self._memory.input.hold(share, size)
+            share = self._input = Share(self.judged_as(), self._drop_input, self._unfinished)
+        pool = self._memory.input
+        pool.hold(share, size)
+        if size and pool.is_tight:
+            self.take_turn()
 
     def _unfinished(self) -> int:
         return self.unfinished_bytes
@@ -174,7 +184,8 @@ class StreamProtocol(asyncio.Protocol):
         """Whether unfinished input was held at the last `hold_input`."""
         return self._input is not None and self._input.bytes > 0
 
-    def _judged_as(self) -> str:
+    def judged_as(self) -> str:
+        """Its address, as far as those are told apart."""
         return address_of(self.peer.rpartition(":")[0].strip("[]"))
 
     def _drop_input(self) -> None:
@@ -187,7 +198,7 @@ class StreamProtocol(asyncio.Protocol):
         """The peer has not read all that was written, or something begins to wait behind that."""
         share = self._output
         if share is None:
-            share = self._output = Share(self._judged_as(), self._drop_output, self._unread)
+            share = self._output = Share(self.judged_as(), self._drop_output, self._unread)
         self._memory.output.note(share, max(1, self._unread()), self.loop.call_soon)
 
     def _unread(self) -> int:
@@ -218,6 +229,16 @@ class StreamProtocol(asyncio.Protocol):
             if share is not None:
                 pool.hold(share, 0)
         self._input = self._output = None
+
+    def take_turn(self) -> None:
+        """Be read again when others have been (`turns`)."""
+        if _TURN not in self._holds and not self._closing:
+            self.hold_reading(_TURN)
+            turns_of(self.loop).wait(self.judged_as(), self)
+
+    def read_on(self) -> None:
+        """It is this one's turn."""
+        self.release_reading(_TURN)
 
     # --- Output -----------------------------------------------------------------------------
 
@@ -400,7 +421,9 @@ class Listeners(Generic[ProtocolT]):
         addresses: Iterable[ListenerAddress],
         factory: Callable[[ListenerAddress], ProtocolT],
         memory_of: Mapping[str, ListenerMemory],
+        connections_max: int,
     ) -> None:
+        """`connections_max`: at once, by all of them together."""
         self._loop = loop
         self._memory_of = memory_of
         self._wanted = tuple(addresses)
@@ -408,6 +431,8 @@ class Listeners(Generic[ProtocolT]):
         self._servers: dict[str, asyncio.Server | TlsServer] = {}
         self.connections: set[ProtocolT] = set()
         """Open connections. A driver adds itself in `opened` and leaves in `closed`."""
+        self._connections_max = connections_max
+        self._strangers: Crowd[ProtocolT] = Crowd()
         self._emptied: asyncio.Event = asyncio.Event()
 
     async def start(self) -> None:
@@ -444,14 +469,27 @@ class Listeners(Generic[ProtocolT]):
                 found[name] = (host, port)
         return found
 
-    def entered(self, connection: ProtocolT) -> None:
-        """A connection has opened."""
+    def entered(self, connection: ProtocolT) -> ProtocolT | None:
+        """A connection has opened; the one that has to go for it, if there are too many: one that
+        has not signed in (`crowd`), so perhaps it itself.
+        """
         self.connections.add(connection)
+        self._strangers.add(connection.judged_as(), connection)
         self._emptied.clear()
+        if len(self.connections) <= self._connections_max:
+            return None
+        out = self._strangers.next_to_go()
+        self._strangers.discard(out)
+        return out
+
+    def known(self, connection: ProtocolT) -> None:
+        """A connection has signed in: it goes for no other."""
+        self._strangers.discard(connection)
 
     def left(self, connection: ProtocolT) -> None:
         """A connection has closed."""
         self.connections.discard(connection)
+        self._strangers.discard(connection)
         if not self.connections:
             self._emptied.set()
 

@@ -80,12 +80,15 @@ class Environment:
 
     def open_session(self, host: Host, tenant: str, name: str) -> Session:
         """The kernel session of a connection that belongs to a tenant from now on."""
-        host.tenant = tenant
+        host.signed_in(tenant)
         return self.client.open_session(name or host.peer, Origin.AMQP)
 
 
 class Host(StreamHost, Protocol):
     """The driver of one connection: it moves bytes, and knows the time."""
+
+    def signed_in(self, tenant: str) -> None:
+        """It belongs to a tenant from now on."""
 
     out: list[bytes]
     """Bytes to be written, in order; `write_soon` has them written."""

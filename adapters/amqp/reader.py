@@ -120,6 +120,7 @@ class Reader:
     def receive(self, data: bytes) -> None:
         """One socket read brought these bytes."""
         if self._is_ended:
+            self._host.take_turn()
             return
         if self._held or self._is_stopped:
             keep_chunk(self._held, data)

@@ -143,6 +143,11 @@ class AmqpProtocol(StreamProtocol):
             self._octets_counted = now
             self._octets.octets(now[0] - before[0], now[1] - before[1])
 
+    def signed_in(self, tenant: str) -> None:
+        """See `Host`."""
+        self.tenant = tenant
+        self._adapter.known(self)
+
     # --- Host -------------------------------------------------------------------------------
 
     @property
@@ -218,7 +223,11 @@ class AmqpAdapter:
         )
         register_origin(origins)
         self._listeners: Listeners[AmqpProtocol] = Listeners(
-            self._loop, listeners, lambda listener: AmqpProtocol(self, listener), self.memory_of
+            self._loop,
+            listeners,
+            lambda listener: AmqpProtocol(self, listener),
+            self.memory_of,
+            self.environment.settings.connections_max,
         )
         self._moving: Moving[AmqpProtocol] = Moving(
             lambda each: each.client_name, lambda each: each.client_name
@@ -292,13 +301,16 @@ class AmqpAdapter:
     def entered(self, protocol: AmqpProtocol) -> None:
         """A connection has opened."""
         counters = self.environment.counters
-        self._listeners.entered(protocol)
-        if len(self._listeners.connections) > self.environment.settings.connections_max:
+        out = self._listeners.entered(protocol)
+        if out is not None:
             counters.connections_refused += 1
-            protocol.connection.reason = "there are too many connections (connections_max)"
-            protocol.abort()
-        else:
-            counters.connections += 1
+            out.connection.reason = "there are too many connections (connections_max)"
+            out.abort()
+        counters.connections += out is not protocol
+
+    def known(self, protocol: AmqpProtocol) -> None:
+        """It has signed in."""
+        self._listeners.known(protocol)
 
     def left(self, protocol: AmqpProtocol) -> None:
         """A connection has closed."""

@@ -146,6 +146,7 @@ class MqttProtocol(StreamProtocol):
         if meter is not None and self._traffic is None:
             self._traffic = ConnectionTraffic(meter, tenant)
         self._tenant = self._adapter.environment.figures.of(tenant)
+        self._adapter.known(self)
 
     def count_octets(self) -> None:
         """See `Host`; called about every ten seconds."""
@@ -257,7 +258,7 @@ class MqttAdapter:
             soon=self._soon,
         )
         self._listeners: Listeners[MqttProtocol] = Listeners(
-            self.loop, listeners, self._protocol, self.memory_of
+            self.loop, listeners, self._protocol, self.memory_of, settings.connections_max
         )
         self._moving: Moving[MqttProtocol] = Moving(
             lambda each: each.client.identity, lambda each: each.client.client_id
@@ -362,13 +363,18 @@ class MqttAdapter:
     def entered(self, protocol: MqttProtocol) -> None:
         """A connection has opened."""
         counters = self.environment.counters
-        self._listeners.entered(protocol)
-        if len(self._listeners.connections) > self.environment.settings.connections_max:
+        out = self._listeners.entered(protocol)
+        if out is not None:
             counters.connections_refused += 1
-            protocol.abort()
+            out.abort()
+        if out is protocol:
             return
         counters.connections += 1
         self.look_at(protocol.client, protocol.client.session.deadline_ms)
+
+    def known(self, protocol: MqttProtocol) -> None:
+        """It has signed in."""
+        self._listeners.known(protocol)
 
     def left(self, protocol: MqttProtocol) -> None:
         """A connection has closed."""

@@ -18,7 +18,7 @@ import asyncio
 from typing import TYPE_CHECKING, Final, cast
 
 from adapters.memory import Excess, Share
-from kernel.common.crowd import address_of
+from kernel.common.crowd import Crowd, address_of
 
 from .settings import FIRST_BYTE_S
 
@@ -45,7 +45,8 @@ class Relay:
         self._connections_max = connections_max
         self._loop = asyncio.get_running_loop()
         self._server: asyncio.Server | None = None
-        self._clients: set[_ClientSide] = set()
+        self._clients: Crowd[_ClientSide] = Crowd()
+        """None of them is ever known: who signs a call is between gRPC and its client."""
         self._empty = asyncio.Event()
         """Set when the last client has gone."""
         self._connecting: set[asyncio.Task[None]] = set()
@@ -72,7 +73,7 @@ class Relay:
     async def stop(self) -> None:
         """Close what connections are left, at once. Idempotent."""
         self.close()
-        for client in list(self._clients):
+        for client in self._clients:
             client.abort()
         for task in self._connecting:
             task.cancel()
@@ -86,12 +87,21 @@ class Relay:
     # --- What the connections ask -----------------------------------------------------------
 
     def entered(self, client: _ClientSide) -> bool:
-        """A client has connected; False: there are too many."""
-        if len(self._clients) >= self._connections_max:
-            self.refused += 1
-            return False
-        self._clients.add(client)
+        """A client has connected; False: there are too many, and none that goes for it: of another
+        address that has more.
+        """
+        address = client.address()
+        self._clients.add(address, client)
         self._empty.clear()
+        if len(self._clients) <= self._connections_max:
+            return True
+        self.refused += 1
+        out = self._clients.next_to_go()
+        if self._clients.address(out) == address:
+            self._clients.discard(client)
+            return False
+        self._clients.discard(out)
+        out.abort()
         return True
 
     def left(self, client: _ClientSide) -> None:
@@ -216,7 +226,7 @@ class _ClientSide(_Side):
     def holds(self) -> None:
         """Something waits until gRPC takes it, or no more."""
         if self._input is None:
-            self._input = Share(self._address(), self._drop_input, self._unsent)
+            self._input = Share(self.address(), self._drop_input, self._unsent)
         self._relay.memory.input.note(self._input, self._unsent(), self._relay.call_soon)
 
     def _unsent(self) -> int:
@@ -227,12 +237,13 @@ class _ClientSide(_Side):
         """Something waits until the client reads it."""
         if self._output is None:
             self._output = Share(
-                self._address(), self._drop_output, self.transport.get_write_buffer_size
+                self.address(), self._drop_output, self.transport.get_write_buffer_size
             )
         size = self.transport.get_write_buffer_size()
         self._relay.memory.output.note(self._output, size, self._relay.call_soon)
 
-    def _address(self) -> str:
+    def address(self) -> str:
+        """Where it comes from, as far as that is told apart."""
         name = self.transport.get_extra_info("peername")
         return address_of(str(name[0])) if name else ""
 

@@ -39,6 +39,9 @@ if TYPE_CHECKING:
 _PIPELINE: Final = "pipeline"
 """Why reading is held: requests wait for their answers."""
 
+_REFUSED: Final = 400
+"""The first status of those that say no."""
+
 _NUMBERS: Final = count(1)
 """Of connections."""
 
@@ -68,6 +71,9 @@ class ConnectionHost(Protocol):
     def entered(self, connection: HttpConnection) -> bool:
         """A connection has opened; False: there are too many."""
 
+    def known(self, connection: HttpConnection) -> None:
+        """A request of it was carried out: whoever sends them has signed one."""
+
     def left(self, connection: HttpConnection) -> None:
         """A connection has closed."""
 
@@ -87,6 +93,7 @@ class HttpConnection(StreamProtocol):
         self.keeps_alive = True
         """Whether it stays open behind the next answer."""
         self._is_idle = False
+        self._is_known = False
         self._since_s = host.ticks
         """When the request that is being read began, or when the last answer was given."""
         self._lost_action: Callable[[], object] | None = None
@@ -113,8 +120,12 @@ class HttpConnection(StreamProtocol):
     def opened(self) -> None:
         """Called once."""
         if not self._host.entered(self):
-            self._note(Refusal.CONNECTIONS)
-            self.abort()
+            self.crowded_out()
+
+    def crowded_out(self) -> None:
+        """There are too many connections, and it has to go."""
+        self._note(Refusal.CONNECTIONS)
+        self.abort()
 
     def received(self, data: bytes) -> None:
         """One socket read brought these bytes."""
@@ -198,6 +209,9 @@ class HttpConnection(StreamProtocol):
         if response is None or self.is_lost or self._is_discarding:
             self.abort()
             return
+        if not self._is_known and response.status < _REFUSED:
+            self._is_known = True
+            self._host.known(self)
         keeps_alive = arrived.keeps_alive and self.keeps_alive
         is_head = arrived.request.method == "HEAD"
         self.out.append(encode(response, self._host.date, keeps_alive=keeps_alive, is_head=is_head))

@@ -111,6 +111,7 @@ class SqsAdapter:
             listeners,
             lambda listener: HttpConnection(self, listener, self._loop),
             self.memory_of,
+            settings.connections_max,
         )
         # Who asks is known of each request alone; of a connection, the host.
         self._moving: Moving[HttpConnection] = Moving(
@@ -188,10 +189,15 @@ class SqsAdapter:
 
     def entered(self, connection: HttpConnection) -> bool:
         """A connection has opened; False: there are too many."""
-        is_full = len(self._listeners.connections) >= self._settings.connections_max
-        self._listeners.entered(connection)
-        self.counters.connections += not is_full
-        return not is_full
+        out = self._listeners.entered(connection)
+        if out is not None and out is not connection:
+            out.crowded_out()
+        self.counters.connections += out is not connection
+        return out is not connection
+
+    def known(self, connection: HttpConnection) -> None:
+        """Somebody has signed a request."""
+        self._listeners.known(connection)
 
     def left(self, connection: HttpConnection) -> None:
         """A connection has closed."""

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import ipaddress
 from collections import OrderedDict
+from collections.abc import Iterator
 from typing import Generic, TypeVar
 
 _MemberT = TypeVar("_MemberT")
@@ -27,7 +28,7 @@ class Crowd(Generic[_MemberT]):
     """Them, by address; every step costs the same however many there are."""
 
     def __init__(self) -> None:
-        self._count = 0
+        self._address: dict[_MemberT, str] = {}
         # Ordered ones give their first at no cost; the first of a dict is behind all that have left
         # it since it grew last.
         self._members: dict[str, OrderedDict[_MemberT, None]] = {}
@@ -36,26 +37,26 @@ class Crowd(Generic[_MemberT]):
         self._most = 0
 
     def __len__(self) -> int:
-        return self._count
+        return len(self._address)
 
     def add(self, address: str, member: _MemberT) -> None:
         """One more has come."""
+        self._address[member] = address
         members = self._members.get(address)
         if members is None:
             members = self._members[address] = OrderedDict()
         members[member] = None
-        self._count += 1
         count = len(members)
         self._move(address, count - 1, count)
         self._most = max(self._most, count)
 
-    def discard(self, address: str, member: _MemberT) -> None:
+    def discard(self, member: _MemberT) -> None:
         """It has gone, or is known by now. Idempotent."""
-        members = self._members.get(address)
-        if members is None or member not in members:
+        address = self._address.pop(member, None)
+        if address is None:
             return
+        members = self._members[address]
         del members[member]
-        self._count -= 1
         count = len(members)
         if not count:
             del self._members[address]
@@ -71,6 +72,14 @@ class Crowd(Generic[_MemberT]):
                 del self._addresses[before]
         if after:
             self._addresses.setdefault(after, OrderedDict())[address] = None
+
+    def address(self, member: _MemberT) -> str:
+        """Where a member has come from."""
+        return self._address[member]
+
+    def __iter__(self) -> Iterator[_MemberT]:
+        """All that are there now, whoever goes meanwhile."""
+        return iter(list(self._address))
 
     def next_to_go(self) -> _MemberT:
         """The oldest of the address that has the most; there has to be one."""

@@ -255,10 +255,10 @@ class Acceptor:
         return bound
 
     def _take(self, accepted: socket.socket, address: Address) -> None:
-        loop, whose = asyncio.get_running_loop(), address_of(address[0])
+        loop = asyncio.get_running_loop()
 
         def proved() -> None:
-            self._unproven.discard(whose, wire)
+            self._unproven.discard(wire)
             if len(self._proved) < self._connections_max:
                 self._proved.add(wire)
             else:  # others have proved themselves since it was taken
@@ -266,14 +266,14 @@ class Acceptor:
                 wire.close(FULL)
 
         def over() -> None:
-            self._unproven.discard(whose, wire)
+            self._unproven.discard(wire)
             self._proved.discard(wire)
             if self._wires.pop(wire, None) is not None and not wire.channel.was_open:
                 self._turn_away(wire)
 
         wire = _Wire(self._make, self._clock, loop, over, address=address)
         wire.proved = proved
-        self._unproven.add(whose, wire)
+        self._unproven.add(address_of(address[0]), wire)
         self._wires[wire] = loop.create_task(self._begin(wire, accepted, over))
         if len(self._proved) >= self._connections_max:
             self._refuse(wire, Turned.FULL, FULL)
@@ -305,7 +305,7 @@ class Acceptor:
     def _refuse(self, wire: _Wire, why: Turned, reason: str) -> None:
         """Close a connection at once, without a word."""
         wire.turned = why
-        self._unproven.discard(address_of(wire.address[0]), wire)
+        self._unproven.discard(wire)
         wire.said_something = True
         wire.channel.broken(reason)
         if wire.was_made:

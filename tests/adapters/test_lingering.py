@@ -67,7 +67,7 @@ class Server:
         self.gone = asyncio.Semaphore(0)
         address = ListenerAddress("tcp", "127.0.0.1", 0, tls=tls)
         self.listeners: Listeners[Parting] = Listeners(
-            self.loop, [address], lambda _: Parting(self.loop, self), {"tcp": self.memory}
+            self.loop, [address], lambda _: Parting(self.loop, self), {"tcp": self.memory}, 1_000
         )
 
     @contextlib.asynccontextmanager

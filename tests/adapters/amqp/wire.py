@@ -70,6 +70,12 @@ class FakeHost:
     def write_soon(self) -> None:
         self.is_write_wanted = True
 
+    def signed_in(self, tenant: str) -> None:
+        self.tenant = tenant
+
+    def take_turn(self) -> None:
+        """There are no others."""
+
     def hold_reading(self, reason: str) -> None:
         self.holds.add(reason)
 

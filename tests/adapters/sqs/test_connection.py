@@ -99,9 +99,13 @@ class Host:
         self.has_room = True
         self.memory_of = {"http": GatewayMemory(SystemClock()).listener("sqs", "http")}
         self.lost: list[HttpConnection] = []
+        self.signed = 0
 
     def entered(self, connection: HttpConnection) -> bool:
         return self.has_room
+
+    def known(self, connection: HttpConnection) -> None:
+        self.signed += 1
 
     def left(self, connection: HttpConnection) -> None:
         self.lost.append(connection)
