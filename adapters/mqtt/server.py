@@ -105,10 +105,13 @@ class MqttProtocol(StreamProtocol):
 
     @property
     def unfinished_bytes(self) -> int:
-        """Of a packet that is not whole, and of what waits for a decision about CONNECT."""
-        return self.client.session.unfinished_bytes
+        """Of a packet that is not whole, of what waits for a decision about CONNECT, and of what
+        has its turn later.
+        """
+        return self.client.session.unfinished_bytes + len(self._later)
 
     def refuse_input(self) -> None:
+        self._later = b""
         self.client.refuse_memory()
 
     def refuse_output(self) -> None:

@@ -23,6 +23,7 @@ from adapters.mqtt.codec.properties import Properties
 from adapters.mqtt.codec.reason_codes import ReasonCode
 from adapters.mqtt.config import SessionConfig
 from adapters.mqtt.environment import MqttSettings
+from adapters.mqtt.limits import TURN_BYTES
 from adapters.tree_rights import CONSUME_TREE
 from auth.errors import AuthCode, AuthError
 from tests.adapters.mqtt.broker import Broker, WireClient, serving
@@ -234,6 +235,17 @@ async def test_one_who_never_says_anything_is_dropped(tmp_path: Path) -> None:
     async with serving(tmp_path, settings) as broker:
         client = await broker.dial()
         assert await client.closed() == []
+
+
+async def test_what_was_read_and_has_its_turn_later_counts_as_unfinished(broker: Broker) -> None:
+    await broker.connect()
+    [protocol] = broker.adapter._listeners.connections
+    pool = broker.adapter._memory.input
+    protocol.received(b"\xc0\x00" * TURN_BYTES)
+    assert protocol.unfinished_bytes == pool.bytes == TURN_BYTES
+    async with asyncio.timeout(10):
+        while pool.bytes:
+            await asyncio.sleep(0.01)
 
 
 async def test_connections_above_the_limit_are_refused(tmp_path: Path) -> None:
