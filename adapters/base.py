@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from auth.principal import Principal
     from auth.rules import Permission
 
-    from .moving import Takers
+    from .moving import ConsumersByKey
 
 
 class Origin(IntEnum):
@@ -158,7 +158,7 @@ class TrafficMeter(DeliveryMeter, Protocol):
         """
 
     def unstored_counter(self, tenant: str, queue_class: str = "standard") -> TrafficCounter:
-        """Messages that were taken for somebody, but that neither the log nor a volatile topic
+        """Messages that were taken for somebody, but that neither the log nor a transient topic
         holds (MQTT: for live subscriptions only). `queue_class`: see `delivery_counter`.
         """
 
@@ -212,14 +212,17 @@ class Adapter(Protocol):
     def addresses(self) -> Mapping[str, tuple[str, int]]:
         """Listener name to the address bound (the real port, if 0 was asked for)."""
 
-    def move(self, amount: int, to: Mapping[str, str], takers: Takers | None = None) -> int:
+    def move(
+        self, amount: int, to: Mapping[str, str], consumers_by_key: ConsumersByKey | None = None
+    ) -> int:
         """Ask so many clients to go to another gateway, in the protocol's own way, once what they
         have asked for is answered; how many were asked. Does not wait, and goes on taking new
         connections. `to`: where, by listener name: `host:port` as clients there dial it; clients of
         a listener that is not named are told to go, but not where. The caller empties `to` when
         that gateway is gone, or its clients may come back. One that was asked before and is still
-        there is not asked again; one that came straight back is, less and less often. `takers`:
-        only clients with these consumers, and `amount` counts consumers (`moving.Moving`).
+        there is not asked again; one that came straight back is, less and less often.
+        `consumers_by_key`: only clients with these consumers, and `amount` counts consumers
+        (`moving.Moving`).
         """
 
     def holders(self) -> Iterable[Holder]:

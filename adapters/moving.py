@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Final, Generic, TypeVar
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 
-    Takers = Mapping[Hashable, int]
-    """Consumers of one group, by the taker whose they are (`ReceiveSpec.taker`)."""
+    ConsumersByKey = Mapping[Hashable, int]
+    """Consumers of one group, by the taker whose they are (`ReceiveSpec.consumer_key`)."""
 
 PAUSE_MS_MAX: Final = 60_000
 """Between two times that the same client is asked: as long as traffic rests after a move."""
@@ -71,11 +71,12 @@ class Moving(Generic[ConnectionT]):
         self,
         movable: Iterable[ConnectionT],
         amount: int,
-        takers: Takers | None,
-        taker_of: Callable[[ConnectionT], Hashable],
+        consumers_by_key: ConsumersByKey | None,
+        key_of: Callable[[ConnectionT], Hashable],
         now_ms: int,
     ) -> Iterator[ConnectionT]:
-        """So many of those that can be moved, one by one, each asked from now on. `takers` given:
+        """So many of those that can be moved, one by one, each asked from now on.
+        `consumers_by_key` given:
         those that have such consumers, together `amount` of them at most; a connection with more
         than are still wanted stays, or the same ones would go to and fro.
         """
@@ -89,7 +90,7 @@ class Moving(Generic[ConnectionT]):
         for times, _, each in sorted(ready, key=lambda row: row[:2]):
             if amount <= 0:
                 return
-            has = 1 if takers is None else takers.get(taker_of(each), 0)
+            has = 1 if consumers_by_key is None else consumers_by_key.get(key_of(each), 0)
             if 0 < has <= amount:
                 amount -= has
                 del self._known[each]

@@ -32,7 +32,7 @@ class Reading(Protocol):
         """It may be read."""
 
 
-class Turns:
+class KeyedLock:
     """Those of one event loop."""
 
     __slots__ = ("_count", "_loop", "_waiting")
@@ -70,12 +70,12 @@ class Turns:
             self._loop.call_soon(self._next)
 
 
-_TURNS: WeakKeyDictionary[asyncio.AbstractEventLoop, Turns] = WeakKeyDictionary()
+_TURNS: WeakKeyDictionary[asyncio.AbstractEventLoop, KeyedLock] = WeakKeyDictionary()
 
 
-def turns_of(loop: asyncio.AbstractEventLoop) -> Turns:
+def turns_of(loop: asyncio.AbstractEventLoop) -> KeyedLock:
     """The turns of an event loop, whatever listener a connection came by."""
     turns = _TURNS.get(loop)
     if turns is None:
-        turns = _TURNS[loop] = Turns(loop)
+        turns = _TURNS[loop] = KeyedLock(loop)
     return turns

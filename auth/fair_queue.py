@@ -24,7 +24,7 @@ class FairQueue(Generic[_Item]):
     def __init__(self) -> None:
         self._lanes: tuple[_Lane[_Item], _Lane[_Item]] = (_Lane(), _Lane())
         """Of the others, and of who is under suspicion."""
-        self._turn = 0
+        self._round_robin = 0
 
     def __len__(self) -> int:
         return self._lanes[0].size + self._lanes[1].size
@@ -35,8 +35,8 @@ class FairQueue(Generic[_Item]):
 
     def pop(self) -> _Item:
         """Whose turn it is. Raises IndexError if nobody waits."""
-        self._turn += 1
-        first = self._turn % SUSPECT_TURNS == 0
+        self._round_robin += 1
+        first = self._round_robin % SUSPECT_TURNS == 0
         lane = self._lanes[first] if self._lanes[first].size else self._lanes[not first]
         return lane.pop()
 

@@ -144,7 +144,7 @@ async def queues(data: Path, count: int) -> dict[str, float]:
     }
 
 
-class _Guest:
+class _SubscriberConnection:
     """A session's connection."""
 
     def taken_over(self, subscriber: Subscriber) -> None:
@@ -156,7 +156,7 @@ async def connect(local: LocalStore, number: int) -> None:
     """What CONNECT, SUBSCRIBE and DISCONNECT of a persistent session ask of the kernel."""
     tree = local.client.tree
     spec = SubscriberSpec("default", f"client-{number}", clean=False, expiry_ms=None, will=None)
-    subscriber = await tree.open(spec, _Guest())
+    subscriber = await tree.open(spec, _SubscriberConnection())
     await subscriber.subscribe(Subscription(f"devices/{number}/commands", ""), b"1")
     await subscriber.close(will=False, expiry_ms=-1)
 

@@ -49,7 +49,7 @@ class _Counted(Protocol):
         """So many messages more have come."""
 
 
-class _Taker:
+class _Consumer:
     """Acks what comes, and gives its credit back, once a turn of the loop, as an adapter does."""
 
     def __init__(self, client: Client, topic: TopicInfo, load: _Counted) -> None:
@@ -179,7 +179,7 @@ class _Rows:
         self._number += 1
         topic = await _topic(self._clients, self._number)
         load = _Load(self._clients[where], topic, size, window)
-        taker = _Taker(self._clients[where], topic, load)
+        taker = _Consumer(self._clients[where], topic, load)
         await taker.start()
         result = await (load.pace() if paced else load.run())
         taker.session.close()

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from gateway.config_schema import Listener, Protocol, Settings
     from gateway.node_metering import NodeMetering
     from kernel.api.client import Client
-    from kernel.cluster.office import Office
+    from kernel.cluster.cluster_admin import ClusterAdmin
     from kernel.common.ports import Clock, Random
 
 DRAIN_SECONDS = 20
@@ -124,9 +124,11 @@ class Front:
         token: AdminToken,
         health: HealthRoutes,
         metering: NodeMetering | None,
-        office: Office | None = None,
+        cluster_admin: ClusterAdmin | None = None,
     ) -> ASGIApp:
-        """The application of the admin side; `office`: of the cluster, if it belongs to one."""
+        """The application of the admin side; `cluster_admin`: of the cluster, if it belongs to
+        one.
+        """
         groups = self._settings.protocols["rocketmq"]
         parts = AdminParts(
             client=self._client,
@@ -137,7 +139,7 @@ class Front:
             clock=self._clock,
             tenants=self._settings.tenants,
             metering=metering,
-            office=office,
+            cluster_admin=cluster_admin,
             adapters=self.adapters,
             group_limits=GroupLimits(
                 attempts_max=groups.limit("attempts_max"),

@@ -30,13 +30,13 @@ from gateway.admin.health import Check, HealthRoutes, memory_check, metering_che
 from gateway.admin.metrics import NodeCollector
 from gateway.admin.server import AdminServer, Exchange
 from gateway.alarm_log import AlarmLog
-from gateway.attendance import Attendance
 from gateway.certificates import admin_certificate
 from gateway.cluster_settings import gateway_address, open_security, peers_of
 from gateway.exposure import warn_of_exposures
 from gateway.front import DRAIN_SECONDS, Front
 from gateway.garbage import Garbage
 from gateway.greeting import greeting
+from gateway.heartbeat_reports import HeartbeatReporter
 from gateway.node_metering import NodeMetering
 from gateway.process import (
     GATEWAY_FILE,
@@ -48,7 +48,7 @@ from gateway.process import (
 from gateway.tls_failures import TlsFailures
 from gateway.turned_away import TurnedAway
 from kernel.cluster import records
-from kernel.cluster.office import Office
+from kernel.cluster.cluster_admin import ClusterAdmin
 from kernel.log.format.meta import read_meta
 from kernel.remote.connecting import connect
 from kernel.remote.leader_calls.leaders import RemoteLeaders
@@ -89,8 +89,8 @@ class GatewayNode:
         self._ready = False
         self._name = ""
         self._process = ""
-        self._attendance: Attendance | None = None
-        self._attending: asyncio.Task[None] | None = None
+        self._heartbeat_reporter: HeartbeatReporter | None = None
+        self._reporting: asyncio.Task[None] | None = None
         self._lock: DataLock | None = None
         self._remote: RemoteLeaders | None = None
         self._meeting: MeetingPoint | None = None
@@ -161,8 +161,8 @@ class GatewayNode:
     def _checks(self) -> list[Check]:
         assert self._remote is not None
         accepting = self._client is None or self._client.accepting
-        attendance = self._attendance
-        draining = attendance is not None and attendance.draining
+        heartbeat_reporter = self._heartbeat_reporter
+        draining = heartbeat_reporter is not None and heartbeat_reporter.draining
         full = "a store that leads has too little free disk: new messages are refused"
         return [
             stores_check(self._remote),
@@ -171,7 +171,11 @@ class GatewayNode:
             Check("disk", accepting, "" if accepting else full),
             memory_check(self._front.memory if self._front is not None else None),
             metering_check(self._metering),
-            *([] if attendance is None else [Check("tenants", True, attendance.unlike_reason())]),
+            *(
+                []
+                if heartbeat_reporter is None
+                else [Check("tenants", True, heartbeat_reporter.unlike_reason())]
+            ),
         ]
 
     async def _serve(self, tasks: asyncio.TaskGroup, token: AdminToken, exchange: Exchange) -> None:
@@ -182,15 +186,15 @@ class GatewayNode:
         front = Front(self._settings, self._data, client, self._clock, self._random)
         self._front = front
         await front.identify(command_typed())
-        office = self._office(client)
-        self._meter(client, office, tasks)
+        cluster_admin = self._cluster_admin(client)
+        self._meter(client, cluster_admin, tasks)
         await front.serve(self._metering)
-        self._attendance = Attendance(
+        self._heartbeat_reporter = HeartbeatReporter(
             *(self._name, self._process, self._settings, client, front.adapters),
-            *(office, self._clock),
+            *(cluster_admin, self._clock),
         )
-        self._attending = tasks.create_task(self._attendance.run())
-        figures = GatewayFigures(client.leaders, client, self._attendance, self._meeting)
+        self._reporting = tasks.create_task(self._heartbeat_reporter.run())
+        figures = GatewayFigures(client.leaders, client, self._heartbeat_reporter, self._meeting)
         collector = NodeCollector(
             figures,
             front.adapters,
@@ -200,7 +204,7 @@ class GatewayNode:
             front.memory,
         )
         health = HealthRoutes(self._checks, collector)
-        exchange.app = front.admin_app(token, health, self._metering, office)
+        exchange.app = front.admin_app(token, health, self._metering, cluster_admin)
         self._garbage = Garbage(asyncio.get_running_loop())
         self._garbage.start()
         self._alarms = AlarmLog(_log, asyncio.get_running_loop(), self._checks)
@@ -227,12 +231,12 @@ class GatewayNode:
         reason = check.reason or "the stores have not told yet what is defined"
         _log.warning("waiting for the cluster", reason=reason)
 
-    def _office(self, client: ClusterClient) -> Office:
+    def _cluster_admin(self, client: ClusterClient) -> ClusterAdmin:
         def register() -> dict[int, records.NodeRecord]:
             known = records.read(client.records(records.PREFIX))
             return {number: each for number, (_, each) in known.items()}
 
-        return Office(self._settings.node.cluster.name, client.leaders, register)
+        return ClusterAdmin(self._settings.node.cluster.name, client.leaders, register)
 
     def _follow_register(self, client: ClusterClient) -> None:
         """Dial the stores that belong to the cluster, wherever they are now."""
@@ -250,19 +254,21 @@ class GatewayNode:
         client.watch_records(follow)
         update()
 
-    def _meter(self, client: ClusterClient, office: Office, tasks: asyncio.TaskGroup) -> None:
+    def _meter(
+        self, client: ClusterClient, cluster_admin: ClusterAdmin, tasks: asyncio.TaskGroup
+    ) -> None:
         """Count what no log holds: the stores count what theirs do."""
         settings = self._settings.node.metering
         if not settings.enabled:
             return
         metering = NodeMetering(
             client,
-            lambda: (client.volatile.replica,),
+            lambda: (client.transient.replica,),
             self._name,
             self._data,
             self._clock,
             settings,
-            office.flush,
+            cluster_admin.flush,
         )
         self._metering = metering
         metering.start(tasks)
@@ -292,9 +298,9 @@ class GatewayNode:
         if self._serving is not None:
             self._serving.cancel()
             await asyncio.wait((self._serving,))
-        if self._attending is not None:
-            self._attending.cancel()
-            await asyncio.wait((self._attending,))
+        if self._reporting is not None:
+            self._reporting.cancel()
+            await asyncio.wait((self._reporting,))
         if self._front is not None:
             await self._front.drain()
         if self._admin is not None:

@@ -1,10 +1,10 @@
 """The metering of one node: the meters of its adapters, flushes to `__metering`, the archive.
 
     adapters' counters ─┐
-    volatile topics ────┼─> windows ─> one flush an interval ─> __metering ─> DATA/metering
+    transient topics ────┼─> windows ─> one flush an interval ─> __metering ─> DATA/metering
     durable topics ─────┘   (metering.driver)               (metering.exporter, on a schedule)
 
-What a crash may lose is what the adapters and volatile topics have counted since the last flush,
+What a crash may lose is what the adapters and transient topics have counted since the last flush,
 in the customer's favour; what the log holds is counted there and told again after the crash.
 
 A defect of the metering never ends the node: it is logged, shown by /api/v1/health and the
@@ -99,7 +99,8 @@ class NodeMetering:
         settings: Metering,
         others: Callable[[], Awaitable[bool]] | None = None,
     ) -> None:
-        """`replicas()`: the Raft groups that this process counts for, its volatile one too; `node`:
+        """`replicas()`: the Raft groups that this process counts for, its transient one too;
+        `node`:
         who flushes, the same after a restart; `others()` has the other processes that count flush
         too, and tells whether all have.
         """

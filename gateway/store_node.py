@@ -57,15 +57,15 @@ from gateway.process import (
 from gateway.tls_failures import TlsFailures
 from gateway.turned_away import TurnedAway
 from gateway.will_rights import WillRights
-from kernel.cluster.desk import Desk
+from kernel.cluster.cluster_admin import ClusterAdmin
+from kernel.cluster.cluster_service import ClusterService
 from kernel.cluster.manager import Manager
-from kernel.cluster.office import Office
 from kernel.cluster.records import Facts, NodeState
 from kernel.cluster.roster import Home, Roster, read_home, write_home
 from kernel.in_process.opening import LocalStore, open_store
 from kernel.log.format.meta import ensure_meta, read_meta
 from kernel.remote.leader_calls.leaders import RemoteLeaders
-from kernel.remote.serving import join_fellows, serve_gateways
+from kernel.remote.serving import join_peer_stores, serve_gateways
 from kernel.rpc.handshake import VERSIONS, Hello
 from kernel.rpc.roles import GATEWAY, STORE
 from kernel.store.drivers.disk import DirectoryDisk
@@ -105,7 +105,7 @@ class StoreNode:
         self._links: PeerLinks | None = None
         self._local: LocalStore | None = None
         self._remote: RemoteLeaders | None = None
-        self._desk: Desk | None = None
+        self._cluster_service: ClusterService | None = None
         self._manager: Manager | None = None
         self._managing: asyncio.Task[None] | None = None
         self._admin: AdminServer | None = None
@@ -142,10 +142,12 @@ class StoreNode:
         local, links = await self._open(disk, home, roster, security)
         register_origins(local.client.origins)
         bounds = cluster.gateway_traffic_max, cluster.hot_topic_messages
-        desk = Desk(local, links, roster, self._clock, gateway.__version__, *bounds)
-        self._desk = desk
+        cluster_service = ClusterService(
+            local, links, roster, self._clock, gateway.__version__, *bounds
+        )
+        self._cluster_service = cluster_service
         service = serve_gateways(local, asyncio.get_running_loop().call_soon)
-        service.add(desk)
+        service.add(cluster_service)
         self._log_leaders(local)
         links.serve(GATEWAY, service, roster.admit_gateway)
         await self._listen(links, local)
@@ -157,7 +159,7 @@ class StoreNode:
             tls=security.client_tls,
         )
         self._remote = remote
-        join_fellows(local, remote, self._clock, self._random)
+        join_peer_stores(local, remote, self._clock, self._random)
         wills = WillRights()
         local.client.tree.judge_wills(wills.may_publish)
         checks = partial(self._checks, local, links, remote, roster)
@@ -168,15 +170,17 @@ class StoreNode:
         users.follow(local.client)
         wills.follow(users)
         remote.start()
-        manager = Manager(local.store, local.client, links, remote, roster, desk, facts, disk)
+        manager = Manager(
+            local.store, local.client, links, remote, roster, cluster_service, facts, disk
+        )
         self._manager = manager
         self._managing = tasks.create_task(manager.run())
-        self._meter(local, desk, tasks)
+        self._meter(local, cluster_service, tasks)
         if self._settings.node.admin.enabled:
             parts = StoreParts(
                 token=open_admin_token(self._data),
                 health=HealthRoutes(checks, StoreCollector(local, links, service, self._metering)),
-                office=Office(home.cluster, remote, lambda: roster.records),
+                cluster_admin=ClusterAdmin(home.cluster, remote, lambda: roster.records),
                 admission=Admission(number, facts, len(local.store.data_groups)),
             )
             await self._administer(parts, tasks)
@@ -246,7 +250,9 @@ class StoreNode:
                 "Stop the other program, or choose another port: --set node.store.port=PORT"
             ) from error
 
-    def _meter(self, local: LocalStore, desk: Desk, tasks: asyncio.TaskGroup) -> None:
+    def _meter(
+        self, local: LocalStore, cluster_service: ClusterService, tasks: asyncio.TaskGroup
+    ) -> None:
         """Count what the groups hold that this store leads; the archive is the gateways' business.
         The first flush may have to wait until the cluster has let this store in.
         """
@@ -262,7 +268,7 @@ class StoreNode:
             *(local.client, led, node_of(self._data), self._data, self._clock, settings)
         )
         self._metering.start(tasks)
-        desk.flush = self._metering.flush
+        cluster_service.flush = self._metering.flush
 
     def _checks(
         self, local: LocalStore, links: PeerLinks, remote: RemoteLeaders, roster: Roster
@@ -326,8 +332,8 @@ class StoreNode:
         if self._managing is not None:
             self._managing.cancel()
             await asyncio.wait((self._managing,))
-        if self._desk is not None:
-            await self._desk.stop()
+        if self._cluster_service is not None:
+            await self._cluster_service.stop()
         if self._remote is not None:
             await self._remote.stop()
         if self._links is not None:
@@ -342,9 +348,9 @@ class StoreNode:
 
     async def _hand_over(self) -> None:
         """Have others lead what they can."""
-        assert self._desk is not None
+        assert self._cluster_service is not None
         assert self._manager is not None
-        self._desk.draining = True
+        self._cluster_service.draining = True
         try:
             async with asyncio.timeout(HAND_OVER_SECONDS):
                 while not self._manager.lead_nothing():  # noqa: ASYNC110 - Raft is looked at

@@ -44,7 +44,7 @@ class Ports:
     register   the epoch the store grants this node; raises FlushUnavailable to be asked again
     flush      appends a body to `__metering` under its identity and returns once it is committed
                (the topic's own durability); raises FlushFenced or FlushUnavailable
-    gather     counts into the meter what others have counted for it (the volatile topics); called
+    gather     counts into the meter what others have counted for it (the transient topics); called
                before a window closes
     more       windows of other meters (the store's) for the span [start, end); may be empty
     """

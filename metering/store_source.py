@@ -5,7 +5,7 @@ were counted since the last report. Once everything observed is in `__metering`,
 (METERED) and forgets the deleted topics among it; until then, and so after every crash, it tells
 them again. The values are cumulative: what is told twice is billed once.
 
-The volatile group lives and dies with this process: what it has counted since the last time goes
+The transient group lives and dies with this process: what it has counted since the last time goes
 into the gateway's meter, like any traffic that no log holds.
 
 The tenant of `__metering` itself is not metered.
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from kernel.broker.group_state.usage import Grade, UsageCount, Verb, counts
 from kernel.broker.log_commands.commands import Metered
-from kernel.common.ids import VOLATILE_GROUP
+from kernel.common.ids import TRANSIENT_GROUP
 from metering.schema import INTERNAL, Action, Kind, QueueClass
 from metering.schema.record import TEXT_BYTES_MAX
 from metering.store_meter import StoreCounter, StoreMeter
@@ -51,8 +51,8 @@ _CLASSES = {
 _GRADED_PROTOCOL = "mqtt"
 """The one that grades what is published; its grade 0 has a name too."""
 _OF_PUBLISHING = (Verb.PUBLISHED, Verb.ROUTED)
-# What a bill asks of volatile traffic: references in memory are not `routed`, and acks are free.
-_OF_VOLATILE = (Verb.PUBLISHED, Verb.DELIVERED, Verb.RETURNED)
+# What a bill asks of transient traffic: references in memory are not `routed`, and acks are free.
+_OF_TRANSIENT = (Verb.PUBLISHED, Verb.DELIVERED, Verb.RETURNED)
 
 _HASH_DIGITS = 16
 
@@ -69,7 +69,7 @@ class StoreSource:
         region: str = "",
     ) -> None:
         """`replicas()`: the groups that this process counts for now: those it leads, and the
-        volatile one if clients connect to it. `origins`: the protocol's name of each origin byte;
+        transient one if clients connect to it. `origins`: the protocol's name of each origin byte;
         one without is named by number.
         """
         self._replicas = replicas
@@ -80,7 +80,7 @@ class StoreSource:
         self._observed: dict[int, int] = {}
         """Raft group to the log index up to which it was observed, if that told anything."""
         self._counted: dict[tuple[object, ...], tuple[int, int, int]] = {}
-        """Values of the volatile group's counters that the gateway's meter has."""
+        """Values of the transient group's counters that the gateway's meter has."""
 
     def windows(self, start_us: int, end_us: int) -> list[Window]:
         """The rows of the durable groups that grew, for the span [start, end) within an hour."""
@@ -107,35 +107,35 @@ class StoreSource:
                 replica.propose(Metered(index), (0, 0, 0), None)
 
     def gather(self) -> None:
-        """Count what the volatile group has counted since the last time."""
+        """Count what the transient group has counted since the last time."""
         for replica in self._replicas():
-            if replica.group == VOLATILE_GROUP:
+            if replica.group == TRANSIENT_GROUP:
                 self._gather(replica)
 
-    def _gather(self, volatile: Replica) -> None:
-        state = volatile.state
+    def _gather(self, transient: Replica) -> None:
+        state = transient.state
         if not state.ledger.counted:
             return
-        for each in _of_tenants(volatile):
-            if each.verb not in _OF_VOLATILE:
+        for each in _of_tenants(transient):
+            if each.verb not in _OF_TRANSIENT:
                 continue
             key = (each.topic_id, each.verb, each.origin, each.grade, each.group)
             before = self._counted.get(key, (0, 0, 0))
             now = (each.messages, each.size_bytes, each.units_4k)
             if now != before:
                 self._counted[key] = now
-                handle = self._meter.counter(self._volatile_key(each))
+                handle = self._meter.counter(self._transient_key(each))
                 handle.count(*(b - a for a, b in zip(before, now, strict=True)))
         alive = state.topics.keys() | set(state.ledger.counted)
         self._counted = {key: value for key, value in self._counted.items() if key[0] in alive}
-        volatile.propose(Metered(state.applied), (0, 0, 0), None)
+        transient.propose(Metered(state.applied), (0, 0, 0), None)
 
     def forgotten(self) -> int:
         """Messages that deleted topics held and no report told, because there were too many."""
         return sum(each.state.ledger.forgotten for each in self._replicas())
 
     def _durable(self) -> Iterator[Replica]:
-        return (each for each in self._replicas() if each.group != VOLATILE_GROUP)
+        return (each for each in self._replicas() if each.group != TRANSIENT_GROUP)
 
     def _counter(self, count: UsageCount) -> StoreCounter:
         return StoreCounter(
@@ -152,7 +152,7 @@ class StoreSource:
             end_offset=count.end_offset,
         )
 
-    def _volatile_key(self, count: UsageCount) -> RowKey:
+    def _transient_key(self, count: UsageCount) -> RowKey:
         return RowKey(
             kind=Kind.API,
             tenant=count.tenant,

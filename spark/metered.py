@@ -35,7 +35,7 @@ _SIZES_IN = frozenset({"messages", "units_4k", "bytes_in"})
 _SIZES_OUT = frozenset({"messages", "units_4k", "bytes_out"})
 _CALLS = frozenset({"requests", "units_64k", "bytes_in", "bytes_out"})
 _STORED = (Kind.STORE, Kind.API)
-"""By the state machine of a durable group, or of the volatile one."""
+"""By the state machine of a durable group, or of the transient one."""
 
 
 @dataclass(frozen=True, slots=True)

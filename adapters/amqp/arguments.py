@@ -151,7 +151,7 @@ class QueueDeclaration:
     arguments: Table = EMPTY_TABLE
 
     @property
-    def is_volatile(self) -> bool:
+    def is_transient(self) -> bool:
         """Whether its messages live in memory only (docs/design/model.md#durable-or-transient)."""
         return not self.durable or self.exclusive or self.auto_delete
 

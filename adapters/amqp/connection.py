@@ -412,7 +412,7 @@ class Connection:
         self._liveness.deadline = now_ms + self._settings.close_timeout_ms
 
     def _end_work(self) -> None:
-        """Finish what was begun and end the session: leases return, volatile property goes."""
+        """Finish what was begun and end the session: leases return, transient property goes."""
         self._operations.cancel()
         if self._publisher is not None:
             self._publisher.submit()

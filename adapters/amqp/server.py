@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 
     from adapters.base import AdapterStatistics, SignIn, TrafficCounter, TrafficMeter
-    from adapters.moving import Takers
+    from adapters.moving import ConsumersByKey
     from kernel.api.client import Client
     from kernel.api.origins import Origins
     from kernel.common.ids import SessionId
@@ -73,7 +73,7 @@ class AmqpProtocol(StreamProtocol):
         return f"{user}@{self._address.rpartition(':')[0]}"
 
     @property
-    def taker(self) -> SessionId | None:
+    def consumer_key(self) -> SessionId | None:
         """Whose its consumers are; None: it has none."""
         session = self.connection.session
         return session.id if session is not None else None
@@ -246,7 +246,9 @@ class AmqpAdapter:
         """Listener name to the address bound."""
         return self._listeners.addresses()
 
-    def move(self, amount: int, to: Mapping[str, str], takers: Takers | None = None) -> int:
+    def move(
+        self, amount: int, to: Mapping[str, str], consumers_by_key: ConsumersByKey | None = None
+    ) -> int:
         """Close connections with 320, once what they published is answered: clients open another
         then, by their own list of hosts or through the balancer they came by.
         """
@@ -258,7 +260,7 @@ class AmqpAdapter:
         moved = 0
         now_ms = self.clock.monotonic_ms()
         for protocol in self._moving.chosen(
-            movable, amount, takers, lambda each: each.taker, now_ms
+            movable, amount, consumers_by_key, lambda each: each.consumer_key, now_ms
         ):
             protocol.is_moving = True
             place = to.get(protocol.listener.name)

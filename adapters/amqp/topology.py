@@ -280,7 +280,7 @@ class Declarations:
         wanted = _declaration(name, caller.virtual_host, method)
         await self._require_dead_letters(caller, name, method)
         base = TopicOptions(
-            durable=not wanted.is_volatile,
+            durable=not wanted.is_transient,
             owner=caller.session.id if wanted.exclusive else None,
             hidden=hidden or wanted.exclusive or wanted.auto_delete,
             delete_when_unused=wanted.auto_delete,
@@ -290,7 +290,7 @@ class Declarations:
             name,
             arguments.topic_options(wanted, base),
             {DEFAULT_GROUP: arguments.group_options(wanted, GroupOptions())},
-            session=caller.session if wanted.is_volatile else None,
+            session=caller.session if wanted.is_transient else None,
             must_be_new=True,
             reserved_name=not method.queue,
         )

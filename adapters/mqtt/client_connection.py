@@ -224,7 +224,7 @@ class ClientConnection:
         return self.session.state is ConnectionState.CONNECTED
 
     @property
-    def taker(self) -> SessionId | None:
+    def consumer_key(self) -> SessionId | None:
         """Whose the consumers of its subscriptions are; None: it has none."""
         return self._kernel_session.id if self._kernel_session is not None else None
 

@@ -74,7 +74,7 @@ class Inbound:
         self.unacknowledged = 0
 
     @property
-    def owed(self) -> int:
+    def answers_due(self) -> int:
         """How many messages wait for an answer from us; what a client may be slowed down for."""
         return len(self._words)
 

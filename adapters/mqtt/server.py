@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from adapters.base import ListenerAddress, TrafficMeter
-    from adapters.moving import Takers
+    from adapters.moving import ConsumersByKey
     from adapters.mqtt.environment import MqttSignIn
     from adapters.mqtt.system_topics import Tenant
     from kernel.api.client import Client
@@ -290,7 +290,9 @@ class MqttAdapter:
         """Listener name to the address bound."""
         return self._listeners.addresses()
 
-    def move(self, amount: int, to: Mapping[str, str], takers: Takers | None = None) -> int:
+    def move(
+        self, amount: int, to: Mapping[str, str], consumers_by_key: ConsumersByKey | None = None
+    ) -> int:
         """DISCONNECT 0x9C with a Server Reference (MQTT5 4.11); a client of 3.1.1 sees its
         connection close.
         """
@@ -298,7 +300,7 @@ class MqttAdapter:
         moved = 0
         now_ms = self._clock.monotonic_ms()
         for protocol in self._moving.chosen(
-            movable, amount, takers, lambda each: each.client.taker, now_ms
+            movable, amount, consumers_by_key, lambda each: each.client.consumer_key, now_ms
         ):
             protocol.client.send_elsewhere(to.get(protocol.listener))
             protocol.close()

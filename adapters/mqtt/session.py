@@ -80,7 +80,7 @@ class Session(Connection):
         if len(self._requests) >= self._config.requests_pending_max:
             return True
         enforced = self._outbox.level == MQTT_5 and self._config.enforce_receive_maximum
-        return not enforced and self._inbound.owed >= self._config.receive_maximum
+        return not enforced and self._inbound.answers_due >= self._config.receive_maximum
 
     @property
     def is_over(self) -> bool:

@@ -72,6 +72,7 @@ class StoredDeliveries:
 
     __slots__ = (
         "_consumer",
+        "_credit_due",
         "_env",
         "_exchanges",
         "_fail",
@@ -81,7 +82,6 @@ class StoredDeliveries:
         "_kept",
         "_kernel_session",
         "_numbers",
-        "_owed",
         "_parts",
         "_persistent",
         "_released",
@@ -127,7 +127,7 @@ class StoredDeliveries:
         self._exchanges: dict[int, int] = {}
         self._waiting: deque[_Waiting] | None = None
         # Credit to be given back at the end of the turn: of all subscriptions, and of memberships.
-        self._owed: dict[Consumer | None, int] = {}
+        self._credit_due: dict[Consumer | None, int] = {}
         self._granted_soon = False
 
     # --- Resuming ---------------------------------------------------------------------------
@@ -401,7 +401,7 @@ class StoredDeliveries:
                 removed.append(notes.delivered(packet_id))
                 if token > 0 and token not in event.refused:
                     # Acknowledged at PUBREC.
-                    self._owe(token)
+                    self._note_credit(token)
                     continue
             if token > 0:
                 ended.append(token)
@@ -425,7 +425,7 @@ class StoredDeliveries:
                 self._waiting = None
         if ended or fresh:
             self._finish(ended, fresh)
-        if self._owed:
+        if self._credit_due:
             self._grant_soon()
 
     # --- Settlement and credit --------------------------------------------------------------
@@ -444,13 +444,13 @@ class StoredDeliveries:
         by_part: dict[int, list[int]] = {}
         for token in tokens:
             by_part.setdefault((token >> _PART_SHIFT) - 1, []).append(token & _OFFSET_MASK)
-            self._owe(token)
+            self._note_credit(token)
         for part, offsets in by_part.items():
             self._env.client.settle(self._parts[part].consumer, _ACK, offsets)
 
-    def _owe(self, token: int) -> None:
+    def _note_credit(self, token: int) -> None:
         origin = self._parts[(token >> _PART_SHIFT) - 1].origin
-        self._owed[origin] = self._owed.get(origin, 0) + 1
+        self._credit_due[origin] = self._credit_due.get(origin, 0) + 1
         self._grant_soon()
 
     def _grant_soon(self) -> None:
@@ -464,7 +464,7 @@ class StoredDeliveries:
         if self._session.is_over or self._host.is_writing_paused:
             # `drain` comes again when the client reads.
             return
-        owed, self._owed = self._owed, {}
+        owed, self._credit_due = self._credit_due, {}
         for origin, count in owed.items():
             if origin is not None:
                 origin.grant(count)

@@ -159,7 +159,7 @@ class Receives:
             lease_ms=lease_ms,
             filter=wanted,
             origin=Origin.ROCKETMQ,
-            taker=key,
+            consumer_key=key,
         )
         now_ms = environment.clock.monotonic_ms()
         client = environment.clients.heard_of(key, now_ms)

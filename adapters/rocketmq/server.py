@@ -36,13 +36,13 @@ from adapters.rocketmq.waiting import Polls, SharedBatches, SharedChanges
 from adapters.transport import Tasks
 from auth.mqv2 import MqV2Verifier
 from auth.principal import split_login
-from kernel.common.turns import Turns
+from kernel.common.keyed_lock import KeyedLock
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from adapters.base import Holder, Rights, TrafficMeter
-    from adapters.moving import Takers
+    from adapters.moving import ConsumersByKey
     from auth.directory import Directory
     from auth.policy import PolicyBook
     from auth.records import AccessKey
@@ -134,7 +134,7 @@ class RocketmqAdapter:
             clock=clock,
             settings=settings,
             gate=_gate(directory, policies, settings),
-            topics=Topics(client, settings, Turns()),
+            topics=Topics(client, settings, KeyedLock()),
             publisher=self._batches,
             receiver=self._polls,
             settler=SharedChanges(client, self._loop, self._tasks),
@@ -168,11 +168,13 @@ class RocketmqAdapter:
         """Listener name to the address bound."""
         return dict(self._addresses)
 
-    def move(self, amount: int, to: Mapping[str, str], takers: Takers | None = None) -> int:
+    def move(
+        self, amount: int, to: Mapping[str, str], consumers_by_key: ConsumersByKey | None = None
+    ) -> int:
         """Name the other gateway in the routes of clients, and have them connect anew: by
         `reconnect_endpoints` on their telemetry stream. Routes are asked for every 30 s.
         """
-        return self._streams.move(amount, to, takers)
+        return self._streams.move(amount, to, consumers_by_key)
 
     def holders(self) -> Iterable[Holder]:
         """See `adapters.base.Adapter`. Calls are signed each; what goes on are streams, polls and

@@ -34,7 +34,7 @@ from .stubs import parse_telemetry_command
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from adapters.moving import Takers
+    from adapters.moving import ConsumersByKey
     from adapters.transport import Tasks
 
     from .callers import Caller
@@ -147,7 +147,9 @@ class Streams:
         for stream in self._open:
             stream.ended.set()
 
-    def move(self, amount: int, to: Mapping[str, str], takers: Takers | None) -> int:
+    def move(
+        self, amount: int, to: Mapping[str, str], consumers_by_key: ConsumersByKey | None
+    ) -> int:
         """Have so many clients use another gateway; how many were asked. Those without a stream,
         as after a restart of this server, hear it when they ask for their routes.
         """
@@ -158,13 +160,13 @@ class Streams:
         movable = [each for each in self._open if each.client.key not in asked]
         moved = 0
         for stream in self._moving.chosen(
-            movable, amount, takers, lambda each: each.client.key, now_ms
+            movable, amount, consumers_by_key, lambda each: each.client.key, now_ms
         ):
             stream.is_moving = True
             clients.send_elsewhere(stream.client.key, to, now_ms)
             stream.push(wire.RECONNECT)
             moved += 1
-        if takers is None:
+        if consumers_by_key is None:
             for client in clients.without_stream(now_ms):
                 if moved >= amount:
                     break

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 class Locks(Protocol):
-    """One change of a topic at a time (`kernel.common.turns.Turns`)."""
+    """One change of a topic at a time (`kernel.common.turns.KeyedLock`)."""
 
     def of(self, tenant: str, name: str) -> AbstractAsyncContextManager[None]:
         """The lock of a topic's name."""
@@ -50,7 +50,7 @@ class Locks(Protocol):
 class Topic:
     """One topic, as long as the kernel's definitions stay as they are."""
 
-    __slots__ = ("_by_queue", "_turn", "_turn_of", "info", "target")
+    __slots__ = ("_by_queue", "_round_robin", "_turn_of", "info", "target")
 
     def __init__(self, info: TopicInfo, settings: RocketmqSettings) -> None:
         options = info.options
@@ -65,7 +65,7 @@ class Topic:
             takes_plain=MessageType.NORMAL in types and not has_window,
         )
         self._by_queue: list[Destinations | None] = [None] * (len(info.queues) + 1)
-        self._turn = 0
+        self._round_robin = 0
         self._turn_of = -1
 
     @property
@@ -93,8 +93,8 @@ class Topic:
         """
         if batch != self._turn_of:
             self._turn_of = batch
-            self._turn = (self._turn + 1) % len(self.info.queues)
-        number = self._turn
+            self._round_robin = (self._round_robin + 1) % len(self.info.queues)
+        number = self._round_robin
         found = self._by_queue[number]
         if found is None:
             alone = msgspec.structs.replace(self.info, queues=(self.info.queues[number],))

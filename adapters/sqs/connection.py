@@ -100,7 +100,7 @@ class HttpConnection(StreamProtocol):
         self.is_lost = False
         self.listener = listener.name
         self.scheme = "http" if listener.tls is None else "https"
-        self.taker = next(_NUMBERS)
+        self.consumer_key = next(_NUMBERS)
 
     # --- environment.Peer -------------------------------------------------------------------
 

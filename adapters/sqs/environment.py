@@ -91,7 +91,7 @@ class Peer(Protocol):
     """Name of the listener it came in by."""
     scheme: str
     """`http` or `https`."""
-    taker: int
+    consumer_key: int
     """Its number, unique in this process."""
 
     @property
@@ -118,7 +118,7 @@ class Polls(Protocol):
 
 
 class Locks(Protocol):
-    """One change of a queue at a time (`kernel.common.turns.Turns`)."""
+    """One change of a queue at a time (`kernel.common.turns.KeyedLock`)."""
 
     def of(self, tenant: str, name: str) -> AbstractAsyncContextManager[None]:
         """The lock of a queue's name."""

@@ -45,7 +45,7 @@ async def receive_message(context: Context, request: ReceiveMessageRequest) -> R
     queue = await environment.queues.find_to_consume(context, request.queue_url, CONSUME)
     validation.check_receive(request)
     selection.system_attribute_names(request)  # before anything is leased
-    spec = _spec(queue, request, context.peer.taker)
+    spec = _spec(queue, request, context.peer.consumer_key)
     attempt_id = request.receive_request_attempt_id if queue.is_fifo else None
     if attempt_id is not None:
         again = await attempts.repeated(environment, spec, (queue.topic.id, attempt_id))
@@ -110,7 +110,7 @@ def _check_caller(context: Context, queue: Queue) -> None:
     check_tree(context, CONSUME, queue.topic)
 
 
-def _spec(queue: Queue, request: ReceiveMessageRequest, taker: int) -> ReceiveSpec:
+def _spec(queue: Queue, request: ReceiveMessageRequest, consumer_key: int) -> ReceiveSpec:
     visibility_s, wait_s = request.visibility_timeout, request.wait_time_seconds
     lease_ms = queue.lease_ms if visibility_s is None else visibility_s * 1000
     return ReceiveSpec(
@@ -121,7 +121,7 @@ def _spec(queue: Queue, request: ReceiveMessageRequest, taker: int) -> ReceiveSp
         lease_ms=lease_ms,
         fair=not queue.is_fifo,
         origin=Origin.SQS,
-        taker=taker,
+        consumer_key=consumer_key,
     )
 
 

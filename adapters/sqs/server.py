@@ -20,7 +20,7 @@ from adapters.memory import GatewayMemory
 from adapters.moving import Moving
 from adapters.refused import Refused
 from adapters.transport import Listeners, Tasks
-from kernel.common.turns import Turns
+from kernel.common.keyed_lock import KeyedLock
 
 from .app import SqsApplication
 from .calls import ACTIONS
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from adapters.base import Holder, ListenerAddress, Rights, TrafficMeter
-    from adapters.moving import Takers
+    from adapters.moving import ConsumersByKey
     from auth.records import AccessKey
     from auth.sigv4 import SigV4Verifier
     from kernel.api.client import Client
@@ -96,7 +96,7 @@ class SqsAdapter:
             queues=Queues(client),
             publisher=SharedBatches(client, self._session, self._loop),
             polls=self._polls,
-            locks=Turns(),
+            locks=KeyedLock(),
             refused=self.refused,
             calls=meter.calls(ACTIONS) if meter is not None else None,
         )
@@ -131,7 +131,9 @@ class SqsAdapter:
         """Listener name to the address bound."""
         return self._listeners.addresses()
 
-    def move(self, amount: int, to: Mapping[str, str], takers: Takers | None = None) -> int:
+    def move(
+        self, amount: int, to: Mapping[str, str], consumers_by_key: ConsumersByKey | None = None
+    ) -> int:
         """Close connections behind their next answer (`Connection: close`): the client's pool opens
         another, by the name of its endpoint. HTTP has no word for where to.
         """
@@ -139,7 +141,7 @@ class SqsAdapter:
         moved = 0
         now_ms = int(self._loop.time() * 1_000)
         for connection in self._moving.chosen(
-            movable, amount, takers, lambda each: each.taker, now_ms
+            movable, amount, consumers_by_key, lambda each: each.consumer_key, now_ms
         ):
             connection.shut_down()
             moved += 1

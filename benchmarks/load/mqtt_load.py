@@ -121,7 +121,7 @@ async def _messages(run: _Run) -> MqttReport:
     pairs = 1 if fan else options.producers
     topics = [f"{options.prefix}/{number}" for number in range(pairs)]
     wanted = options.subscribers if fan else pairs
-    takers = [
+    receivers = [
         await run.subscriber(f"s{number}", topics[0 if fan else number]) for number in range(wanted)
     ]
     givers: list[BenchClient] = []
@@ -130,10 +130,10 @@ async def _messages(run: _Run) -> MqttReport:
         giver.publish_to(topic, number, options.size_bytes, options.qos, options.window)
         givers.append(giver)
         if not options.qos:
-            takers[number].source = giver
-    window = _Window(run, givers, takers)
+            receivers[number].source = giver
+    window = _Window(run, givers, receivers)
     if fan:
-        await _fan(run, givers[0], takers, window)
+        await _fan(run, givers[0], receivers, window)
     else:
         for giver in givers:
             giver.start()
@@ -144,15 +144,19 @@ async def _messages(run: _Run) -> MqttReport:
         for giver in givers:
             giver.stop()
     await run.until(lambda: all(giver.is_done for giver in givers), "the acknowledgements")
-    copies = len(takers) if fan else 1
+    copies = len(receivers) if fan else 1
     expected = sum(giver.sent - giver.refused for giver in givers) * copies
     with contextlib.suppress(BenchError):
-        await run.until(lambda: sum(taker.received for taker in takers) >= expected, "messages")
+        await run.until(
+            lambda: sum(receiver.received for receiver in receivers) >= expected, "messages"
+        )
     run.check()
-    return window.report(_verdict(givers, takers, fan=fan), expected)
+    return window.report(_verdict(givers, receivers, fan=fan), expected)
 
 
-async def _fan(run: _Run, giver: BenchClient, takers: list[BenchClient], window: _Window) -> None:
+async def _fan(
+    run: _Run, giver: BenchClient, receivers: list[BenchClient], window: _Window
+) -> None:
     """One message after the other, each to all, until the time is over."""
     warm = time.monotonic() + run.options.warmup_s
     ends = warm + run.options.duration_s
@@ -162,18 +166,18 @@ async def _fan(run: _Run, giver: BenchClient, takers: list[BenchClient], window:
             window.open()
             is_open = True
         giver.start(giver.sent + 1)
-        wanted = giver.sent * len(takers)
-        await run.until(lambda: sum(t.received for t in takers) >= wanted, "a message to all")  # noqa: B023
+        wanted = giver.sent * len(receivers)
+        await run.until(lambda: sum(t.received for t in receivers) >= wanted, "a message to all")  # noqa: B023
     window.close()
 
 
 class _Window:
     """The measured part of a run."""
 
-    def __init__(self, run: _Run, givers: list[BenchClient], takers: list[BenchClient]) -> None:
+    def __init__(self, run: _Run, givers: list[BenchClient], receivers: list[BenchClient]) -> None:
         self._run = run
         self._givers = givers
-        self._takers = takers
+        self._receivers = receivers
         self._from = (0.0, 0.0, 0.0, 0, 0)
         self._to = self._from
 
@@ -183,12 +187,12 @@ class _Window:
             self._run.cpu_s(),
             time.process_time(),
             sum(giver.answered for giver in self._givers),
-            sum(taker.received for taker in self._takers),
+            sum(receiver.received for receiver in self._receivers),
         )
 
     def open(self) -> None:
-        for taker in self._takers:
-            taker.latency = Histogram()
+        for receiver in self._receivers:
+            receiver.latency = Histogram()
         self._from = self._sample()
 
     def close(self) -> None:
@@ -200,8 +204,8 @@ class _Window:
             after - before for before, after in zip(self._from, self._to, strict=True)
         )
         latency = Histogram()
-        for taker in self._takers:
-            latency.add_pairs(taker.latency.to_pairs(), taker.latency.max_ns)
+        for receiver in self._receivers:
+            latency.add_pairs(receiver.latency.to_pairs(), receiver.latency.max_ns)
         refused = sum(giver.refused for giver in self._givers)
         measured = bool(options.pids) and delivered > 0
         return MqttReport(
@@ -226,11 +230,11 @@ class _Window:
         )
 
 
-def _verdict(givers: list[BenchClient], takers: list[BenchClient], *, fan: bool) -> Verdict:
+def _verdict(givers: list[BenchClient], receivers: list[BenchClient], *, fan: bool) -> Verdict:
     verdict = Verdict()
-    for number, taker in enumerate(takers):
+    for number, receiver in enumerate(receivers):
         producer = 0 if fan else number
-        runs = taker.ledger.runs(taker.expected).get(producer, [])
+        runs = receiver.ledger.runs(receiver.expected).get(producer, [])
         giver = givers[producer]
         seen = arrivals(runs, 0, 1)
         verdict += judge([seen], giver.sent - giver.refused)
@@ -299,11 +303,11 @@ def _settings(options: MqttOptions) -> dict[str, str | int | float | bool]:
     }
     if options.load is Load.IDLE:
         return common | {"connections": options.connections}
-    takers = options.subscribers if options.load is Load.FANOUT else options.producers
+    receivers = options.subscribers if options.load is Load.FANOUT else options.producers
     return common | {
         "size_bytes": options.size_bytes,
         "producers": 1 if options.load is Load.FANOUT else options.producers,
-        "subscribers": takers,
+        "subscribers": receivers,
         "window": options.window,
         "duration_s": options.duration_s,
     }

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from gateway.identity import Identity
     from gateway.node_metering import NodeMetering
     from kernel.api.client import Client
-    from kernel.cluster.office import Office
+    from kernel.cluster.cluster_admin import ClusterAdmin
     from kernel.common.ports import Clock
 
 API_PATH = "/api/v1"
@@ -89,7 +89,7 @@ class AdminParts:
     group_limits: GroupLimits
     metering: NodeMetering | None = None
     """None: switched off."""
-    office: Office | None = None
+    cluster_admin: ClusterAdmin | None = None
     """None: it belongs to no cluster."""
     adapters: Sequence[Adapter] = ()
     """Those that are served."""
@@ -101,7 +101,7 @@ class StoreParts:
 
     token: AdminToken
     health: HealthRoutes
-    office: Office
+    cluster_admin: ClusterAdmin
     admission: Admission
 
 
@@ -119,10 +119,14 @@ def build_app(listener: Listener, parts: AdminParts) -> ASGIApp:
             *SessionRoutes(parts.client, tenants).routes(),
             *PrincipalRoutes(parts.principals, tenants).routes(),
             *MeteringRoutes(parts.metering).routes(),
-            *(ClusterRoutes(parts.office, None).routes() if parts.office is not None else ()),
+            *(
+                ClusterRoutes(parts.cluster_admin, None).routes()
+                if parts.cluster_admin is not None
+                else ()
+            ),
         ]
     )
-    if parts.office is None:
+    if parts.cluster_admin is None:
         api += NO_CLUSTER
     application = _application(parts.health, api)
     return Guard(application, listener, parts.token, parts.identity, tenants.has)
@@ -130,7 +134,7 @@ def build_app(listener: Listener, parts: AdminParts) -> ASGIApp:
 
 def build_store_app(listener: Listener, parts: StoreParts) -> ASGIApp:
     """The application of a store's listener: only the token opens it."""
-    api = [*ruled(ClusterRoutes(parts.office, parts.admission).routes()), ASK_A_GATEWAY]
+    api = [*ruled(ClusterRoutes(parts.cluster_admin, parts.admission).routes()), ASK_A_GATEWAY]
     return Guard(_application(parts.health, api), listener, parts.token, None)
 
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
-    from kernel.cluster.office import Office
+    from kernel.cluster.cluster_admin import ClusterAdmin
     from kernel.cluster.records import Facts
 
 GROUP_MAX = 65_535
@@ -93,9 +93,9 @@ class Admission:
 class ClusterRoutes:
     """Handlers of them."""
 
-    def __init__(self, office: Office, admission: Admission | None) -> None:
+    def __init__(self, cluster_admin: ClusterAdmin, admission: Admission | None) -> None:
         """`admission`: None where no store is."""
-        self._office = office
+        self._cluster_admin = cluster_admin
         self._admission = admission
 
     def routes(self) -> list[Route]:
@@ -112,7 +112,7 @@ class ClusterRoutes:
 
     async def show(self, request: Request) -> Response:
         """As this store knows who belongs to it: nobody, before it has been let in."""
-        return answer(await self._office.status())
+        return answer(await self._cluster_admin.status())
 
     async def join(self, request: Request) -> Response:
         """Have this store let in."""
@@ -121,7 +121,7 @@ class ClusterRoutes:
             raise KernelError(Code.INVALID_ARGUMENT, message)
         asked = await read_body(request, JoinAsked)
         wish = self._admission.asked(asked.replaces, same_host=asked.same_host)
-        progress = await self._office.admit(wish)
+        progress = await self._cluster_admin.admit(wish)
         return answer(UnderWay(self._admission.number, progress.done, progress.what), 202)
 
     async def remove(self, request: Request) -> Response:
@@ -130,29 +130,29 @@ class ClusterRoutes:
         if self._admission is not None and number == self._admission.number:
             message = f"this is store {number} itself: ask another store to have it leave"
             raise KernelError(Code.INVALID_ARGUMENT, message)
-        progress = await self._office.dismiss(number)
+        progress = await self._cluster_admin.dismiss(number)
         return answer(UnderWay(number, progress.done, progress.what), 202)
 
     async def transfer(self, request: Request) -> Response:
         """Have another store lead a group."""
         group = _number(request, "group", GROUP_MAX)
         asked = await read_body(request, TransferAsked)
-        leader = await self._office.transfer(RaftGroup(group), asked.to)
+        leader = await self._cluster_admin.transfer(RaftGroup(group), asked.to)
         return answer(Moved(group, 0, leader))
 
     async def rebalance(self, request: Request) -> Response:
         """Spread the leaders evenly."""
-        moved = await self._office.spread()
+        moved = await self._cluster_admin.spread()
         return answer(MovedGroups([Moved(*each) for each in moved]))
 
     async def gateways(self, request: Request) -> Response:
         """Every gateway that the leader of group 0 knows."""
-        return answer(Gateways(await self._office.gateways()))
+        return answer(Gateways(await self._cluster_admin.gateways()))
 
     async def drain(self, request: Request) -> Response:
         """Have a gateway's clients go to others, or allow it clients again."""
         asked = await read_body(request, DrainAsked)
-        await self._office.drain(path_name(request, "name"), undo=asked.undo)
+        await self._cluster_admin.drain(path_name(request, "name"), undo=asked.undo)
         return nothing()
 
 

@@ -37,7 +37,7 @@ class StoreCollector(Collector):
         self._own = StoreFigures(local)
         self._service = ServiceFigures(service)
         self._store = local.store
-        self._abroad = service.mesh.abroad
+        self._remote_memory = service.mesh.remote_memory
         self._links = links
 
     def collect(self) -> Iterator[Metric]:
@@ -66,18 +66,18 @@ class StoreCollector(Collector):
         yield GaugeMetricFamily(
             "weir_store_gateways_waiting_bytes",
             "Bytes of messages on their way to the memory of gateways.",
-            value=self._abroad.waiting_bytes,
+            value=self._remote_memory.waiting_bytes,
         )
         for name, text, value in (
             (
                 "weir_store_gateways_gone",
                 "Gateways that were given up, with what lived in their memory.",
-                self._abroad.figures.gone,
+                self._remote_memory.figures.gone,
             ),
             (
                 "weir_store_live_dropped",
                 "Messages for subscribers in the memory of gateways that found no room.",
-                self._abroad.figures.live_dropped,
+                self._remote_memory.figures.live_dropped,
             ),
         ):
             yield CounterMetricFamily(name, text, value=value)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from prometheus_client.metrics_core import Metric
 
-    from gateway.attendance import Attendance
+    from gateway.heartbeat_reports import HeartbeatReporter
     from kernel.remote.client import ClusterClient
     from kernel.remote.leader_calls.leaders import RemoteLeaders
     from kernel.remote.mesh.meeting import MeetingPoint
@@ -48,16 +48,17 @@ class GatewayFigures(Collector):
         self,
         remote: RemoteLeaders,
         client: ClusterClient | None,
-        attendance: Attendance | None = None,
+        heartbeat_reporter: HeartbeatReporter | None = None,
         meeting: MeetingPoint | None = None,
     ) -> None:
-        """`attendance`: None where no manager is told of it; `meeting`: None where no other gateway
+        """`heartbeat_reporter`: None where no manager is told of it; `meeting`: None where no other
+        gateway
         can reach it.
         """
         self._meeting = meeting
         self._remote = remote
         self._client = client
-        self._attendance = attendance
+        self._heartbeat_reporter = heartbeat_reporter
 
     def collect(self) -> Iterator[Metric]:
         """Every metric with its value now."""
@@ -78,8 +79,8 @@ class GatewayFigures(Collector):
             gauges += [
                 (
                     "weir_gateway_volatile_bytes",
-                    "Bytes of volatile topics.",
-                    client.volatile.log.bytes,
+                    "Bytes of transient topics.",
+                    client.transient.log.bytes,
                 ),
                 (
                     "weir_gateway_streams",
@@ -100,9 +101,11 @@ class GatewayFigures(Collector):
                     client.definitions.late,
                 ),
             ]
-        if self._attendance is not None:
+        if self._heartbeat_reporter is not None:
             text = "Other gateways whose setting tenants is not this one's."
-            gauges.append(("weir_gateway_tenants_unlike", text, self._attendance.unlike_count))
+            gauges.append(
+                ("weir_gateway_tenants_unlike", text, self._heartbeat_reporter.unlike_count)
+            )
         if self._meeting is not None:
             yield from turned_metrics(self._meeting.acceptor)
         for name, text, value in gauges:
@@ -126,18 +129,18 @@ def _mesh_gauges(client: ClusterClient) -> list[Row]:
         (
             "weir_gateway_peers_waiting_bytes",
             "Bytes of messages on their way to the memory of other gateways.",
-            client.abroad.waiting_bytes,
+            client.remote_memory.waiting_bytes,
         ),
         (
             "weir_gateway_consumers_lent",
             "Consumers at other gateways of topics in the memory of this one.",
-            mesh.lending.count,
+            mesh.served_consumers.count,
         ),
     ]
 
 
 def _mesh_counters(client: ClusterClient) -> list[Row]:
-    figures, told = client.abroad.figures, client.mesh.announcer.figures
+    figures, told = client.remote_memory.figures, client.mesh.announcer.figures
     return [
         (
             "weir_gateway_peers_gone",

@@ -114,7 +114,7 @@ class MessageNew(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class MessageSent(Struct, frozen=True, kw_only=True):
-    """Where a message is now, on disk. Queue and offset are null for a volatile topic."""
+    """Where a message is now, on disk. Queue and offset are null for a transient topic."""
 
     uid: str
     queue: int | None

@@ -110,7 +110,7 @@ class StoreFigures(Collector):
             ("weir_store_live_bytes", "Bytes of them that somebody needs.", journal.live_bytes),
             ("weir_store_segments", "Journal segments.", journal.segments),
             ("weir_store_cache_bytes", "Bytes in the tail cache.", journal.cache_bytes),
-            ("weir_store_volatile_bytes", "Bytes of volatile topics.", store.volatile_bytes),
+            ("weir_store_volatile_bytes", "Bytes of transient topics.", store.transient_bytes),
             ("weir_store_disk_free_bytes", "Free bytes of the volume.", disk.free_bytes),
             ("weir_store_disk_mark_bytes", "Refuses messages with less free.", disk.mark_bytes),
             (

@@ -7,7 +7,7 @@
 All queues concerned, those published to and those settled in, must live in one Raft group
 (`TopicInfo.queues[...].group`). Across groups there is no atomicity
 (docs/design/delivery.md#transactions): a transaction that need not be `whole` is carried out in
-steps where it cannot be otherwise (`stepwise`).
+steps where it cannot be otherwise (`cross_group`).
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ class PutTopic:
     options: TopicOptions
     groups: Mapping[str, GroupOptions]
     session: Session | None = None
-    """Required for volatile topics: the session they are bound to if they have an owner."""
+    """Required for transient topics: the session they are bound to if they have an owner."""
     must_be_new: bool = False
     reserved_name: bool = False
     """The server itself makes it: a new name may begin with one of `RESERVED_PREFIXES`. Never for

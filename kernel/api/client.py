@@ -12,7 +12,7 @@ which node leads what, is not visible here.
 
 Durability, one sentence for all: a sink hears "published", "settled" or an awaitable returns only
 after a majority of the group's voters (one node: this node) has fdatasynced the journal bytes that
-make it true; for volatile topics there are no such bytes, and the sink hears it when memory holds
+make it true; for transient topics there are no such bytes, and the sink hears it when memory holds
 them.
 """
 
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 
 class Session(Protocol):
     """A client connection as the kernel knows it: owner of leases, of exclusive topics and of the
-    order of what it publishes. Ends with `close`; leases return, volatile property goes.
+    order of what it publishes. Ends with `close`; leases return, transient property goes.
     """
 
     id: SessionId
@@ -122,7 +122,7 @@ class PublishBatch(Protocol):
 
     def place(self, position: int) -> tuple[QueueId, Offset] | None:
         """After completion: queue and offset of a message (of its first destination); None if it
-        failed or went to something volatile.
+        failed or went to something transient.
         """
 
     @property
@@ -327,7 +327,7 @@ class ReceiveSpec:
     """As `ConsumerSpec.fair`; the messages' keys say whose they are."""
     note: int = 0
     """As `ConsumerSpec.note`."""
-    taker: Hashable = None
+    consumer_key: Hashable = None
     """The connection that it came by, if no session tells (`remote.served_topics`)."""
 
 
@@ -414,7 +414,7 @@ class Client(Protocol):
         Errors after each of which nothing was done: NOT_SAME_GROUP; LEASE_LOST (one message is not
         held any more); INVALID_ARGUMENT (one settled twice); LIMIT_EXCEEDED; why not published.
         TIMEOUT: nobody knows. One that need not be `whole` and has queues of several groups settles
-        once all is stored (`stepwise`): after an error some may be done.
+        once all is stored (`cross_group`): after an error some may be done.
         """
 
     def attach(self, spec: ConsumerSpec, sink: ConsumerSink) -> Consumer:

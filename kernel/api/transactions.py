@@ -77,7 +77,7 @@ class HalfMessages(Protocol):
         """Store a message of a producer group without an offset; its token. `parts` as
         `PublishBatch.add` takes them.
 
-        Errors: INVALID_ARGUMENT (a volatile topic; a message that asks for deduplication, since
+        Errors: INVALID_ARGUMENT (a transient topic; a message that asks for deduplication, since
         its id would have to be held back too; a producer group of more than 255 bytes),
         LIMIT_EXCEEDED (messages or bytes of the topic or the store), NOT_FOUND, NO_SPACE, BUSY,
         TIMEOUT.

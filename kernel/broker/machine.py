@@ -207,8 +207,8 @@ class Machine:
                 if features & LARGE and size > UNIT_BYTES:
                     units = units_between(ends[slot : slot + count + 1])
                 ledger.sent(queue.topic, index, origin, features, count, size, units)
-            if queue.owed is not None:
-                queue.owed.extend(queue.index.tail, len(queue.groups))
+            if queue.pending_acks is not None:
+                queue.pending_acks.extend(queue.index.tail, len(queue.groups))
             self._observer.appended(queue)
         if references:
             self._retention.retain(state.group, index, references)
@@ -388,7 +388,7 @@ class Machine:
                 first == progress.floor
                 and not progress.pages
                 and len(queue.groups) == 1
-                and queue.owed is None
+                and queue.pending_acks is None
                 and topic.options.kind is not _STREAM
                 and queue.index.take_front(first, end, by_index)
             ):
@@ -501,7 +501,7 @@ class Machine:
 
     def _trim(self, command: commands.Trim) -> None:
         queue = self._changing(command.queue)
-        if queue is None or queue.owed is not None:
+        if queue is None or queue.pending_acks is not None:
             return
         end = min(command.end, queue.index.tail)
         for start, stop in queue.needed_below(end):

@@ -30,7 +30,7 @@ class Retention(Protocol):
 
 
 class Observer(Protocol):
-    """The node's volatile half, told what an apply changed. Must not change state."""
+    """The node's transient half, told what an apply changed. Must not change state."""
 
     def appended(self, queue: QueueState) -> None:
         """Messages were added to the queue."""
@@ -95,9 +95,9 @@ def release(
     """
     if queue.topic.options.kind is _STREAM:
         return
-    if queue.owed is not None:
+    if queue.pending_acks is not None:
         for start, end in ranges:
-            for low, high in queue.owed.settle(start, end):
+            for low, high in queue.pending_acks.settle(start, end):
                 for index, _slot, count in queue.index.stretches(low, high):
                     let_go(group, index, count)
         return

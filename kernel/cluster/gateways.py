@@ -39,9 +39,9 @@ from ..common.errors import Code, KernelError
 from .messages import (
     TASKS_MAX,
     UNLIKE_MAX,
-    Attend,
     Consuming,
     GatewayStatus,
+    HeartbeatReport,
     Move,
     Orders,
     Role,
@@ -56,7 +56,7 @@ SILENT_MS = 5_000
 HOLD_MS = 5_000
 """So long traffic has been high before anybody is asked to move: a burst is over by then."""
 
-REST_MS = 60_000
+COOL_DOWN_MS = 60_000
 """So long the next move waits: clients have come back, and what they send has been measured."""
 
 MOVES_MAX = 1_000
@@ -89,7 +89,7 @@ class Load(StrEnum):
 
     CALM = "calm"
     HIGH = "high"
-    RESTING = "resting"
+    COOLING_DOWN = "resting"
 
 
 STAGES = {
@@ -104,16 +104,16 @@ LOADS = {
     (Load.CALM, False): (Load.CALM, 0),
     (Load.CALM, True): (Load.HIGH, 0),
     (Load.HIGH, False): (Load.CALM, 0),
-    (Load.HIGH, True): (Load.RESTING, HOLD_MS),
-    (Load.RESTING, False): (Load.CALM, REST_MS),
-    (Load.RESTING, True): (Load.CALM, REST_MS),
+    (Load.HIGH, True): (Load.COOLING_DOWN, HOLD_MS),
+    (Load.COOLING_DOWN, False): (Load.CALM, COOL_DOWN_MS),
+    (Load.COOLING_DOWN, True): (Load.CALM, COOL_DOWN_MS),
 }
 """By (load, reading is over): what it becomes, once it has been so for so many milliseconds."""
 
 
 @dataclass(slots=True)
 class _Gateway:
-    told: Attend
+    told: HeartbeatReport
     heard_ms: int
     load: Load = Load.CALM
     since_ms: int = 0
@@ -128,7 +128,7 @@ class _Gateway:
     def clients(self) -> int:
         return sum(self.told.clients.values())
 
-    def take_rates(self, told: Attend, seconds: float) -> None:
+    def take_rates(self, told: HeartbeatReport, seconds: float) -> None:
         """What was published since the report before."""
         rates = {topic: rate * (1 - SMOOTHED) for topic, rate in self.produced.items()}
         for each in told.tasks:
@@ -162,7 +162,7 @@ class Gateways:
 
     # --- What gateways say ------------------------------------------------------------------
 
-    def attend(self, told: Attend, drained: Collection[str], now_ms: int) -> Orders:
+    def take_report(self, told: HeartbeatReport, drained: Collection[str], now_ms: int) -> Orders:
         """A gateway tells whom it serves; what it is to do. `drained`: names of those that are to
         have no clients. Raises KernelError: LIMIT_EXCEEDED (GATEWAYS_MAX), ALREADY_EXISTS (another
         process of this name attends too).
@@ -202,7 +202,7 @@ class Gateways:
             if now_ms - each.heard_ms > SILENT_MS:
                 del self._known[name]
 
-    def _unlike(self, told: Attend) -> list[str]:
+    def _unlike(self, told: HeartbeatReport) -> list[str]:
         """Names of the gateways that have told other settings."""
         own = told.settings
         if not own:
@@ -221,7 +221,7 @@ class Gateways:
         becomes, after_ms = LOADS[gateway.load, bool(wanted)]
         if now_ms - gateway.since_ms < after_ms:
             return []
-        moves = wanted if becomes is Load.RESTING else []
+        moves = wanted if becomes is Load.COOLING_DOWN else []
         if becomes is not gateway.load:
             gateway.load, gateway.since_ms = becomes, now_ms
         return moves

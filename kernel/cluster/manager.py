@@ -31,9 +31,9 @@ from ..store.node import Store
 from ..store.raft_groups.peer_links import PeerLinks
 from . import messages
 from .balance import Calm
-from .desk import Desk
+from .cluster_admin import ClusterAdmin
+from .cluster_service import ClusterService
 from .messages import Admit, Goal, Progress, Towards
-from .office import Office
 from .records import PREFIX, Facts, NodeRecord, NodeState, key_of, read
 from .roster import Roster, write_home
 
@@ -55,7 +55,7 @@ class Manager:
         links: PeerLinks,
         remote: RemoteLeaders,
         roster: Roster,
-        desk: Desk,
+        cluster_service: ClusterService,
         facts: Facts,
         disk: Disk,
     ) -> None:
@@ -65,10 +65,10 @@ class Manager:
         self._links = links
         self._remote = remote
         self._roster = roster
-        self._desk = desk
+        self._cluster_service = cluster_service
         self._facts = facts
         self._disk = disk
-        self._office = Office(roster.cluster, remote, lambda: roster.records)
+        self._cluster_admin = ClusterAdmin(roster.cluster, remote, lambda: roster.records)
         self.calm = Calm()
         """When leaders move by themselves."""
         self._told: Facts | None = None
@@ -88,15 +88,15 @@ class Manager:
         addresses = self._roster.addresses()
         self._links.update(addresses)
         self._remote.update({**addresses, self._store.node: self._own_address})
-        if self._desk.draining:
+        if self._cluster_service.draining:
             self.lead_nothing()
         elif not self._client.accepting and self._leads:
-            now_ms = self._desk.now_ms()
+            now_ms = self._cluster_service.now_ms()
             if now_ms - self._made_way_ms >= MAKE_WAY_MS:
                 self._made_way_ms = now_ms
                 await self.make_way()
         if self._store.serving(METADATA_GROUP) is None:
-            self._desk.problems.clear()
+            self._cluster_service.problems.clear()
         elif not self._roster.records:
             await self._begin()
         else:
@@ -119,7 +119,7 @@ class Manager:
             if not member.leads:
                 continue
             try:
-                self._desk.steps.hand_over(member.group, 0)
+                self._cluster_service.steps.hand_over(member.group, 0)
             except KernelError:
                 continue  # nobody else can: then it goes on here
             under_way = True
@@ -133,11 +133,11 @@ class Manager:
         """The disk is full: whoever has room leads what this store leads, so that publishers are
         served. If nobody has, they hear why they are not.
         """
-        for number, before, to in await self._office.wanted():
+        for number, before, to in await self._cluster_admin.wanted():
             group = RaftGroup(number)
             if before == self._store.node and self._store.consensus.members[group].leads:
                 try:
-                    self._desk.steps.hand_over(group, to)
+                    self._cluster_service.steps.hand_over(group, to)
                 except KernelError:
                     continue  # it has just gone: the next look finds another
 
@@ -150,7 +150,7 @@ class Manager:
         except KernelError as error:
             if error.code.retryable:
                 return
-            self._desk.problems[self._store.node] = error.message
+            self._cluster_service.problems[self._store.node] = error.message
         self._told = self._facts
 
     # --- The manager ------------------------------------------------------------------------
@@ -161,9 +161,9 @@ class Manager:
             return
         record = NodeRecord(self._store.node, NodeState.MEMBER, self._facts)
         try:
-            await self._desk.put(record, 0)
+            await self._cluster_service.put(record, 0)
         except KernelError as error:
-            self._desk.problems[self._store.node] = error.message
+            self._cluster_service.problems[self._store.node] = error.message
 
     async def _manage(self) -> None:
         problems: dict[int, str] = {}
@@ -176,21 +176,21 @@ class Manager:
                 text = error.message
             if text:
                 problems[number] = text
-        self._desk.problems.clear()
-        self._desk.problems.update(problems)
+        self._cluster_service.problems.clear()
+        self._cluster_service.problems.update(problems)
 
     async def _balance(self) -> None:
         """Have the leader of one group move, once the cluster has been calm for a while."""
         records = self._roster.records
         states = tuple((number, each.state) for number, each in sorted(records.items()))
-        now_ms = self._desk.now_ms()
+        now_ms = self._cluster_service.now_ms()
         if not self.calm.look((states, tuple(self._links.connected)), now_ms):
             return
         if any(each.state is not NodeState.MEMBER for each in records.values()):
             return
         try:
-            await self._desk.forget_kept()
-            await self._office.rebalance(1, self._desk.kept())
+            await self._cluster_service.forget_kept()
+            await self._cluster_admin.rebalance(1, self._cluster_service.kept())
         except KernelError:
             return  # something has changed meanwhile: it is looked at again
 
@@ -210,7 +210,9 @@ class Manager:
             return waits
         if record.replaces and record.replaces in self._roster.records:
             await self._client.administer(PutRecord(key_of(record.replaces), None))
-        await self._desk.put(replace(record, state=NodeState.MEMBER, replaces=0), version)
+        await self._cluster_service.put(
+            replace(record, state=NodeState.MEMBER, replaces=0), version
+        )
         return ""
 
     async def _leave(self, record: NodeRecord, version: int) -> str:
@@ -221,7 +223,7 @@ class Manager:
             return waits
         if record.then is not None:
             anew = NodeRecord(record.number, NodeState.JOINING, record.then)
-            await self._desk.put(anew, version)
+            await self._cluster_service.put(anew, version)
         else:
             await self._client.administer(PutRecord(key_of(record.number), None, version))
         return ""

@@ -21,7 +21,9 @@ from .records import LABEL_LENGTH_MAX, Facts, Number
 
 METHODS = calls.CLUSTER
 
-TOWARDS, HAND_OVER, ADMIT, DISMISS, REPORT, FLUSH, ATTEND, DRAIN, GATEWAYS, KEEP = METHODS[:10]
+TOWARDS, HAND_OVER, ADMIT, DISMISS, REPORT, FLUSH, HEARTBEAT_REPORT, DRAIN, GATEWAYS, KEEP = (
+    METHODS[:10]
+)
 
 TEXT_LENGTH_MAX = 1_024
 
@@ -187,7 +189,7 @@ class Staying(msgspec.Struct, frozen=True, array_like=True):
     """How often it did."""
 
 
-class Attend(msgspec.Struct, frozen=True, array_like=True):
+class HeartbeatReport(msgspec.Struct, frozen=True, array_like=True):
     """A gateway is there, and tells whom it serves. Answer: `Orders`."""
 
     name: GatewayName
@@ -230,7 +232,7 @@ class Move(msgspec.Struct, frozen=True, array_like=True):
     process: Short
     """Of that gateway."""
     listeners: dict[Short, Short]
-    """Its; see `Attend`."""
+    """Its; see `HeartbeatReport`."""
     consuming: Consuming | None = None
     """Only clients that consume this."""
 
@@ -294,11 +296,11 @@ class GatewayStatus(msgspec.Struct, frozen=True):
     """Clients that were asked to go elsewhere since it was started."""
     tasks: list[TaskStatus]
     settings: str = ""
-    """See `Attend`."""
+    """See `HeartbeatReport`."""
     unlike: list[str] = []
     """See `Orders`."""
     staying: list[StayingStatus] = []
-    """See `Attend`."""
+    """See `HeartbeatReport`."""
 
 
 class GatewayList(msgspec.Struct, frozen=True):

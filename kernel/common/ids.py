@@ -9,14 +9,14 @@ from __future__ import annotations
 from typing import NewType
 
 RaftGroup = NewType("RaftGroup", int)
-"""Number of a Raft group: 0 is the metadata group, data groups follow, then the volatile one."""
+"""Number of a Raft group: 0 is the metadata group, data groups follow, then the transient one."""
 
 METADATA_GROUP = RaftGroup(0)
-VOLATILE_GROUP = RaftGroup(0xFFFF)
-"""Group number of volatile topics in every process; never on disk."""
+TRANSIENT_GROUP = RaftGroup(0xFFFF)
+"""Group number of transient topics in every process; never on disk."""
 
-ABROAD_FIRST = RaftGroup(0xF000)
-"""Numbers from here up to the volatile group stand for the volatile groups of other processes, as
+REMOTE_MEMORY_FIRST = RaftGroup(0xF000)
+"""Numbers from here up to the transient group stand for the transient groups of other processes, as
 each process numbers those that it hears; never on disk or on the wire."""
 
 LogIndex = NewType("LogIndex", int)
@@ -30,7 +30,7 @@ OUTBOX_CLIENT = 1 << 63
 has 63 bits."""
 
 OUTBOX_EPOCH = 2
-"""Epoch of a volatile outbox, whose client number is like any other process's: all others have
+"""Epoch of a transient outbox, whose client number is like any other process's: all others have
 epoch 1."""
 
 Offset = NewType("Offset", int)
@@ -73,9 +73,9 @@ def home_of(topic: TopicId) -> RaftGroup:
     return RaftGroup(topic >> 32)
 
 
-def is_abroad(group: RaftGroup) -> bool:
-    """Whether it stands for the volatile group of another process."""
-    return ABROAD_FIRST <= group < VOLATILE_GROUP
+def is_remote_memory(group: RaftGroup) -> bool:
+    """Whether it stands for the transient group of another process."""
+    return REMOTE_MEMORY_FIRST <= group < TRANSIENT_GROUP
 
 
 _TOPIC_BITS = (1 << 32) - 1
@@ -83,12 +83,12 @@ _QUEUE_BITS = (1 << 40) - 1
 
 
 def topic_in(group: RaftGroup, topic: TopicId) -> TopicId:
-    """The id of a volatile topic as it is where its process has another number."""
+    """The id of a transient topic as it is where its process has another number."""
     return TopicId(group << 32 | topic & _TOPIC_BITS)
 
 
 def queue_in(group: RaftGroup, queue: QueueId) -> QueueId:
-    """The id of a volatile topic's queue as it is where its process has another number."""
+    """The id of a transient topic's queue as it is where its process has another number."""
     return QueueId(group << 40 | queue & _QUEUE_BITS)
 
 

@@ -63,11 +63,11 @@ SESSION_CLAIM_MS = 10_000
 waits as long for claims (docs/adr/0009): a gateway dials again within 2 s, and an election takes up
 to 3 s."""
 
-VOLATILE_BYTES_MAX = 256 * 1024 * 1024
-"""Bodies of volatile topics in this process; a publish above it is refused with BUSY."""
+TRANSIENT_BYTES_MAX = 256 * 1024 * 1024
+"""Bodies of transient topics in this process; a publish above it is refused with BUSY."""
 
-VOLATILE_ENTRIES_MAX = 1_000_000
-"""Entries of volatile topics in this process: bounds the overhead of small messages."""
+TRANSIENT_ENTRIES_MAX = 1_000_000
+"""Entries of transient topics in this process: bounds the overhead of small messages."""
 
 PUBLISH_DEADLINE_MS = 30_000
 """A publish not on disk by then fails with TIMEOUT: longer than any sync stall seen (0.3 s) and

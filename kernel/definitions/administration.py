@@ -9,11 +9,11 @@ another process asks for has an identity, and its deciding command goes under th
 question comes again, perhaps to the next leader, the group's state tells what was decided; then
 only what follows from it is done.
 
-What a change does in other groups, led here or elsewhere, goes by courier. What it has to know of
-them is asked of their leaders where this store, which may be a little behind, could be wrong: that
-a route's end does not exist (`fellows.Fellows.level`), which routes lead to what is gone
-(`clearing`). When this store begins to lead a group, changes there wait until what the last leader
-has left is mended (`repairing`).
+What a change does in other groups, led here or elsewhere, goes by request pipeline. What it has to
+know of them is asked of their leaders where this store, which may be a little behind, could be
+wrong: that a route's end does not exist (`peer_stores.PeerStores.level`), which routes lead to what
+is gone (`clearing`). When this store begins to lead a group, changes there wait until what the last
+leader has left is mended (`repairing`).
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ from ..broker.group_state.state import GroupState
 from ..broker.log_commands import commands
 from ..common.errors import Code, KernelError
 from ..common.ids import METADATA_GROUP, TOPIC_IDS_PER_TERM, RaftGroup, TopicId
+from ..common.keyed_lock import KeyedLock
 from ..common.placement import home_group
-from ..common.turns import Turns
-from ..requests.fellows import Fellows, Gone, Kind
 from ..requests.leader import NO_IDENTITY, Identity, Leader
+from ..requests.peer_stores import Gone, Kind, PeerStores
 from ..requests.proposer import Proposer, first_of, propose_to
 from ..routing.topology import Topology
 from ..store.node import Store
@@ -49,7 +49,7 @@ from . import definition_checks as checks
 from .clearing import Clearing, Touched
 from .definer import Asked, Definer
 from .repairing import Repairing
-from .volatile_definitions import VolatileDefinitions
+from .transient_definitions import TransientDefinitions
 
 
 class Administrator(Definer):
@@ -66,33 +66,33 @@ class Administrator(Definer):
         super().__init__(topology, proposer)
         self._store = store
         self._find_leader = leader_of
-        self._turns = Turns()
+        self._keyed_lock = KeyedLock()
         self.is_reserved: Callable[[str, str, str], bool] = lambda _kind, _tenant, _name: False
         """Whether the name of a "topic" or "router" is just being taken for something in the memory
         of a gateway."""
         self._last_ident: dict[RaftGroup, int] = {}
-        self._volatile = VolatileDefinitions(
-            *(store.volatile_group, topology, proposer),
+        self._transient = TransientDefinitions(
+            *(store.transient_group, topology, proposer),
             lambda change: self.delete_router(change, Asked()),
         )
         self._clearing = Clearing(
-            *(store, topology, self.exists, self._volatile.target_gone, self._clear_route)
+            *(store, topology, self.exists, self._transient.target_gone, self._clear_route)
         )
-        self._repairing = Repairing(store, topology, proposer, self._turns, self._clearing)
+        self._repairing = Repairing(store, topology, proposer, self._keyed_lock, self._clearing)
         self._mending: dict[RaftGroup, asyncio.Event] = {}
         """Groups in which changes wait."""
 
-    def join(self, fellows: Fellows) -> None:
+    def join(self, peer_stores: PeerStores) -> None:
         """Other stores lead groups too."""
-        self._clearing.fellows = fellows
+        self._clearing.peer_stores = peer_stores
 
     def is_changing(self, tenant: str, name: str) -> bool:
         """Whether something of a name is being made, changed or deleted here just now."""
-        return self._turns.is_taken((tenant, name))
+        return self._keyed_lock.is_taken((tenant, name))
 
-    def is_volatile(self, change: Administration) -> bool:
+    def is_transient(self, change: Administration) -> bool:
         """Whether a change is one of what lives in the memory of this process, or is to."""
-        return self._volatile.is_local(change)
+        return self._transient.is_local(change)
 
     def decides(self, change: Administration) -> RaftGroup:
         """The group whose leader carries out a change of what is durable."""
@@ -112,14 +112,14 @@ class Administrator(Definer):
         checks.check_name(change.tenant, name)
         home = self._home(change.tenant, name)
         await self.may_change(change.tenant, name)
-        async with self._turns.of((change.tenant, name)):
+        async with self._keyed_lock.of((change.tenant, name)):
             decided = self._decided(home, asked.identity)
             if isinstance(decided, KernelError):
                 raise decided
             if decided is not None:
                 return await self._follow_up(change, decided[0], asked)
-            if self._volatile.is_local(change):
-                return await self._volatile.carry_out(change, asked)
+            if self._transient.is_local(change):
+                return await self._transient.carry_out(change, asked)
             return await self.carry_out(change, asked)
 
     def _decided(
@@ -245,13 +245,13 @@ class Administrator(Definer):
             raise KernelError(Code.LOCKED, f"{kind} {name} is being made by another gateway")
 
     async def _level(self, tenant: str, name: str) -> None:
-        fellows = self._clearing.fellows
-        if fellows is not None:
-            await fellows.level([self._home(tenant, name)])
+        peer_stores = self._clearing.peer_stores
+        if peer_stores is not None:
+            await peer_stores.level([self._home(tenant, name)])
 
     async def _clear(self, tenant: str, kind: Kind, name: str, asked: Asked) -> None:
         if kind == "router":
-            await self._volatile.router_gone(tenant, name)
+            await self._transient.router_gone(tenant, name)
         await self._clearing.everywhere(tenant, kind, name, asked.touched)
 
     async def _last_route_gone(
@@ -260,6 +260,6 @@ class Administrator(Definer):
         await self.delete_router(change, asked)
 
     async def _clear_route(self, change: DeleteRoute, touched: Touched) -> object:
-        if self._volatile.has_route(change.tenant, change.router, change.route):
-            return await self._volatile.delete_route(change, Asked())
+        if self._transient.has_route(change.tenant, change.router, change.route):
+            return await self._transient.delete_route(change, Asked())
         return await self.delete_route(change, Asked(touched=touched))

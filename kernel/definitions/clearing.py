@@ -24,7 +24,7 @@ from ..api.model import Route
 from ..common.errors import Code, KernelError
 from ..common.ids import RaftGroup
 from ..common.placement import home_group
-from ..requests.fellows import Fellows, Gone, Kind
+from ..requests.peer_stores import Gone, Kind, PeerStores
 from ..routing.topology import Topology
 from ..store.node import Store
 
@@ -60,7 +60,7 @@ class Clearing:
         self._delete_route = delete_route
         self._under_way: dict[tuple[str, Kind, str], asyncio.Future[Touched]] = {}
         """What is being removed, and what that has touched: a question may come again."""
-        self.fellows: Fellows | None = None
+        self.peer_stores: PeerStores | None = None
 
     async def everywhere(self, tenant: str, kind: Kind, name: str, touched: Touched) -> None:
         """Remove all routes to something that is gone. Raises KernelError UNAVAILABLE: of some
@@ -73,9 +73,9 @@ class Clearing:
         elsewhere = [each for each in self._store.data_groups if self._store.serving(each) is None]
         if not elsewhere:
             return
-        if self.fellows is None:
+        if self.peer_stores is None:
             raise KernelError(Code.NOT_LEADER, "this node does not lead every group")
-        asked = (self.fellows.clear(each, gone) for each in elsewhere)
+        asked = (self.peer_stores.clear(each, gone) for each in elsewhere)
         for found in await asyncio.gather(*asked):
             touch(touched, found)
 

@@ -3,7 +3,7 @@
     check against what is known -> what other groups need first -> the command that decides
                                 -> what follows from it elsewhere
 
-What is durable (`administration`) and what lives in a process's memory (`volatile_definitions`)
+What is durable (`administration`) and what lives in a process's memory (`transient_definitions`)
 keep to the same rules; they differ in which group defines a name, how its deciding command gets
 there, and who clears away what led to a thing that is gone.
 """
@@ -32,8 +32,8 @@ from ..broker.group_state.state import GroupState
 from ..broker.log_commands import commands
 from ..common.errors import Code, KernelError
 from ..common.ids import QueueId, RaftGroup, TopicId, home_of, queue_id
-from ..requests.fellows import Kind
 from ..requests.leader import Done, Identity, Leader
+from ..requests.peer_stores import Kind
 from ..requests.proposer import Proposer
 from ..routing.topology import Topology
 from . import definition_checks as checks

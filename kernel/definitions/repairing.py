@@ -14,10 +14,10 @@ import asyncio
 from collections.abc import Collection
 
 from ..broker.log_commands import commands
-from ..common.ids import VOLATILE_GROUP, RaftGroup, TopicId, home_of
+from ..common.ids import TRANSIENT_GROUP, RaftGroup, TopicId, home_of
+from ..common.keyed_lock import KeyedLock
 from ..common.placement import home_group
-from ..common.turns import Turns
-from ..requests.fellows import Kind
+from ..requests.peer_stores import Kind
 from ..requests.proposer import Proposer
 from ..routing.topology import Topology
 from ..store.node import Store
@@ -33,23 +33,28 @@ class Repairing:
     """See the module's head."""
 
     def __init__(
-        self, store: Store, topology: Topology, proposer: Proposer, turns: Turns, clearing: Clearing
+        self,
+        store: Store,
+        topology: Topology,
+        proposer: Proposer,
+        keyed_lock: KeyedLock,
+        clearing: Clearing,
     ) -> None:
         self._store = store
         self._topology = topology
         self._propose = proposer.propose
-        self._turns = turns
+        self._keyed_lock = keyed_lock
         self._clearing = clearing
 
     async def repair(self, groups: Collection[RaftGroup]) -> None:
         """Mend what changes that these groups decide have left. Raises KernelError: it has to be
         begun again.
         """
-        fellows = self._clearing.fellows
-        if fellows is not None:
-            await fellows.level(self._store.data_groups)
+        peer_stores = self._clearing.peer_stores
+        if peer_stores is not None:
+            await peer_stores.level(self._store.data_groups)
         for replica in self._store.replicas():
-            if replica.group != VOLATILE_GROUP:
+            if replica.group != TRANSIENT_GROUP:
                 await self._mend_queues(replica, groups)
         await self._clear_dangling(groups)
 
@@ -61,7 +66,7 @@ class Repairing:
                 continue
             topic = replica.state.topics.get(ident)
             if topic is not None:
-                async with self._turns.of((topic.tenant, topic.name)):
+                async with self._keyed_lock.of((topic.tenant, topic.name)):
                     for command in self._excess(replica, ident):
                         await self._propose(replica.group, command)
 

@@ -27,29 +27,29 @@ from ..broker.log_commands import commands
 from ..common.errors import Code, KernelError
 from ..common.ids import UUID_VARIANT, UUID_VERSION_BITS, Offset, RaftGroup
 from ..common.ports import Clock, Random
-from ..requests.courier import Attempt
 from ..requests.leader import Done, Holder, Identity, Leader
 from ..requests.lease_changes import LeaseChanges
 from ..requests.proposer import Proposer
 from ..requests.publish import Batch
 from ..requests.publisher import MemoryLog, Publisher
+from ..requests.request_pipeline import Attempt
 from ..requests.session import LocalSession
 from ..requests.sessions import Sessions
-from ..routing.destinations import LiveAbroad
+from ..routing.destinations import RemoteLiveRoutes
 from ..routing.lookups import Lookups
 from ..routing.topology import Topology
-from ..transactions.stepwise import Steps
+from ..transactions.cross_group import CrossGroupTransaction
 from ..transactions.transactor import Transactor
 
 
 class BaseClient(Lookups, ABC):
     """The common half of `client.Client`."""
 
-    abroad: LiveAbroad
+    remote_memory: RemoteLiveRoutes
     """What lives in the memory of other processes."""
 
     def __init__(
-        self, topology: Topology, volatile_log: MemoryLog, clock: Clock, random: Random
+        self, topology: Topology, transient_log: MemoryLog, clock: Clock, random: Random
     ) -> None:
         super().__init__(topology)
         self.clock = clock
@@ -62,11 +62,15 @@ class BaseClient(Lookups, ABC):
         self.uid_high = random.bits(48) << 16 | UUID_VERSION_BITS | random.bits(12)
         self.next_uid = UUID_VARIANT
         self._sequence = 0
-        self.publisher = Publisher(self, volatile_log, clock, self._loop)
+        self.publisher = Publisher(self, transient_log, clock, self._loop)
         self.proposer = Proposer(self.next_identity, self.send_to)
         self.leases = LeaseChanges(self.proposer)
         self._transactor = Transactor(
-            *(self.proposer, self.publisher.refusal, Steps(self.submit, self.settle)),
+            *(
+                self.proposer,
+                self.publisher.refusal,
+                CrossGroupTransaction(self.submit, self.settle),
+            ),
             *(self.topic, self._has_settled),
         )
 
@@ -114,9 +118,9 @@ class BaseClient(Lookups, ABC):
         """Hand a batch over (hot)."""
         self.publisher.submit(batch)
 
-    def publish_letter(self, topics: tuple[TopicInfo, ...], letter: bytes) -> None:
+    def publish_dead_letter(self, topics: tuple[TopicInfo, ...], dead_letter: bytes) -> None:
         """Store a dead letter that no state holds, without an answer."""
-        self.publisher.publish_letter(topics, letter)
+        self.publisher.publish_dead_letter(topics, dead_letter)
 
     async def transact(self, transaction: Transaction) -> None:
         """Carry out publishes and settlements of one Raft group together, or none of them."""

@@ -1,8 +1,8 @@
 """Push consumers of queues whose leader is in this process: those of a store beside the client, and
-the volatile ones of any process.
+the transient ones of any process.
 
 Durability: a settlement with a sink is told from the apply of its entry, which a majority has
-fdatasynced (volatile: which memory holds).
+fdatasynced (transient: which memory holds).
 """
 
 from __future__ import annotations

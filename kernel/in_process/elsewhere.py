@@ -1,6 +1,6 @@
 """What lives in the memory of other processes, as the client beside a store asks for it: a port.
 
-`remote.mesh.abroad` is behind it where gateways are served; else there is nothing elsewhere.
+`remote.mesh.remote_memory` is behind it where gateways are served; else there is nothing elsewhere.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from ..api.changes import Administration
 from ..common.errors import Code, KernelError
 from ..common.ids import RaftGroup
 from ..requests.leader import Leader
-from ..routing.destinations import Found, LiveAbroad
+from ..routing.destinations import Found, RemoteLiveRoutes
 
 
-class Elsewhere(LiveAbroad, Protocol):
+class Elsewhere(RemoteLiveRoutes, Protocol):
     """See the module's head."""
 
     def leader(self, group: RaftGroup) -> Leader:

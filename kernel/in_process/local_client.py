@@ -1,8 +1,9 @@
 """The kernel client of a gateway that has the store in its own process; in a cluster, that of a
-store, which leads some of the groups: what it asks of the others goes to their leaders (`fellows`).
+store, which leads some of the groups: what it asks of the others goes to their leaders
+(`peer_stores`).
 
 Durability: `published`, `settled` and the awaitables return from `Store._apply`, which runs only
-on entries that are fdatasynced; volatile topics answer from memory, in a later turn of the loop.
+on entries that are fdatasynced; transient topics answer from memory, in a later turn of the loop.
 """
 
 from __future__ import annotations
@@ -40,25 +41,25 @@ from ..broker.group_state.state import QueueState, RouterState
 from ..broker.group_state.tree_state import TreeEvent
 from ..common.errors import Code, KernelError
 from ..common.ids import (
-    ABROAD_FIRST,
     METADATA_GROUP,
-    VOLATILE_GROUP,
+    REMOTE_MEMORY_FIRST,
+    TRANSIENT_GROUP,
     RaftGroup,
     SessionId,
     TopicId,
     home_of,
-    is_abroad,
+    is_remote_memory,
     uuid_text,
 )
 from ..common.ports import Clock, Random
 from ..definitions.administration import Administrator
 from ..definitions.clearing import Touched
 from ..definitions.definer import Asked
-from ..leader_tasks.duties import Duties
+from ..leader_tasks.leader_tasks import LeaderTasks
 from ..leader_tasks.mover import Mover
-from ..requests.courier import AGAIN, Attempt, Send
-from ..requests.fellows import Fellows, Gone
 from ..requests.leader import Done, Holder, Identity, Leader
+from ..requests.peer_stores import Gone, PeerStores
+from ..requests.request_pipeline import AGAIN, Attempt, Send
 from ..requests.session import LocalSession
 from ..routing.topology import Topology
 from ..store.leading.dead_letters import DeadLetterSender
@@ -66,7 +67,7 @@ from ..store.leading.half_keeper import HalfKeeper
 from ..store.node import Store
 from ..store.replicas.replica import Replica
 from ..subscribers.local_tree import LocalTree
-from ..transactions.half_desk import HalfDesk
+from ..transactions.half_message_client import HalfMessageClient
 from .base_client import BaseClient
 from .consuming import Consuming
 from .elsewhere import Elsewhere, NothingElsewhere
@@ -86,7 +87,7 @@ class LocalClient(BaseClient):
     accepting: bool = True
 
     def __init__(self, store: Store, clock: Clock, random: Random) -> None:
-        super().__init__(Topology(store.data_groups), store.volatile_log, clock, random)
+        super().__init__(Topology(store.data_groups), store.transient_log, clock, random)
         self._store = store
         self.origins: Origins = store.origins
         self.is_draining = False
@@ -94,10 +95,10 @@ class LocalClient(BaseClient):
         self._second_timer: asyncio.TimerHandle | None = None
         self.send: Send | None = None
         """How commands with an identity get to their group, if not straight."""
-        self._fellows: Fellows | None = None
+        self._peer_stores: PeerStores | None = None
         self.administrator = Administrator(store, self.topology, self.proposer, self.leader_of)
         self.dead_letters = DeadLetterSender(store, self)
-        for room in (store.topic_room, store.volatile_group.topic_room):
+        for room in (store.topic_room, store.transient_group.topic_room):
             room.dead_letter = self.dead_letters.refused
         self._watchers: list[Callable[[str, bytes | None], None]] = []
         self._receiver = Receiver(self._dispatcher, self._loop)
@@ -108,18 +109,20 @@ class LocalClient(BaseClient):
         self._consuming = Consuming(store.replica, store.dirty)
         self.half_keeper = HalfKeeper(store, self.publisher.durable_refusal)
         store.half_room = self.half_keeper
-        self.halves = HalfDesk(self.proposer, self.half_keeper.watches)
-        self.duties = Duties(store, clock.monotonic_ms, self.administer, self._in_background)
-        self.unused_groups = self.duties.unused_groups
+        self.halves = HalfMessageClient(self.proposer, self.half_keeper.watches)
+        self.leader_tasks = LeaderTasks(
+            store, clock.monotonic_ms, self.administer, self._in_background
+        )
+        self.unused_groups = self.leader_tasks.unused_groups
         self._owned: dict[SessionId, dict[tuple[str, str], None]] = {}
         self._background: set[asyncio.Task[object]] = set()
         self.tree = LocalTree(store, self, self._loop, self.proposer)
-        self.abroad: Elsewhere = NothingElsewhere()
+        self.remote_memory: Elsewhere = NothingElsewhere()
         """What lives in the memory of gateways: `remote` sets it where these are served."""
-        self.duties.add(self.administrator.repair, self.administrator.repair)
-        self.duties.add(self.moves.resume)
-        self.duties.add(self.administrator.go_on)
-        self.duties.add(self.tree.repair, self.tree.repair)
+        self.leader_tasks.add(self.administrator.repair, self.administrator.repair)
+        self.leader_tasks.add(self.moves.resume)
+        self.leader_tasks.add(self.administrator.go_on)
+        self.leader_tasks.add(self.tree.repair, self.tree.repair)
         for replica in store.replicas():
             self._learn(replica)
 
@@ -129,16 +132,16 @@ class LocalClient(BaseClient):
         for ident in state.topic_names.everything():
             info = state.topics[ident].info()
             self.topology.put_topic(info)
-            self.duties.unused_topics.put(info, self.clock.monotonic_ms())
+            self.leader_tasks.unused_topics.put(info, self.clock.monotonic_ms())
         for (tenant, name), router in state.routers.items():
             self.topology.put_router(tenant, name, router.options, router.routes)
         self.tree.learn(replica)
 
-    def join(self, fellows: Fellows) -> None:
+    def join(self, peer_stores: PeerStores) -> None:
         """Other stores lead groups too; before `start`."""
-        self._fellows = self.moves.fellows = self.duties.fellows = fellows
-        self.administrator.join(fellows)
-        self.send = fellows.send
+        self._peer_stores = self.moves.peer_stores = self.leader_tasks.peer_stores = peer_stores
+        self.administrator.join(peer_stores)
+        self.send = peer_stores.send
         self.topology.tree.leaders_match = True
 
     async def start(self, *, clean: bool = False) -> None:
@@ -146,7 +149,7 @@ class LocalClient(BaseClient):
         in order.
         """
         await self._store.start(self, clean=clean)
-        await self.duties.start()
+        await self.leader_tasks.start()
         for replica in self._store.replicas():
             self.dead_letters.outbox_grew(replica)
         self._each_second()
@@ -156,16 +159,16 @@ class LocalClient(BaseClient):
         self.is_draining = True
         if self._second_timer is not None:
             self._second_timer.cancel()
-        await self.duties.stop()
+        await self.leader_tasks.stop()
         await self.moves.stop()
         await self.dead_letters.stop()
         await self.tree.stop()
         if self._background:
-            patience = None if self._fellows is None else BACKGROUND_SECONDS
+            patience = None if self._peer_stores is None else BACKGROUND_SECONDS
             _, late = await asyncio.wait(self._background, timeout=patience)
             for task in late:
                 task.cancel()
-        self.abroad.stop()
+        self.remote_memory.stop()
         await self._store.wait_idle()
 
     def monotonic_ms(self) -> int:
@@ -182,17 +185,17 @@ class LocalClient(BaseClient):
 
     def leader_here(self, group: RaftGroup) -> Leader | None:
         """The leader of a group that cannot move away from this process."""
-        if self.send is None or group >= ABROAD_FIRST:
+        if self.send is None or group >= REMOTE_MEMORY_FIRST:
             return self.leader_of(group)
         return None
 
     def leader_of(self, group: RaftGroup) -> Leader:
         """The leader of a group, in this store unless another one leads, or in a gateway."""
-        if is_abroad(group):
-            return self.abroad.leader(group)
-        if self._fellows is None or group == VOLATILE_GROUP or self._store.serving(group):
+        if is_remote_memory(group):
+            return self.remote_memory.leader(group)
+        if self._peer_stores is None or group == TRANSIENT_GROUP or self._store.serving(group):
             return self._store.leader(group)
-        return self._fellows.leader(group)
+        return self._peer_stores.leader(group)
 
     def _session_ended(self, session: LocalSession) -> None:
         """Return its leases, delete what it owns."""
@@ -216,9 +219,9 @@ class LocalClient(BaseClient):
     def _each_second(self) -> None:
         """Look after deadlines."""
         now = self.clock.monotonic_ms()
-        self.duties.each_second()
-        self.publisher.fail_late_batches(now)
-        self.abroad.each_second()
+        self.leader_tasks.each_second()
+        self.publisher.fail_overdue_batches(now)
+        self.remote_memory.each_second()
         self.tree.each_second()
         self.half_keeper.ask()
         self.unused_groups.look(now)
@@ -260,7 +263,7 @@ class LocalClient(BaseClient):
 
     def used(self, topic: TopicId, group: str) -> None:
         """Somebody pulls, or tries to."""
-        self.duties.used(topic, group)
+        self.leader_tasks.used(topic, group)
 
     async def receive(self, spec: ReceiveSpec) -> Received:
         """Pull messages (see `client.ReceiveSpec`)."""
@@ -278,21 +281,21 @@ class LocalClient(BaseClient):
 
     async def administer(self, change: Administration) -> object:
         """Make a change, here or at the leader that decides it."""
-        fellows, group = self._fellows, self.abroad.lives_in(change)
+        peer_stores, group = self._peer_stores, self.remote_memory.lives_in(change)
         if group is not None:
-            return await self.abroad.administer(group, change)
-        if fellows is None or self.administrator.is_volatile(change):
+            return await self.remote_memory.administer(group, change)
+        if peer_stores is None or self.administrator.is_transient(change):
             return await self._administer(change, Asked())
         if self._store.serving(self.administrator.decides(change)) is None:
-            return await fellows.administer(change)
-        asked = Asked(fellows.next_identity())
+            return await peer_stores.administer(change)
+        asked = Asked(peer_stores.next_identity())
         try:
             result = await self._administer(change, asked)
         except KernelError as error:
             if error.code not in AGAIN:
                 raise
-            return await fellows.administer(change, asked.identity)
-        await fellows.reached(asked.touched)
+            return await peer_stores.administer(change, asked.identity)
+        await peer_stores.reached(asked.touched)
         return result
 
     async def administer_for(
@@ -303,7 +306,7 @@ class LocalClient(BaseClient):
         look-ups show it. Raises KernelError of a code in ASK_AGAIN.
         """
         asked = Asked(identity)
-        if self.administrator.is_volatile(change) or self.abroad.keeps(change):
+        if self.administrator.is_transient(change) or self.remote_memory.keeps(change):
             return KernelError(Code.LOCKED, "it lives in the memory of another process"), {}
         try:
             return await self._administer(change, asked), asked.touched
@@ -322,8 +325,8 @@ class LocalClient(BaseClient):
             result: object = await self.moves.start(change, asked.identity)
         else:
             result = await self.moves.cancel(change)
-        if self._fellows is not None and self._store.serving(METADATA_GROUP) is None:
-            asked.touched[METADATA_GROUP] = await self._fellows.defined(METADATA_GROUP)
+        if self._peer_stores is not None and self._store.serving(METADATA_GROUP) is None:
+            asked.touched[METADATA_GROUP] = await self._peer_stores.defined(METADATA_GROUP)
         return result
 
     async def clear_here(self, group: RaftGroup, gone: Gone) -> Touched:
@@ -337,13 +340,13 @@ class LocalClient(BaseClient):
         owner = topic.options.owner
         if removed:
             self.topology.remove_topic(topic)
-            self.duties.unused_topics.remove(topic)
+            self.leader_tasks.unused_topics.remove(topic)
             if owner is not None:
                 self._owned.get(owner, {}).pop((topic.tenant, topic.name), None)
             return
         self.topology.put_topic(topic)
         self.dead_letters.topic_appeared(topic.tenant, topic.name)
-        self.duties.unused_topics.put(topic, self.clock.monotonic_ms())
+        self.leader_tasks.unused_topics.put(topic, self.clock.monotonic_ms())
         if owner is not None:
             self._owned.setdefault(owner, {})[topic.tenant, topic.name] = None
 
@@ -363,7 +366,7 @@ class LocalClient(BaseClient):
 
     def unused(self, queue: QueueState) -> None:
         """The last consumer of a queue has gone."""
-        self.duties.left(queue)
+        self.leader_tasks.left(queue)
 
     def tree_changed(self, replica: Replica, event: TreeEvent) -> None:
         """Something of the topic tree changed."""
@@ -374,14 +377,14 @@ class LocalClient(BaseClient):
         self.dead_letters.forget(replica.group)
         self.outbox_grew(replica)
         self.tree.leads(replica)
-        if self.duties.may_begin:
+        if self.leader_tasks.may_begin:
             self.administrator.hold(replica.group)
-        self.duties.leads(replica.group)
+        self.leader_tasks.leads(replica.group)
 
     def follows(self, replica: Replica) -> None:
         """A group is not served here any more."""
         self.dead_letters.forget(replica.group)
-        self.duties.follows(replica.group)
+        self.leader_tasks.follows(replica.group)
         self.moves.follows(replica.group)
         self.administrator.release(replica.group)
 

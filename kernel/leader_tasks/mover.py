@@ -36,11 +36,11 @@ from ..broker.index.features import Feature
 from ..broker.log_commands import commands
 from ..common.errors import Code, KernelError
 from ..common.ids import METADATA_GROUP, Offset, RaftGroup, dashed, uuid_of
+from ..common.keyed_lock import KeyedLock
 from ..common.placement import home_group
-from ..common.turns import Turns
 from ..log.format import entry as entries
-from ..requests.fellows import Fellows, Moved, MoveStep
 from ..requests.leader import NO_IDENTITY, Identity, Leader
+from ..requests.peer_stores import Moved, MoveStep, PeerStores
 from ..requests.proposer import Proposer, propose_to
 from ..routing.topology import Topology
 from ..store.leading.dead_letters import history_of
@@ -85,10 +85,10 @@ class Mover:
         self._topology = topology
         self._proposer = proposer
         self._leader_of = leader_of
-        self.fellows: Fellows | None = None
+        self.peer_stores: PeerStores | None = None
         self._wall_ms = wall_ms
         self._new_id = new_id
-        self._turns = Turns()
+        self._keyed_lock = KeyedLock()
         self._running: dict[tuple[str, str], _Running] = {}
         """By (tenant, source)."""
 
@@ -116,15 +116,15 @@ class Mover:
 
     async def _level(self) -> None:
         """Learn what the metadata group has decided."""
-        if self.fellows is not None:
-            await self.fellows.level([METADATA_GROUP])
+        if self.peer_stores is not None:
+            await self.peer_stores.level([METADATA_GROUP])
 
     async def stop(self) -> None:
         """Move nothing more; running tasks stay so in their records. A step that waits for other
         stores is given up.
         """
         for running in list(self._running.values()):
-            if self.fellows is not None and running.worker is not None:
+            if self.peer_stores is not None and running.worker is not None:
                 running.worker.cancel()
             await running.ended()
 
@@ -139,7 +139,7 @@ class Mover:
         if change.back_to is not None and len(change.back_to) > BACK_TO_MAX:
             message = f"back to {len(change.back_to)} topics; at most {BACK_TO_MAX} are named"
             raise KernelError(Code.LIMIT_EXCEEDED, message)
-        async with self._turns.of((change.tenant, change.name)):
+        async with self._keyed_lock.of((change.tenant, change.name)):
             await self._level()
             if prefix_of(change.tenant, change.name) + ident in self._records():
                 return ident
@@ -170,7 +170,7 @@ class Mover:
 
     async def cancel(self, change: CancelMove) -> int:
         """End a task (see `CancelMove`)."""
-        async with self._turns.of((change.tenant, change.name)):
+        async with self._keyed_lock.of((change.tenant, change.name)):
             await self._level()
             known = tasks(self._records(), change.tenant, change.name)
             if change.task not in [each.id for each in known]:
@@ -228,7 +228,7 @@ class Mover:
     def _decides(self, task: MoveTask) -> bool:
         """Whether the home of a task's source is led here."""
         home = home_group(self._store.data_groups, task.tenant, task.source)
-        return self.fellows is None or self._store.serving(home) is not None
+        return self.peer_stores is None or self._store.serving(home) is not None
 
     async def _step(self, task: MoveTask) -> tuple[int, MoveState, MoveFailure | None]:
         """Move what a second allows; how many these were, and how the task stands then."""
@@ -259,9 +259,9 @@ class Mover:
     # --- A step -------------------------------------------------------------------------------
 
     async def _move(self, ref: QueueRef, step: MoveStep) -> Moved:
-        if self.fellows is None or self._store.serving(ref.group) is not None:
+        if self.peer_stores is None or self._store.serving(ref.group) is not None:
             return await self.step_here(ref.group, step)
-        return await self.fellows.move(ref.group, step)
+        return await self.peer_stores.move(ref.group, step)
 
     async def step_here(self, raft_group: RaftGroup, step: MoveStep) -> Moved:
         """Move messages of a queue that is led here. Raises KernelError NOT_FOUND, NOT_LEADER."""
@@ -273,7 +273,7 @@ class Mover:
             found, failure = await self._sorted(step, replica, dispatcher, taken)
             for topic, offsets in found.items():
                 move = commands.Move(step.queue, step.group, topic, tuple(offsets))
-                # Never by courier: the next leader may have handed these out.
+                # Never by request pipeline: the next leader may have handed these out.
                 result = await propose_to(self._store.leader(raft_group), move, NO_IDENTITY)
                 moved += result if isinstance(result, int) else 0
         return Moved(moved, dispatcher.ready_count, failure.value if failure is not None else None)
@@ -302,8 +302,8 @@ class Mover:
 
     async def _is_there(self, tenant: str, name: str) -> bool:
         """Whether a topic exists; its home may know of it first."""
-        if (tenant, name) not in self._topology.topics and self.fellows is not None:
-            await self.fellows.level([home_group(self._store.data_groups, tenant, name)])
+        if (tenant, name) not in self._topology.topics and self.peer_stores is not None:
+            await self.peer_stores.level([home_group(self._store.data_groups, tenant, name)])
         return (tenant, name) in self._topology.topics
 
     async def _origin(self, replica: Replica, dispatcher: Dispatcher, offset: Offset) -> str | None:

@@ -99,8 +99,8 @@ class UnusedGroups:
 def _named_groups(replica: Replica) -> Iterator[tuple[QueueState, str]]:
     """(queue, group) of every group that was added to a work topic."""
     queues, topics = replica.state.queues, replica.state.topics
-    resting = [each for each in queues.resting() if len(topics[topic_of(each)].groups) > 1]
-    shown = (queues.peek(each) for each in resting)
+    idle_ids = [each for each in queues.idle_ids() if len(topics[topic_of(each)].groups) > 1]
+    shown = (queues.peek(each) for each in idle_ids)
     for queue in (*queues.live.values(), *filter(None, shown)):
         if len(queue.groups) > 1 and queue.topic.options.kind is TopicKind.WORK:
             for group in queue.groups:

@@ -8,7 +8,7 @@ stores serve. Each package holds both ends of one wire.
 - `streams`, `pulls`: push consumers and receives, at leaders far away
 - `transactions`, `tree`: transactions and half messages; the topic tree
 - `mesh`: what lives in the memory of one gateway, used from others
-- `fellows`: what stores ask of each other
+- `peer_stores`: what stores ask of each other
 - `served_topics`: which topics the clients of a gateway produce to and consume from
 - `filter_wire`, `things`: filters, topics, routers and routes, as they travel
 """

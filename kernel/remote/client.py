@@ -1,11 +1,11 @@
 """The kernel client of a gateway that has no store: everything durable is done by leaders far away.
 
-    batches, settlements by token      -> courier -> lane -> leader of the group   (done once)
-    figures, peeks                     -> question        -> leader of the group
-    volatile topics, live routes       in this process
+    batches, settlements by token      -> request pipeline -> lane -> leader of the group   (done
+    once) figures, peeks                     -> question        -> leader of the group
+    transient topics, live routes       in this process
 
 Durability: whatever is answered comes from a leader's apply of an entry that a majority of the
-group's voters has fdatasynced; what is volatile is answered from memory, in a later turn.
+group's voters has fdatasynced; what is transient is answered from memory, in a later turn.
 """
 
 from __future__ import annotations
@@ -30,34 +30,34 @@ from ..api.origins import Origins
 from ..broker.delivery.consumers import DispatchedConsumer
 from ..broker.delivery.dispatcher import Dispatcher
 from ..common.ids import (
-    ABROAD_FIRST,
     METADATA_GROUP,
-    VOLATILE_GROUP,
+    REMOTE_MEMORY_FIRST,
+    TRANSIENT_GROUP,
     RaftGroup,
     SessionId,
     home_of,
-    is_abroad,
+    is_remote_memory,
 )
 from ..common.ports import Clock, Random
 from ..in_process.base_client import BaseClient
 from ..in_process.consuming import Consuming
 from ..in_process.receiving import Receiver
-from ..requests.courier import Attempt, Courier
 from ..requests.leader import Done, Holder, Leader
+from ..requests.request_pipeline import Attempt, RequestPipeline
 from ..requests.session import LocalSession
 from ..routing.topology import Topology
 from ..store.replicas.listener import Relay
-from ..store.volatile import VolatileGroup
-from ..transactions.half_desk import HalfDesk
+from ..store.transient import TransientGroup
+from ..transactions.half_message_client import HalfMessageClient
 from .definitions.administering import Administering
 from .definitions.definitions import Definitions
 from .definitions.mirror import Hears, InTopology
 from .leader_calls.leaders import RemoteLeaders
-from .mesh.abroad import Abroad
-from .mesh.borrowing import Borrower
 from .mesh.local_definitions import LocalDefinitions
 from .mesh.meeting import MeetingPoint
 from .mesh.mesh import Mesh
+from .mesh.remote_consumers import RemoteConsumer
+from .mesh.remote_memory import RemoteMemory
 from .pulls.pulls import FarPulls
 from .served_topics import Tasks
 from .streams.parts import Part, SpreadParts
@@ -81,21 +81,21 @@ class ClusterClient(BaseClient):
         this one.
         """
         origins, relay = Origins(), Relay()
-        volatile = VolatileGroup(asyncio.get_running_loop(), clock, relay, origins)
-        super().__init__(Topology(groups), volatile.log, clock, random)
+        transient = TransientGroup(asyncio.get_running_loop(), clock, relay, origins)
+        super().__init__(Topology(groups), transient.log, clock, random)
         self.leaders = leaders
         self.groups = list(groups)
-        self.origins, self.relay, self.volatile = origins, relay, volatile
-        self.courier = Courier(leaders, clock, self._loop)
-        self.local = LocalDefinitions(self, self.volatile, self.topology, self.proposer, clock)
+        self.origins, self.relay, self.transient = origins, relay, transient
+        self.request_pipeline = RequestPipeline(leaders, clock, self._loop)
+        self.local = LocalDefinitions(self, self.transient, self.topology, self.proposer, clock)
         self.relay.add(self.local)
-        self.volatile.topic_room.dead_letter = self.local.dead_letters.refused
+        self.transient.topic_room.dead_letter = self.local.dead_letters.refused
         self.pulls = FarPulls(leaders, clock)
         self._receiver = Receiver(self._dispatcher, self._loop)
-        self._consuming = Consuming(lambda _group: self.volatile.replica, self.volatile.dirty)
+        self._consuming = Consuming(lambda _group: self.transient.replica, self.transient.dirty)
         self.streams = Streams(self._loop.call_soon)
         leaders.add(self.streams)
-        self.halves = HalfDesk(self.proposer, FarHalves(leaders))
+        self.halves = HalfMessageClient(self.proposer, FarHalves(leaders))
         self.tree = ClusterTree(self, leaders, self.proposer)
         leaders.add(self.tree)
         self.definitions = Definitions(leaders, (METADATA_GROUP, *self.groups))
@@ -110,7 +110,7 @@ class ClusterClient(BaseClient):
             *(leaders, self.definitions.reached, self.groups, administrator), self._mirrored
         )
         self.mesh = Mesh(self, leaders, clock, random, meeting)
-        self.abroad: Abroad = self.mesh.abroad
+        self.remote_memory: RemoteMemory = self.mesh.remote_memory
         self._second_timer: asyncio.TimerHandle | None = None
 
     async def start(self) -> None:
@@ -139,7 +139,7 @@ class ClusterClient(BaseClient):
         self._second_timer = self._loop.call_later(1, self._each_second)
         self.local.each_second()
         self.mesh.each_second()
-        self.publisher.fail_late_batches(self.clock.monotonic_ms())
+        self.publisher.fail_overdue_batches(self.clock.monotonic_ms())
 
     @property
     def accepting(self) -> bool:
@@ -156,7 +156,7 @@ class ClusterClient(BaseClient):
         """A session has ended: return its leases, delete what it owns."""
         self.streams.end_session(session.id)
         self._consuming.end_session(session)
-        self.mesh.borrowing.end_session(session.id)
+        self.mesh.remote_consumers.end_session(session.id)
         self.local.end_session(session.id)
 
     # --- Ways to leaders --------------------------------------------------------------------
@@ -167,19 +167,23 @@ class ClusterClient(BaseClient):
         if leader is not None:
             attempt(leader, done)
         else:
-            self.courier.send(group, attempt, done)
+            self.request_pipeline.send(group, attempt, done)
 
     def leader_here(self, group: RaftGroup) -> Leader | None:
         """The leader of a group that cannot move away from this process."""
-        if group >= ABROAD_FIRST:
+        if group >= REMOTE_MEMORY_FIRST:
             return self.leader_of(group)
         return None
 
     def leader_of(self, group: RaftGroup) -> Leader:
         """The leader of a group, wherever it is."""
-        if group == VOLATILE_GROUP:
-            return self.volatile.leader
-        return self.mesh.abroad.leader(group) if is_abroad(group) else self.leaders.leader(group)
+        if group == TRANSIENT_GROUP:
+            return self.transient.leader
+        return (
+            self.mesh.remote_memory.leader(group)
+            if is_remote_memory(group)
+            else self.leaders.leader(group)
+        )
 
     # --- Metadata ---------------------------------------------------------------------------
 
@@ -195,7 +199,7 @@ class ClusterClient(BaseClient):
     # --- Publishing -------------------------------------------------------------------------
 
     def _dispatcher(self, topic: TopicInfo, group: str, number: int) -> Dispatcher:
-        return self.volatile.replica.dispatcher(topic.queues[number].id, group)
+        return self.transient.replica.dispatcher(topic.queues[number].id, group)
 
     def _has_settled(self, holder: Holder) -> None:
         if isinstance(holder, Part):
@@ -209,7 +213,7 @@ class ClusterClient(BaseClient):
 
     async def administer(self, change: Administration) -> object:
         """Make a change."""
-        if self.local.is_local(change) or self.mesh.abroad.lives_in(change) is not None:
+        if self.local.is_local(change) or self.mesh.remote_memory.lives_in(change) is not None:
             return await self.mesh.administer(change)
         return await self.administering.administer(change)
 
@@ -217,19 +221,19 @@ class ClusterClient(BaseClient):
 
     def attach(self, spec: ConsumerSpec, sink: ConsumerSink) -> Consumer:
         """A new push consumer without credit."""
-        if spec.topic.queues[0].group == VOLATILE_GROUP:
+        if spec.topic.queues[0].group == TRANSIENT_GROUP:
             return self._consuming.attach(spec, cast("LocalSession", spec.session), sink)
-        if is_abroad(spec.topic.queues[0].group):
-            guest = self.abroad.guest(spec.topic.queues[0].group)
-            return self.mesh.borrowing.attach(guest, spec, sink)
+        if is_remote_memory(spec.topic.queues[0].group):
+            remote_process = self.remote_memory.remote_process(spec.topic.queues[0].group)
+            return self.mesh.remote_consumers.attach(remote_process, spec, sink)
         return self.streams.attach(spec, sink)
 
     async def attached(self, consumer: Consumer) -> None:
         """Return once the leaders of its queues have taken in a new consumer."""
         if isinstance(consumer, Part | SpreadParts):
             await self.streams.attached(consumer)
-        elif isinstance(consumer, Borrower):
-            await self.mesh.borrowing.attached(consumer)
+        elif isinstance(consumer, RemoteConsumer):
+            await self.mesh.remote_consumers.attached(consumer)
 
     def settle(
         self,
@@ -244,8 +248,8 @@ class ClusterClient(BaseClient):
         """Settle leases (hot)."""
         if isinstance(consumer, Part):
             self.streams.settle(consumer, how, offsets, reason, sink, tag)
-        elif isinstance(consumer, Borrower):
-            self.mesh.borrowing.settle(consumer, how, offsets, reason, sink, tag)
+        elif isinstance(consumer, RemoteConsumer):
+            self.mesh.remote_consumers.settle(consumer, how, offsets, reason, sink, tag)
         else:
             holder = cast("DispatchedConsumer", consumer)
             self._consuming.settle(holder, how, offsets, reason, sink, tag)
@@ -255,21 +259,25 @@ class ClusterClient(BaseClient):
         far = {each: acks[each] for each in acks if isinstance(each, Part)}
         self.streams.acknowledge(far)
         if len(far) != len(acks):
-            borrowed = {each: acks[each] for each in acks if isinstance(each, Borrower)}
-            self.mesh.borrowing.acknowledge(borrowed)
-            near = {each: acks[each] for each in acks if not isinstance(each, Part | Borrower)}
+            remote_deliveries = {
+                each: acks[each] for each in acks if isinstance(each, RemoteConsumer)
+            }
+            self.mesh.remote_consumers.acknowledge(remote_deliveries)
+            near = {
+                each: acks[each] for each in acks if not isinstance(each, Part | RemoteConsumer)
+            }
             self._consuming.acknowledge(cast("Mapping[DispatchedConsumer, list[int]]", near))
 
     # --- Pulling ----------------------------------------------------------------------------
 
     async def receive(self, spec: ReceiveSpec) -> Received:
         """Pull messages (see `client.ReceiveSpec`)."""
-        if spec.topic.queues[0].group == VOLATILE_GROUP:
+        if spec.topic.queues[0].group == TRANSIENT_GROUP:
             self.local.used(spec.topic)
             return await self._receiver.receive(spec)
-        if is_abroad(spec.topic.queues[0].group):
-            return await self.mesh.borrowing.receive(
-                self.abroad.guest(spec.topic.queues[0].group), spec
+        if is_remote_memory(spec.topic.queues[0].group):
+            return await self.mesh.remote_consumers.receive(
+                self.remote_memory.remote_process(spec.topic.queues[0].group), spec
             )
         self.tasks.pulled(spec)
         if spec.session is not None:

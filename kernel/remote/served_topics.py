@@ -4,7 +4,7 @@ told to the leader of group 0 (`cluster.gateways`) about once a second.
 Produced messages are counted by queue as batches leave for a leader; consumers are the push streams
 that are there, and whoever has pulled lately. Each is known by its taker, the connection that it
 came by, so that clients can be chosen by what they consume: the session, or for pulls without one
-`ReceiveSpec.taker`.
+`ReceiveSpec.consumer_key`.
 """
 
 from __future__ import annotations
@@ -82,17 +82,17 @@ class Tasks(Hears):
     def pulled(self, spec: ReceiveSpec) -> None:
         """Somebody pulls (hot)."""
         session, topic = spec.session, spec.topic
-        taker, origin = spec.taker, spec.origin
+        consumer_key, origin = spec.consumer_key, spec.origin
         if session is not None:
-            taker, origin = session.id, session.origin
+            consumer_key, origin = session.id, session.origin
         of = (topic.tenant, topic.name, spec.group, origin)
-        takers = self._pulled.get(of)
-        if takers is None or taker not in takers:
+        consumers_by_key = self._pulled.get(of)
+        if consumers_by_key is None or consumer_key not in consumers_by_key:
             if self._counted >= COUNTED_MAX:
                 return
             self._counted += 1
-            takers = self._pulled.setdefault(of, {})
-        takers[taker] = self._reports
+            consumers_by_key = self._pulled.setdefault(of, {})
+        consumers_by_key[consumer_key] = self._reports
 
     def produced(self, most: int) -> list[Produced]:
         """The topics with the most messages since the last time."""
@@ -109,7 +109,9 @@ class Tasks(Hears):
         """The groups with the most consumers."""
         self._reports += 1
         self._forget_silent()
-        found = {Consumers(*key): len(takers) for key, takers in self._pulled.items()}
+        found = {
+            Consumers(*key): len(consumers_by_key) for key, consumers_by_key in self._pulled.items()
+        }
         pushed: dict[_Key, set[Pool]] = {}
         for number, part in enumerate(self._parts()):
             if number == PARTS_MAX:
@@ -125,7 +127,7 @@ class Tasks(Hears):
         best = nlargest(most, found.items(), key=lambda each: (each[1], each[0]))
         return [Consumed(*each) for each in best]
 
-    def takers(self, of: Consumers) -> Mapping[Hashable, int]:
+    def consumers_by_key(self, of: Consumers) -> Mapping[Hashable, int]:
         """How many of these consumers each taker has."""
         found: dict[Hashable, int] = dict.fromkeys(self._pulled.get(of, ()), 1)
         pools: set[Pool] = set()
@@ -137,11 +139,13 @@ class Tasks(Hears):
 
     def _forget_silent(self) -> None:
         since = self._reports - KEPT_REPORTS
-        for of, takers in list(self._pulled.items()):
-            for taker in [taker for taker, report in takers.items() if report < since]:
-                del takers[taker]
+        for of, consumers_by_key in list(self._pulled.items()):
+            for consumer_key in [
+                consumer_key for consumer_key, report in consumers_by_key.items() if report < since
+            ]:
+                del consumers_by_key[consumer_key]
                 self._counted -= 1
-            if not takers:
+            if not consumers_by_key:
                 del self._pulled[of]
 
 

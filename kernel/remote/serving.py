@@ -1,5 +1,5 @@
 """What a store does for gateways and other stores, put together: the one place that knows all
-sections but the cluster's own (`cluster.desk`).
+sections but the cluster's own (`cluster.cluster_service`).
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from ..in_process.opening import LocalStore
 from ..requests.leader import Identity
 from .definitions.administration_service import AdministrationService
 from .definitions.feed_service import FeedService
-from .fellows.service import FellowService
-from .fellows.stores import FellowStores
 from .leader_calls.lane_service import BYTES_MAX, CALLS_MAX, GatewayService
 from .leader_calls.leaders import RemoteLeaders
 from .mesh.service import MeshService
+from .peer_stores.peer_stores_service import PeerStoresService
+from .peer_stores.remote_peer_stores import RemotePeerStores
 from .pulls.service import PullService
 from .streams.service import CLAIM_MS, SETTLE_IN_MS, StreamService
 from .transactions.half_service import HalfService
@@ -33,7 +33,7 @@ class StoreService(GatewayService):
     pulls: PullService
     administration: AdministrationService
     halves: HalfService
-    fellows: FellowService
+    peer_stores: PeerStoresService
 
     def refused(self) -> dict[str, int]:
         """What was above a limit since this process began, by what it was."""
@@ -45,7 +45,7 @@ class StoreService(GatewayService):
             "pulls": self.pulls.figures.over_pulls,
             "changes": self.administration.figures.over_running,
             "watches": self.halves.figures.over_watches,
-            "fellow_questions": self.fellows.over_tasks,
+            "fellow_questions": self.peer_stores.over_tasks,
         }
 
 
@@ -86,18 +86,18 @@ def serve_gateways(
     service.add(streams)
     service.administration = AdministrationService(local, feeds)
     service.halves = HalfService(local.client.half_keeper.watches)
-    service.fellows = FellowService(local, feeds)
-    for section in (service.administration, service.halves, service.fellows):
+    service.peer_stores = PeerStoresService(local, feeds)
+    for section in (service.administration, service.halves, service.peer_stores):
         service.add(section)
     return service
 
 
-def join_fellows(
+def join_peer_stores(
     local: LocalStore, leaders: RemoteLeaders, clock: Clock, random: Random
-) -> FellowStores:
+) -> RemotePeerStores:
     """Have the client of a store reach the groups that other stores lead, over `leaders`, which
     have the address of every store; before `local.start`.
     """
-    fellows = FellowStores(local, leaders, clock, random)
-    local.client.join(fellows)
-    return fellows
+    peer_stores = RemotePeerStores(local, leaders, clock, random)
+    local.client.join(peer_stores)
+    return peer_stores

@@ -1,7 +1,7 @@
 """The leader of one Raft group as its clients see it (ADR 9): in the same process, or far away.
 
 Durability: `done` hears what a batch came to from the apply of an entry that a majority of the
-group's voters has fdatasynced (of the volatile group: that is in memory).
+group's voters has fdatasynced (of the transient group: that is in memory).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ KernelError. NOT_LEADER: nothing was done; UNKNOWN_OUTCOME: perhaps."""
 Identity = tuple[int, int, int]
 """(client, epoch, sequence) under which a group executes a batch once; zeros: it has none. The
 sequences of a client rise in the order in which its batches are sent (`store.first_tries`): what
-goes to a leader past the courier of its client has none.
+goes to a leader past the request pipeline of its client has none.
 """
 
 NO_IDENTITY: Identity = (0, 0, 0)

@@ -1,7 +1,7 @@
 """Commands that somebody awaits: shared by all that changes more than queues.
 
 Durability: what a `Proposer` returns comes from the apply of an entry that is fdatasynced (or, of
-the volatile group, that is in memory).
+the transient group, that is in memory).
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from ..broker.log_commands import commands
 from ..common.errors import Code, KernelError
 from ..common.ids import RaftGroup
 from ..common.limits import PUBLISH_DEADLINE_MS
-from .courier import Attempt, Send
 from .leader import Identity, Leader
+from .request_pipeline import Attempt, Send
 
 
 def first_of(results: object) -> object:

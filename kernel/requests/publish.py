@@ -26,8 +26,8 @@ from ..api.refusals import FULL, TOO_MANY_RETAINED, too_large_for
 from ..broker.index.features import COPY, LARGE, features_of
 from ..broker.machine import Placed
 from ..common.errors import Code, KernelError
-from ..common.ids import ABROAD_FIRST, Offset, QueueId, RaftGroup
-from ..routing.destinations import Found, LiveAbroad, named
+from ..common.ids import REMOTE_MEMORY_FIRST, Offset, QueueId, RaftGroup
+from ..routing.destinations import Found, RemoteLiveRoutes, named
 from ..routing.watches import LocalWatch
 from .publish_part import RUN_SLOTS_MAX, BatchPart, grows, refer
 
@@ -46,7 +46,7 @@ class BatchHost(Protocol):
     next_uid: int
 
     @property
-    def abroad(self) -> LiveAbroad:
+    def remote_memory(self) -> RemoteLiveRoutes:
         """Live routes of other processes."""
 
 
@@ -294,7 +294,7 @@ class Batch:
         if to.routed_in is not None:
             part, slot = self._slot_in(to.routed_in, parts, size, position)
             part.routed.append([to.tenant, to.tree_name, slot, 1, bits])
-        if to.watches or to.abroad:
+        if to.watches or to.live_processes:
             self.live.append((position, to, parts))
 
     def _slot_in(
@@ -312,7 +312,7 @@ class Batch:
         """Queue and offset of a message (see `client.PublishBatch.place`)."""
         for part, placed in self._results:
             positions = part.positions
-            if part.group >= ABROAD_FIRST:
+            if part.group >= REMOTE_MEMORY_FIRST:
                 continue
             if position < len(positions) and positions[position] == position:
                 # So it is in a batch that goes to one Raft group as a whole.
@@ -427,21 +427,21 @@ class Batch:
         """Give the live routes what there is for them, but for what was refused elsewhere."""
         failures = self.failures or ()
         slots: dict[LocalWatch, list[bytes]] = {}
-        abroad: dict[RaftGroup, list[tuple[Found, bytes]]] = {}
+        remote_memory: dict[RaftGroup, list[tuple[Found, bytes]]] = {}
         for position, found, parts in self.live:
             if position in failures:
                 continue
             slot = b"".join(parts)
             for watch in found.watches:
                 slots.setdefault(watch, []).append(slot)
-            for group in found.abroad:
-                abroad.setdefault(group, []).append((found, slot))
+            for group in found.live_processes:
+                remote_memory.setdefault(group, []).append((found, slot))
         self.live = []
         for watch, each in slots.items():
             if watch.sink is not None:
                 watch.sink.published_live(watch, each)
-        for group, messages in abroad.items():
-            self._host.abroad.publish_live(group, messages)
+        for group, messages in remote_memory.items():
+            self._host.remote_memory.publish_live(group, messages)
 
 
 def _pick(to: Found, topic: TopicInfo, header: bytes) -> QueueRef:
@@ -449,6 +449,6 @@ def _pick(to: Found, topic: TopicInfo, header: bytes) -> QueueRef:
     key: int = HEADER.unpack_from(header)[_KEY_FIELD]
     key = key or to.spread
     if not key:
-        to.turn += 1
-        key = to.turn
+        to.round_robin += 1
+        key = to.round_robin
     return topic.queues[key % len(topic.queues)]

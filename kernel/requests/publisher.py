@@ -1,7 +1,7 @@
 """How batches of this process get to the Raft groups that store them, and how they are answered.
 
 Durability: `published` is called once every part of a batch is applied, which happens only to
-entries that are fdatasynced; what is volatile or for live routes only is answered from memory, in
+entries that are fdatasynced; what is transient or for live routes only is answered from memory, in
 a later turn of the loop. What is in another process's memory is answered when that has it (`remote.
 abroad`); nobody waits for live routes.
 """
@@ -18,19 +18,19 @@ from ..api.model import TopicInfo
 from ..api.origins import INTERNAL
 from ..api.refusals import NO_SPACE
 from ..common.errors import Code, KernelError
-from ..common.ids import VOLATILE_GROUP, RaftGroup, is_abroad
+from ..common.ids import TRANSIENT_GROUP, RaftGroup, is_remote_memory
 from ..common.limits import (
     PROPOSAL_BYTES_MAX,
     PUBLISH_DEADLINE_MS,
-    VOLATILE_BYTES_MAX,
-    VOLATILE_ENTRIES_MAX,
+    TRANSIENT_BYTES_MAX,
+    TRANSIENT_ENTRIES_MAX,
 )
 from ..common.ports import Clock
-from ..routing.destinations import Found, LiveAbroad
-from .courier import Attempt
+from ..routing.destinations import Found, RemoteLiveRoutes
 from .leader import Done, Identity, Leader
 from .publish import Batch
 from .publish_part import BatchPart
+from .request_pipeline import Attempt
 
 
 class PublishHost(Protocol):
@@ -40,7 +40,7 @@ class PublishHost(Protocol):
     next_uid: int
 
     @property
-    def abroad(self) -> LiveAbroad:
+    def remote_memory(self) -> RemoteLiveRoutes:
         """Live routes of other processes."""
 
     @property
@@ -58,7 +58,7 @@ class PublishHost(Protocol):
 
 
 class MemoryLog(Protocol):
-    """The log of the volatile group, as far as what it may hold is concerned."""
+    """The log of the transient group, as far as what it may hold is concerned."""
 
     bytes: int
 
@@ -80,21 +80,21 @@ class Publisher:
     def __init__(
         self,
         host: PublishHost,
-        volatile_log: MemoryLog,
+        transient_log: MemoryLog,
         clock: Clock,
         loop: asyncio.AbstractEventLoop,
     ) -> None:
         self._host = host
-        self._volatile_log = volatile_log
+        self._transient_log = transient_log
         self._clock = clock
         self._loop = loop
         self._pending_bytes = 0
         self._pending: deque[Batch] = deque()
 
-    def publish_letter(self, topics: tuple[TopicInfo, ...], letter: bytes) -> None:
+    def publish_dead_letter(self, topics: tuple[TopicInfo, ...], dead_letter: bytes) -> None:
         """Store a dead letter that no state holds, without an answer."""
         batch = Batch(self._host, _Nobody(), INTERNAL)
-        batch.add(Found(topics), [letter], len(letter))
+        batch.add(Found(topics), [dead_letter], len(dead_letter))
         self.submit(batch)
 
     def submit(self, batch: PublishBatch) -> None:
@@ -130,17 +130,17 @@ class Publisher:
 
     def refusal(self, part: BatchPart) -> KernelError | None:
         """Why a part cannot be taken now; None if it can."""
-        if part.group == VOLATILE_GROUP:
-            return self.volatile_refusal(part.size_bytes)
-        if is_abroad(part.group):
+        if part.group == TRANSIENT_GROUP:
+            return self.transient_refusal(part.size_bytes)
+        if is_remote_memory(part.group):
             return None  # its way there has a bound of its own
         return self.durable_refusal(0)
 
-    def volatile_refusal(self, size: int) -> KernelError | None:
+    def transient_refusal(self, size: int) -> KernelError | None:
         """Why so many bytes more cannot be taken to memory now; None if they can."""
-        log = self._volatile_log
-        if log.bytes + size > VOLATILE_BYTES_MAX or log.count >= VOLATILE_ENTRIES_MAX:
-            return KernelError(Code.BUSY, "volatile topics are full (volatile_bytes_max)")
+        log = self._transient_log
+        if log.bytes + size > TRANSIENT_BYTES_MAX or log.count >= TRANSIENT_ENTRIES_MAX:
+            return KernelError(Code.BUSY, "transient topics are full (volatile_bytes_max)")
         return None
 
     def durable_refusal(self, size: int) -> KernelError | None:
@@ -161,7 +161,7 @@ class Publisher:
         while self._pending and self._pending[0].remaining == 0:
             self._pending.popleft()
 
-    def fail_late_batches(self, now: int) -> None:
+    def fail_overdue_batches(self, now: int) -> None:
         """Fail batches that are older than the publish deadline."""
         limit = now - PUBLISH_DEADLINE_MS
         for batch in self._pending:

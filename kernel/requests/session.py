@@ -1,4 +1,4 @@
-"""Sessions of this process's clients: owners of leases and of volatile topics."""
+"""Sessions of this process's clients: owners of leases and of transient topics."""
 
 from __future__ import annotations
 

@@ -17,13 +17,14 @@ class Found:
     """`client.Destinations`: topics, the tree's routes, and a short cut for a single queue."""
 
     __slots__ = (
-        "abroad",
         "asks_leader",
         "count",
         "is_stored",
+        "live_processes",
         "name",
         "refs",
         "retain_in",
+        "round_robin",
         "routed_in",
         "safe_bytes",
         "single",
@@ -32,7 +33,6 @@ class Found:
         "tenant",
         "topics",
         "tree_name",
-        "turn",
         "watches",
     )
 
@@ -42,7 +42,7 @@ class Found:
         *,
         refs: tuple[QueueRef, ...] = (),
         watches: tuple[LocalWatch, ...] = (),
-        abroad: tuple[RaftGroup, ...] = (),
+        live_processes: tuple[RaftGroup, ...] = (),
         retain_in: RaftGroup | None = None,
         routed_in: RaftGroup | None = None,
         tree_name: str = "",
@@ -58,7 +58,7 @@ class Found:
         """Reference lists of tree patterns, all in one Raft group."""
         self.watches = watches
         """Live routes of this process."""
-        self.abroad = abroad
+        self.live_processes = live_processes
         """Other processes that have live routes for `tree_name`."""
         self.retain_in = retain_in
         """Raft group that keeps the message as its name's retained one; None: not retained."""
@@ -70,7 +70,7 @@ class Found:
         self.name = name
         """Tree name that a message must be given, since its writer knows nothing of the tree."""
         kept = (retain_in is not None) + (routed_in is not None)
-        self.count = len(topics) + len(refs) + len(watches) + len(abroad) + kept
+        self.count = len(topics) + len(refs) + len(watches) + len(live_processes) + kept
         self.is_stored = bool(topics or refs)
         """Whether it gets into a queue; with `routed_in`, whether it is known to."""
         self.asks_leader = routed_in is not None and not topics
@@ -78,7 +78,7 @@ class Found:
         self.spread = spread
         """Chooses the queue of a message without ordering key, of topics with several; 0: in turn.
         What is published to one tree name stays in order."""
-        self.turn = 0
+        self.round_robin = 0
         """Next queue for messages without ordering key, of topics with several."""
         limits = [each.options.message_bytes_max for each in topics]
         self.safe_bytes = min((messages.PROPERTIES_BYTES_MAX, *limits))
@@ -114,7 +114,7 @@ def united(found: Sequence[Found]) -> Found:
         merged.topics,
         refs=tree.refs,
         watches=tree.watches,
-        abroad=tree.abroad,
+        live_processes=tree.live_processes,
         retain_in=tree.retain_in,
         routed_in=tree.routed_in,
         tree_name=tree.tree_name,
@@ -140,7 +140,7 @@ def named(parts: Sequence[bytes], name: bytes) -> tuple[Sequence[bytes], int]:
     return (bytes(header) + ext, slot[at + ext_bytes :]), len(slot) + len(ext) - ext_bytes
 
 
-class LiveAbroad(Protocol):
+class RemoteLiveRoutes(Protocol):
     """Live routes of other processes."""
 
     def publish_live(self, group: RaftGroup, messages: Sequence[tuple[Found, bytes]]) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from ..api.model import TOPICS_ROUTER, Route, RouterInfo, RouterOptions, TopicInfo
 from ..common.errors import Code, KernelError
-from ..common.ids import VOLATILE_GROUP, RaftGroup, home_of
+from ..common.ids import TRANSIENT_GROUP, RaftGroup, home_of
 from ..common.names import ByName
 from .destinations import Found
 from .routing import RouteTable, resolve
@@ -27,12 +27,12 @@ class Topology:
         self._tables: dict[tuple[str, str], RouteTable] = {}
         self._to: dict[tuple[str, str, str], dict[tuple[str, Route], None]] = {}
         """(tenant, "topic" or "router", name) to the routes that lead there."""
-        self.routers_abroad: dict[tuple[str, str], RaftGroup] = {}
+        self.remote_routers: dict[tuple[str, str], RaftGroup] = {}
         """Volatile routers of other processes, by (tenant, name), and the group of each process."""
         self.gone: Callable[[str, str, str], None] = _nobody_minds
         """Told of each thing that is gone and did not live in this process: (tenant, "topic" or
         "router", name)."""
-        self.routes_abroad: Callable[[str, str], Iterable[Route]] = _no_routes
+        self.remote_routes: Callable[[str, str], Iterable[Route]] = _no_routes
         """Routes from a router that live in the memory of other processes, which may be known
         before it is."""
 
@@ -58,7 +58,7 @@ class Topology:
             del self.topics[topic.tenant, topic.name]
             self.tree.remove_topic(topic)
             self._changed()
-            if home_of(topic.id) != VOLATILE_GROUP:
+            if home_of(topic.id) != TRANSIENT_GROUP:
                 self.gone(topic.tenant, "topic", topic.name)
 
     def routers(self, tenant: str) -> list[str]:
@@ -71,7 +71,7 @@ class Topology:
         """A router is new or has changed its options; `routes` are further ones it has."""
         known = self._tables.get((tenant, name))
         table = self._tables[tenant, name] = RouteTable(options)
-        further = *routes, *self.routes_abroad(tenant, name)
+        further = *routes, *self.remote_routes(tenant, name)
         for route in dict.fromkeys((*(known.routes if known is not None else ()), *further)):
             table.add(route)
             self._note(tenant, name, route)
@@ -91,7 +91,7 @@ class Topology:
             for route in table.routes:
                 self._forget(tenant, name, route)
             self._changed()
-            if table.options.durable or (tenant, name) in self.routers_abroad:
+            if table.options.durable or (tenant, name) in self.remote_routers:
                 self.gone(tenant, "router", name)
 
     def add_route(self, tenant: str, router: str, route: Route) -> None:

@@ -132,19 +132,19 @@ class TreeRoutes:
         """(tenant, pattern) of the live routes of this process."""
         return self._watched.keys()
 
-    def add_abroad(self, tenant: str, pattern: str, group: RaftGroup) -> None:
+    def add_live_process(self, tenant: str, pattern: str, group: RaftGroup) -> None:
         """Another process has live routes of a pattern."""
         routes = self._tables.setdefault(tenant, TreeTable()).make(pattern)
-        if group not in routes.abroad:
-            routes.abroad = (*routes.abroad, group)
+        if group not in routes.live_processes:
+            routes.live_processes = (*routes.live_processes, group)
             self._routes_changed()
 
-    def remove_abroad(self, tenant: str, pattern: str, group: RaftGroup) -> None:
+    def remove_live_process(self, tenant: str, pattern: str, group: RaftGroup) -> None:
         """It has none any more."""
         table = self._tables.get(tenant)
         routes = table.find(pattern) if table is not None else None
         if table is not None and routes is not None:
-            routes.abroad = tuple(each for each in routes.abroad if each != group)
+            routes.live_processes = tuple(each for each in routes.live_processes if each != group)
             table.prune(pattern)
             self._routes_changed()
 
@@ -211,12 +211,12 @@ class TreeRoutes:
             for topic in self._through_doors(tenant, name):
                 reached.setdefault(topic.id, topic)
         found = self._found(tenant, name, tuple(reached.values()), retain=False)
-        if found.refs or found.watches or found.abroad or found.routed_in is not None:
+        if found.refs or found.watches or found.live_processes or found.routed_in is not None:
             found = Found(
                 found.topics,
                 refs=found.refs,
                 watches=found.watches,
-                abroad=found.abroad,
+                live_processes=found.live_processes,
                 routed_in=found.routed_in,
                 tree_name=name,
                 tenant=tenant,
@@ -238,7 +238,9 @@ class TreeRoutes:
             routed_in=group if far else None,
             tree_name=name,
             watches=tuple(watch for each in matched for watch in each.watches),
-            abroad=tuple(dict.fromkeys(group for each in matched for group in each.abroad)),
+            live_processes=tuple(
+                dict.fromkeys(group for each in matched for group in each.live_processes)
+            ),
             retain_in=group if retain else None,
             tenant=tenant,
             spread=crc32(name.encode()) or 1,

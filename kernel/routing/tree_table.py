@@ -24,12 +24,12 @@ class PatternRoutes:
     """Its reference lists, at most one in each Raft group."""
     watches: tuple[LocalWatch, ...] = ()
     """Live routes of this process, in the order they came: it has one of a pattern, or few."""
-    abroad: tuple[RaftGroup, ...] = ()
+    live_processes: tuple[RaftGroup, ...] = ()
     """Other processes that have some."""
 
     def is_empty(self) -> bool:
         """Nobody is left."""
-        return not self.indexes and not self.watches and not self.abroad
+        return not self.indexes and not self.watches and not self.live_processes
 
 
 class _Level:

@@ -6,7 +6,7 @@ queued is bounded: `cast` says no when BULK_BYTES_MAX wait (a leader then sends 
 the message had been lost), and a call is refused with BUSY. Control frames go ahead of all others.
 
 A call whose connection breaks ends with UNKNOWN_OUTCOME if any of it may have left, else with
-NOT_LEADER, which the courier takes for "not executed".
+NOT_LEADER, which the request pipeline takes for "not executed".
 """
 
 from __future__ import annotations

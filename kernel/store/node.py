@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 
 from ..api.origins import Origins
 from ..common.errors import Code, KernelError
-from ..common.ids import VOLATILE_GROUP, RaftGroup
+from ..common.ids import TRANSIENT_GROUP, RaftGroup
 from ..common.limits import SETTLE_DELAY_MS
 from ..common.ports import Clock
 from ..log.journal import Journal
@@ -41,7 +41,7 @@ from .replicas.open_entry import Filled
 from .replicas.replica import Replica
 from .space.room import Room
 from .store_statistics import StoreStatistics
-from .volatile import VolatileGroup
+from .transient import TransientGroup
 
 AHEAD_BYTES = 256 * 1024
 """So many bytes of messages become entries while another write is in flight, so that the next one
@@ -120,9 +120,9 @@ class Store:
         )
         self._groups = self.consensus.members
         self._ticker = Ticker(loop, clock, timing.tick_ms, self._tick)
-        self.volatile_group = VolatileGroup(loop, clock, self._relay, self.origins)
-        self.volatile = self.volatile_group.replica
-        self.volatile_log = self.volatile_group.log
+        self.transient_group = TransientGroup(loop, clock, self._relay, self.origins)
+        self.transient = self.transient_group.replica
+        self.transient_log = self.transient_group.log
         self.names: Names | None = None
         """Who knows which reference lists a tree name leads to."""
         self.half_room: HalfRoom | None = None
@@ -172,19 +172,19 @@ class Store:
         room on a full disk: that may be for ever, and nobody has been told that it is done.
         """
         while not self.is_idle:
-            if self.volatile_group.is_idle:
+            if self.transient_group.is_idle:
                 self._schedule_flush()
                 future = self._loop.create_future()
                 self._idle_waiters.append(future)
                 await future
             else:
-                self.volatile_group.flush()
+                self.transient_group.flush()
                 await asyncio.sleep(0)
 
     @property
     def is_idle(self) -> bool:
         """Whether `wait_idle` would return at once."""
-        return self._idle and self.volatile_group.is_idle
+        return self._idle and self.transient_group.is_idle
 
     @property
     def _idle(self) -> bool:
@@ -194,12 +194,12 @@ class Store:
     # --- Groups -----------------------------------------------------------------------------
 
     def replicas(self) -> list[Replica]:
-        """Every group, the volatile one last."""
-        return [each.replica for each in self._groups.values()] + [self.volatile]
+        """Every group, the transient one last."""
+        return [each.replica for each in self._groups.values()] + [self.transient]
 
     def replica(self, group: RaftGroup) -> Replica:
         """One group."""
-        return self.volatile if group == VOLATILE_GROUP else self._groups[group].replica
+        return self.transient if group == TRANSIENT_GROUP else self._groups[group].replica
 
     def _replica_of(self, group: RaftGroup) -> Replica | None:
         member = self._groups.get(group)
@@ -207,8 +207,8 @@ class Store:
 
     def leader(self, group: RaftGroup) -> LocalLeader:
         """What serves a group here, while this node leads it."""
-        if group == VOLATILE_GROUP:
-            return self.volatile_group.leader
+        if group == TRANSIENT_GROUP:
+            return self.transient_group.leader
         return self._groups[group].leader
 
     def member(self, group: RaftGroup) -> Member:
@@ -249,8 +249,8 @@ class Store:
 
     def dirty(self, replica: Replica, *, urgent: bool) -> None:
         """The replica has something to propose."""
-        if replica is self.volatile:
-            self.volatile_group.dirty(replica, urgent=urgent)
+        if replica is self.transient:
+            self.transient_group.dirty(replica, urgent=urgent)
             return
         self._dirty[replica] = None
         if urgent:
@@ -436,8 +436,8 @@ class Store:
 
     def entry(self, group: RaftGroup, index: int) -> bytes | None:
         """A log entry, if it is in memory."""
-        if group == VOLATILE_GROUP:
-            return self.volatile_log.entry(index)
+        if group == TRANSIENT_GROUP:
+            return self.transient_log.entry(index)
         return self.journal.entry(group, index)
 
     def fetch(
@@ -480,6 +480,6 @@ class Store:
             self.commits,
             self.consensus.entries_applied,
             {group: each.state.applied for group, each in self._groups.items()},
-            self.volatile_log.bytes,
+            self.transient_log.bytes,
             sum(each.state.expired for each in self.replicas()),
         )

@@ -15,6 +15,6 @@ class StoreStatistics:
     entries_applied: int
     applied_index: Mapping[int, int]
     """By Raft group."""
-    volatile_bytes: int
+    transient_bytes: int
     expired: int
     """Messages that groups have lost unacked because they were too old."""

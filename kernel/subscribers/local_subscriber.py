@@ -58,12 +58,12 @@ class LocalSubscriberConsumer:
         "_lists_of",
         "_parts",
         "_pool",
+        "_round_robin",
         "_session",
         "_sink",
         "_soon",
         "_store",
         "_subscriber",
-        "_turn",
     )
 
     def __init__(
@@ -85,7 +85,7 @@ class LocalSubscriberConsumer:
         self._parts: dict[Subscription, list[DispatchedConsumer | _IdlePart]] = {}
         self._attached: dict[DispatchedConsumer, None] = {}
         """Those of the parts that are not idle: of 40,000, most bring nothing."""
-        self._turn = 0
+        self._round_robin = 0
 
     def add(self, subscription: Subscription, tag: object) -> None:
         """Take from a subscription too. Raises KernelError SESSION_FENCED, NOT_FOUND."""
@@ -159,9 +159,9 @@ class LocalSubscriberConsumer:
             # While there is credit, nothing waits for it: what comes is handed out at once.
             return
         parts = list(self._attached)
-        self._turn += 1
+        self._round_robin += 1
         for at in range(len(parts)):
-            part = parts[(self._turn + at) % len(parts)]
+            part = parts[(self._round_robin + at) % len(parts)]
             if pool.left > 0 and not part.ended:
                 part.dispatcher.pump()
 

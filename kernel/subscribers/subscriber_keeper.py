@@ -22,7 +22,7 @@ from ..common.errors import KernelError
 from ..common.ids import RaftGroup
 from ..requests.proposer import Proposer
 from ..requests.publish import Batch
-from ..routing.destinations import LiveAbroad
+from ..routing.destinations import RemoteLiveRoutes
 from ..routing.topology import Topology
 from ..store.leading.needless import needless
 from ..store.node import Store
@@ -52,7 +52,7 @@ class TreeHost(Protocol):
     next_uid: int
 
     @property
-    def abroad(self) -> LiveAbroad:
+    def remote_memory(self) -> RemoteLiveRoutes:
         """Live routes of other processes."""
 
     @property

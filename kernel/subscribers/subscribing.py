@@ -35,9 +35,9 @@ from ..broker.log_commands import tree_commands as tree
 from ..broker.log_commands.commands import Control
 from ..common.errors import Code, KernelError
 from ..common.ids import RaftGroup
+from ..common.keyed_lock import KeyedLock
 from ..common.limits import MARK_AHEAD, NAME_BYTES_MAX, WILL_BYTES_MAX
 from ..common.placement import home_group
-from ..common.turns import Turns
 from ..requests.proposer import Proposer, first_of
 from ..routing.tree_routes import TreeRoutes
 from ..routing.tree_table import check_name, check_pattern
@@ -118,7 +118,7 @@ class Subscribing:
         self.claims: Claims | None = None
         """How other processes hear of a name that was opened; None: there are none."""
         self._loop = asyncio.get_running_loop()
-        self._turns = Turns()
+        self._keyed_lock = KeyedLock()
         self._open: dict[tuple[str, str], HeldSubscriber] = {}
         """The subscriber of each name that a connection has."""
         self._numbers: dict[int, HeldSubscriber] = {}
@@ -202,7 +202,7 @@ class Subscribing:
         key = (spec.tenant, spec.name)
         self._next += 1
         subscriber = HeldSubscriber(self, spec, sink, (self._process.owner, self._next))
-        async with self._turns.of(key):
+        async with self._keyed_lock.of(key):
             known = self._open.get(key)
             if known is not None and not belongs_to(known.user, spec.user):
                 raise anothers()
@@ -228,7 +228,7 @@ class Subscribing:
     async def drop(self, tenant: str, name: str) -> bool:
         """End a subscriber, whosever it is; whether there was one."""
         key = (tenant, name)
-        async with self._turns.of(key):
+        async with self._keyed_lock.of(key):
             end = tree.EndSubscriber(tenant, name, anyones=True)
             ended = bool(await self._proposer.propose(self.home_of(tenant, name), end))
             elsewhere = self.claims is not None and await self.claims.drop(tenant, name)
@@ -359,7 +359,7 @@ class Subscribing:
             except KernelError as error:
                 told[subscription] = error
         good = {each: options for each, options in wanted.items() if each not in told}
-        async with self._turns.of(subscriber.number or subscriber):
+        async with self._keyed_lock.of(subscriber.number or subscriber):
             _check_open(subscriber)
             fresh = [each for each in good if each not in subscriber.subscriptions]
             failed: dict[Subscription, KernelError] = {}
@@ -412,7 +412,7 @@ class Subscribing:
         """End each; on disk when it returns: whether there was one, or why it ends only with the
         subscriber.
         """
-        async with self._turns.of(subscriber.number or subscriber):
+        async with self._keyed_lock.of(subscriber.number or subscriber):
             _check_open(subscriber)
             told: dict[Subscription, bool | KernelError] = dict.fromkeys(subscriptions, False)
             known = [each for each in told if each in subscriber.subscriptions]

@@ -1,12 +1,12 @@
 """Transactions of a process that clients connect to (see `atomic`): gathered here, decided and
 carried out by the leader of their group (`store.transacting`).
 
-One that need not be whole, and cannot be, is carried out in steps (`stepwise`).
+One that need not be whole, and cannot be, is carried out in steps (`cross_group`).
 
 Durability: `transact` returns once the leader has applied the entry, which a majority of the
-group's voters has fdatasynced (of volatile topics: that is in memory). It is done once, also if its
-leader dies: a repeat under its identity is told what the first try came to. After TIMEOUT it may be
-done yet, as a whole.
+group's voters has fdatasynced (of transient topics: that is in memory). It is done once, also if
+its leader dies: a repeat under its identity is told what the first try came to. After TIMEOUT it
+may be done yet, as a whole.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from ..api.client import Settlement
 from ..api.model import QueueRef, TopicInfo
 from ..api.origins import INTERNAL
 from ..common.errors import Code, KernelError
-from ..common.ids import Offset, QueueId, RaftGroup, is_abroad
+from ..common.ids import Offset, QueueId, RaftGroup, is_remote_memory
 from ..requests.leader import Done, Holder, Leader, LeaseChanging, Settling, Together
 from ..requests.proposer import Proposer
 from ..requests.publish import Batch
 from ..requests.publish_part import BatchPart, Part
 from ..requests.pull import decode_token
-from .stepwise import Steps
+from .cross_group import CrossGroupTransaction
 
 
 class _OfTopic(Protocol):
@@ -81,7 +81,7 @@ class Transactor:
         self,
         proposer: Proposer,
         refusal: Callable[[BatchPart], KernelError | None],
-        steps: Steps,
+        steps: CrossGroupTransaction,
         topic: Callable[[str, str], TopicInfo | None],
         settled: Callable[[Holder], None],
     ) -> None:
@@ -90,7 +90,7 @@ class Transactor:
         """
         self._proposer = proposer
         self._refusal = refusal
-        self._steps = steps
+        self._cross_group = steps
         self._topic = topic
         self._settled = settled
 
@@ -100,8 +100,8 @@ class Transactor:
         if not transaction.whole:
             there = [each for each in transaction.settlements if self._is_there(each)]
             groups = _groups(batch, there)
-            if len(groups) != 1 or any(map(is_abroad, groups)):
-                await self._steps.carry_out(batch, there)
+            if len(groups) != 1 or any(map(is_remote_memory, groups)):
+                await self._cross_group.carry_out(batch, there)
                 return
             transaction = replace(transaction, settlements=there)
         plan = self._plan(transaction, batch)

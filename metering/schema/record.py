@@ -9,7 +9,7 @@ was put back to an earlier state.
 
 Three kinds share the columns:
 
-    api    counted in a gateway's memory: volatile traffic, empty receives, calls, egress
+    api    counted in a gateway's memory: transient traffic, empty receives, calls, egress
     store  cumulative since `cum_since`, as of `log_index` of `raft_group`; counted by apply
     gauge  a level over the window: its peak, and its integral in units times seconds
 

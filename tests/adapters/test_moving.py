@@ -12,7 +12,7 @@ from adapters import moving
 from adapters.moving import PAUSE_MS_MAX, RETURN_MS, STAYING_MAX, Moving
 
 if TYPE_CHECKING:
-    from adapters.moving import Takers
+    from adapters.moving import ConsumersByKey
 
 
 @dataclass(eq=False)
@@ -29,10 +29,10 @@ class Gateway:
         self.open = [Link(each) for each in clients]
         self.moving: Moving[Link] = Moving(lambda each: each.client, lambda each: each.client)
 
-    def move(self, amount: int, now_ms: int, takers: Takers | None = None) -> list[str]:
+    def move(self, amount: int, now_ms: int, recorders: ConsumersByKey | None = None) -> list[str]:
         """Who is asked; its connection closes."""
         found = list(
-            self.moving.chosen(self.open, amount, takers, lambda each: each.client, now_ms)
+            self.moving.chosen(self.open, amount, recorders, lambda each: each.client, now_ms)
         )
         self.open = [each for each in self.open if each not in found]
         return [each.client for each in found]
@@ -50,8 +50,8 @@ def test_so_many_are_asked_and_none_twice() -> None:
 
 def test_those_with_the_consumers_asked_for_go_as_far_as_they_fit() -> None:
     gateway = Gateway("many", "none", "one", "two")
-    takers = {"many": 5, "one": 1, "two": 2}
-    assert gateway.move(3, 0, takers) == ["one", "two"]
+    recorders = {"many": 5, "one": 1, "two": 2}
+    assert gateway.move(3, 0, recorders) == ["one", "two"]
 
 
 def test_a_client_that_comes_straight_back_is_asked_less_and_less_often() -> None:

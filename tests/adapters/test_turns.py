@@ -9,7 +9,7 @@ from collections.abc import Callable
 from adapters.base import ListenerAddress
 from adapters.memory import GatewayMemory
 from adapters.transport import Listeners, StreamProtocol
-from adapters.turns import READ_MAX, Turns
+from adapters.turns import READ_MAX, KeyedLock
 from kernel.store.drivers.system import SystemClock
 
 PEERS = 4 * READ_MAX
@@ -43,7 +43,7 @@ class Waiting:
 
 
 async def test_so_many_are_read_in_a_turn_and_those_first_that_wait_longest() -> None:
-    turns = Turns(asyncio.get_running_loop())
+    turns = KeyedLock(asyncio.get_running_loop())
     waiting = [Waiting() for _ in range(2 * READ_MAX + 1)]
     for each in waiting:
         turns.wait("a", each)
@@ -55,7 +55,7 @@ async def test_so_many_are_read_in_a_turn_and_those_first_that_wait_longest() ->
 
 
 async def test_who_comes_from_another_address_does_not_wait_behind_all_of_the_first() -> None:
-    turns = Turns(asyncio.get_running_loop())
+    turns = KeyedLock(asyncio.get_running_loop())
     horde, other = [Waiting() for _ in range(10 * READ_MAX)], [Waiting(), Waiting()]
     for each in horde:
         turns.wait("a", each)

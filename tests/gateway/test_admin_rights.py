@@ -202,7 +202,7 @@ class Api:
             "identity": SignIn(self.store),
             "token": Token(),
             "clock": Clock(),
-            "office": Nothing(),
+            "cluster_admin": Nothing(),
             "group_limits": GroupLimits(attempts_max=17, dead_letter_retention_ms=1),
         }
         self.listener = Listener(host="192.0.2.1", port=1)
@@ -386,7 +386,7 @@ async def test_one_tenant_does_not_take_the_room_of_all(
 async def test_what_is_of_a_store_or_does_not_serve_yet_is_opened_by_the_token_alone(
     api: Api,
 ) -> None:
-    fakes: Any = {"token": Token(), "office": Nothing(), "admission": Nothing()}
+    fakes: Any = {"token": Token(), "cluster_admin": Nothing(), "admission": Nothing()}
     store = build_store_app(api.listener, StoreParts(health=api.health, **fakes))
     waiting = build_waiting_app(api.listener, fakes["token"], api.health)
     login = "Basic " + base64.b64encode(b"root:pass:word").decode()

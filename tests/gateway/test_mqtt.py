@@ -125,17 +125,17 @@ def test_an_administrator_drops_a_session(tmp_path: Path) -> None:
 
 def test_what_was_acknowledged_outlives_a_kill(tmp_path: Path) -> None:
     with serving(tmp_path) as node:
-        with client(node, "taker", kept=True) as taker:
-            assert taker.subscribe("a/#") == 1
+        with client(node, "taker", kept=True) as recorder:
+            assert recorder.subscribe("a/#") == 1
         with client(node, "giver") as giver:
             for number in range(20):
                 assert giver.publish("a/b", b"%d" % number) == 0
             assert giver.publish("r", b"kept", retain=True) == 0
             node.kill()
-    with serving(tmp_path) as node, client(node, "taker", kept=True) as taker:
-        assert [taker.take().payload for _ in range(20)] == [b"%d" % n for n in range(20)]
-        assert taker.subscribe("r") == 1
-        assert taker.take().payload == b"kept"
+    with serving(tmp_path) as node, client(node, "taker", kept=True) as recorder:
+        assert [recorder.take().payload for _ in range(20)] == [b"%d" % n for n in range(20)]
+        assert recorder.subscribe("r") == 1
+        assert recorder.take().payload == b"kept"
 
 
 def fetched(connection: pika.BlockingConnection, name: str) -> tuple[Any, bytes]:

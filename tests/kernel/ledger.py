@@ -76,7 +76,7 @@ class Ledger:
     """When the copy was submitted: messages of one queue keep this order."""
     unordered: set[str] = field(default_factory=set)
     """Topics that several writers fill."""
-    letter_of: dict[Copy, Copy] = field(default_factory=dict)
+    dead_letter_of: dict[Copy, Copy] = field(default_factory=dict)
     """The copy that takes its place when a message is dead-lettered or expires."""
     expires_ms: dict[Copy, int] = field(default_factory=dict)
     attempts: dict[Copy, int] = field(default_factory=dict)
@@ -101,22 +101,22 @@ class Ledger:
     def left(self, topic: str, uid: bytes) -> None:
         self.copies[topic, uid] |= Stage.LEFT
 
-    def may_become_letter(
+    def may_become_dead_letter(
         self, topic: str, uid: bytes, dead: str, expires_ms: int | None = None
     ) -> None:
         """From now on, or from a time on, the copy may be in `dead` instead."""
-        letter = (dead, uid)
-        self.letter_of[topic, uid] = letter
-        self.copies.setdefault(letter, Stage.SUBMITTED)
+        dead_letter = (dead, uid)
+        self.dead_letter_of[topic, uid] = dead_letter
+        self.copies.setdefault(dead_letter, Stage.SUBMITTED)
         if expires_ms is None:
             self.leaving(topic, uid)
         else:
             self.expires_ms[topic, uid] = expires_ms
 
-    def is_letter(self, topic: str, uid: bytes) -> None:
+    def is_dead_letter(self, topic: str, uid: bytes) -> None:
         """The answer came, or the letter was seen: it is in `dead` and nowhere else."""
         self.left(topic, uid)
-        self.confirmed(*self.letter_of[topic, uid])
+        self.confirmed(*self.dead_letter_of[topic, uid])
 
     def in_topic(self, topic: str) -> list[bytes]:
         """Uids of the copies that may still be in a topic, in order of submission."""
@@ -133,7 +133,7 @@ class Ledger:
             self.bodies,
             self.order,
             self.unordered,
-            dict(self.letter_of),
+            dict(self.dead_letter_of),
             dict(self.expires_ms),
             dict(self.attempts),
             dict(self.names),
@@ -197,10 +197,10 @@ class Ledger:
             return
         topic, uid = copy
         expired = copy in self.expires_ms and self.expires_ms[copy] <= wall_ms
-        letter = self.letter_of.get(copy)
-        if letter is not None and (expired or stage & Stage.LEAVING):
-            if not self.copies[letter] & (Stage.LEFT | Stage.LEAVING):
-                places = (copy in there) + (letter in there)
+        dead_letter = self.dead_letter_of.get(copy)
+        if dead_letter is not None and (expired or stage & Stage.LEAVING):
+            if not self.copies[dead_letter] & (Stage.LEFT | Stage.LEAVING):
+                places = (copy in there) + (dead_letter in there)
                 assert places == 1, f"{topic}: {self.bodies[uid][:20]!r} is in {places} places"
         elif not stage & Stage.LEAVING:
             assert copy in there, f"{topic}: {self.bodies[uid][:20]!r} is lost"

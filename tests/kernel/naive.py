@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from kernel.api.model import GroupOptions, Overflow, TopicInfo, TopicOptions
-from tests.simulator.peer import Delivery, Peer, Taker
+from tests.simulator.peer import Delivery, Peer, Recorder
 from tests.simulator.world import World
 
 LOOK_MS = 1_000
@@ -60,7 +60,7 @@ class Consumer:
     """A taker, and what the model knows of it."""
 
     topic: str
-    taker: Taker
+    recorder: Recorder
     peer: Peer
     priority: int
     exclusive: bool
@@ -162,7 +162,9 @@ class NaiveTopic:
             note.where = Where.GONE
         return len(dropped)
 
-    def drop_passed_over(self, delivered: Iterable[Note], now_ms: int, *, has_takers: bool) -> None:
+    def drop_passed_over(
+        self, delivered: Iterable[Note], now_ms: int, *, has_recorders: bool
+    ) -> None:
         """Expired messages that dispatch has come upon: those before the last one that it handed
         out of their level, or all if somebody would still take more.
         """
@@ -170,7 +172,9 @@ class NaiveTopic:
         for note in delivered:
             last[note.level] = max(note.offset, last.get(note.level, -1))
         for note in self.ready():
-            if note.has_expired(now_ms) and (has_takers or note.offset < last.get(note.level, -1)):
+            if note.has_expired(now_ms) and (
+                has_recorders or note.offset < last.get(note.level, -1)
+            ):
                 self._expire(note)
 
     def drop_excess(self) -> None:

@@ -116,10 +116,10 @@ async def _use(world: World, peer: Peer, mark: bytes) -> None:
     filler = b"." * 700
     for number in range(40):
         await peer.publish(topics["plain"], b"%s%02d" % (mark, number) + filler)
-    taker = peer.attach(topics["plain"], credit=30, group=DEFAULT_GROUP)
-    await taker.wait_for(30)
-    await taker.ack(*[each for each in taker.got if each.offset % 10 != 7])
-    taker.cancel()
+    recorder = peer.attach(topics["plain"], credit=30, group=DEFAULT_GROUP)
+    await recorder.wait_for(30)
+    await recorder.ack(*[each for each in recorder.got if each.offset % 10 != 7])
+    recorder.cancel()
     reports = peer.attach(topics["plain"], credit=38, group="reports")
     await reports.wait_for(38)
     await reports.ack(*[each for each in reports.got if each.offset % 10 != 7])
@@ -148,18 +148,18 @@ async def _use(world: World, peer: Peer, mark: bytes) -> None:
         Draft(mark + b"late", delay_ms=FOREVER_MS),
         Draft(mark + b"ttl", ttl_ms=FOREVER_MS, tag=b"tag"),
     )
-    taker = peer.attach(topics["levels"], credit=3)
-    await taker.wait_for(3)
-    first, second, third = taker.got
-    await taker.settle(Settlement.DEAD_LETTER, first)
-    await taker.settle(Settlement.RELEASE, second)
-    await taker.ack(third)
-    taker.cancel()
+    recorder = peer.attach(topics["levels"], credit=3)
+    await recorder.wait_for(3)
+    first, second, third = recorder.got
+    await recorder.settle(Settlement.DEAD_LETTER, first)
+    await recorder.settle(Settlement.RELEASE, second)
+    await recorder.ack(third)
+    recorder.cancel()
     await peer.publish(topics["lost"], mark)
-    taker = peer.attach(topics["lost"], credit=1)
-    await taker.wait_for(1)
-    await taker.settle(Settlement.DEAD_LETTER, *taker.got)
-    taker.cancel()
+    recorder = peer.attach(topics["lost"], credit=1)
+    await recorder.wait_for(1)
+    await recorder.settle(Settlement.DEAD_LETTER, *recorder.got)
+    recorder.cancel()
     for router, key in (("exact", "p"), ("exact", "q"), ("pattern", "a/b/c"), ("exact", "none")):
         await peer.publish(client.to_router(DEFAULT_TENANT, router, key), mark + key.encode())
     purged = PurgeTopic(DEFAULT_TENANT, "dead", DEFAULT_GROUP)
@@ -218,9 +218,9 @@ async def drained(world: World) -> Content:
     for topic in world.client.topics(DEFAULT_TENANT):
         numbers = {ref.id: number for number, ref in enumerate(topic.queues)}
         for group in topic.groups:
-            taker = peer.attach(topic, credit=1_000, group=group)
+            recorder = peer.attach(topic, credit=1_000, group=group)
             await asyncio.sleep(0.5)
-            rows = [[numbers[each.queue], each.offset, each.attempt] for each in taker.got]
+            rows = [[numbers[each.queue], each.offset, each.attempt] for each in recorder.got]
             # Between queues there is no order.
             rows.sort(key=lambda row: row[0])
             handed[f"{topic.name}/{group}"] = rows

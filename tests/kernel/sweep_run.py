@@ -27,7 +27,7 @@ from kernel.api.model import (
     TopicOptions,
 )
 from tests.kernel.ledger import Ledger, Thing
-from tests.simulator.peer import Delivery, Draft, Failures, Peer, Sent, Taker
+from tests.simulator.peer import Delivery, Draft, Failures, Peer, Recorder, Sent
 from tests.simulator.world import World
 
 TO_DEAD = GroupOptions(dead_letter=DeadLetter(None, "dead"), attempts_max=4)
@@ -77,7 +77,7 @@ class Run:
         self._writer: Peer
         self._reader: Peer
         self._topics: dict[str, TopicInfo] = {}
-        self._takers: dict[str, Taker] = {}
+        self._takers: dict[str, Recorder] = {}
         self._halves: dict[bytes, bytes] = {}
         """Uid to token of the half messages without an outcome."""
         ledger.unordered.add("dead")
@@ -231,7 +231,7 @@ class Run:
         before_ms = self.world.clock.wall_ms()
         sent = await self._send(("fading",), self._drafts(ttl_ms=ttl_ms))
         for uid in sent.uids:
-            self.ledger.may_become_letter("fading", uid, "dead", before_ms + ttl_ms)
+            self.ledger.may_become_dead_letter("fading", uid, "dead", before_ms + ttl_ms)
 
     # --- Half messages ----------------------------------------------------------------------
 
@@ -281,13 +281,13 @@ class Run:
         self._chance.shuffle(rows)
         return name, rows[:count]
 
-    def _note_letters(self, name: str, rows: list[Delivery]) -> None:
+    def _note_dead_letters(self, name: str, rows: list[Delivery]) -> None:
         """What was delivered as a dead letter has left where it came from."""
         if name == "dead":
             for row in rows:
-                for copy, letter in self.ledger.letter_of.items():
-                    if letter == ("dead", row.uid):
-                        self.ledger.is_letter(*copy)
+                for copy, dead_letter in self.ledger.dead_letter_of.items():
+                    if dead_letter == ("dead", row.uid):
+                        self.ledger.is_dead_letter(*copy)
 
     async def _settle(
         self,
@@ -304,21 +304,21 @@ class Run:
                 certain(row)
 
         if rows:
-            taker = self._takers[name]
-            await taker.settling(how, *rows, heard=heard)
-            if self._takers[name] is taker and taker.error is None:
-                taker.grant(len(rows))
+            recorder = self._takers[name]
+            await recorder.settling(how, *rows, heard=heard)
+            if self._takers[name] is recorder and recorder.error is None:
+                recorder.grant(len(rows))
 
     async def _ack(self) -> None:
         name, rows = self._some(count=self._chance.choice((1, 4, 12)))
-        self._note_letters(name, rows)
+        self._note_dead_letters(name, rows)
         for row in rows:
             self.ledger.leaving(name, row.uid)
         await self._settle(name, Settlement.ACK, rows, lambda row: self.ledger.left(name, row.uid))
 
     async def _ack_quietly(self) -> None:
         name, rows = self._some()
-        self._note_letters(name, rows)
+        self._note_dead_letters(name, rows)
         for row in rows:
             self.ledger.leaving(name, row.uid)
         if rows:
@@ -338,12 +338,12 @@ class Run:
     async def _dead_letter(self) -> None:
         name, rows = self._some("orders", count=3)
         for row in rows:
-            self.ledger.may_become_letter(name, row.uid, "dead")
-        certain = partial(self._is_letter, name)
+            self.ledger.may_become_dead_letter(name, row.uid, "dead")
+        certain = partial(self._is_dead_letter, name)
         await self._settle(name, Settlement.DEAD_LETTER, rows, certain)
 
-    def _is_letter(self, name: str, row: Delivery) -> None:
-        self.ledger.is_letter(name, row.uid)
+    def _is_dead_letter(self, name: str, row: Delivery) -> None:
+        self.ledger.is_dead_letter(name, row.uid)
 
     async def _reconnect(self) -> None:
         self._reader.close()

@@ -38,8 +38,8 @@ from kernel.common.limits import GROUP_NAME_BYTES_MAX, NAME_BYTES_MAX
 from tests.simulator.disk import SimulatedDisk
 from tests.simulator.world import WRITER, World, simulated
 
-VOLATILE = TopicOptions(durable=False)
-BOTH = pytest.mark.parametrize("options", [TopicOptions(), VOLATILE], ids=["durable", "volatile"])
+TRANSIENT = TopicOptions(durable=False)
+BOTH = pytest.mark.parametrize("options", [TopicOptions(), TRANSIENT], ids=["durable", "transient"])
 
 
 async def refused(world: World, change: Administration) -> Code:
@@ -148,12 +148,12 @@ async def test_a_condition_keeps_a_topic_that_is_used(world: World) -> None:
     peer = world.peer()
     topic = await peer.topic("t")
     await peer.publish(topic, b"1")
-    taker = peer.attach(topic)
+    recorder = peer.attach(topic)
     unused = DeleteTopic(DEFAULT_TENANT, "t", if_unused=True)
     empty = DeleteTopic(DEFAULT_TENANT, "t", if_empty=True)
     assert await refused(world, unused) is Code.IN_USE
     assert await refused(world, empty) is Code.IN_USE
-    taker.cancel()
+    recorder.cancel()
     assert await world.client.administer(unused) == 1
 
 
@@ -163,19 +163,19 @@ async def test_consumers_hear_that_their_topic_is_gone(world: World, options: To
     peer = world.peer()
     topic = await peer.topic("t", options)
     await peer.publish(topic, b"1", b"2")
-    taker = peer.attach(topic, credit=1)
-    await taker.wait_for(1)
+    recorder = peer.attach(topic, credit=1)
+    await recorder.wait_for(1)
     await world.client.administer(DeleteTopic(DEFAULT_TENANT, "t"))
-    assert taker.error is not None
-    assert taker.error.code is Code.NOT_FOUND
-    await taker.ack(0)
-    taker.cancel()
+    assert recorder.error is not None
+    assert recorder.error.code is Code.NOT_FOUND
+    await recorder.ack(0)
+    recorder.cancel()
     with pytest.raises(KernelError) as caught:
         peer.attach(topic)
     assert caught.value.code is Code.NOT_FOUND
     sent = await peer.publish(topic, b"to what is gone")
     assert not sent.failures, "a deleted queue's part counts as done"
-    assert world.opened.store.volatile_log.count == 0
+    assert world.opened.store.transient_log.count == 0
 
 
 @simulated()
@@ -209,9 +209,9 @@ async def test_a_topic_goes_with_its_last_consumer_but_not_before_the_first(
 
 
 @simulated()
-async def test_volatile_topics_end_with_the_process(world: World) -> None:
+async def test_transient_topics_end_with_the_process(world: World) -> None:
     peer = world.peer()
-    await peer.topic("v", VOLATILE)
+    await peer.topic("v", TRANSIENT)
     await peer.topic("d")
     await world.client.administer(put_router("r", match=Match.ALL))
     await world.client.administer(put_route("r", topic="v"))
@@ -336,9 +336,9 @@ async def test_a_group_that_joins_gets_what_is_still_there(
     await third.wait_for(1)
     first.grant(10)
     await first.wait_for(5)
-    for taker in (first, second, third):
-        await taker.ack()
-    assert world.opened.store.volatile_log.count == 0
+    for recorder in (first, second, third):
+        await recorder.ack()
+    assert world.opened.store.transient_log.count == 0
     assert world.opened.store.journal.statistics().live_entries == 0
 
 
@@ -365,7 +365,7 @@ async def test_a_group_that_leaves_lets_go_of_what_it_alone_held(
     first.grant(1)
     await first.wait_for(2)
     await first.ack()
-    assert world.opened.store.volatile_log.count == 0
+    assert world.opened.store.transient_log.count == 0
     assert world.opened.store.journal.statistics().live_entries == 0
 
 
@@ -384,9 +384,9 @@ async def test_a_half_added_group_holds_nothing(world: World) -> None:
         assert topic is not None
         await peer.publish(topic, *[b"x"] * 8)
         for group in topic.groups:
-            taker = peer.attach(topic, group=group, credit=100)
-            await taker.wait_for(8)
-            taker.settle_now(Settlement.ACK, *taker.got)
+            recorder = peer.attach(topic, group=group, credit=100)
+            await recorder.wait_for(8)
+            recorder.settle_now(Settlement.ACK, *recorder.got)
         await asyncio.sleep(0.1)
         assert world.opened.store.journal.statistics().live_entries == 0
 
@@ -424,7 +424,7 @@ async def test_a_router_leads_to_its_topics_until_the_route_is_removed(
 async def test_routers_are_deleted_with_every_route_from_and_to_them(world: World) -> None:
     client, peer = world.client, world.peer()
     await peer.topic("a")
-    await peer.topic("v", VOLATILE)
+    await peer.topic("v", TRANSIENT)
     for name in ("front", "middle"):
         await client.administer(put_router(name, match=Match.ALL))
     await client.administer(put_route("front", router="middle"))
@@ -494,12 +494,12 @@ async def test_a_store_keeps_its_number_of_groups(world: World, wanted: int) -> 
     world.data_groups = wanted
     await world.restart()
     assert len(world.opened.store.data_groups) == 4
-    taker_bodies = []
+    recorded_bodies = []
     for topic in topics:
-        taker = world.peer().attach(topic, credit=5)
-        await taker.wait_for(1)
-        taker_bodies += taker.bodies
-    assert taker_bodies == [topic.name.encode() for topic in topics]
+        recorder = world.peer().attach(topic, credit=5)
+        await recorder.wait_for(1)
+        recorded_bodies += recorder.bodies
+    assert recorded_bodies == [topic.name.encode() for topic in topics]
 
 
 @simulated(started=False)

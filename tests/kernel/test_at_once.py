@@ -13,7 +13,7 @@ from kernel.broker.delivery.timekeeper import AT_ONCE_WAIT_MS
 from tests.simulator.peer import Draft, Peer
 from tests.simulator.world import World, simulated
 
-BOTH = pytest.mark.parametrize("durable", [True, False], ids=["durable", "volatile"])
+BOTH = pytest.mark.parametrize("durable", [True, False], ids=["durable", "transient"])
 OF = pytest.mark.parametrize("of_topic", [True, False], ids=["topic", "message"])
 DEAD = GroupOptions(dead_letter=DeadLetter(None, "dead"))
 SETTLED_S = 0.5
@@ -46,11 +46,11 @@ async def test_a_consumer_that_waits_gets_it(world: World, durable: bool, of_top
     peer = world.peer()
     topic = await topic_of(peer, durable=durable, of_topic=of_topic)
     for number in range(20):
-        taker = peer.attach(topic, credit=2)
+        recorder = peer.attach(topic, credit=2)
         await peer.publish(topic, now(b"%d" % number, of_topic=of_topic))
-        await taker.wait_for(1)
-        taker.settle_now(Settlement.ACK, 0)
-        taker.cancel()
+        await recorder.wait_for(1)
+        recorder.settle_now(Settlement.ACK, 0)
+        recorder.cancel()
     assert await ready(world, peer, topic) == (0, 0)
 
 
@@ -62,9 +62,9 @@ async def test_without_consumers_it_expires(world: World, durable: bool, of_topi
     topic = await topic_of(peer, durable=durable, of_topic=of_topic)
     await peer.publish(topic, now(b"x", of_topic=of_topic))
     assert await ready(world, peer, topic) == (0, 1)
-    taker = peer.attach(topic, credit=1)
+    recorder = peer.attach(topic, credit=1)
     await asyncio.sleep(SETTLED_S)
-    assert taker.bodies == []
+    assert recorder.bodies == []
 
 
 @BOTH
@@ -75,13 +75,13 @@ async def test_a_consumer_that_is_busy_does_not_keep_it(
 ) -> None:
     peer = world.peer()
     topic = await topic_of(peer, durable=durable, of_topic=of_topic)
-    taker = peer.attach(topic, credit=1)
+    recorder = peer.attach(topic, credit=1)
     await peer.publish(topic, *[now(b"%d" % each, of_topic=of_topic) for each in range(3)])
-    await taker.wait_for(1)
+    await recorder.wait_for(1)
     assert await ready(world, peer, topic) == (0, 2)
-    taker.grant(5)
+    recorder.grant(5)
     await asyncio.sleep(SETTLED_S)
-    assert taker.bodies == [b"0"]
+    assert recorder.bodies == [b"0"]
 
 
 @BOTH
@@ -91,12 +91,12 @@ async def test_a_consumer_that_asks_for_more_in_its_turn_gets_more(
 ) -> None:
     peer = world.peer()
     topic = await topic_of(peer, durable=durable, of_topic=False)
-    taker = peer.attach(topic, credit=2)
+    recorder = peer.attach(topic, credit=2)
     await peer.publish(topic, *[now(b"%d" % each) for each in range(6)])
     for count in (2, 4, 6):
-        await taker.wait_for(count)
+        await recorder.wait_for(count)
         await asyncio.sleep(AT_ONCE_WAIT_MS / 4_000)
-        taker.grant(2)
+        recorder.grant(2)
     assert await ready(world, peer, topic) == (0, 0)
 
 
@@ -106,10 +106,10 @@ async def test_behind_others_it_does_not_wait(world: World, durable: bool) -> No
     peer = world.peer()
     topic = await topic_of(peer, durable=durable, of_topic=False)
     await peer.publish(topic, b"first", now(b"brief"), b"last")
-    taker = peer.attach(topic, credit=5)
-    await taker.wait_for(2)
+    recorder = peer.attach(topic, credit=5)
+    await recorder.wait_for(2)
     assert await ready(world, peer, topic) == (0, 1)
-    assert taker.bodies == [b"first", b"last"]
+    assert recorder.bodies == [b"first", b"last"]
 
 
 @BOTH
@@ -118,12 +118,12 @@ async def test_behind_others_it_does_not_wait(world: World, durable: bool) -> No
 async def test_given_back_it_expires(world: World, durable: bool, of_topic: bool) -> None:
     peer = world.peer()
     topic = await topic_of(peer, durable=durable, of_topic=of_topic)
-    taker = peer.attach(topic, credit=5)
+    recorder = peer.attach(topic, credit=5)
     await peer.publish(topic, now(b"x", of_topic=of_topic))
-    await taker.wait_for(1)
-    taker.settle_now(Settlement.RELEASE, 0)
+    await recorder.wait_for(1)
+    recorder.settle_now(Settlement.RELEASE, 0)
     assert await ready(world, peer, topic) == (0, 1)
-    assert taker.bodies == [b"x"]
+    assert recorder.bodies == [b"x"]
 
 
 @simulated()
@@ -141,10 +141,10 @@ async def test_the_shorter_ttl_counts(world: World) -> None:
 async def test_nothing_wakes_for_ever_while_a_consumer_is_busy(world: World) -> None:
     peer = world.peer()
     topic = await topic_of(peer, durable=True, of_topic=False)
-    taker = peer.attach(topic, credit=1)
+    recorder = peer.attach(topic, credit=1)
     await peer.publish(topic, now(b"x"), b"plain", now(b"y"))
-    await taker.wait_for(1)
+    await recorder.wait_for(1)
     assert await ready(world, peer, topic) == (2, 0)
-    taker.grant(5)
+    recorder.grant(5)
     assert await ready(world, peer, topic) == (0, 1)
-    assert taker.bodies == [b"x", b"plain"]
+    assert recorder.bodies == [b"x", b"plain"]

@@ -74,10 +74,10 @@ async def test_what_the_disk_does_not_read_is_given_up_and_the_queue_goes_on(
     length = place(world, *key)[2]
 
     others = world.peer().attach(other, credit=10)
-    taker = world.peer().attach(topic, credit=10)
+    recorder = world.peer().attach(topic, credit=10)
     await others.wait_for(3)
-    await taker.wait_for(2, LONG_SECONDS)
-    assert marks(taker.bodies) == [b"1", b"3"]
+    await recorder.wait_for(2, LONG_SECONDS)
+    assert marks(recorder.bodies) == [b"1", b"3"]
     assert marks(others.bodies) == [b"1", b"2", b"3"]
 
     assert lost(world) == [("hurt", ((1, 1),))]
@@ -99,13 +99,13 @@ async def test_what_begins_to_read_again_in_time_is_not_lost(world: World) -> No
     spoil(world, entry_of(world, topic, 1), reads=20)
     began = asyncio.get_running_loop().time()
     assert not damage_check(world.opened).reason
-    taker = world.peer().attach(topic, credit=10)
+    recorder = world.peer().attach(topic, credit=10)
     await asyncio.sleep(PAUSES_SECONDS[0] / 2)
     assert "does not read 1 log entries (EIO)" in damage_check(world.opened).reason
-    await taker.wait_for(3, LONG_SECONDS)
+    await recorder.wait_for(3, LONG_SECONDS)
     assert not damage_check(world.opened).reason
     assert world.opened.store.read_errors[0] >= 1
-    assert marks(taker.bodies) == [b"1", b"2", b"3"]
+    assert marks(recorder.bodies) == [b"1", b"2", b"3"]
     assert PAUSES_SECONDS[0] <= asyncio.get_running_loop().time() - began < PATIENCE_SECONDS
     assert lost(world) == []
     assert not world.fatal
@@ -118,10 +118,10 @@ async def test_a_bad_sector_behind_an_entry_is_none_of_it(world: World) -> None:
     topic = await large(world)
     spoil(world, entry_of(world, topic, 1))
     place(world, *entry_of(world, topic, 0))
-    taker = world.peer().attach(topic, credit=1)
-    await taker.wait_for(1)
+    recorder = world.peer().attach(topic, credit=1)
+    await recorder.wait_for(1)
     await asyncio.sleep(2 * PATIENCE_SECONDS)
-    assert marks(taker.bodies) == [b"1"]
+    assert marks(recorder.bodies) == [b"1"]
     assert lost(world) == []
 
 
@@ -131,10 +131,10 @@ async def test_of_what_does_not_read_at_all_nothing_is_kept_and_that_is_said(wor
     key = entry_of(world, topic, 1)
     name, offset, length = place(world, *key)
     world.disk.spoil(name, offset, length)
-    taker = world.peer().attach(topic, credit=10)
+    recorder = world.peer().attach(topic, credit=10)
     # The sectors that it shares with its neighbours are theirs, too.
     await asyncio.sleep(3 * PATIENCE_SECONDS)
-    assert b"2" not in marks(taker.bodies)
+    assert b"2" not in marks(recorder.bodies)
     (loss, *_) = [
         each for each in world.opened.store.unreadable.losses.all() if each.index == key[1]
     ]
@@ -162,8 +162,8 @@ async def test_of_a_disk_that_has_gone_away_nothing_is_given_up(world: World) ->
 async def test_replay_comes_to_the_same_state_after_it_was_given_up(world: World) -> None:
     topic = await large(world)
     spoil(world, entry_of(world, topic, 1))
-    taker = world.peer().attach(topic, credit=10)
-    await taker.wait_for(2, LONG_SECONDS)
+    recorder = world.peer().attach(topic, credit=10)
+    await recorder.wait_for(2, LONG_SECONDS)
     await asyncio.sleep(DURABLE_SECONDS)
     await world.peer().publish(topic, b"4")
     await world.settle_down()
@@ -203,10 +203,10 @@ async def test_a_start_over_it_gives_up_that_entry_and_no_more(world: World, ind
     found = examine(world.disk)
     assert found.lost == {key[0]: [key[1]]}
     await world.start()
-    taker = world.peer().attach(topic, credit=10)
-    await taker.wait_for(2, LONG_SECONDS)
+    recorder = world.peer().attach(topic, credit=10)
+    await recorder.wait_for(2, LONG_SECONDS)
     await asyncio.sleep(1)
-    assert marks(taker.bodies) == [b"1", b"3"]
+    assert marks(recorder.bodies) == [b"1", b"3"]
     assert lost(world) == [("hurt", ((1, 1),))]
     assert not world.fatal
 
@@ -272,9 +272,9 @@ async def test_of_an_orderly_end_that_snapshots_cover_only_entries_are_lost(
             world.disk.flip(name, at)
     assert all(each.repairable for each in examine(world.disk).findings)
     await world.start()
-    taker = world.peer().attach(topic, credit=10)
-    await taker.wait_for(2, LONG_SECONDS)
-    assert marks(taker.bodies) == [b"1", b"2"]
+    recorder = world.peer().attach(topic, credit=10)
+    await recorder.wait_for(2, LONG_SECONDS)
+    assert marks(recorder.bodies) == [b"1", b"2"]
     assert lost(world) == [("hurt", ((2, 1),))]
     await world.peer().publish(topic, b"4")
     for _ in range(2):
@@ -328,8 +328,8 @@ async def test_a_mark_that_does_not_read_costs_nothing(world: World) -> None:
     world.disk.spoil(MARK_NAME, 0, 1024)
     assert not examine(world.disk).findings
     await world.start()
-    taker = world.peer().attach(topic, credit=10)
-    await taker.wait_for(3)
+    recorder = world.peer().attach(topic, credit=10)
+    await recorder.wait_for(3)
     await world.restart()
     assert not world.fatal
 
@@ -352,10 +352,10 @@ async def test_a_rewrite_that_meets_it_gives_it_up(world: World) -> None:
         return rewrite(*what)  # type: ignore[arg-type]
 
     world.opened.store.journal.rewrite = damaged  # type: ignore[method-assign,assignment]
-    taker = peer.attach(busy, credit=1_000_000)
+    recorder = peer.attach(busy, credit=1_000_000)
     while not spoilt.is_set():
         await peer.publish(busy, *[b"x" * 1_000] * 20)
-        await taker.ack()
+        await recorder.ack()
         await asyncio.sleep(1)
     await asyncio.sleep(PATIENCE_SECONDS + DURABLE_SECONDS)
     assert lost(world) == [("stuck", ((0, 1),))]

@@ -17,15 +17,15 @@ async def test_acks_ride_along_with_publishes_and_start_no_write_of_their_own(
 ) -> None:
     peer = world.peer()
     topic = await peer.topic("work")
-    taker = peer.attach(topic, credit=1_000)
+    recorder = peer.attach(topic, credit=1_000)
     await peer.publish(topic, b"first")
-    await taker.wait_for(1)
+    await recorder.wait_for(1)
     await asyncio.sleep(1)
     before = world.opened.store.commits
     for number in range(100):
         await peer.publish(topic, b"%d" % number)
-        await taker.wait_for(number + 2)
-        taker.settle_now(Settlement.ACK, number + 1)
+        await recorder.wait_for(number + 2)
+        recorder.settle_now(Settlement.ACK, number + 1)
         await asyncio.sleep(SETTLE_DELAY_MS / 4000)
     assert world.opened.store.commits - before == 100
 
@@ -34,13 +34,13 @@ async def test_acks_ride_along_with_publishes_and_start_no_write_of_their_own(
 async def test_acks_without_publishes_are_on_disk_after_the_settle_delay(world: World) -> None:
     peer = world.peer()
     topic = await peer.topic("work")
-    taker = peer.attach(topic, credit=1_000)
+    recorder = peer.attach(topic, credit=1_000)
     await peer.publish(topic, *[b"x"] * 10)
-    await taker.wait_for(10)
+    await recorder.wait_for(10)
     await asyncio.sleep(1)
     before = world.opened.store.commits
     for offset in range(10):
-        taker.settle_now(Settlement.ACK, offset)
+        recorder.settle_now(Settlement.ACK, offset)
     await asyncio.sleep(2 * SETTLE_DELAY_MS / 1000)
     assert world.opened.store.commits - before == 1
     await world.crash()
@@ -67,5 +67,5 @@ async def test_much_that_comes_during_a_write_is_made_ready_for_the_next_little_
     world.workers.release(WRITER)
     await asyncio.gather(*answers)
     assert store.commits - before == 2
-    taker = peer.attach(topic, credit=10)
-    assert len(await taker.wait_for(4)) == 4
+    recorder = peer.attach(topic, credit=10)
+    assert len(await recorder.wait_for(4)) == 4

@@ -9,12 +9,12 @@ import pytest
 from kernel.api.client import PurgeTopic, ReceiveSpec, Settlement
 from kernel.api.model import DEFAULT_GROUP, DEFAULT_TENANT, GroupOptions, TopicInfo, TopicOptions
 from kernel.common.errors import Code, KernelError
-from kernel.common.ids import VOLATILE_GROUP
-from tests.simulator.peer import Draft, Taker
+from kernel.common.ids import TRANSIENT_GROUP
+from tests.simulator.peer import Draft, Recorder
 from tests.simulator.world import World, simulated
 
-VOLATILE = TopicOptions(durable=False)
-BOTH = pytest.mark.parametrize("options", [TopicOptions(), VOLATILE], ids=["durable", "volatile"])
+TRANSIENT = TopicOptions(durable=False)
+BOTH = pytest.mark.parametrize("options", [TopicOptions(), TRANSIENT], ids=["durable", "transient"])
 
 
 def statistics(world: World, topic: TopicInfo, group: str = DEFAULT_GROUP) -> tuple[int, int]:
@@ -31,13 +31,13 @@ async def test_messages_come_in_the_order_they_were_published(
     topic = await peer.topic("work", options)
     await peer.publish(topic, *[b"%d" % number for number in range(50)])
     await peer.publish(topic, b"50", b"51")
-    taker = peer.attach(topic, credit=100)
+    recorder = peer.attach(topic, credit=100)
 
-    await taker.wait_for(52)
+    await recorder.wait_for(52)
 
-    assert taker.bodies == [b"%d" % number for number in range(52)]
-    assert taker.offsets == list(range(52))
-    assert set(taker.attempts) == {1}
+    assert recorder.bodies == [b"%d" % number for number in range(52)]
+    assert recorder.offsets == list(range(52))
+    assert set(recorder.attempts) == {1}
     assert statistics(world, topic) == (0, 52)
 
 
@@ -47,19 +47,19 @@ async def test_a_consumer_gets_no_more_than_its_credit(world: World, options: To
     peer = world.peer()
     topic = await peer.topic("work", options)
     await peer.publish(topic, *[b"x"] * 10)
-    taker = peer.attach(topic, credit=3)
+    recorder = peer.attach(topic, credit=3)
     await asyncio.sleep(1)
-    assert taker.offsets == [0, 1, 2]
+    assert recorder.offsets == [0, 1, 2]
 
-    taker.grant(2)
-    taker.grant(-1)
+    recorder.grant(2)
+    recorder.grant(-1)
     await asyncio.sleep(1)
-    assert taker.offsets == [0, 1, 2, 3, 4]
-    taker.grant(1)
+    assert recorder.offsets == [0, 1, 2, 3, 4]
+    recorder.grant(1)
     await asyncio.sleep(1)
-    assert len(taker.got) == 5, "credit was taken back"
-    taker.grant(1)
-    await taker.wait_for(6)
+    assert len(recorder.got) == 5, "credit was taken back"
+    recorder.grant(1)
+    await recorder.wait_for(6)
 
 
 @BOTH
@@ -67,13 +67,13 @@ async def test_a_consumer_gets_no_more_than_its_credit(world: World, options: To
 async def test_equal_consumers_are_served_in_turn(world: World, options: TopicOptions) -> None:
     peer = world.peer()
     topic = await peer.topic("work", options)
-    takers = [peer.attach(topic, credit=100) for _ in range(3)]
+    recorders = [peer.attach(topic, credit=100) for _ in range(3)]
     await world.settle_down()
     await peer.publish(topic, *[b"%d" % number for number in range(30)])
     await asyncio.sleep(1)
 
-    assert [len(each.got) for each in takers] == [10, 10, 10]
-    everything = sorted(offset for each in takers for offset in each.offsets)
+    assert [len(each.got) for each in recorders] == [10, 10, 10]
+    everything = sorted(offset for each in recorders for offset in each.offsets)
     assert everything == list(range(30))
 
 
@@ -99,12 +99,12 @@ async def test_higher_consumers_are_served_first_while_they_have_credit(
 async def test_an_exclusive_consumer_keeps_others_out(world: World, options: TopicOptions) -> None:
     peer = world.peer()
     topic = await peer.topic("work", options)
-    taker = peer.attach(topic, exclusive=True)
+    recorder = peer.attach(topic, exclusive=True)
     for exclusive in (False, True):
         with pytest.raises(KernelError) as caught:
             peer.attach(topic, exclusive=exclusive)
         assert caught.value.code is Code.LOCKED
-    taker.cancel()
+    recorder.cancel()
     peer.attach(topic)
     with pytest.raises(KernelError) as caught:
         peer.attach(topic, exclusive=True)
@@ -136,15 +136,15 @@ async def test_released_messages_come_back_in_their_old_place(
     peer = world.peer()
     topic = await peer.topic("work", options)
     await peer.publish(topic, *[b"%d" % number for number in range(6)])
-    taker = peer.attach(topic, credit=4)
-    await taker.wait_for(4)
-    await taker.settle(Settlement.RELEASE, 3, 1)
+    recorder = peer.attach(topic, credit=4)
+    await recorder.wait_for(4)
+    await recorder.settle(Settlement.RELEASE, 3, 1)
     assert statistics(world, topic) == (4, 2)
-    taker.grant(10)
-    await taker.wait_for(8)
+    recorder.grant(10)
+    await recorder.wait_for(8)
 
-    assert taker.offsets[4:] == [1, 3, 4, 5]
-    assert taker.attempts[4:] == [2, 2, 1, 1]
+    assert recorder.offsets[4:] == [1, 3, 4, 5]
+    assert recorder.attempts[4:] == [2, 2, 1, 1]
 
 
 @BOTH
@@ -153,14 +153,14 @@ async def test_returned_messages_count_no_attempt(world: World, options: TopicOp
     peer = world.peer()
     topic = await peer.topic("work", options)
     await peer.publish(topic, b"a", b"b", b"c")
-    taker = peer.attach(topic, credit=2)
-    await taker.wait_for(2)
-    taker.settle_now(Settlement.RETURN, 0, 1)
-    taker.grant(3)
-    await taker.wait_for(5)
+    recorder = peer.attach(topic, credit=2)
+    await recorder.wait_for(2)
+    recorder.settle_now(Settlement.RETURN, 0, 1)
+    recorder.grant(3)
+    await recorder.wait_for(5)
 
-    assert taker.bodies[2:] == [b"a", b"b", b"c"]
-    assert taker.attempts == [1] * 5
+    assert recorder.bodies[2:] == [b"a", b"b", b"c"]
+    assert recorder.attempts == [1] * 5
 
 
 @BOTH
@@ -171,14 +171,14 @@ async def test_the_last_attempt_that_fails_ends_a_message(
     peer = world.peer()
     topic = await peer.topic("work", options, GroupOptions(attempts_max=3))
     await peer.publish(topic, b"poison", b"good")
-    taker = peer.attach(topic, credit=1)
+    recorder = peer.attach(topic, credit=1)
     for attempt in (1, 2, 3):
-        await taker.wait_for(attempt)
-        assert (taker.bodies[-1], taker.attempts[-1]) == (b"poison", attempt)
-        await taker.settle(Settlement.RELEASE, 0)
-        taker.grant(1)
-    await taker.wait_for(4)
-    assert taker.bodies[-1] == b"good"
+        await recorder.wait_for(attempt)
+        assert (recorder.bodies[-1], recorder.attempts[-1]) == (b"poison", attempt)
+        await recorder.settle(Settlement.RELEASE, 0)
+        recorder.grant(1)
+    await recorder.wait_for(4)
+    assert recorder.bodies[-1] == b"good"
     assert statistics(world, topic) == (0, 1)
 
 
@@ -211,13 +211,13 @@ async def test_an_offset_named_twice_is_settled_once(world: World, options: Topi
     peer = world.peer()
     topic = await peer.topic("work", options)
     await peer.publish(topic, b"a")
-    taker = peer.attach(topic, credit=1)
-    await taker.wait_for(1)
-    await taker.settle(Settlement.RELEASE, 0, 0)
+    recorder = peer.attach(topic, credit=1)
+    await recorder.wait_for(1)
+    await recorder.settle(Settlement.RELEASE, 0, 0)
     assert statistics(world, topic) == (1, 0)
-    taker.grant(5)
+    recorder.grant(5)
     await asyncio.sleep(1)
-    assert taker.attempts == [1, 2]
+    assert recorder.attempts == [1, 2]
 
 
 @BOTH
@@ -229,9 +229,9 @@ async def test_the_end_of_a_session_returns_its_leases(world: World, options: To
     cancelled = peer.attach(topic, credit=1)
     await cancelled.wait_for(1)
     cancelled.cancel()
-    taker = peer.attach(topic, credit=2)
-    await taker.wait_for(2)
-    taker.settle_now(Settlement.ACK, 1)
+    recorder = peer.attach(topic, credit=2)
+    await recorder.wait_for(2)
+    recorder.settle_now(Settlement.ACK, 1)
 
     peer.close()
     peer.close()
@@ -252,21 +252,21 @@ async def test_a_cancelled_consumer_may_still_settle_what_it_holds(
     peer = world.peer()
     topic = await peer.topic("work", options)
     await peer.publish(topic, b"a", b"b", b"c")
-    taker = peer.attach(topic, credit=2)
-    await taker.wait_for(2)
-    taker.cancel()
-    taker.grant(5)
-    assert await taker.ack(0) == {}
-    await taker.settle(Settlement.RELEASE, 1)
+    recorder = peer.attach(topic, credit=2)
+    await recorder.wait_for(2)
+    recorder.cancel()
+    recorder.grant(5)
+    assert await recorder.ack(0) == {}
+    await recorder.settle(Settlement.RELEASE, 1)
     await asyncio.sleep(1)
-    assert len(taker.got) == 2
+    assert len(recorder.got) == 2
     assert statistics(world, topic) == (2, 0)
 
 
 @simulated()
 async def test_who_is_cancelled_while_others_hear_gets_nothing_more(world: World) -> None:
     peer = world.peer()
-    topic = await peer.topic("work", VOLATILE)
+    topic = await peer.topic("work", TRANSIENT)
     first, second = peer.attach(topic, credit=5), peer.attach(topic, credit=5)
     await world.settle_down()
     _cancels_on_delivery(first, second)
@@ -280,14 +280,14 @@ async def test_who_is_cancelled_while_others_hear_gets_nothing_more(world: World
     assert set(first.attempts + second.attempts) == {1}
 
 
-def _cancels_on_delivery(taker: Taker, other: Taker) -> None:
-    hear = taker.deliver
+def _cancels_on_delivery(recorder: Recorder, other: Recorder) -> None:
+    hear = recorder.deliver
 
     def deliver(consumer: object, deliveries: object) -> None:
         hear(consumer, deliveries)  # type: ignore[arg-type]
         other.cancel()
 
-    taker.__dict__["deliver"] = deliver
+    recorder.__dict__["deliver"] = deliver
 
 
 @simulated()
@@ -304,8 +304,8 @@ async def test_an_auto_ack_consumer_holds_nothing(world: World) -> None:
     peer = world.peer()
     topic = await peer.topic("work")
     await peer.publish(topic, *[b"x"] * 5)
-    taker = peer.attach(topic, credit=3, auto_ack=True)
-    await taker.wait_for(3)
+    recorder = peer.attach(topic, credit=3, auto_ack=True)
+    await recorder.wait_for(3)
     assert statistics(world, topic) == (2, 0)
     peer.close()
     await asyncio.sleep(1)
@@ -320,8 +320,8 @@ async def test_a_purge_drops_what_is_ready_and_leaves_what_is_held(
     peer = world.peer()
     topic = await peer.topic("work", options)
     await peer.publish(topic, *[b"%d" % number for number in range(5)])
-    taker, cancelled = peer.attach(topic, credit=1), peer.attach(topic)
-    await taker.wait_for(1)
+    recorder, cancelled = peer.attach(topic, credit=1), peer.attach(topic)
+    await recorder.wait_for(1)
     cancelled.grant(1)
     await cancelled.wait_for(1)
     cancelled.cancel()
@@ -332,9 +332,9 @@ async def test_a_purge_drops_what_is_ready_and_leaves_what_is_held(
     await cancelled.settle(Settlement.RELEASE, 1)
     assert statistics(world, topic) == (1, 1)
     await peer.publish(topic, b"new")
-    taker.grant(5)
-    await taker.wait_for(3)
-    assert taker.bodies == [b"0", b"1", b"new"]
+    recorder.grant(5)
+    await recorder.wait_for(3)
+    assert recorder.bodies == [b"0", b"1", b"new"]
 
 
 @BOTH
@@ -346,20 +346,20 @@ async def test_consumers_of_a_topic_with_several_queues_get_everything(
     wanted = TopicOptions(durable=options.durable, queues=5)
     topic = await peer.topic("spread", wanted)
     await peer.publish(topic, *[b"%d" % number for number in range(40)])
-    taker = peer.attach(topic, credit=12)
-    await taker.wait_for(12)
+    recorder = peer.attach(topic, credit=12)
+    await recorder.wait_for(12)
     await asyncio.sleep(1)
-    assert len(taker.got) == 12, "the queues share one credit"
-    taker.grant(100)
-    await taker.wait_for(40)
+    assert len(recorder.got) == 12, "the queues share one credit"
+    recorder.grant(100)
+    await recorder.wait_for(40)
 
-    assert sorted(taker.bodies) == sorted(b"%d" % number for number in range(40))
+    assert sorted(recorder.bodies) == sorted(b"%d" % number for number in range(40))
     assert statistics(world, topic) == (0, 40)
     for ref in topic.queues:
-        numbers = [int(each.body) for each in taker.got if each.queue == ref.id]
+        numbers = [int(each.body) for each in recorder.got if each.queue == ref.id]
         assert numbers == sorted(numbers)
         assert numbers
-    taker.settle_now(Settlement.ACK, *taker.got[:25])
+    recorder.settle_now(Settlement.ACK, *recorder.got[:25])
     await asyncio.sleep(1)
     assert statistics(world, topic) == (0, 15)
 
@@ -433,8 +433,8 @@ async def test_a_pull_is_no_consumer_in_anyones_way(world: World, options: Topic
     spec = ReceiveSpec(topic, DEFAULT_GROUP, session=peer.session)
     assert _offsets(await world.client.receive(spec)) == [0]
     assert world.figures(topic, DEFAULT_GROUP).consumers == 0
-    taker = peer.attach(topic, exclusive=True, credit=1)
-    await taker.wait_for(1)
+    recorder = peer.attach(topic, exclusive=True, credit=1)
+    await recorder.wait_for(1)
 
 
 @BOTH
@@ -447,8 +447,8 @@ async def test_a_pull_and_a_single_active_consumer_do_not_block_each_other(
     await peer.publish(topic, b"1", b"2", b"3")
     spec = ReceiveSpec(topic, DEFAULT_GROUP, session=peer.session)
     assert _offsets(await world.client.receive(spec)) == [0]
-    taker = peer.attach(topic, credit=1)
-    await taker.wait_for(1)
+    recorder = peer.attach(topic, credit=1)
+    await recorder.wait_for(1)
     async with asyncio.timeout(10):
         assert _offsets(await world.client.receive(spec)) == [2]
 
@@ -477,9 +477,9 @@ async def test_higher_priorities_go_first_whatever_waits_before_them(
     for _ in range(30):
         await peer.publish(topic, *[Draft(b"low")] * 50)
     await peer.publish(topic, Draft(b"high", priority=5), Draft(b"middle", priority=3))
-    taker = peer.attach(topic, credit=3)
-    await taker.wait_for(3)
-    assert taker.bodies == [b"high", b"middle", b"low"]
+    recorder = peer.attach(topic, credit=3)
+    await recorder.wait_for(3)
+    assert recorder.bodies == [b"high", b"middle", b"low"]
 
 
 @BOTH
@@ -491,29 +491,29 @@ async def test_a_priority_above_the_highest_counts_as_the_highest(
     topic = await peer.topic("ranks", TopicOptions(durable=options.durable, priority_max=5))
     await peer.publish(topic, Draft(b"9", priority=9), Draft(b"5", priority=5), Draft(b"0"))
     assert statistics(world, topic) == (3, 0)
-    taker = peer.attach(topic, credit=1)
-    await taker.wait_for(1)
-    await taker.settle(Settlement.RELEASE, 0)
-    taker.grant(3)
-    await taker.wait_for(4)
-    assert taker.bodies == [b"9", b"9", b"5", b"0"]
+    recorder = peer.attach(topic, credit=1)
+    await recorder.wait_for(1)
+    await recorder.settle(Settlement.RELEASE, 0)
+    recorder.grant(3)
+    await recorder.wait_for(4)
+    assert recorder.bodies == [b"9", b"9", b"5", b"0"]
 
 
 # --- Volatile -------------------------------------------------------------------------------
 
 
 @simulated()
-async def test_the_volatile_log_keeps_only_what_somebody_needs(world: World) -> None:
+async def test_the_transient_log_keeps_only_what_somebody_needs(world: World) -> None:
     peer = world.peer()
-    topic = await peer.topic("v", VOLATILE)
-    log = world.opened.store.volatile_log
-    taker = peer.attach(topic, credit=100)
+    topic = await peer.topic("v", TRANSIENT)
+    log = world.opened.store.transient_log
+    recorder = peer.attach(topic, credit=100)
     for _ in range(20):
         await peer.publish(topic, b"x" * 1_000, b"y")
-    await taker.wait_for(40)
+    await recorder.wait_for(40)
     assert (log.count, log.bytes > 20_000) == (20, True)
-    await taker.ack(*range(39))
+    await recorder.ack(*range(39))
     assert log.count == 1
-    await taker.ack(39)
+    await recorder.ack(39)
     assert (log.count, log.bytes) == (0, 0)
-    assert world.opened.store.replica(VOLATILE_GROUP).state.queues
+    assert world.opened.store.replica(TRANSIENT_GROUP).state.queues

@@ -175,7 +175,7 @@ async def observation(world: World) -> Observation:
     await opened.start()
     topics = dict(opened.client.topology.topics)
     peer = world.peer()
-    takers = {info.name: peer.attach(info, credit=1_000_000) for info in topics.values()}
+    recorders = {info.name: peer.attach(info, credit=1_000_000) for info in topics.values()}
 
     def is_quiet() -> bool:
         return not any(each.state.outbox for each in opened.store.replicas()) and not any(
@@ -186,7 +186,7 @@ async def observation(world: World) -> Observation:
     for _ in range(2):
         await world.settle_down()
         await _until(is_quiet)
-    names = {f"topic {name}" for name in takers}
+    names = {f"topic {name}" for name in recorders}
     for router in ("news", "desk"):
         info = opened.client.router(DEFAULT_TENANT, router)
         if info is not None:
@@ -196,9 +196,9 @@ async def observation(world: World) -> Observation:
         {
             name: [
                 Seen(row.queue, row.offset, row.uid, row.body, row.attempt, priority_of(row.slot))
-                for row in taker.got
+                for row in recorder.got
             ]
-            for name, taker in takers.items()
+            for name, recorder in recorders.items()
         },
         frozenset(names),
         halves_of(world),

@@ -26,8 +26,8 @@ from tests.simulator.peer import Draft
 from tests.simulator.world import World, simulated
 
 TO_DEAD = GroupOptions(dead_letter=DeadLetter(None, "dead"))
-VOLATILE = TopicOptions(durable=False)
-BOTH = pytest.mark.parametrize("options", [TopicOptions(), VOLATILE], ids=["durable", "volatile"])
+TRANSIENT = TopicOptions(durable=False)
+BOTH = pytest.mark.parametrize("options", [TopicOptions(), TRANSIENT], ids=["durable", "transient"])
 
 
 def ready(world: World, name: str) -> int:
@@ -36,19 +36,21 @@ def ready(world: World, name: str) -> int:
     return world.figures(topic, DEFAULT_GROUP).ready
 
 
-async def letters(world: World, name: str = "dead") -> list[tuple[bytes, list[dict[str, object]]]]:
+async def dead_letters(
+    world: World, name: str = "dead"
+) -> list[tuple[bytes, list[dict[str, object]]]]:
     """Take (body, history) of everything in a topic of dead letters."""
     topic = world.client.topic(DEFAULT_TENANT, name)
     assert topic is not None
-    taker = world.peer().attach(topic, credit=1_000)
+    recorder = world.peer().attach(topic, credit=1_000)
     await asyncio.sleep(1)
     found = []
-    for each in taker.got:
+    for each in recorder.got:
         message = messages.decode(each.slot)
         assert message.flags & Flag.DEAD_LETTER
         assert message.flags & Flag.INTERNAL
         found.append((message.body, msgspec.msgpack.decode(message.ext[Ext.DEAD_LETTER])))
-    taker.cancel()
+    recorder.cancel()
     return found
 
 
@@ -61,12 +63,12 @@ async def test_a_rejected_message_goes_to_the_target_with_its_history(
     await peer.topic("dead")
     topic = await peer.topic("work", options, TO_DEAD)
     await peer.publish(topic, Draft(b"bad", ttl_ms=60_000, native=b"native"))
-    taker = peer.attach(topic, credit=1)
-    await taker.wait_for(1)
+    recorder = peer.attach(topic, credit=1)
+    await recorder.wait_for(1)
 
-    await taker.settle(Settlement.DEAD_LETTER, 0, reason=Reason.REJECTED)
+    await recorder.settle(Settlement.DEAD_LETTER, 0, reason=Reason.REJECTED)
 
-    ((body, history),) = await letters(world)
+    ((body, history),) = await dead_letters(world)
     assert body == b"bad"
     assert [(each["topic"], each["reason"], each["count"]) for each in history] == [
         ("work", "rejected", 1)
@@ -82,18 +84,18 @@ async def test_a_leader_sends_nothing_before_it_has_applied_what_others_have_sen
     await peer.topic("dead")
     topic = await peer.topic("work", TopicOptions(), TO_DEAD)
     await peer.publish(topic, b"bad")
-    taker = peer.attach(topic, credit=1)
-    await taker.wait_for(1)
+    recorder = peer.attach(topic, credit=1)
+    await recorder.wait_for(1)
     replica = world.opened.store.replica(topic.queues[0].group)
     replica.serving = False
-    await taker.settle(Settlement.DEAD_LETTER, 0)
+    await recorder.settle(Settlement.DEAD_LETTER, 0)
     await asyncio.sleep(1)
     assert replica.state.outbox
 
     replica.serving = True
     world.client.leads(replica)
 
-    assert [body for body, _ in await letters(world)] == [b"bad"]
+    assert [body for body, _ in await dead_letters(world)] == [b"bad"]
 
 
 @BOTH
@@ -102,9 +104,9 @@ async def test_without_a_target_the_message_is_gone(world: World, options: Topic
     peer = world.peer()
     topic = await peer.topic("work", options)
     await peer.publish(topic, b"bad", b"good")
-    taker = peer.attach(topic, credit=1)
-    await taker.wait_for(1)
-    await taker.settle(Settlement.DEAD_LETTER, 0)
+    recorder = peer.attach(topic, credit=1)
+    await recorder.wait_for(1)
+    await recorder.settle(Settlement.DEAD_LETTER, 0)
     found = world.figures(topic, DEFAULT_GROUP)
     assert (found.ready, found.leased) == (1, 0)
 
@@ -118,16 +120,16 @@ async def test_spent_attempts_and_overflow_say_so(world: World, options: TopicOp
     group = GroupOptions(dead_letter=DeadLetter(None, "dead"), attempts_max=1)
     topic = await peer.topic("work", wanted, group)
     await peer.publish(topic, b"1", b"2", b"3")
-    taker = peer.attach(topic, credit=1)
-    await taker.wait_for(1)
-    await taker.settle(Settlement.RELEASE, 1)
+    recorder = peer.attach(topic, credit=1)
+    await recorder.wait_for(1)
+    await recorder.settle(Settlement.RELEASE, 1)
 
-    found = [(body, history[0]["reason"]) for body, history in await letters(world)]
+    found = [(body, history[0]["reason"]) for body, history in await dead_letters(world)]
     assert found == [(b"1", "overflow"), (b"2", "attempts")]
 
 
 @simulated()
-async def test_a_router_leads_letters_to_every_topic_it_matches(world: World) -> None:
+async def test_a_router_leads_dead_letters_to_every_topic_it_matches(world: World) -> None:
     peer = world.peer()
     for name in ("a", "b"):
         await peer.topic(name)
@@ -141,16 +143,16 @@ async def test_a_router_leads_letters_to_every_topic_it_matches(world: World) ->
     group = GroupOptions(dead_letter=DeadLetter("graves", "work/bad"))
     topic = await peer.topic("work", group=group)
     await peer.publish(topic, b"bad")
-    taker = peer.attach(topic, credit=1)
-    await taker.wait_for(1)
-    await taker.settle(Settlement.DEAD_LETTER, 0)
-    assert [body for body, _ in await letters(world, "a")] == [b"bad"]
-    assert [body for body, _ in await letters(world, "b")] == [b"bad"]
+    recorder = peer.attach(topic, credit=1)
+    await recorder.wait_for(1)
+    await recorder.settle(Settlement.DEAD_LETTER, 0)
+    assert [body for body, _ in await dead_letters(world, "a")] == [b"bad"]
+    assert [body for body, _ in await dead_letters(world, "b")] == [b"bad"]
 
 
 @BOTH
 @simulated()
-async def test_what_was_dead_lettered_before_a_purge_or_deletion_is_a_letter(
+async def test_what_was_dead_lettered_before_a_purge_or_deletion_is_a_dead_letter(
     world: World, options: TopicOptions
 ) -> None:
     peer = world.peer()
@@ -161,25 +163,25 @@ async def test_what_was_dead_lettered_before_a_purge_or_deletion_is_a_letter(
     ):
         topic = await peer.topic(name, options, TO_DEAD)
         await peer.publish(topic, name.encode(), b"ready")
-        taker = peer.attach(topic, credit=1)
-        await taker.wait_for(1)
-        taker.settle_now(Settlement.DEAD_LETTER, 0)
+        recorder = peer.attach(topic, credit=1)
+        await recorder.wait_for(1)
+        recorder.settle_now(Settlement.DEAD_LETTER, 0)
         await world.client.administer(change)
-    assert [body for body, _ in await letters(world)] == [b"purged", b"deleted"]
+    assert [body for body, _ in await dead_letters(world)] == [b"purged", b"deleted"]
 
 
 @simulated()
-async def test_letters_of_volatile_topics_arrive_in_every_run_of_the_process(
+async def test_dead_letters_of_transient_topics_arrive_in_every_run_of_the_process(
     world: World,
 ) -> None:
     for number in range(3):
         peer = world.peer()
         await peer.topic("dead")
-        topic = await peer.topic("v", VOLATILE, TO_DEAD)
+        topic = await peer.topic("v", TRANSIENT, TO_DEAD)
         await peer.publish(topic, b"%d" % number)
-        taker = peer.attach(topic, credit=1)
-        await taker.wait_for(1)
-        await taker.settle(Settlement.DEAD_LETTER, 0)
+        recorder = peer.attach(topic, credit=1)
+        await recorder.wait_for(1)
+        await recorder.settle(Settlement.DEAD_LETTER, 0)
         await asyncio.sleep(0.1)
         assert ready(world, "dead") == number + 1
         await (world.restart() if number else world.crash())
@@ -187,7 +189,7 @@ async def test_letters_of_volatile_topics_arrive_in_every_run_of_the_process(
 
 @BOTH
 @simulated()
-async def test_a_letter_of_one_of_two_groups_holds_its_message_no_longer_than_needed(
+async def test_a_dead_letter_of_one_of_two_groups_holds_its_message_no_longer_than_needed(
     world: World, options: TopicOptions
 ) -> None:
     peer = world.peer()
@@ -196,36 +198,36 @@ async def test_a_letter_of_one_of_two_groups_holds_its_message_no_longer_than_ne
         "work", options, groups={"a": GroupOptions(), "b": TO_DEAD, "c": GroupOptions()}
     )
     await peer.publish(topic, b"1", b"2")
-    takers = {name: peer.attach(topic, group=name, credit=2) for name in "abc"}
-    for taker in takers.values():
-        await taker.wait_for(2)
-    await takers["a"].ack(0, 1)
-    await takers["c"].ack(0)
-    await takers["b"].settle(Settlement.DEAD_LETTER, 0, 1)
-    await takers["c"].ack(1)
+    recorders = {name: peer.attach(topic, group=name, credit=2) for name in "abc"}
+    for recorder in recorders.values():
+        await recorder.wait_for(2)
+    await recorders["a"].ack(0, 1)
+    await recorders["c"].ack(0)
+    await recorders["b"].settle(Settlement.DEAD_LETTER, 0, 1)
+    await recorders["c"].ack(1)
     await asyncio.sleep(0.1)
     assert ready(world, "dead") == 2
     dead = world.client.topic(DEFAULT_TENANT, "dead")
     assert dead is not None
-    taker = peer.attach(dead, credit=5)
-    await taker.wait_for(2)
-    await taker.ack()
-    assert world.opened.store.volatile_log.count == 0
+    recorder = peer.attach(dead, credit=5)
+    await recorder.wait_for(2)
+    await recorder.ack()
+    assert world.opened.store.transient_log.count == 0
     assert world.opened.store.journal.statistics().live_entries == 0
 
 
 @simulated()
-async def test_a_crash_in_between_sends_a_letter_once(world: World) -> None:
+async def test_a_crash_in_between_sends_a_dead_letter_once(world: World) -> None:
     """Cut at every boundary of the journal while one letter is on its way."""
     peer = world.peer()
     await peer.topic("dead")
     topic = await peer.topic("work", group=TO_DEAD)
     await peer.publish(topic, b"bad")
-    taker = peer.attach(topic, credit=1)
-    await taker.wait_for(1)
+    recorder = peer.attach(topic, credit=1)
+    await recorder.wait_for(1)
     copies = []
     world.disk.on_boundary = lambda number, what: copies.append(world.disk.crashed_copy())
-    await taker.settle(Settlement.DEAD_LETTER, 0)
+    await recorder.settle(Settlement.DEAD_LETTER, 0)
     await asyncio.sleep(0.1)
     world.disk.on_boundary = None
     assert len(copies) >= 12
@@ -242,7 +244,7 @@ async def test_a_crash_in_between_sends_a_letter_once(world: World) -> None:
 
 
 @simulated()
-async def test_letters_keep_their_order_however_many_there_are(world: World) -> None:
+async def test_dead_letters_keep_their_order_however_many_there_are(world: World) -> None:
     peer = world.peer()
     await peer.topic("dead")
     topic = await peer.topic("work", TopicOptions(messages_max=1), TO_DEAD)
@@ -250,7 +252,7 @@ async def test_letters_keep_their_order_however_many_there_are(world: World) -> 
         await peer.publish(topic, *[b"%d" % (10 * number + each) for each in range(10)])
     await asyncio.sleep(1)
     assert ready(world, "work") == 1
-    assert [body for body, _ in await letters(world)] == [b"%d" % each for each in range(399)]
+    assert [body for body, _ in await dead_letters(world)] == [b"%d" % each for each in range(399)]
 
 
 @simulated()
@@ -264,12 +266,12 @@ async def test_a_message_that_comes_back_by_itself_is_dropped_one_that_was_rejec
     await asyncio.sleep(5)
     assert ready(world, "ring") == 0
     await peer.publish(topic, b"y")
-    taker = peer.attach(topic, credit=1)
-    await taker.wait_for(1)
-    await taker.settle(Settlement.DEAD_LETTER, taker.offsets[0])
-    taker.grant(1)
-    await taker.wait_for(2)
-    assert taker.bodies == [b"y", b"y"]
+    recorder = peer.attach(topic, credit=1)
+    await recorder.wait_for(1)
+    await recorder.settle(Settlement.DEAD_LETTER, recorder.offsets[0])
+    recorder.grant(1)
+    await recorder.wait_for(2)
+    assert recorder.bodies == [b"y", b"y"]
 
 
 @simulated()
@@ -280,28 +282,30 @@ async def test_a_full_topic_that_refuses_keeps_to_its_limit_within_a_batch(world
     await first.done
     await second.done
     assert (len(first.accepted), len(second.accepted)) == (3, 2)
-    taker = peer.attach(topic, credit=1)
-    await taker.wait_for(1)
+    recorder = peer.attach(topic, credit=1)
+    await recorder.wait_for(1)
     third = await peer.publish(topic, b"x", b"x")
     assert len(third.accepted) == 1
 
 
 @BOTH
 @simulated()
-async def test_a_letter_waits_for_its_topic_to_exist(world: World, options: TopicOptions) -> None:
+async def test_a_dead_letter_waits_for_its_topic_to_exist(
+    world: World, options: TopicOptions
+) -> None:
     peer = world.peer()
     topic = await peer.topic("work", options, TO_DEAD)
     await peer.publish(topic, b"1", b"2")
-    taker = peer.attach(topic, credit=2)
-    await taker.wait_for(2)
-    await taker.settle(Settlement.DEAD_LETTER, 0, 1)
+    recorder = peer.attach(topic, credit=2)
+    await recorder.wait_for(2)
+    await recorder.settle(Settlement.DEAD_LETTER, 0, 1)
     await asyncio.sleep(1)
     assert world.client.dead_letters.waiting == 2
     await peer.topic("other")
     assert world.client.dead_letters.waiting == 2
 
     await peer.topic("dead")
-    assert [body for body, _ in await letters(world)] == [b"1", b"2"]
+    assert [body for body, _ in await dead_letters(world)] == [b"1", b"2"]
     assert world.client.dead_letters.waiting == 0
     assert not any(each.state.outbox for each in world.opened.store.replicas())
 
@@ -330,9 +334,9 @@ async def test_what_waits_holds_up_nobody_and_survives_restarts(world: World) ->
 
     many = 1_500
     await peer.publish(topic, *[b"%d" % number for number in range(many)])
-    taker = peer.attach(topic, credit=many)
-    await taker.wait_for(many)
-    await taker.settle(Settlement.DEAD_LETTER, *range(many))
+    recorder = peer.attach(topic, credit=many)
+    await recorder.wait_for(many)
+    await recorder.settle(Settlement.DEAD_LETTER, *range(many))
     await asyncio.sleep(5)
     assert ready(world, "dead") == many
     assert world.client.dead_letters.waiting == 1
@@ -342,7 +346,7 @@ async def test_what_waits_holds_up_nobody_and_survives_restarts(world: World) ->
         await asyncio.sleep(1)
         assert world.client.dead_letters.waiting == 1
     await world.peer().topic("missing")
-    assert [body for body, _ in await letters(world, "missing")] == [b"stuck"]
+    assert [body for body, _ in await dead_letters(world, "missing")] == [b"stuck"]
     assert ready(world, "dead") == many
 
 
@@ -351,9 +355,9 @@ async def test_a_topic_that_appears_between_two_processes_gets_what_waited(world
     peer = world.peer()
     topic = await peer.topic("work", None, TO_DEAD)
     await peer.publish(topic, b"1")
-    taker = peer.attach(topic, credit=1)
-    await taker.wait_for(1)
-    await taker.settle(Settlement.DEAD_LETTER, 0)
+    recorder = peer.attach(topic, credit=1)
+    await recorder.wait_for(1)
+    await recorder.settle(Settlement.DEAD_LETTER, 0)
     await asyncio.sleep(1)
     creating = asyncio.ensure_future(peer.topic("dead"))
     for _ in range(3):  # the definition is on disk, the letter is not sent yet
@@ -361,23 +365,25 @@ async def test_a_topic_that_appears_between_two_processes_gets_what_waited(world
     await world.crash()
     creating.cancel()
     await world.peer().topic("dead")
-    assert [body for body, _ in await letters(world)] == [b"1"]
+    assert [body for body, _ in await dead_letters(world)] == [b"1"]
 
 
 @simulated()
-async def test_letters_that_wait_are_bounded(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_dead_letters_that_wait_are_bounded(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("kernel.store.leading.dead_letters.WAITING_MAX", 3)
     peer = world.peer()
     topic = await peer.topic("work", None, TO_DEAD)
     await peer.publish(topic, *[b"%d" % number for number in range(5)])
-    taker = peer.attach(topic, credit=5)
-    await taker.wait_for(5)
-    await taker.settle(Settlement.DEAD_LETTER, *range(5))
+    recorder = peer.attach(topic, credit=5)
+    await recorder.wait_for(5)
+    await recorder.settle(Settlement.DEAD_LETTER, *range(5))
     await asyncio.sleep(1)
     figures = world.client.dead_letters
     assert (figures.waiting, figures.dropped) == (3, 2)
     await peer.topic("dead")
-    assert [body for body, _ in await letters(world)] == [b"0", b"1", b"2"]
+    assert [body for body, _ in await dead_letters(world)] == [b"0", b"1", b"2"]
 
 
 def ttl_to(name: str) -> tuple[TopicOptions, GroupOptions]:
@@ -409,25 +415,25 @@ async def test_a_circle_with_a_consumer_in_it_goes_on(world: World) -> None:
     )
     await peer.topic("later", *ttl_to("work"))
     await peer.publish(work, b"x")
-    taker = peer.attach(work, credit=3)
+    recorder = peer.attach(work, credit=3)
     for attempt in range(3):
-        row = (await taker.wait_for(attempt + 1))[attempt]
-        await taker.settle(Settlement.DEAD_LETTER, row)
+        row = (await recorder.wait_for(attempt + 1))[attempt]
+        await recorder.settle(Settlement.DEAD_LETTER, row)
         await asyncio.sleep(2)
 
 
 @simulated()
-async def test_a_letter_is_no_duplicate_of_another_that_had_the_same_id(world: World) -> None:
+async def test_a_dead_letter_is_no_duplicate_of_another_that_had_the_same_id(world: World) -> None:
     """A deduplication id tells repeated sends to one topic; letters of others may have it too."""
     peer = world.peer()
     await peer.topic("dead", TopicOptions(deduplication_ms=300_000))
     for name in ("a", "b"):
         topic = await peer.topic(name, TopicOptions(deduplication_ms=300_000), TO_DEAD)
         await peer.publish(topic, Draft(name.encode(), deduplication_id=b"1"))
-        taker = peer.attach(topic, credit=1)
-        await taker.wait_for(1)
-        await taker.settle(Settlement.DEAD_LETTER, 0)
-    assert [body for body, _ in await letters(world)] == [b"a", b"b"]
+        recorder = peer.attach(topic, credit=1)
+        await recorder.wait_for(1)
+        await recorder.settle(Settlement.DEAD_LETTER, 0)
+    assert [body for body, _ in await dead_letters(world)] == [b"a", b"b"]
 
 
 @simulated()
@@ -437,11 +443,11 @@ async def test_answers_for_an_outbox_that_is_over_change_nothing(world: World) -
     source = await peer.topic("source", TopicOptions(), TO_DEAD)
     await peer.topic("dead")
     await peer.publish(source, *[b"%d" % each for each in range(20)])
-    taker = peer.attach(source, credit=20)
-    await taker.wait_for(20)
+    recorder = peer.attach(source, credit=20)
+    await recorder.wait_for(20)
     group = source.queues[0].group
     sender, replica = world.client.dead_letters, world.opened.store.replica(group)
-    settled = asyncio.gather(*(taker.settle(Settlement.DEAD_LETTER, each) for each in range(20)))
+    settled = asyncio.gather(*(recorder.settle(Settlement.DEAD_LETTER, each) for each in range(20)))
     while not replica.state.outbox:
         await asyncio.sleep(0)
     sender.forget(group)
@@ -450,7 +456,7 @@ async def test_answers_for_an_outbox_that_is_over_change_nothing(world: World) -
     sender.outbox_grew(replica)
     await settled
     await asyncio.sleep(1)
-    assert sorted(body for body, _ in await letters(world)) == sorted(
+    assert sorted(body for body, _ in await dead_letters(world)) == sorted(
         b"%d" % each for each in range(20)
     )
     assert not replica.state.outbox

@@ -196,9 +196,9 @@ async def test_push_consumers_of_the_same_queue_get_it_in_order(world: World) ->
     await noisy(world, peer, topic, "a", 4)
     await peer.publish(topic, *of("b", 2))
     assert bodies(await pull(world, topic, 1)) == [b"b"]
-    taker = peer.attach(topic, credit=9)
-    await taker.wait_for(5)
-    assert taker.bodies == [b"a"] * 4 + [b"b"]
+    recorder = peer.attach(topic, credit=9)
+    await recorder.wait_for(5)
+    assert recorder.bodies == [b"a"] * 4 + [b"b"]
 
 
 @simulated()

@@ -21,7 +21,7 @@ from kernel.api.model import (
 )
 from kernel.broker.delivery.filtering import SCAN_MAX
 from kernel.common.errors import Code, KernelError
-from tests.simulator.peer import ORIGIN, Draft, Peer, Taker
+from tests.simulator.peer import ORIGIN, Draft, Peer, Recorder
 from tests.simulator.world import World, simulated
 
 pack = msgspec.msgpack.encode
@@ -63,11 +63,11 @@ async def test_a_tag_filter_of_the_group_holds_for_every_consumer(world: World) 
     group = with_filter(FilterKind.TAGS, "red || blue")
     drafts = [draft(n, tag) for n, tag in enumerate((b"red", b"green", b"blue", b"", b"red"))]
     peer, topic = await filled(world, group, *drafts)
-    takers = [peer.attach(topic, credit=10) for _ in range(2)]
+    recorders = [peer.attach(topic, credit=10) for _ in range(2)]
     await world.settle_down()
-    assert sorted(takers[0].bodies + takers[1].bodies) == [b"0", b"2", b"4"]
-    for taker in takers:
-        await taker.ack()
+    assert sorted(recorders[0].bodies + recorders[1].bodies) == [b"0", b"2", b"4"]
+    for recorder in recorders:
+        await recorder.ack()
     figures = world.figures(topic, DEFAULT_GROUP)
     assert (figures.ready, figures.leased, figures.filtered) == (0, 0, 2)
 
@@ -85,17 +85,17 @@ async def test_what_was_filtered_out_stays_out_after_a_crash_and_without_the_fil
         draft(4, size=3),
     ]
     peer, topic = await filled(world, group, *drafts)
-    taker = peer.attach(topic, credit=10)
+    recorder = peer.attach(topic, credit=10)
     await world.settle_down()
-    assert taker.bodies == [b"1", b"3"]
+    assert recorder.bodies == [b"1", b"3"]
     await asyncio.sleep(0.01)
     await world.crash()
     peer = world.peer()
     topic = await peer.topic("work", group=GroupOptions())
-    taker = peer.attach(topic, credit=10)
+    recorder = peer.attach(topic, credit=10)
     await world.settle_down()
-    assert taker.bodies == [b"1", b"3"]
-    assert taker.attempts == [2, 2]
+    assert recorder.bodies == [b"1", b"3"]
+    assert recorder.attempts == [2, 2]
 
 
 @pytest.mark.parametrize(
@@ -116,9 +116,9 @@ async def test_a_header_match_looks_at_values_and_presence(
         draft(3, level=True),
     ]
     peer, topic = await filled(world, group, *drafts)
-    taker = peer.attach(topic, credit=10)
+    recorder = peer.attach(topic, credit=10)
     await world.settle_down()
-    assert taker.bodies == expected
+    assert recorder.bodies == expected
 
 
 @simulated()
@@ -130,12 +130,12 @@ async def test_a_filter_of_the_consumer_comes_on_top(world: World) -> None:
         draft(1, b"red", n=2),
         draft(2, b"blue", n=2),
     )
-    taker = Taker(world.client)
+    recorder = Recorder(world.client)
     spec = ConsumerSpec(topic, DEFAULT_GROUP, peer.session, filter=sql_filter("n = 2"))
-    taker.consumer = world.client.attach(spec, taker)
-    taker.grant(10)
+    recorder.consumer = world.client.attach(spec, recorder)
+    recorder.grant(10)
     await world.settle_down()
-    assert taker.bodies == [b"1"]
+    assert recorder.bodies == [b"1"]
     assert world.figures(topic, DEFAULT_GROUP).filtered == 2
 
 

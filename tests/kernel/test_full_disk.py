@@ -29,19 +29,19 @@ class Scene:
         self.other = await peer.topic("other")
         await peer.publish(self.work, *[b"%d" % number for number in range(20)])
         await peer.publish(self.other, *[b"%d" % number for number in range(5)])
-        self.taker = peer.attach(self.work, credit=6)
-        await self.taker.wait_for(6)
+        self.recorder = peer.attach(self.work, credit=6)
+        await self.recorder.wait_for(6)
         got = await peer.client.receive(ReceiveSpec(self.other, DEFAULT_GROUP, messages=3))
         self.tokens = got.tokens
 
     async def can_settle(self) -> None:
-        taker, client = self.taker, self.peer.client
-        assert await taker.ack(0) == {}
-        await taker.settle(Settlement.RELEASE, 1)
+        recorder, client = self.recorder, self.peer.client
+        assert await recorder.ack(0) == {}
+        await recorder.settle(Settlement.RELEASE, 1)
         change = LeaseChange(self.tokens[0], LeaseVerb.ACK)
         assert list(await client.settle_leases(self.other, DEFAULT_GROUP, [change])) == [None]
-        taker.grant(1)
-        await taker.wait_for(7)
+        recorder.grant(1)
+        await recorder.wait_for(7)
         purged = await client.administer(PurgeTopic(DEFAULT_TENANT, "work", DEFAULT_GROUP))
         assert isinstance(purged, int)
         assert purged > 5
@@ -118,7 +118,7 @@ async def test_what_was_answered_on_a_full_disk_survives_and_what_was_refused_do
     await scene.prepare()
     await world.settle_down()
     refused = await fill(world, scene)
-    await scene.taker.ack(0, 1, 2)
+    await scene.recorder.ack(0, 1, 2)
     # The reserve of this tiny store is as small as a segment can be: a few bytes for `ckpt`.
     world.disk.capacity += 4_096
     await world.crash()
@@ -147,7 +147,7 @@ async def test_when_the_reserve_is_full_too_settlements_wait_for_room(world: Wor
     await asyncio.sleep(5)
     assert 5 < answered < 40
     stopped_at = answered
-    late = scene.taker.settling(Settlement.ACK, 5)
+    late = scene.recorder.settling(Settlement.ACK, 5)
     refused = scene.peer.submit(scene.work, b"x")
     await asyncio.sleep(5)
     assert (answered, late.done(), world.fatal) == (stopped_at, False, [])
@@ -168,13 +168,13 @@ async def test_dead_letters_wait_for_room(world: World) -> None:
     dead = await peer.topic("dead")
     topic = await peer.topic("work", None, GroupOptions(dead_letter=DeadLetter(None, "dead")))
     await peer.publish(topic, *[b"x" * 4_000] * 8)
-    taker = peer.attach(topic, credit=8)
-    await taker.wait_for(8)
+    recorder = peer.attach(topic, credit=8)
+    await recorder.wait_for(8)
     await world.settle_down()
     scene = Scene(peer)
     scene.work = topic
     assert await fill(world, scene) > 30
-    await taker.settle(Settlement.DEAD_LETTER, *range(8))
+    await recorder.settle(Settlement.DEAD_LETTER, *range(8))
     await asyncio.sleep(3)
     world.disk.capacity += 1_000_000
     await asyncio.sleep(3)

@@ -72,16 +72,16 @@ async def test_a_half_message_is_invisible_until_its_commit_and_ordinary_after(
 ) -> None:
     peer = world.peer()
     topic = await peer.topic("orders", TopicOptions(priority_max=5))
-    taker = peer.attach(topic, credit=100)
+    recorder = peer.attach(topic, credit=100)
     token = await prepare(peer, topic, Draft(b"half", priority=9))
     await peer.publish(topic, b"before")
     await asyncio.sleep(1)
-    assert taker.bodies == [b"before"]
+    assert recorder.bodies == [b"before"]
     queue, offset = await world.client.halves.end(topic, token, commit=True)
-    await taker.wait_for(2)
+    await recorder.wait_for(2)
     assert (queue, offset) == (topic.queues[0].id, 1)
-    assert taker.bodies == [b"before", b"half"]
-    await taker.ack()
+    assert recorder.bodies == [b"before", b"half"]
+    await recorder.ack()
     assert ready(world, topic) == 0
     assert not world.opened.store.replica(topic.queues[0].group).state.halves.waiting
 
@@ -230,10 +230,10 @@ async def test_too_many_half_messages_are_refused_and_a_commit_makes_room(world:
 @simulated()
 async def test_what_cannot_be_kept_half_is_refused(world: World) -> None:
     peer = world.peer()
-    volatile = await peer.topic("brief", TopicOptions(durable=False))
+    transient = await peer.topic("brief", TopicOptions(durable=False))
     topic = await peer.topic("orders", TopicOptions(deduplication_ms=60_000))
-    with Failing(Code.INVALID_ARGUMENT, "volatile"):
-        await prepare(peer, volatile, b"x")
+    with Failing(Code.INVALID_ARGUMENT, "transient"):
+        await prepare(peer, transient, b"x")
     with Failing(Code.INVALID_ARGUMENT, "deduplicated"):
         await prepare(peer, topic, Draft(b"x", deduplication_id=b"1"))
     world.client.accepting = False
@@ -250,16 +250,16 @@ async def test_bytes_outlive_checkpoints_rewrites_and_crashes_half_and_committed
     held = HalfOptions(check_after_ms=10**9)
     topic = await peer.topic("orders", TopicOptions(kind=kind, half=held), GroupOptions())
     filler = await peer.topic("filler")
-    taker = peer.attach(filler, credit=10_000)
+    recorder = peer.attach(filler, credit=10_000)
     tokens = []
     for number in range(12):
         tokens.append(await prepare(peer, topic, b"half %d" % number))
         await peer.publish(filler, *[b"." * 3_000] * 12)
-        await taker.ack()
+        await recorder.ack()
     ended = [await world.client.halves.end(topic, each, commit=True) for each in tokens[::3]]
     for _ in range(40):  # checkpoints, then rewrites of the sparse segments
         await peer.publish(filler, b"." * 3_000)
-        await taker.ack()
+        await recorder.ack()
         await asyncio.sleep(11)
     journal = world.opened.store.journal.statistics()
     assert journal.rewrites > 0
@@ -287,9 +287,9 @@ async def test_delay_ttl_and_key_count_from_the_commit(world: World) -> None:
     for each in (late, brief, *keyed):
         await world.client.halves.end(topic, each, commit=True)
     await asyncio.sleep(1)
-    taker = peer.attach(topic, credit=1)
-    assert (await taker.wait_for(1))[0].body == b"brief"
-    await taker.ack()
+    recorder = peer.attach(topic, credit=1)
+    assert (await recorder.wait_for(1))[0].body == b"brief"
+    await recorder.ack()
     other = peer.attach(topic, credit=10)
     await asyncio.sleep(2)
     assert other.bodies == [b"keyed", b"keyed"]  # one run of the key, to one holder

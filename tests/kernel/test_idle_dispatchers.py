@@ -8,7 +8,7 @@ import pytest
 
 from kernel.api.client import LeaseChange, LeaseVerb, ReceiveSpec, Settlement
 from kernel.api.model import DEFAULT_GROUP, GroupOptions, TopicInfo, TopicOptions
-from kernel.broker.group_state.rest_record import Rest
+from kernel.broker.group_state.idle_record import IdleQueue
 from kernel.store.replicas.idle_dispatchers import QUEUE_LOOKS
 from tests.simulator.peer import Draft
 from tests.simulator.world import World, simulated
@@ -29,17 +29,17 @@ async def test_a_queue_rests_a_minute_after_its_last_consumer_went(
     peer = world.peer()
     topic = await peer.topic("work")
     await peer.publish(topic, b"1")
-    taker = peer.attach(topic, credit=10)
-    await taker.wait_for(1)
-    await taker.ack()
-    taker.cancel()
+    recorder = peer.attach(topic, credit=10)
+    await recorder.wait_for(1)
+    await recorder.ack()
+    recorder.cancel()
     await asyncio.sleep(QUEUE_LOOKS - 5)
     assert has_dispatcher(world, topic)
     await asyncio.sleep(7)
     assert not has_dispatcher(world, topic)
     await peer.publish(topic, b"2")
     (ref,) = topic.queues
-    assert isinstance(world.opened.store.replica(ref.group).state.queues.raw(ref.id), Rest)
+    assert isinstance(world.opened.store.replica(ref.group).state.queues.raw(ref.id), IdleQueue)
     again = peer.attach(topic, credit=10)
     assert [each.body for each in await again.wait_for(1)] == [b"2"]
 
@@ -49,11 +49,11 @@ async def test_the_next_consumer_hears_of_earlier_attempts(world: World) -> None
     peer = world.peer()
     topic = await peer.topic("work")
     await peer.publish(topic, b"1", b"2", b"3")
-    taker = peer.attach(topic, credit=2)
-    await taker.wait_for(2)
-    taker.settle_now(Settlement.RELEASE, taker.got[1])
-    await taker.ack(0)
-    taker.cancel()
+    recorder = peer.attach(topic, credit=2)
+    await recorder.wait_for(2)
+    recorder.settle_now(Settlement.RELEASE, recorder.got[1])
+    await recorder.ack(0)
+    recorder.cancel()
     await asyncio.sleep(A_WHILE_S)
     assert not has_dispatcher(world, topic)
     again = peer.attach(topic, credit=10)
@@ -92,10 +92,10 @@ async def test_what_has_to_be_looked_after_keeps_it(world: World) -> None:
         await peer.publish(topic, b"1")
     await peer.publish(topics[2], Draft(b"2", delay_ms=10 * A_WHILE_S * 1_000))
     for topic in topics:
-        taker = peer.attach(topic, credit=1)
-        await taker.wait_for(1)
-        await taker.ack(0)
-        taker.cancel()
+        recorder = peer.attach(topic, credit=1)
+        await recorder.wait_for(1)
+        await recorder.ack(0)
+        recorder.cancel()
     await asyncio.sleep(A_WHILE_S)
     assert [has_dispatcher(world, each) for each in topics] == [True] * 3
 

@@ -21,7 +21,7 @@ from kernel.broker.snapshots.snapshot_records import TopicRecord, decode, encode
 from kernel.common.ids import is_index, topic_of
 from kernel.log.format import entry as entries
 from kernel.subscribers.local_subscriber import LocalSubscriberConsumer
-from tests.kernel.tree_client import Guest, tell
+from tests.kernel.tree_client import SubscriberClient, tell
 from tests.simulator.world import World, simulated
 
 LOADS = 16
@@ -79,8 +79,8 @@ async def under_load(world: World) -> AsyncIterator[None]:
 @simulated()
 async def test_a_connection_and_its_subscription_are_three_commands(world: World) -> None:
     before = dict(world.opened.store.statistics().applied_index)
-    guest = await Guest.open(world, "g", credit=10)
-    await guest.subscribe("own/1")
+    subscribed = await SubscriberClient.open(world, "g", credit=10)
+    await subscribed.subscribe("own/1")
     await asyncio.sleep(1)
 
     # The subscriber; the reference list, in the group of its name; the subscription.
@@ -90,28 +90,30 @@ async def test_a_connection_and_its_subscription_are_three_commands(world: World
 
 @simulated()
 async def test_the_first_message_reaches_consumers_that_had_no_dispatcher(world: World) -> None:
-    guests = [await Guest.open(world, f"g{number}", credit=10) for number in range(3)]
-    for guest in guests:
-        await guest.subscribe("a/+")
-    await guests[0].subscribe("a/1")
+    all_subscribed = [
+        await SubscriberClient.open(world, f"g{number}", credit=10) for number in range(3)
+    ]
+    for subscribed in all_subscribed:
+        await subscribed.subscribe("a/+")
+    await all_subscribed[0].subscribe("a/1")
     await tell(world, "a/2", b"1", b"2")
 
-    for guest in guests:
-        assert [each.body for each in await guest.taker.wait_for(2)] == [b"1", b"2"]
-        await guest.taker.ack()
+    for subscribed in all_subscribed:
+        assert [each.body for each in await subscribed.recorder.wait_for(2)] == [b"1", b"2"]
+        await subscribed.recorder.ack()
     await tell(world, "a/2", b"3")
-    for guest in guests:
-        assert (await guest.taker.wait_for(3))[2].body == b"3"
+    for subscribed in all_subscribed:
+        assert (await subscribed.recorder.wait_for(3))[2].body == b"3"
     assert len(dispatchers(world)) == 3
 
 
 @simulated()
 async def test_credit_costs_nothing_for_lists_that_bring_nothing(world: World) -> None:
     """A session of ten thousand filters has forty thousand: each grant looked at all of them."""
-    guest = await Guest.open(world, "g")
+    subscribed = await SubscriberClient.open(world, "g")
     for number in range(200):
-        await guest.subscribe(f"idle/{number}")
-    await guest.subscribe("t")
+        await subscribed.subscribe(f"idle/{number}")
+    await subscribed.subscribe("t")
     await tell(world, "t", b"1", b"2")
     seen = 0
 
@@ -123,82 +125,82 @@ async def test_credit_costs_nothing_for_lists_that_bring_nothing(world: World) -
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(LocalSubscriberConsumer, "_each", looked)
         for count in (1, 2):
-            guest.consumer.grant(1)
-            assert len(await guest.taker.wait_for(count)) == count
+            subscribed.consumer.grant(1)
+            assert len(await subscribed.recorder.wait_for(count)) == count
     assert not seen
 
 
 @simulated()
 async def test_the_first_message_waits_for_credit(world: World) -> None:
-    guest = await Guest.open(world, "g")
-    await guest.subscribe("t")
+    subscribed = await SubscriberClient.open(world, "g")
+    await subscribed.subscribe("t")
     await tell(world, "t", b"1")
     await asyncio.sleep(0.1)
-    assert guest.bodies == []
+    assert subscribed.bodies == []
 
-    guest.consumer.grant(1)
-    assert [each.body for each in await guest.taker.wait_for(1)] == [b"1"]
+    subscribed.consumer.grant(1)
+    assert [each.body for each in await subscribed.recorder.wait_for(1)] == [b"1"]
 
 
 @simulated()
 async def test_who_has_left_or_unsubscribed_waits_no_more(world: World) -> None:
-    staying = await Guest.open(world, "staying", credit=10)
-    leaving = await Guest.open(world, "leaving", credit=10)
-    changing = await Guest.open(world, "changing", credit=10)
-    for guest in (staying, leaving, changing):
-        await guest.subscribe("t")
+    staying = await SubscriberClient.open(world, "staying", credit=10)
+    leaving = await SubscriberClient.open(world, "leaving", credit=10)
+    changing = await SubscriberClient.open(world, "changing", credit=10)
+    for subscribed in (staying, leaving, changing):
+        await subscribed.subscribe("t")
     await leaving.leave()
     changing.consumer.remove(Subscription("t"))
     await changing.subscriber.unsubscribe(Subscription("t"))
     await tell(world, "t", b"1")
 
-    assert [each.body for each in await staying.taker.wait_for(1)] == [b"1"]
+    assert [each.body for each in await staying.recorder.wait_for(1)] == [b"1"]
     assert leaving.bodies == []
     assert changing.bodies == []
-    back = await Guest.open(world, "leaving", credit=10)
-    assert [each.body for each in await back.taker.wait_for(1)] == [b"1"]
+    back = await SubscriberClient.open(world, "leaving", credit=10)
+    assert [each.body for each in await back.recorder.wait_for(1)] == [b"1"]
 
 
 @simulated()
 async def test_unsubscribing_before_the_consumer_knows_loses_nothing_of_others(
     world: World,
 ) -> None:
-    first = await Guest.open(world, "first", credit=10)
-    other = await Guest.open(world, "other", credit=10)
+    first = await SubscriberClient.open(world, "first", credit=10)
+    other = await SubscriberClient.open(world, "other", credit=10)
     await first.subscribe("t")
     await other.subscribe("t")
     await first.subscriber.unsubscribe(Subscription("t"))
     await tell(world, "t", b"1")
 
-    assert [each.body for each in await other.taker.wait_for(1)] == [b"1"]
+    assert [each.body for each in await other.recorder.wait_for(1)] == [b"1"]
     assert first.bodies == []
     first.consumer.remove(Subscription("t"))
 
 
 @simulated()
 async def test_a_session_that_is_closed_holds_nothing_that_comes_later(world: World) -> None:
-    guest = await Guest.open(world, "g", credit=10)
-    await guest.subscribe("t")
-    guest.peer.close()
+    subscribed = await SubscriberClient.open(world, "g", credit=10)
+    await subscribed.subscribe("t")
+    subscribed.peer.close()
     await tell(world, "t", b"1")
     await asyncio.sleep(0.1)
 
-    assert guest.bodies == []
+    assert subscribed.bodies == []
     assert not dispatchers(world)
-    back = await Guest.open(world, "g", credit=10)
-    assert [each.body for each in await back.taker.wait_for(1)] == [b"1"]
+    back = await SubscriberClient.open(world, "g", credit=10)
+    assert [each.body for each in await back.recorder.wait_for(1)] == [b"1"]
 
 
 @simulated()
 async def test_what_was_never_handed_out_is_fresh_after_a_restart(world: World) -> None:
-    guest = await Guest.open(world, "g", credit=10)
-    await guest.subscribe("t")
-    await guest.leave()
+    subscribed = await SubscriberClient.open(world, "g", credit=10)
+    await subscribed.subscribe("t")
+    await subscribed.leave()
     await world.restart()
     await tell(world, "t", b"1")
-    back = await Guest.open(world, "g", credit=10)
+    back = await SubscriberClient.open(world, "g", credit=10)
 
-    (delivery,) = await back.taker.wait_for(1)
+    (delivery,) = await back.recorder.wait_for(1)
     assert delivery.attempt == 1
 
 
@@ -206,49 +208,49 @@ async def test_what_was_never_handed_out_is_fresh_after_a_restart(world: World) 
 async def test_dispatchers_of_lists_are_forgotten_under_constant_load(world: World) -> None:
     async with under_load(world):
         for number in range(5):
-            guest = await Guest.open(world, f"g{number}", credit=10)
-            await guest.subscribe("t")
+            subscribed = await SubscriberClient.open(world, f"g{number}", credit=10)
+            await subscribed.subscribe("t")
             await tell(world, "t", b"1")
-            await guest.taker.wait_for(1)
-            await guest.taker.ack()
-            await guest.leave()
+            await subscribed.recorder.wait_for(1)
+            await subscribed.recorder.ack()
+            await subscribed.leave()
         assert dispatchers(world)
         await asyncio.sleep(3)
 
         assert not dispatchers(world)
-        back = await Guest.open(world, "g0", credit=10)
+        back = await SubscriberClient.open(world, "g0", credit=10)
         # What came after it had left, and not what it has acked.
-        assert len(await back.taker.wait_for(4)) == 4
+        assert len(await back.recorder.wait_for(4)) == 4
 
 
 @simulated()
 async def test_a_dispatcher_whose_consumer_came_back_is_kept(world: World) -> None:
     async with under_load(world):
-        guest = await Guest.open(world, "g", credit=1)
-        await guest.subscribe("t")
+        subscribed = await SubscriberClient.open(world, "g", credit=1)
+        await subscribed.subscribe("t")
         await tell(world, "t", b"1", b"2")
-        await guest.taker.wait_for(1)
-        guest.consumer.cancel()
+        await subscribed.recorder.wait_for(1)
+        subscribed.consumer.cancel()
         await asyncio.sleep(2)
         assert len(dispatchers(world)) == 1, "it still holds a message"
 
-        again = await Guest.open(world, "g", credit=5)
-        assert [each.body for each in await again.taker.wait_for(1)] == [b"2"]
+        again = await SubscriberClient.open(world, "g", credit=5)
+        assert [each.body for each in await again.recorder.wait_for(1)] == [b"2"]
         await asyncio.sleep(2)
 
         assert len(dispatchers(world)) == 1
-        await guest.taker.ack()
-        await again.taker.ack()
+        await subscribed.recorder.ack()
+        await again.recorder.ack()
 
 
 @simulated()
 async def test_what_was_only_commands_leaves_the_memory_of_the_log(world: World) -> None:
     journal = world.opened.store.journal
-    guest = await Guest.open(world, "g")
-    await guest.subscribe("t")
+    subscribed = await SubscriberClient.open(world, "g")
+    await subscribed.subscribe("t")
     before = journal.statistics().cache_bytes
     for number in range(50):
-        await Guest.open(world, f"g{number}")
+        await SubscriberClient.open(world, f"g{number}")
     assert journal.statistics().cache_bytes == before
 
     await tell(world, "t", b"x" * 1_000)
@@ -264,10 +266,10 @@ async def test_a_subscription_that_nothing_came_for_is_in_use_all_the_same(
     )
     monkeypatch.setattr("kernel.store.leading.group_use.NOTE_MS", UNUSED_MS // 10)
     for name in ("present", "gone"):
-        guest = await Guest.open(world, name)
-        await guest.subscribe("t")
-        await guest.leave()
-    present = await Guest.open(world, "present")
+        subscribed = await SubscriberClient.open(world, name)
+        await subscribed.subscribe("t")
+        await subscribed.leave()
+    present = await SubscriberClient.open(world, "present")
     await asyncio.sleep(2 * UNUSED_MS / 1_000)
     await present.leave()
     await asyncio.sleep(1)
@@ -275,9 +277,9 @@ async def test_a_subscription_that_nothing_came_for_is_in_use_all_the_same(
     await asyncio.sleep(70)
 
     # One was there until a while ago, though nothing came; the other has not come for too long.
-    back = await Guest.open(world, "present", credit=10)
-    assert [each.body for each in await back.taker.wait_for(1)] == [b"1"]
-    late = await Guest.open(world, "gone", credit=10)
+    back = await SubscriberClient.open(world, "present", credit=10)
+    assert [each.body for each in await back.recorder.wait_for(1)] == [b"1"]
+    late = await SubscriberClient.open(world, "gone", credit=10)
     await asyncio.sleep(1)
     assert late.bodies == []
 
@@ -288,29 +290,29 @@ async def test_deadlines_that_no_longer_hold_do_not_pile_up(
 ) -> None:
     monkeypatch.setattr("kernel.subscribers.subscriber_keeper.DUE_SLACK", 10)
     for _ in range(200):
-        guest = await Guest.open(world, "g", expiry_ms=60_000)
-        await guest.leave()
+        subscribed = await SubscriberClient.open(world, "g", expiry_ms=60_000)
+        await subscribed.leave()
     assert world.client.tree._keeper._due_count <= 2 + 10 + 1
 
     # The last one holds.
     await asyncio.sleep(58)
-    guest = await Guest.open(world, "g", expiry_ms=5_000)
-    assert guest.subscriber.resumed
-    await guest.leave()
+    subscribed = await SubscriberClient.open(world, "g", expiry_ms=5_000)
+    assert subscribed.subscriber.resumed
+    await subscribed.leave()
     await asyncio.sleep(8)
-    assert not (await Guest.open(world, "g")).subscriber.resumed
+    assert not (await SubscriberClient.open(world, "g")).subscriber.resumed
 
 
 @simulated()
 async def test_groups_of_a_list_have_their_options_without_standing_in_it(world: World) -> None:
     for number in range(3):
-        guest = await Guest.open(world, f"g{number}")
-        await guest.subscribe("t")
+        subscribed = await SubscriberClient.open(world, f"g{number}")
+        await subscribed.subscribe("t")
     (queue,) = [
         queue
         for replica in world.opened.store.replicas()
         for queue in replica.state.queues.values()
-        if queue.owed is not None
+        if queue.pending_acks is not None
     ]
     assert len(queue.groups) == 3
     assert not INDEX_GROUPS
@@ -325,8 +327,8 @@ async def test_groups_of_a_list_have_their_options_without_standing_in_it(world:
 
 @simulated()
 async def test_lists_of_older_snapshots_named_their_groups(world: World) -> None:
-    guest = await Guest.open(world, "g")
-    await guest.subscribe("t")
+    subscribed = await SubscriberClient.open(world, "g")
+    await subscribed.subscribe("t")
     (state,) = [each.state for each in world.opened.store.replicas() if each.state.indexes]
     records = list(dump(state))
     (at,) = [at for at, each in enumerate(records) if isinstance(decode(each), TopicRecord)]
@@ -356,9 +358,9 @@ def size_of(*roots: object) -> int:
 async def test_a_subscriber_that_is_away_costs_little_memory(world: World) -> None:
     async def come_and_go(names: range) -> None:
         for number in names:
-            guest = await Guest.open(world, f"device-{number}", expiry_ms=3_600_000)
-            await guest.subscribe(f"devices/{number}/orders", options=b"12345")
-            await guest.leave()
+            subscribed = await SubscriberClient.open(world, f"device-{number}", expiry_ms=3_600_000)
+            await subscribed.subscribe(f"devices/{number}/orders", options=b"12345")
+            await subscribed.leave()
 
     def size() -> int:
         states = [each.state for each in world.opened.store.replicas()]

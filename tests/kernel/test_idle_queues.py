@@ -16,9 +16,9 @@ from kernel.api.model import (
     TopicInfo,
     TopicOptions,
 )
+from kernel.broker.group_state.idle_queue import is_plain, is_short, record_at, record_of
+from kernel.broker.group_state.idle_record import IdleQueue
 from kernel.broker.group_state.queues import Queues
-from kernel.broker.group_state.rest import is_plain, is_short, record_at, record_of
-from kernel.broker.group_state.rest_record import Rest
 from kernel.broker.group_state.state import GroupState, QueueState, TopicState
 from kernel.broker.group_state.usage import counts
 from kernel.broker.snapshots.cut import Cut, QueueCut
@@ -45,14 +45,14 @@ def queues_of(world: World, topic: TopicInfo) -> Queues:
 
 
 def rests(world: World, topic: TopicInfo) -> bool:
-    return isinstance(queues_of(world, topic).raw(topic.queues[0].id), Rest)
+    return isinstance(queues_of(world, topic).raw(topic.queues[0].id), IdleQueue)
 
 
 def lay_down(queues: Queues) -> None:
     """All that can be."""
     for _ in range(3):
         queues._come = len(queues._candidates)
-        queues.rest(lambda _: False)
+        queues.pack_idle(lambda _: False)
 
 
 @simulated()
@@ -64,10 +64,10 @@ async def test_a_queue_that_nobody_uses_is_a_record_and_wakes_on_its_first_use(
     await peer.publish(topic, b"1", b"2")
     assert rests(world, topic)
     await peer.publish(topic, b"3")
-    taker = peer.attach(topic, credit=10)
-    assert [each.body for each in await taker.wait_for(3)] == [b"1", b"2", b"3"]
+    recorder = peer.attach(topic, credit=10)
+    assert [each.body for each in await recorder.wait_for(3)] == [b"1", b"2", b"3"]
     assert not rests(world, topic), "somebody consumes from it"
-    await taker.ack(0, 1, 2)
+    await recorder.ack(0, 1, 2)
     await asyncio.sleep(0.1)
     assert world.figures(topic, DEFAULT_GROUP).ready == 0
 
@@ -103,7 +103,7 @@ async def test_queues_that_wait_for_a_moment_in_time_stay_awake(world: World) ->
 def lay_down_but_used(world: World, topic: TopicInfo) -> None:
     replica = world.opened.store.replica(topic.queues[0].group)
     for _ in range(3):
-        replica.state.queues.rest(lambda ident: bool(replica.dispatchers_of(ident)))
+        replica.state.queues.pack_idle(lambda ident: bool(replica.dispatchers_of(ident)))
 
 
 @simulated()
@@ -162,8 +162,8 @@ async def test_after_a_crash_idle_queues_are_what_they_were(world: World) -> Non
     topics = [await peer.topic(f"t{number}", None, GroupOptions()) for number in range(30)]
     for number, topic in enumerate(topics):
         await peer.publish(topic, *[b"%d" % number] * (1 + number % 3))
-    taker = peer.attach(topics[3], credit=1)
-    await taker.wait_for(1)
+    recorder = peer.attach(topics[3], credit=1)
+    await recorder.wait_for(1)
     await asyncio.sleep(11)  # a checkpoint
     for number, topic in enumerate(topics):
         await peer.publish(topic, b"late %d" % number)
@@ -172,8 +172,8 @@ async def test_after_a_crash_idle_queues_are_what_they_were(world: World) -> Non
     assert world.opened.store.journal.statistics().live_entries == live
     peer = world.peer()
     for number, topic in enumerate(topics):
-        taker = peer.attach(topic, credit=10)
-        found = await taker.wait_for(2 + number % 3)
+        recorder = peer.attach(topic, credit=10)
+        found = await recorder.wait_for(2 + number % 3)
         wanted = [*[b"%d" % number] * (1 + number % 3), b"late %d" % number]
         assert [each.body for each in found] == wanted
         assert [each.attempt > 1 for each in found][:1] == [number == 3]
@@ -191,10 +191,10 @@ async def test_resting_changes_neither_snapshot_nor_hash(world: World) -> None:
         topic = chance.choice(topics)
         await peer.publish(topic, *[b"x"] * chance.randrange(1, 4))
         if chance.random() < 0.4:
-            taker = peer.attach(chance.choice(topics), credit=2)
+            recorder = peer.attach(chance.choice(topics), credit=2)
             await asyncio.sleep(0.05)
-            await taker.ack(*[each.offset for each in taker.got][:1])
-            taker.cancel()
+            await recorder.ack(*[each.offset for each in recorder.got][:1])
+            recorder.cancel()
     await asyncio.sleep(1)
     for replica in world.opened.store.replicas():
         state = load(dump(replica.state))
@@ -206,9 +206,9 @@ async def test_resting_changes_neither_snapshot_nor_hash(world: World) -> None:
             if is_short(queue):
                 assert list(QueueCut(queue)) == [encode(record_of(queue))]
             if is_plain(queue):
-                rest = state.queues.raw(ident)
-                assert isinstance(rest, Rest)
-                record = encode(record_at(rest, ident, queue.topic))
+                pack_idle = state.queues.raw(ident)
+                assert isinstance(pack_idle, IdleQueue)
+                record = encode(record_at(pack_idle, ident, queue.topic))
                 assert list(QueueCut(queue)) == [encode(record_of(queue))] == [record]
         assert state_hash(state) == state_hash(awake) == state_hash(replica.state)
 
@@ -227,13 +227,13 @@ def test_laying_down_keeps_up_with_what_comes_and_returns_to_what_could_not_be(
             TopicId(number), DEFAULT_TENANT, f"t{number}", 1, TopicOptions(), (ref,), {"g": ANY}
         )
         queues[ident] = QueueState(ident, topic)
-        queues.rest(used.__contains__)
+        queues.pack_idle(used.__contains__)
         assert len(queues.live) < 10 + 1.5 * len(used)
     assert len(queues) == 300
-    assert set(queues.resting()).isdisjoint(used)
+    assert set(queues.idle_ids()).isdisjoint(used)
     used.clear()
     for _ in range(300):
-        queues.rest(used.__contains__)
+        queues.pack_idle(used.__contains__)
     assert len(queues.live) == 10
     assert sorted(queues) == [number << 8 for number in range(300)]
     assert queues[QueueId(0)] is queues.live[QueueId(0)]

@@ -21,7 +21,7 @@ from kernel.common.limits import RESERVED_PREFIXES
 from tests.simulator.peer import Draft, Sent
 from tests.simulator.world import World, simulated
 
-BOTH = pytest.mark.parametrize("durable", [True, False], ids=["durable", "volatile"])
+BOTH = pytest.mark.parametrize("durable", [True, False], ids=["durable", "transient"])
 
 
 def codes(sent: Sent) -> dict[int, Code]:

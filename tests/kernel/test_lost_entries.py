@@ -27,7 +27,7 @@ from kernel.log.reading.aside import lost_name
 from kernel.store.recovery import losses
 from kernel.store.recovery.losses import Losses
 from tests.kernel.test_half_messages import prepare
-from tests.kernel.tree_client import Guest, retained, tell
+from tests.kernel.tree_client import SubscriberClient, retained, tell
 from tests.simulator.peer import Draft
 from tests.simulator.world import READER, World, simulated
 
@@ -90,12 +90,12 @@ async def test_what_cannot_be_read_is_given_up_and_the_queue_goes_on(
     key = entry_of(world, topic, 1)
     damage(world, *key)
 
-    taker = world.peer().attach(topic, credit=10)
-    await taker.wait_for(2)
-    assert taker.bodies == [b"one", b"three"]
+    recorder = world.peer().attach(topic, credit=10)
+    await recorder.wait_for(2)
+    assert recorder.bodies == [b"one", b"three"]
     others = world.peer().attach(other, credit=10)
     await others.wait_for(3)
-    await taker.ack()
+    await recorder.ack()
 
     assert lost(world) == [("hurt", ((1, 1),))]
     assert world.disk.content(lost_name(*key, "entry"))
@@ -110,8 +110,8 @@ async def test_what_cannot_be_read_is_given_up_and_the_queue_goes_on(
 async def test_replay_comes_to_the_same_state_and_a_start_finds_nothing_new(world: World) -> None:
     topic = await three(world)
     damage(world, *entry_of(world, topic, 1))
-    taker = world.peer().attach(topic, credit=10)
-    await taker.wait_for(2)
+    recorder = world.peer().attach(topic, credit=10)
+    await recorder.wait_for(2)
     await asyncio.sleep(DURABLE_SECONDS)  # the damage is below a checkpoint
     await world.peer().publish(topic, b"four")
     await world.settle_down()
@@ -138,9 +138,9 @@ async def test_a_start_that_finds_it_gives_it_up_before_anybody_asks(world: Worl
     world.disk.flip(segment_name(segment.number), offset + length - 1)
     await world.start()
     assert lost(world) == [("hurt", ((1, 1),))]
-    taker = world.peer().attach(topic, credit=10)
-    await taker.wait_for(2)
-    assert taker.bodies == [b"one", b"three"]
+    recorder = world.peer().attach(topic, credit=10)
+    await recorder.wait_for(2)
+    assert recorder.bodies == [b"one", b"three"]
     await world.restart()
     assert lost(world) == [("hurt", ((1, 1),))]
 
@@ -171,9 +171,9 @@ async def test_its_segment_stays_until_it_is_given_up(world: World) -> None:
     assert lost(world) == [("hurt", ((1, 1),))]
     await asyncio.sleep(DURABLE_SECONDS)
     assert name.rpartition("/")[2] not in world.disk.names("journal"), "by now it is needed no more"
-    taker = world.peer().attach(topic, credit=10)
-    await taker.wait_for(2)
-    assert [body[:1] for body in taker.bodies] == [b"1", b"3"]
+    recorder = world.peer().attach(topic, credit=10)
+    await recorder.wait_for(2)
+    assert [body[:1] for body in recorder.bodies] == [b"1", b"3"]
 
 
 @simulated()
@@ -197,13 +197,13 @@ async def test_a_stream_goes_on_for_every_group_that_comes_to_it(world: World) -
     for body in (b"one", b"two", b"three"):
         await peer.publish(topic, body)
     damage(world, *entry_of(world, topic, 1))
-    taker = peer.attach(topic, credit=10)
-    await taker.wait_for(2)
+    recorder = peer.attach(topic, credit=10)
+    await recorder.wait_for(2)
     groups = {"late": GroupOptions(start=Start.EARLIEST)}
     topic = await peer.topic("stream", options, groups=groups)
     late = peer.attach(topic, credit=10, group="late")
     await late.wait_for(2)
-    assert taker.bodies == late.bodies == [b"one", b"three"]
+    assert recorder.bodies == late.bodies == [b"one", b"three"]
     assert [slot[-3:] for _, slot in await world.client.peek(topic, 0, Offset(0), 9)] == [
         b"one",
         b"ree",
@@ -230,13 +230,13 @@ async def test_retained_half_and_dead_messages_let_go_of_it(world: World) -> Non
     replica = world.opened.store.replica(topic.queues[0].group)
     (half,) = replica.state.halves.waiting.values()
     await peer.publish(topic, b"bad")
-    taker = peer.attach(topic, credit=10)
-    await taker.wait_for(1)
+    recorder = peer.attach(topic, credit=10)
+    await recorder.wait_for(1)
     # The topic of dead letters is missing, so that this one waits.
-    await taker.settle(Settlement.DEAD_LETTER, 0)
+    await recorder.settle(Settlement.DEAD_LETTER, 0)
     await world.settle_down()
-    (letter,) = replica.state.outbox.values()
-    for index in (half.index, letter.index):
+    (dead_letter,) = replica.state.outbox.values()
+    for index in (half.index, dead_letter.index):
         damage(world, replica.group, index)
         await world.opened.store.fetched(replica.group, index)
     await world.settle_down()
@@ -266,9 +266,9 @@ async def test_what_reads_the_second_time_is_not_lost(world: World) -> None:
         failed(*found)  # type: ignore[arg-type]
 
     store._reader._failed = mended
-    taker = world.peer().attach(topic, credit=10)
-    await taker.wait_for(3)
-    assert taker.bodies == [b"one", b"two", b"three"]
+    recorder = world.peer().attach(topic, credit=10)
+    await recorder.wait_for(3)
+    assert recorder.bodies == [b"one", b"two", b"three"]
     assert lost(world) == []
 
 
@@ -300,12 +300,12 @@ async def test_on_a_full_disk_nothing_is_given_up_that_is_not_kept_aside(world: 
     topic = await three(world)
     damage(world, *entry_of(world, topic, 0))
     capacity, world.disk.capacity = world.disk.capacity, world.disk.used
-    taker = world.peer().attach(topic, credit=10)
+    recorder = world.peer().attach(topic, credit=10)
     await asyncio.sleep(5)
-    assert taker.bodies == []
+    assert recorder.bodies == []
     world.disk.capacity = capacity
-    await taker.wait_for(2)
-    assert taker.bodies == [b"two", b"three"]
+    await recorder.wait_for(2)
+    assert recorder.bodies == [b"two", b"three"]
     assert not world.fatal
 
 
@@ -329,9 +329,9 @@ async def test_a_message_with_many_in_its_entry_takes_them_all_along(world: Worl
     await peer.publish(topic, *[Draft(b"%d" % each) for each in range(50)])
     await peer.publish(topic, b"behind")
     damage(world, *entry_of(world, topic, 7))
-    taker = peer.attach(topic, credit=100)
-    await taker.wait_for(1)
-    assert taker.bodies == [b"behind"]
+    recorder = peer.attach(topic, credit=100)
+    await recorder.wait_for(1)
+    assert recorder.bodies == [b"behind"]
     assert lost(world) == [("many", ((0, 50),))]
     (loss,) = world.opened.store.unreadable.losses.all()
     assert len(loss.queues[0].uids) == 50
@@ -355,10 +355,10 @@ async def test_a_rewrite_that_meets_it_gives_it_up(world: World) -> None:
         return rewrite(*what)  # type: ignore[arg-type]
 
     world.opened.store.journal.rewrite = damaged  # type: ignore[method-assign,assignment]
-    taker = peer.attach(busy, credit=1_000_000)
+    recorder = peer.attach(busy, credit=1_000_000)
     while not spoilt.is_set():
         await peer.publish(busy, *[b"x" * 1_000] * 20)
-        await taker.ack()
+        await recorder.ack()
         await asyncio.sleep(1)
     await asyncio.sleep(DURABLE_SECONDS)
     assert lost(world) == [("stuck", ((0, 1),))]
@@ -369,9 +369,11 @@ async def test_a_rewrite_that_meets_it_gives_it_up(world: World) -> None:
 @simulated()
 async def test_a_subscribers_list_goes_on_for_each_of_its_members(world: World) -> None:
     """Of a reference list, which many read, the messages are counted off one by one."""
-    guests = [await Guest.open(world, name, expiry_ms=3_600_000) for name in ("a", "b")]
-    for guest in guests:
-        await guest.subscribe("room/+")
+    all_subscribed = [
+        await SubscriberClient.open(world, name, expiry_ms=3_600_000) for name in ("a", "b")
+    ]
+    for subscribed in all_subscribed:
+        await subscribed.subscribe("room/+")
     for body in (b"one", b"two", b"three"):
         await tell(world, "room/1", body)
     stores = world.opened.store.replicas()
@@ -379,17 +381,17 @@ async def test_a_subscribers_list_goes_on_for_each_of_its_members(world: World) 
         (each, queue)
         for each in stores
         for queue in map(each.state.queues.get, each.state.queues)
-        if queue is not None and queue.owed is not None and queue.index.tail == 3
+        if queue is not None and queue.pending_acks is not None and queue.index.tail == 3
     ]
     damage(world, replica.group, queue.index.find(1).index)
-    for guest in guests:
-        guest.consumer.grant(10)
-        await guest.taker.wait_for(2)
-        assert guest.bodies == [b"one", b"three"]
-        await guest.taker.ack()
+    for subscribed in all_subscribed:
+        subscribed.consumer.grant(10)
+        await subscribed.recorder.wait_for(2)
+        assert subscribed.bodies == [b"one", b"three"]
+        await subscribed.recorder.ack()
     await world.settle_down()
-    assert queue.owed is not None
-    assert queue.owed.ranges() == []
+    assert queue.pending_acks is not None
+    assert queue.pending_acks.ranges() == []
     assert [offsets for _topic, offsets in lost(world)] == [((1, 1),)]
 
 
@@ -403,17 +405,17 @@ def test_wherever_the_power_fails_meanwhile_the_next_run_comes_to_the_same() -> 
         damage(world, *entry_of(world, topic, 1))
         disk = world.disk
         disk.on_boundary = lambda number, _what: copies.append(disk.crashed_copy(number))
-        taker = world.peer().attach(topic, credit=10)
-        await taker.wait_for(2)
+        recorder = world.peer().attach(topic, credit=10)
+        await recorder.wait_for(2)
         await asyncio.sleep(DURABLE_SECONDS)
         disk.on_boundary = None
 
     async def go_on(world: World) -> None:
         (topic,) = [each for each in world.client.topics(DEFAULT_TENANT) if each.name == "hurt"]
-        taker = world.peer().attach(topic, credit=10)
-        await taker.wait_for(2)
+        recorder = world.peer().attach(topic, credit=10)
+        await recorder.wait_for(2)
         await asyncio.sleep(1)
-        assert taker.bodies == [b"one", b"three"]
+        assert recorder.bodies == [b"one", b"three"]
         assert lost(world) == [("hurt", ((1, 1),))]
         assert not world.fatal
 

@@ -27,18 +27,18 @@ from kernel.api.model import (
 )
 from kernel.common.errors import Code, KernelError
 from tests.kernel.naive import Consumer, NaiveTopic, Note, Where, pick, trimmed_to
-from tests.simulator.peer import Draft, Taker
+from tests.simulator.peer import Draft, Recorder
 from tests.simulator.world import World, figures_of
 
-TOPICS = ("durable", "volatile")
-TAKERS_MAX = 4
+TOPICS = ("durable", "transient")
+RECORDERS_MAX = 4
 BRIEF_MS = 1_000
 
 HOWS = (Settlement.ACK, Settlement.RELEASE, Settlement.RETURN, Settlement.DEAD_LETTER)
 """What a client may say; the rest is the kernel's own."""
 
 topics = st.sampled_from(TOPICS)
-numbers = st.integers(0, TAKERS_MAX - 1)
+numbers = st.integers(0, RECORDERS_MAX - 1)
 picks = st.sets(st.integers(0, 7), min_size=1, max_size=6)
 drafts = st.lists(
     st.tuples(st.sampled_from((0, 0, 1, 2, 9)), st.sampled_from((0, 0, 0, BRIEF_MS, 10_000))),
@@ -141,7 +141,7 @@ class Kernel(RuleBasedStateMachine):
             model.append(draft.body, draft.priority, draft.ttl_ms, now_ms)
         self._do(act, published=name)
 
-    @precondition(lambda self: len(self.consumers) < TAKERS_MAX)
+    @precondition(lambda self: len(self.consumers) < RECORDERS_MAX)
     @rule(
         name=topics,
         priority=st.sampled_from((0, 0, 5)),
@@ -164,7 +164,7 @@ class Kernel(RuleBasedStateMachine):
         peer = self.world.peer() if own_session else self.peer
 
         async def act() -> None:
-            def join() -> Taker:
+            def join() -> Recorder:
                 return peer.attach(
                     self.infos[name], priority=priority, exclusive=exclusive, auto_ack=auto_ack
                 )
@@ -174,10 +174,10 @@ class Kernel(RuleBasedStateMachine):
                     join()
                 assert refused.value.code is Code.LOCKED
                 return
-            taker = join()
-            taker.grant(credit)
+            recorder = join()
+            recorder.grant(credit)
             self.consumers.append(
-                Consumer(name, taker, peer, priority, exclusive, auto_ack, credit)
+                Consumer(name, recorder, peer, priority, exclusive, auto_ack, credit)
             )
 
         self._do(act)
@@ -188,7 +188,7 @@ class Kernel(RuleBasedStateMachine):
         consumer = pick(number, self._live)
 
         async def act() -> None:
-            consumer.taker.grant(credit)
+            consumer.recorder.grant(credit)
             consumer.credit += credit
 
         self._do(act)
@@ -200,7 +200,7 @@ class Kernel(RuleBasedStateMachine):
         self.calm_steps = 0
 
         async def act() -> None:
-            consumer.taker.cancel()
+            consumer.recorder.cancel()
             consumer.cancelled = True
 
         self._do(act)
@@ -227,9 +227,9 @@ class Kernel(RuleBasedStateMachine):
 
         async def act() -> None:
             if answered:
-                assert await consumer.taker.settle(how, *rows) == {}
+                assert await consumer.recorder.settle(how, *rows) == {}
             else:
-                consumer.taker.settle_now(how, *rows)
+                consumer.recorder.settle_now(how, *rows)
 
         self._do(act)
 
@@ -241,7 +241,7 @@ class Kernel(RuleBasedStateMachine):
 
             async def act() -> None:
                 for how in HOWS:
-                    failures = await consumer.taker.settle(how, offset)
+                    failures = await consumer.recorder.settle(how, offset)
                     assert {at: each.code for at, each in failures.items()} == {
                         offset: Code.LEASE_LOST
                     }
@@ -281,18 +281,18 @@ class Kernel(RuleBasedStateMachine):
             await self.world.settle_down()
             for consumer in [each for each in self.consumers if each.topic == name]:
                 if not consumer.cancelled:
-                    assert consumer.taker.error is not None
-                    assert consumer.taker.error.code is Code.NOT_FOUND
+                    assert consumer.recorder.error is not None
+                    assert consumer.recorder.error.code is Code.NOT_FOUND
                 self.consumers.remove(consumer)
             self.dead += self.models[name].dead
             await self._create(name)
 
         self._do(act)
 
-    @precondition(lambda self: self._guests and self.calm_steps > 3)
+    @precondition(lambda self: self._gateways and self.calm_steps > 3)
     @rule(number=numbers)
     def close_session(self, number: int) -> None:
-        consumer = pick(number, self._guests)
+        consumer = pick(number, self._gateways)
         self.calm_steps = 0
 
         async def act() -> None:
@@ -308,7 +308,7 @@ class Kernel(RuleBasedStateMachine):
     async def _close_all(self) -> None:
         """Nobody may get what another one leaves, unseen by the model: so first no more credit."""
         for consumer in self._live:
-            consumer.taker.grant(-consumer.credit)
+            consumer.recorder.grant(-consumer.credit)
         for consumer in list(self.consumers):
             self._close(consumer)
         self.peer.close()
@@ -329,13 +329,13 @@ class Kernel(RuleBasedStateMachine):
                 await self._close_all()
                 await self.world.restart()
             self.consumers.clear()
-            self.dead += self.models["volatile"].dead
+            self.dead += self.models["transient"].dead
             self.peer = self.world.peer()
             info = self.world.client.topic(DEFAULT_TENANT, "durable")
             assert info is not None
             self.infos["durable"] = info
-            assert self.world.client.topic(DEFAULT_TENANT, "volatile") is None
-            await self._create("volatile")
+            assert self.world.client.topic(DEFAULT_TENANT, "transient") is None
+            await self._create("transient")
 
         self._do(act, published="durable")
 
@@ -366,7 +366,7 @@ class Kernel(RuleBasedStateMachine):
         for consumer in self.consumers:
             if consumer.topic != name:
                 continue
-            rows = consumer.taker.got[consumer.heard :]
+            rows = consumer.recorder.got[consumer.heard :]
             consumer.heard += len(rows)
             consumer.credit -= len(rows)
             for row in rows:
@@ -386,7 +386,7 @@ class Kernel(RuleBasedStateMachine):
         for consumer in served:
             higher = [each for each in able if each.priority > consumer.priority]
             assert self.group.single_active_consumer or not higher, "a higher one was passed over"
-        model.drop_passed_over(delivered, now_ms, has_takers=bool(able))
+        model.drop_passed_over(delivered, now_ms, has_recorders=bool(able))
         if able:
             assert model.count(Where.READY) == 0, "somebody would take what is ready"
 
@@ -417,7 +417,7 @@ class Kernel(RuleBasedStateMachine):
         return [each for each in self.consumers if each.rows]
 
     @property
-    def _guests(self) -> list[Consumer]:  # with a session of their own
+    def _gateways(self) -> list[Consumer]:  # with a session of their own
         return [each for each in self.consumers if each.peer is not self.peer]
 
     @invariant()
@@ -436,14 +436,14 @@ class Kernel(RuleBasedStateMachine):
             assert found.expired == model.expired
         dead = client.topic(DEFAULT_TENANT, "dead")
         assert dead is not None
-        letters = figures_of(client, dead).ready
-        assert letters == sum(self._letters().values())
+        dead_letters = figures_of(client, dead).ready
+        assert dead_letters == sum(self._dead_letters().values())
 
-    def _letters(self) -> Counter[bytes]:
-        letters = Counter(self.dead)
+    def _dead_letters(self) -> Counter[bytes]:
+        dead_letters = Counter(self.dead)
         for model in self.models.values():
-            letters += model.dead
-        return letters
+            dead_letters += model.dead
+        return dead_letters
 
     @invariant()
     def logs_hold_no_more_than_is_needed(self) -> None:
@@ -454,9 +454,9 @@ class Kernel(RuleBasedStateMachine):
             name: any(note.where in {Where.READY, Where.HELD} for note in model.notes)
             for name, model in self.models.items()
         }
-        if not needed["volatile"]:
-            assert opened.store.volatile_log.count == 0
-        if not needed["durable"] and not self._letters():
+        if not needed["transient"]:
+            assert opened.store.transient_log.count == 0
+        if not needed["durable"] and not self._dead_letters():
             assert opened.store.journal.statistics().live_entries == 0
 
     def teardown(self) -> None:
@@ -474,18 +474,18 @@ class Kernel(RuleBasedStateMachine):
         peer = self.world.peer()
         for name, model in self.models.items():
             expected = [note.body for note in model.ready() if not note.has_expired(now_ms)]
-            model.drop_passed_over((), now_ms, has_takers=True)
-            taker = peer.attach(self.infos[name], credit=10_000)
+            model.drop_passed_over((), now_ms, has_recorders=True)
+            recorder = peer.attach(self.infos[name], credit=10_000)
             await self.world.settle_down()
-            assert taker.bodies == expected
-            await taker.ack()
+            assert recorder.bodies == expected
+            await recorder.ack()
         dead = self.world.client.topic(DEFAULT_TENANT, "dead")
         assert dead is not None
-        taker = peer.attach(dead, credit=10_000)
+        recorder = peer.attach(dead, credit=10_000)
         await self.world.settle_down()
-        assert Counter(taker.bodies) == self._letters()
-        await taker.ack()
-        assert self.world.opened.store.volatile_log.count == 0
+        assert Counter(recorder.bodies) == self._dead_letters()
+        await recorder.ack()
+        assert self.world.opened.store.transient_log.count == 0
         assert self.world.opened.store.journal.statistics().live_entries == 0
 
 

@@ -73,11 +73,11 @@ async def dead_letters(
         topic = await peer.topic(name, None, options)
         drafts = [Draft(f"{name} {n}".encode(), key=name.encode()) for n in range(count)]
         await peer.publish(topic, *drafts)
-        taker = peer.attach(topic, credit=count)
-        while taker.held or len(taker.got) < count:
-            await taker.wait_for(len(taker.got) + (not taker.held))
-            await taker.settle(Settlement.DEAD_LETTER, *list(taker.held.values()))
-        taker.cancel()
+        recorder = peer.attach(topic, credit=count)
+        while recorder.held or len(recorder.got) < count:
+            await recorder.wait_for(len(recorder.got) + (not recorder.held))
+            await recorder.settle(Settlement.DEAD_LETTER, *list(recorder.held.values()))
+        recorder.cancel()
     await world.settle_down()
     assert ready(world, "dead") == count * len(sources)
     return dead
@@ -86,20 +86,20 @@ async def dead_letters(
 async def bodies(world: World, name: str) -> list[bytes]:
     topic = world.client.topic(DEFAULT_TENANT, name)
     assert topic is not None
-    taker = world.peer().attach(topic, credit=1_000)
+    recorder = world.peer().attach(topic, credit=1_000)
     await asyncio.sleep(0.1)
-    await taker.ack()
-    taker.cancel()
-    return taker.bodies
+    await recorder.ack()
+    recorder.cancel()
+    return recorder.bodies
 
 
 @simulated()
 async def test_dead_letters_go_back_to_where_each_came_from_as_new_messages(world: World) -> None:
     dead = await dead_letters(world, "a", "b")
-    letters = world.peer().attach(dead, credit=6)
-    await letters.wait_for(6)
-    await letters.settle(Settlement.RETURN, *list(letters.held.values()))
-    letters.cancel()
+    dead_consumer = world.peer().attach(dead, credit=6)
+    await dead_consumer.wait_for(6)
+    await dead_consumer.settle(Settlement.RETURN, *list(dead_consumer.held.values()))
+    dead_consumer.cancel()
     await asyncio.sleep(100)
     await move(world)
     task = await ended(world)
@@ -107,15 +107,15 @@ async def test_dead_letters_go_back_to_where_each_came_from_as_new_messages(worl
     assert ready(world, "dead") == 0
     topic = world.client.topic(DEFAULT_TENANT, "a")
     assert topic is not None
-    taker = world.peer().attach(topic, credit=10)
-    await taker.wait_for(3)
-    assert taker.bodies == [b"a 0", b"a 1", b"a 2"]
-    assert taker.attempts == [1, 1, 1]
-    assert not {each.uid for each in taker.got} & {each.uid for each in letters.got}
-    message = messages.decode(taker.got[0].slot)
+    recorder = world.peer().attach(topic, credit=10)
+    await recorder.wait_for(3)
+    assert recorder.bodies == [b"a 0", b"a 1", b"a 2"]
+    assert recorder.attempts == [1, 1, 1]
+    assert not {each.uid for each in recorder.got} & {each.uid for each in dead_consumer.got}
+    message = messages.decode(recorder.got[0].slot)
     assert not message.flags & Flag.DEAD_LETTER
     assert message.published_ms >= world.clock.wall_ms() - 10_000
-    await taker.ack()
+    await recorder.ack()
     assert await bodies(world, "b") == [b"b 0", b"b 1", b"b 2"]
     await world.settle_down()
     assert world.opened.store.journal.statistics().live_entries == 0
@@ -274,9 +274,9 @@ async def test_a_message_that_comes_back_is_no_duplicate_of_itself(world: World)
     await peer.topic("dead")
     topic = await peer.topic("work", TopicOptions(deduplication_ms=300_000), TO_DEAD)
     await peer.publish(topic, Draft(b"x", deduplication_id=b"1"))
-    taker = peer.attach(topic, credit=1)
-    await taker.wait_for(1)
-    await taker.settle(Settlement.DEAD_LETTER, 0)
+    recorder = peer.attach(topic, credit=1)
+    await recorder.wait_for(1)
+    await recorder.settle(Settlement.DEAD_LETTER, 0)
     await world.settle_down()
     await move(world)
     await ended(world)

@@ -32,11 +32,11 @@ DELAY_MS = 60_000
 
 async def bodies(world: World, topic: TopicInfo, group: str = DEFAULT_GROUP) -> list[bytes]:
     """What is delivered now, and taken."""
-    taker = world.peer().attach(topic, credit=1_000, group=group)
+    recorder = world.peer().attach(topic, credit=1_000, group=group)
     await world.settle_down()
-    await taker.ack()
-    taker.cancel()
-    return taker.bodies
+    await recorder.ack()
+    recorder.cancel()
+    return recorder.bodies
 
 
 def state_of(world: World, topic: TopicInfo):
@@ -170,8 +170,8 @@ async def test_a_group_that_is_consumed_stays_where_it_is(world: World) -> None:
     peer = world.peer()
     topic = await peer.topic("log", STREAM, EARLY)
     await peer.publish(topic, b"0", b"1")
-    taker = peer.attach(topic, credit=1)
-    await taker.wait_for(1)
+    recorder = peer.attach(topic, credit=1)
+    await recorder.wait_for(1)
 
     async def refusal() -> Code:
         with pytest.raises(KernelError) as caught:
@@ -179,9 +179,9 @@ async def test_a_group_that_is_consumed_stays_where_it_is(world: World) -> None:
         return caught.value.code
 
     assert await refusal() is Code.IN_USE
-    taker.cancel()
+    recorder.cancel()
     assert await refusal() is Code.IN_USE, "it holds a message"
-    await taker.ack()
+    await recorder.ack()
     got = await world.client.receive(ReceiveSpec(topic, DEFAULT_GROUP, lease_ms=30_000))
     assert await refusal() is Code.IN_USE, "a lease is in the log"
     ack = LeaseChange(got.tokens[0], LeaseVerb.ACK)

@@ -17,7 +17,7 @@ from kernel.api.model import (
     TopicKind,
     TopicOptions,
 )
-from kernel.broker.group_state.rest_record import Rest
+from kernel.broker.group_state.idle_record import IdleQueue
 from kernel.broker.index.run_page import RUNS_PER_PAGE
 from kernel.broker.index.runs import YOUNG_RUNS_MAX
 from kernel.common.errors import Code, KernelError
@@ -26,7 +26,7 @@ from tests.simulator.loop import WALL_START_MS
 from tests.simulator.peer import Draft, Peer
 from tests.simulator.world import World, simulated
 
-BOTH = pytest.mark.parametrize("durable", [True, False], ids=["durable", "volatile"])
+BOTH = pytest.mark.parametrize("durable", [True, False], ids=["durable", "transient"])
 STEP_MS = 20
 """Between two batches of a test: more than log time is ever beside the simulated clock."""
 
@@ -86,9 +86,9 @@ async def test_what_is_acked_counts_while_it_is_kept_and_what_is_trimmed_does_no
     options = TopicOptions(kind=TopicKind.STREAM, retention_ms=60_000)
     topic = await peer.topic("stream", options, groups={"g": GroupOptions()})
     stored = await fill(world, peer, topic, 5)
-    taker = peer.attach(topic, credit=len(stored), group="g")
-    await taker.wait_for(len(stored))
-    await taker.ack()
+    recorder = peer.attach(topic, credit=len(stored), group="g")
+    await recorder.wait_for(len(stored))
+    await recorder.ack()
     await check(world.client, topic, stored)
     await asyncio.sleep(40)
     stored += await fill(world, peer, topic, 5)
@@ -147,10 +147,10 @@ async def test_asking_wakes_no_queue_at_rest(world: World, monkeypatch: pytest.M
     await peer.publish(topic, b"1", b"2")
     stored = [world.clock.wall_ms()] * 2
     queues = world.opened.store.replica(topic.queues[0].group).state.queues
-    assert isinstance(queues.raw(topic.queues[0].id), Rest)
+    assert isinstance(queues.raw(topic.queues[0].id), IdleQueue)
     await check(world.client, topic, stored)
     assert await world.client.span(topic, 0) == (0, 2)
-    assert isinstance(queues.raw(topic.queues[0].id), Rest)
+    assert isinstance(queues.raw(topic.queues[0].id), IdleQueue)
 
 
 @BOTH

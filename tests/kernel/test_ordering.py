@@ -14,7 +14,7 @@ from tests.simulator.world import WRITER, World, simulated
 
 ORDERED = GroupOptions(ordered=True)
 STALL_S = 0.5
-BOTH = pytest.mark.parametrize("durable", [True, False], ids=["durable", "volatile"])
+BOTH = pytest.mark.parametrize("durable", [True, False], ids=["durable", "transient"])
 
 
 def of_key(*bodies: bytes, key: bytes = b"k") -> list[Draft]:
@@ -47,13 +47,13 @@ async def test_after_a_crash_a_key_goes_on_with_what_was_not_acked(world: World)
     peer = world.peer()
     topic = await peer.topic("work", None, ORDERED)
     await peer.publish(topic, *of_key(b"1", b"2", b"3"))
-    taker = peer.attach(topic, credit=1)
-    await taker.wait_for(1)
+    recorder = peer.attach(topic, credit=1)
+    await recorder.wait_for(1)
     world.workers.hold(WRITER)
-    taker.settle_now(Settlement.ACK, 0)
-    taker.grant(2)
+    recorder.settle_now(Settlement.ACK, 0)
+    recorder.grant(2)
     await asyncio.sleep(1)
-    seen = taker.bodies
+    seen = recorder.bodies
     await world.crash()
     again = world.peer().attach(topic, credit=3)
     await again.wait_for(1)
@@ -67,15 +67,15 @@ async def test_the_last_attempt_keeps_its_key_until_the_dead_letter_is_on_disk(
     peer = world.peer()
     topic = await peer.topic("work", None, GroupOptions(ordered=True, attempts_max=1))
     await peer.publish(topic, *of_key(b"1", b"2"))
-    taker = peer.attach(topic, credit=1)
-    await taker.wait_for(1)
+    recorder = peer.attach(topic, credit=1)
+    await recorder.wait_for(1)
     await world.settle_down()
     world.workers.delay_s[WRITER] = STALL_S
-    taker.settle_now(Settlement.RELEASE, 0)
-    taker.grant(1)
+    recorder.settle_now(Settlement.RELEASE, 0)
+    recorder.grant(1)
     await asyncio.sleep(STALL_S - 0.01)
-    assert taker.bodies == [b"1"]
-    await taker.wait_for(2)
+    assert recorder.bodies == [b"1"]
+    await recorder.wait_for(2)
 
 
 @BOTH
@@ -85,13 +85,13 @@ async def test_many_keys_are_settled_in_any_order(world: World, durable: bool) -
     topic = await peer.topic("work", TopicOptions(durable=durable), ORDERED)
     for number in range(3):
         await peer.publish(topic, *[Draft(b"%d" % number, key=b"%d" % key) for key in range(40)])
-    taker = peer.attach(topic, credit=40)
+    recorder = peer.attach(topic, credit=40)
     for number in range(3):
-        got = (await taker.wait_for(40 * (number + 1)))[40 * number :]
+        got = (await recorder.wait_for(40 * (number + 1)))[40 * number :]
         assert {each.body for each in got} == {b"%d" % number}
         for each in reversed(got):
-            taker.settle_now(Settlement.ACK, each)
-        taker.grant(40)
+            recorder.settle_now(Settlement.ACK, each)
+        recorder.grant(40)
     await asyncio.sleep(0.1)
     assert world.figures(topic, DEFAULT_GROUP).ready == 0
 
@@ -185,9 +185,9 @@ async def test_what_was_looked_at_ahead_is_handed_to_push_consumers_in_order(wor
     topic = await peer.topic("work", None, ORDERED)
     await peer.publish(topic, *[Draft(b"%d" % at, key=b"%d" % (at % 3)) for at in range(9)])
     assert offsets_of(await pull(world, topic, messages=1)) == [0]
-    taker = peer.attach(topic, credit=9)
-    await taker.wait_for(6)
-    assert taker.bodies == [b"1", b"2", b"4", b"5", b"7", b"8"]
+    recorder = peer.attach(topic, credit=9)
+    await recorder.wait_for(6)
+    assert recorder.bodies == [b"1", b"2", b"4", b"5", b"7", b"8"]
 
 
 # --- What came back ------------------------------------------------------------------------------
@@ -273,13 +273,13 @@ async def test_a_session_gets_back_alone_what_it_released_while_it_holds_later_o
     peer = world.peer()
     topic = await peer.topic("work", None, ORDERED)
     await peer.publish(topic, *of_key(b"1", b"2", b"3"))
-    taker = peer.attach(topic, credit=2)
-    await taker.wait_for(2)
-    taker.settle_now(Settlement.RELEASE, 0)
-    taker.grant(2)
-    await taker.wait_for(3)
+    recorder = peer.attach(topic, credit=2)
+    await recorder.wait_for(2)
+    recorder.settle_now(Settlement.RELEASE, 0)
+    recorder.grant(2)
+    await recorder.wait_for(3)
     await asyncio.sleep(0.1)
-    assert taker.bodies == [b"1", b"2", b"1"]
+    assert recorder.bodies == [b"1", b"2", b"1"]
 
 
 @simulated()

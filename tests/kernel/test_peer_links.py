@@ -50,7 +50,7 @@ async def test_a_node_with_another_secret_does_not_get_in(tmp_path: Path) -> Non
     async with running(tmp_path) as nodes:
         stranger = Node(3, tmp_path / "stranger", nodes[0].addresses)
         stranger.secret = b"guessed"
-        stranger.reaches_fellows = False
+        stranger.reaches_peers = False
         await nodes[2].stop()
         await stranger.start()
         try:

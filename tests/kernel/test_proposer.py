@@ -8,9 +8,9 @@ from kernel.broker.log_commands.commands import PutRecord
 from kernel.common.errors import Code, KernelError
 from kernel.common.ids import RaftGroup
 from kernel.common.limits import PUBLISH_DEADLINE_MS
-from kernel.requests.courier import Attempt
 from kernel.requests.leader import Done, Leader
 from kernel.requests.proposer import Proposer, first_of
+from kernel.requests.request_pipeline import Attempt
 from tests.simulator.world import World, simulated
 
 GROUP = RaftGroup(1)

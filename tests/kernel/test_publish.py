@@ -15,7 +15,7 @@ from kernel.api.message import UNIT_BYTES, key_hash
 from kernel.api.model import GroupOptions, QueueRef, TopicInfo, TopicOptions
 from kernel.broker.index.features import LARGE, Feature, features_of
 from kernel.common.errors import Code, KernelError
-from kernel.common.ids import VOLATILE_GROUP, RaftGroup, TopicId, queue_id
+from kernel.common.ids import TRANSIENT_GROUP, RaftGroup, TopicId, queue_id
 from kernel.requests.publish import Batch
 from kernel.requests.publish_part import BatchPart
 from kernel.routing.destinations import Found
@@ -319,9 +319,9 @@ def test_a_queue_that_is_gone_counts_as_done_and_has_no_place() -> None:
     assert (batch.place(0), batch.failures, batch.duplicates) == (None, None, None)
 
 
-def test_volatile_messages_have_no_place() -> None:
+def test_transient_messages_have_no_place() -> None:
     batch = Batch(Host(), Heard(), ORIGIN)
-    add(batch, Found((topic(int(VOLATILE_GROUP)),)), Draft(b"a"))
+    add(batch, Found((topic(int(TRANSIENT_GROUP)),)), Draft(b"a"))
     answer(batch, [([5],)])
     assert batch.place(0) is None
 

@@ -11,8 +11,8 @@ from kernel.api.model import DEFAULT_GROUP, GroupOptions, TopicOptions
 from kernel.common.errors import Code
 from tests.simulator.world import World, simulated
 
-VOLATILE = TopicOptions(durable=False)
-BOTH = pytest.mark.parametrize("options", [TopicOptions(), VOLATILE], ids=["durable", "volatile"])
+TRANSIENT = TopicOptions(durable=False)
+BOTH = pytest.mark.parametrize("options", [TopicOptions(), TRANSIENT], ids=["durable", "transient"])
 
 
 def _offsets(received: Received) -> list[int]:
@@ -26,12 +26,12 @@ async def test_a_pull_ends_at_its_time_although_messages_are_ready_that_it_may_n
 ) -> None:
     peer = world.peer()
     topic = await peer.topic("work", options, GroupOptions(in_flight_max=1))
-    taker = peer.attach(topic, credit=1, priority=1)
+    recorder = peer.attach(topic, credit=1, priority=1)
     spec = ReceiveSpec(topic, DEFAULT_GROUP, wait_ms=1_000, lease_ms=60_000)
     pull = asyncio.create_task(world.client.receive(spec))
     await asyncio.sleep(0.1)
     await peer.publish(topic, b"1", b"2")
-    await taker.wait_for(1)
+    await recorder.wait_for(1)
     async with asyncio.timeout(1.5):
         assert (await pull).deliveries is None
     found = world.figures(topic, DEFAULT_GROUP)

@@ -20,7 +20,7 @@ from kernel.requests.leader import Done, Holder, Leader, Settling, Together
 from kernel.requests.publish_part import Part
 from kernel.store.leading.name_matching import REFUSED
 from kernel.subscribers import local_tree
-from tests.kernel.tree_client import Guest, retained, tell
+from tests.kernel.tree_client import SubscriberClient, retained, tell
 from tests.simulator.peer import Draft
 from tests.simulator.world import WRITER, World, simulated
 
@@ -75,8 +75,8 @@ async def test_what_may_not_be_retained_is_refused_to_every_repeat(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     group, (first, second) = two_names(world)
-    guest = await Guest.open(world, "g")
-    await guest.subscribe("a/+")
+    subscribed = await SubscriberClient.open(world, "g")
+    await subscribed.subscribe("a/+")
     await tell(world, first, b"old", retain=True)
     publish = publishing(world, group, first, second)
     monkeypatch.setattr(local_tree, "RETAINED_MAX", len(world.opened.store.data_groups))
@@ -112,9 +112,9 @@ async def test_a_transaction_that_is_repeated_gives_back_its_leases_once(world: 
     peer = world.peer()
     topic = await peer.topic("t")
     await peer.publish(topic, b"m")
-    taker = peer.attach(topic, credit=2)
-    await taker.wait_for(1)
-    consumer = cast("Holder", taker.consumer)
+    recorder = peer.attach(topic, credit=2)
+    await recorder.wait_for(1)
+    consumer = cast("Holder", recorder.consumer)
     leader = cast("Leader", world.opened.store.leader(topic.queues[0].group))
     settling = Settling(consumer, Settlement.RELEASE, Reason.REJECTED, [0])
     what = Together(Part([], [], []), [settling], [])
@@ -124,9 +124,9 @@ async def test_a_transaction_that_is_repeated_gives_back_its_leases_once(world: 
     await asyncio.sleep(0.1)
     leader.transact(IDENTITY, what, told.append, 0)
     await asyncio.sleep(0.1)
-    taker.held.clear()
+    recorder.held.clear()
     world.workers.release(WRITER)
     await world.settle_down()
     assert told == [([],), ([],)]
-    assert taker.attempts == [1, 2]
+    assert recorder.attempts == [1, 2]
     assert consumer.held == {0}

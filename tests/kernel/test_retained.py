@@ -36,10 +36,10 @@ async def test_a_retained_message_is_not_pinned_to_its_segment(world: World) -> 
     await tell(world, "keep", b"k" * 100, retain=True)
     topic = await world.peer().topic("busy")
     peer = world.peer()
-    taker = peer.attach(topic, credit=1_000_000)
+    recorder = peer.attach(topic, credit=1_000_000)
     for _ in range(100):
         await peer.publish(topic, *[b"x" * 1_000] * 20)
-        await taker.ack()
+        await recorder.ack()
     await asyncio.sleep(30)
 
     assert await retained(world, "keep") == [("keep", b"k" * 100)]
@@ -52,10 +52,10 @@ async def test_a_retained_message_replaced_while_others_are_read_is_left_out(wor
     async def fill_segments() -> None:
         peer = world.peer()
         topic = await peer.topic("busy")
-        taker = peer.attach(topic, credit=100)
+        recorder = peer.attach(topic, credit=100)
         for _ in range(4):
             await peer.publish(topic, *[b"x" * 1_000] * 20)
-            await taker.ack()
+            await recorder.ack()
 
     await tell(world, "a/1", b"old", retain=True)
     await fill_segments()

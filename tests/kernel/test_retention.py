@@ -32,7 +32,7 @@ from tests.simulator.world import World, simulated
 
 MINUTE = TopicOptions(retention_ms=60_000)
 TO_DEAD = GroupOptions(dead_letter=DeadLetter(None, "dead"), attempts_max=1)
-BOTH = pytest.mark.parametrize("durable", [True, False], ids=["durable", "volatile"])
+BOTH = pytest.mark.parametrize("durable", [True, False], ids=["durable", "transient"])
 
 
 def figures(world: World, topic: TopicInfo, group: str = DEFAULT_GROUP) -> TopicStatistics:
@@ -41,16 +41,16 @@ def figures(world: World, topic: TopicInfo, group: str = DEFAULT_GROUP) -> Topic
 
 def live_entries(world: World) -> int:
     store = world.opened.store
-    return store.volatile_log.count + store.journal.statistics().live_entries
+    return store.transient_log.count + store.journal.statistics().live_entries
 
 
 async def bodies(world: World, topic: TopicInfo, group: str = DEFAULT_GROUP) -> list[bytes]:
     """What is delivered now, and taken."""
-    taker = world.peer().attach(topic, credit=1_000, group=group)
+    recorder = world.peer().attach(topic, credit=1_000, group=group)
     await world.settle_down()
-    await taker.ack()
-    taker.cancel()
-    return taker.bodies
+    await recorder.ack()
+    recorder.cancel()
+    return recorder.bodies
 
 
 @BOTH
@@ -125,9 +125,9 @@ async def test_what_a_session_holds_goes_too_and_no_settlement_brings_it_back(
     options = TopicOptions(durable=durable, retention_ms=60_000, priority_max=1)
     topic = await peer.topic("work", options, TO_DEAD)
     await peer.publish(topic, *[Draft(b"%d" % n, priority=n % 2) for n in range(5)])
-    taker = peer.attach(topic, credit=5)
-    await taker.wait_for(5)
-    held = list(taker.held.values())
+    recorder = peer.attach(topic, credit=5)
+    await recorder.wait_for(5)
+    held = list(recorder.held.values())
     await asyncio.sleep(62)
     assert figures(world, topic).expired == 5
     assert live_entries(world) == 0
@@ -136,7 +136,7 @@ async def test_what_a_session_holds_goes_too_and_no_settlement_brings_it_back(
         held,
         strict=False,
     ):
-        assert await taker.settle(how, delivery) == {}
+        assert await recorder.settle(how, delivery) == {}
     peer.close()
     await world.settle_down()
     now = figures(world, topic)
@@ -206,9 +206,9 @@ async def test_a_delayed_message_is_as_old_as_its_send(world: World) -> None:
     await asyncio.sleep(32)
     now = figures(world, topic)
     assert (now.ready, now.delayed, now.expired) == (0, 0, 2)
-    taker = world.peer().attach(topic, credit=5)
+    recorder = world.peer().attach(topic, credit=5)
     await asyncio.sleep(50)
-    assert taker.got == []
+    assert recorder.got == []
 
 
 @simulated()
@@ -224,9 +224,9 @@ async def test_on_a_stream_the_time_of_a_delayed_message_begins_when_it_is_due(
     assert (figures(world, topic).expired, figures(world, topic).delayed) == (1, 1)
     await world.crash()
     await asyncio.sleep(25)
-    taker = world.peer().attach(topic, credit=5)
-    await taker.wait_for(2)
-    assert taker.bodies == [b"behind", b"delayed"]
+    recorder = world.peer().attach(topic, credit=5)
+    await recorder.wait_for(2)
+    assert recorder.bodies == [b"behind", b"delayed"]
     await asyncio.sleep(62)
     assert live_entries(world) == 0
 
@@ -257,11 +257,11 @@ async def test_what_is_gone_makes_room_in_flight(world: World) -> None:
     await world.client.receive(spec)
     await asyncio.sleep(30)
     await peer.publish(topic, b"2")
-    taker = peer.attach(topic, credit=5)
+    recorder = peer.attach(topic, credit=5)
     await asyncio.sleep(20)
-    assert taker.got == []
-    await taker.wait_for(1, seconds=12)
-    assert taker.bodies == [b"2"]
+    assert recorder.got == []
+    await recorder.wait_for(1, seconds=12)
+    assert recorder.bodies == [b"2"]
 
 
 @simulated()
@@ -270,10 +270,10 @@ async def test_a_dead_letter_is_as_old_as_its_first_send(world: World) -> None:
     dead = await peer.topic("dead", TopicOptions(retention_ms=100_000))
     topic = await peer.topic("work", MINUTE, TO_DEAD)
     await peer.publish(topic, b"1")
-    taker = peer.attach(topic, credit=5)
-    await taker.wait_for(1)
+    recorder = peer.attach(topic, credit=5)
+    await recorder.wait_for(1)
     await asyncio.sleep(50)
-    await taker.settle(Settlement.DEAD_LETTER, 0)
+    await recorder.settle(Settlement.DEAD_LETTER, 0)
     await asyncio.sleep(48)
     assert figures(world, dead).ready == 1
     await world.crash()
@@ -288,9 +288,9 @@ async def test_a_dead_letter_that_waited_in_the_outbox_is_as_old_as_its_first_se
     peer = world.peer()
     topic = await peer.topic("work", None, GroupOptions(dead_letter=DeadLetter(None, "dead")))
     await peer.publish(topic, b"1")
-    taker = peer.attach(topic, credit=5)
-    await taker.wait_for(1)
-    await taker.settle(Settlement.DEAD_LETTER, 0)
+    recorder = peer.attach(topic, credit=5)
+    await recorder.wait_for(1)
+    await recorder.settle(Settlement.DEAD_LETTER, 0)
     await asyncio.sleep(50)
     await world.restart()
     dead = await world.peer().topic("dead", MINUTE)
@@ -307,10 +307,10 @@ async def test_the_time_of_a_dead_letter_of_an_ordered_group_begins_anew(world: 
     ordered = GroupOptions(dead_letter=DeadLetter(None, "dead"), ordered=True)
     topic = await peer.topic("work", MINUTE, ordered)
     await peer.publish(topic, Draft(b"1", key=b"k"))
-    taker = peer.attach(topic, credit=5)
-    await taker.wait_for(1)
+    recorder = peer.attach(topic, credit=5)
+    await recorder.wait_for(1)
     await asyncio.sleep(50)
-    await taker.settle(Settlement.DEAD_LETTER, 0)
+    await recorder.settle(Settlement.DEAD_LETTER, 0)
     await asyncio.sleep(58)
     assert figures(world, dead).ready == 1
     await asyncio.sleep(4)
@@ -325,13 +325,13 @@ async def test_dead_letters_go_in_their_order_at_the_latest_after_the_retention_
     dead = await peer.topic("dead", MINUTE)
     topic = await peer.topic("work", None, TO_DEAD)
     await peer.publish(topic, b"old")
-    taker = peer.attach(topic, credit=5)
+    recorder = peer.attach(topic, credit=5)
     await asyncio.sleep(30)
     await peer.publish(topic, b"young")
-    await taker.wait_for(2)
-    await taker.settle(Settlement.DEAD_LETTER, 1)
+    await recorder.wait_for(2)
+    await recorder.settle(Settlement.DEAD_LETTER, 1)
     await world.settle_down()
-    await taker.settle(Settlement.DEAD_LETTER, 0)
+    await recorder.settle(Settlement.DEAD_LETTER, 0)
     await asyncio.sleep(40)
     assert figures(world, dead).ready == 2
     await asyncio.sleep(22)
@@ -360,9 +360,9 @@ async def test_a_long_backlog_goes_in_several_commands(
     peer = world.peer()
     topic = await peer.topic("work", MINUTE)
     await peer.publish(topic, *[b"%d" % n for n in range(1_000)])
-    taker = peer.attach(topic, credit=700)
-    await taker.wait_for(700)
-    await taker.ack(*[each for each in taker.got if each.offset % 2])
+    recorder = peer.attach(topic, credit=700)
+    await recorder.wait_for(700)
+    await recorder.ack(*[each for each in recorder.got if each.offset % 2])
     before = world.opened.store.replica(topic.queues[0].group).state.applied
     await asyncio.sleep(62)
     after = world.opened.store.replica(topic.queues[0].group).state.applied
@@ -387,9 +387,9 @@ async def test_a_group_of_a_stream_counts_what_it_lost(world: World) -> None:
     options = TopicOptions(kind=TopicKind.STREAM, retention_ms=60_000)
     topic = await peer.topic("events", options, GroupOptions())
     await peer.publish(topic, b"1", b"2")
-    taker = peer.attach(topic, credit=1)
-    await taker.wait_for(1)
-    await taker.ack()
+    recorder = peer.attach(topic, credit=1)
+    await recorder.wait_for(1)
+    await recorder.ack()
     held = world.peer().attach(topic, credit=1)
     await held.wait_for(1)
     await asyncio.sleep(62)

@@ -36,7 +36,7 @@ from tests.simulator.peer import Draft
 from tests.simulator.world import WRITER, World, simulated
 
 BOTH = pytest.mark.parametrize(
-    "options", [TopicOptions(), TopicOptions(durable=False)], ids=["durable", "volatile"]
+    "options", [TopicOptions(), TopicOptions(durable=False)], ids=["durable", "transient"]
 )
 
 Three = tuple[int, int, int]

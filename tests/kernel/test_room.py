@@ -25,7 +25,7 @@ from tests.simulator.peer import Draft
 from tests.simulator.world import World, simulated
 
 TO_DEAD = GroupOptions(dead_letter=DeadLetter(None, "dead"))
-BOTH = pytest.mark.parametrize("durable", [True, False], ids=["durable", "volatile"])
+BOTH = pytest.mark.parametrize("durable", [True, False], ids=["durable", "transient"])
 KB = b"." * 1_000
 
 
@@ -74,13 +74,13 @@ async def test_what_consumers_hold_does_not_count_and_counts_when_given_back(
     peer = world.peer()
     topic = await peer.topic("work", TopicOptions(bytes_max=3_000, overflow=Overflow.REJECT))
     await peer.publish(topic, *[KB] * 3)
-    taker = peer.attach(topic, credit=2)
-    await taker.wait_for(2)
+    recorder = peer.attach(topic, credit=2)
+    await recorder.wait_for(2)
     assert ready_bytes(world, topic) == 1_000
     sent = await peer.publish(topic, *[KB] * 3)
     assert {at: error.code for at, error in sent.failures.items()} == {2: Code.REJECTED}
-    taker.cancel()
-    await taker.settle(Settlement.RELEASE, *list(taker.held.values()))
+    recorder.cancel()
+    await recorder.settle(Settlement.RELEASE, *list(recorder.held.values()))
     assert ready_bytes(world, topic) == 5_000
     sent = await peer.publish(topic, b"")
     assert sent.failures
@@ -103,10 +103,10 @@ async def test_delayed_messages_and_priorities_are_measured_too(world: World) ->
     await peer.publish(topic, Draft(b"low"))
     await world.settle_down()
     assert ready_bytes(world, topic) <= 2_000
-    taker = peer.attach(topic, credit=10)
+    recorder = peer.attach(topic, credit=10)
     await world.settle_down()
     # The head goes first, and that is what would be delivered first.
-    assert taker.bodies == [KB, b"low"]
+    assert recorder.bodies == [KB, b"low"]
 
 
 @BOTH
@@ -120,9 +120,9 @@ async def test_a_full_topic_may_dead_letter_what_it_refuses(world: World, durabl
     assert [error.code for error in sent.failures.values()] == [Code.REJECTED]
     await world.settle_down()
     assert (ready(world, topic), ready(world, dead)) == (1, 1)
-    (letter,) = await peer.attach(dead, credit=5).wait_for(1)
-    history = msgspec.msgpack.decode(messages.decode(letter.slot).ext[Ext.DEAD_LETTER])
-    assert (letter.body, letter.uid) == (b"refused", sent.uids[1])
+    (dead_letter,) = await peer.attach(dead, credit=5).wait_for(1)
+    history = msgspec.msgpack.decode(messages.decode(dead_letter.slot).ext[Ext.DEAD_LETTER])
+    assert (dead_letter.body, dead_letter.uid) == (b"refused", sent.uids[1])
     assert (history[0]["reason"], history[0]["topic"]) == ("overflow", "work")
 
 
@@ -142,9 +142,9 @@ async def test_a_refusal_that_was_dead_lettered_is_in_the_log_and_keeps_nothing_
     await world.crash()
     assert (ready(world, topic), ready(world, dead)) == (0, 6)
     assert await world.client.span(topic, 0) == (0, 0)
-    taker = world.peer().attach(dead, credit=10)
-    await taker.wait_for(6)
-    await taker.ack()
+    recorder = world.peer().attach(dead, credit=10)
+    await recorder.wait_for(6)
+    await recorder.ack()
     await asyncio.sleep(1)
     assert not world.opened.store.journal.statistics().live_entries
 

@@ -139,9 +139,9 @@ async def test_a_queue_with_very_many_groups_is_spread_over_records(world: World
     topic = await peer.topic("work", groups=groups)
     await peer.publish(topic, b"1", b"2")
     for number in range(0, count, 7):
-        taker = peer.attach(topic, credit=2, group=f"g{number}")
-        await taker.wait_for(2)
-        await taker.ack(number % 2)
+        recorder = peer.attach(topic, credit=2, group=f"g{number}")
+        await recorder.wait_for(2)
+        await recorder.ack(number % 2)
     state = world.opened.store.replica(topic.queues[0].group).state
     records = list(dump(state))
     assert max(map(len, records[3:])) < 20_000
@@ -224,9 +224,9 @@ async def test_a_cut_of_ten_thousand_groups_takes_those_that_get_on_and_the_rest
     groups = {f"g{number}": GroupOptions() for number in range(10_000)}
     topic = await peer.topic("work", groups=groups)
     await peer.publish(topic, b"1", b"2")
-    takers = [peer.attach(topic, credit=2, group=name) for name in ("g7", "g9999")]
-    for taker in takers:
-        await taker.wait_for(2)
+    recorders = [peer.attach(topic, credit=2, group=name) for name in ("g7", "g9999")]
+    for recorder in recorders:
+        await recorder.wait_for(2)
     state = world.opened.store.replica(topic.queues[0].group).state
     expected = list(dump(state))
     held: list[Progress] = []
@@ -240,14 +240,14 @@ async def test_a_cut_of_ten_thousand_groups_takes_those_that_get_on_and_the_rest
     cut = Cut(state)
     state.cut = cut
     assert held == []
-    await takers[0].ack(1)
+    await recorders[0].ack(1)
     progresses = state.queues[topic.queues[0].id].groups
     assert held == [progresses["g7"]]
     found = []
     for record in cut:
         found.append(record)
-        if len(held) > 5_000 and takers[1].held:
-            await takers[1].ack(0, 1)
+        if len(held) > 5_000 and recorders[1].held:
+            await recorders[1].ack(0, 1)
     state.cut = None
     assert found == expected
     assert len(held) == len(groups)

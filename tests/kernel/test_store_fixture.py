@@ -54,9 +54,9 @@ def test_a_kept_store_goes_on(name: str) -> None:
             topic_now = world.client.topic(DEFAULT_TENANT, "plain")
             assert topic_now is not None
             assert world.figures(topic_now, DEFAULT_GROUP).ready == before + 100
-            taker = world.peer().attach(topic_now, credit=1_000)
-            await taker.wait_for(before + 100)
-            assert taker.bodies[-100:] == [b"new"] * 100
+            recorder = world.peer().attach(topic_now, credit=1_000)
+            await recorder.wait_for(before + 100)
+            assert recorder.bodies[-100:] == [b"new"] * 100
             assert world.client.dead_letters.waiting == kept["content"]["waiting"]
             await world.peer().topic("missing")
             await asyncio.sleep(1)

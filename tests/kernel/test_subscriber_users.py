@@ -10,14 +10,14 @@ from kernel.api.tree import Belongings, Subscriber, SubscriberSpec, Subscription
 from kernel.broker.snapshots.snapshot import dump, load, state_hash
 from kernel.broker.snapshots.tree_records import SubscriberRecord
 from kernel.common.errors import Code, KernelError
-from tests.kernel.tree_client import Guest, tell
+from tests.kernel.tree_client import SubscriberClient, tell
 from tests.simulator.world import World, simulated
 
 
 async def refused(world: World, name: str, user: str, **more: object) -> None:
     """Opening it is refused, and nobody is told."""
     with pytest.raises(KernelError) as error:
-        await Guest.open(world, name, user=user, **more)  # type: ignore[arg-type]
+        await SubscriberClient.open(world, name, user=user, **more)  # type: ignore[arg-type]
     assert error.value.code is Code.NOT_ALLOWED
 
 
@@ -26,12 +26,12 @@ async def refused(world: World, name: str, user: str, **more: object) -> None:
 def test_another_user_neither_opens_nor_ends_a_live_one(clean: bool, expiry_ms: int | None) -> None:
     @simulated()
     async def scenario(world: World) -> None:
-        guest = await Guest.open(world, "g", user="ann", credit=10)
-        await guest.subscribe("t")
+        subscribed = await SubscriberClient.open(world, "g", user="ann", credit=10)
+        await subscribed.subscribe("t")
         await refused(world, "g", "bob", clean=clean, expiry_ms=expiry_ms)
         await tell(world, "t", b"1")
-        await guest.taker.wait_for(1)
-        assert not guest.lost
+        await subscribed.recorder.wait_for(1)
+        assert not subscribed.lost
 
     scenario()
 
@@ -41,12 +41,12 @@ def test_another_user_neither_opens_nor_ends_a_live_one(clean: bool, expiry_ms: 
 def test_nor_one_that_is_away_even_after_a_crash(clean: bool, expiry_ms: int | None) -> None:
     @simulated()
     async def scenario(world: World) -> None:
-        guest = await Guest.open(world, "g", user="ann")
-        await guest.subscribe("t")
-        await guest.leave()
+        subscribed = await SubscriberClient.open(world, "g", user="ann")
+        await subscribed.subscribe("t")
+        await subscribed.leave()
         await world.crash()
         await refused(world, "g", "bob", clean=clean, expiry_ms=expiry_ms)
-        again = await Guest.open(world, "g", user="ann")
+        again = await SubscriberClient.open(world, "g", user="ann")
         assert list(again.subscriber.subscriptions) == [Subscription("t")]
 
     scenario()
@@ -54,8 +54,8 @@ def test_nor_one_that_is_away_even_after_a_crash(clean: bool, expiry_ms: int | N
 
 @simulated()
 async def test_who_is_refused_writes_nothing(world: World) -> None:
-    guest = await Guest.open(world, "g", user="ann")
-    await guest.leave()
+    subscribed = await SubscriberClient.open(world, "g", user="ann")
+    await subscribed.leave()
     await world.settle_down()
 
     def indexes() -> list[int]:
@@ -70,22 +70,22 @@ async def test_who_is_refused_writes_nothing(world: World) -> None:
 
 @simulated()
 async def test_one_in_memory_stays_with_its_user_and_is_free_afterwards(world: World) -> None:
-    guest = await Guest.open(world, "g", user="ann", clean=True, expiry_ms=0)
+    subscribed = await SubscriberClient.open(world, "g", user="ann", clean=True, expiry_ms=0)
     await refused(world, "g", "bob", clean=True, expiry_ms=0)
     await refused(world, "g", "bob")
     await refused(world, "g", "")
-    assert not guest.lost
-    again = await Guest.open(world, "g", user="ann", clean=True, expiry_ms=0)
-    assert guest.lost
+    assert not subscribed.lost
+    again = await SubscriberClient.open(world, "g", user="ann", clean=True, expiry_ms=0)
+    assert subscribed.lost
     await again.leave()
-    await Guest.open(world, "g", user="bob")
+    await SubscriberClient.open(world, "g", user="bob")
 
 
 @simulated()
 async def test_one_that_is_nobodys_becomes_whose_who_may_have_all_of_it(world: World) -> None:
-    guest = await Guest.open(world, "g")
-    await guest.subscribe("a/+")
-    await guest.leave()
+    subscribed = await SubscriberClient.open(world, "g")
+    await subscribed.subscribe("a/+")
+    await subscribed.leave()
     asked: list[list[tuple[str, str]]] = []
 
     def may_not(belongings: Belongings) -> bool:
@@ -96,7 +96,7 @@ async def test_one_that_is_nobodys_becomes_whose_who_may_have_all_of_it(world: W
     await refused(world, "g", "bob", may_have=may_not, clean=True)
     await refused(world, "g", "bob", may_have=may_not, clean=True, expiry_ms=0)
     assert asked == [[("", "a/+")]] * 3
-    again = await Guest.open(world, "g", user="ann", may_have=lambda _: True)
+    again = await SubscriberClient.open(world, "g", user="ann", may_have=lambda _: True)
     assert again.subscriber.resumed
     await again.leave()
     await world.crash()
@@ -105,8 +105,8 @@ async def test_one_that_is_nobodys_becomes_whose_who_may_have_all_of_it(world: W
 
 @simulated()
 async def test_a_snapshot_keeps_whose_it_is(world: World) -> None:
-    guest = await Guest.open(world, "g", user="ann")
-    await guest.leave()
+    subscribed = await SubscriberClient.open(world, "g", user="ann")
+    await subscribed.leave()
     for replica in world.opened.store.replicas():
         state = replica.state
         copy = load(dump(state))
@@ -126,11 +126,13 @@ def test_a_record_of_an_older_build_is_nobodys() -> None:
 def test_an_administrator_drops_it_whosever_it_is(expiry_ms: int | None) -> None:
     @simulated()
     async def scenario(world: World) -> None:
-        guest = await Guest.open(world, "g", user="ann", clean=True, expiry_ms=expiry_ms)
+        subscribed = await SubscriberClient.open(
+            world, "g", user="ann", clean=True, expiry_ms=expiry_ms
+        )
         assert await world.client.tree.drop(DEFAULT_TENANT, "g")
-        assert guest.lost
+        assert subscribed.lost
         assert not await world.client.tree.drop(DEFAULT_TENANT, "g")
-        taken = await Guest.open(world, "g", user="bob")
+        taken = await SubscriberClient.open(world, "g", user="bob")
         assert not taken.subscriber.resumed
 
     scenario()

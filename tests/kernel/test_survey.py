@@ -17,11 +17,11 @@ BODY = b"x" * 1_000
 async def fill(peer: Peer) -> None:
     """Entries of 10 KB with one message each that nobody acks."""
     topic = await peer.topic("work")
-    taker = peer.attach(topic, credit=ENTRIES * BATCH)
+    recorder = peer.attach(topic, credit=ENTRIES * BATCH)
     for _ in range(ENTRIES):
         await peer.publish(topic, *[BODY] * BATCH)
-    await taker.wait_for(ENTRIES * BATCH)
-    await taker.ack(*(each for each in taker.got if each.offset % BATCH))
+    await recorder.wait_for(ENTRIES * BATCH)
+    await recorder.ack(*(each for each in recorder.got if each.offset % BATCH))
 
 
 @simulated()
@@ -60,14 +60,14 @@ async def test_an_entry_is_rewritten_by_its_own_body_whatever_else_has_its_index
     peer = world.peer()
     topic = await peer.topic("work")
     group = topic.queues[0].group
-    taker = peer.attach(topic, credit=ENTRIES * BATCH)
+    recorder = peer.attach(topic, credit=ENTRIES * BATCH)
     job = journal.install(group)  # a snapshot of another store begins to come, and is given up
     assert job is not None
     for _ in range(ENTRIES):
         await peer.publish(topic, *[BODY] * BATCH)
         job.append(0, journal.last_index(group), entry.build(0, [], [], []))
-    await taker.wait_for(ENTRIES * BATCH)
-    await taker.ack(*(each for each in taker.got if each.offset % BATCH))
+    await recorder.wait_for(ENTRIES * BATCH)
+    await recorder.ack(*(each for each in recorder.got if each.offset % BATCH))
     assert job.is_placed
     journal.give_up_install(job)
     world.opened.housekeeper.sparse_bytes_min = 0
@@ -87,9 +87,9 @@ async def test_a_segment_that_dies_before_its_survey_is_let_go(world: World) -> 
     await world.start()
     topic = world.client.topic("default", "work")
     assert topic is not None
-    taker = world.peer().attach(topic, credit=ENTRIES)
-    await taker.wait_for(ENTRIES)
-    await taker.ack(*taker.got)
+    recorder = world.peer().attach(topic, credit=ENTRIES)
+    await recorder.wait_for(ENTRIES)
+    await recorder.ack(*recorder.got)
     world.workers.release("weir-housekeeping")
     await asyncio.sleep(30)
     assert world.fatal == []

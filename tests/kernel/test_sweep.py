@@ -11,7 +11,7 @@ from kernel.broker.group_state.state import QueueState
 from kernel.broker.index.run_page import RUNS_PER_PAGE
 from kernel.broker.snapshots.snapshot import dump, load
 from kernel.common.ids import Offset
-from tests.simulator.peer import Draft, Peer, Taker
+from tests.simulator.peer import Draft, Peer, Recorder
 from tests.simulator.world import World, simulated
 
 COUNT = 8 * RUNS_PER_PAGE
@@ -21,14 +21,14 @@ STUCK = range(3, COUNT, 200)
 TWO = {DEFAULT_GROUP: GroupOptions(), "reports": GroupOptions()}
 
 
-async def fill(peer: Peer, topic: TopicInfo, *takers: Taker) -> None:
+async def fill(peer: Peer, topic: TopicInfo, *recorders: Recorder) -> None:
     """One message an entry: the worst case. Everything is acked but STUCK."""
     for number in range(COUNT):
         await peer.publish(topic, Draft(b"%d" % number, priority=number % 3))
-    for taker in takers:
-        taker.grant(COUNT)
-        await taker.wait_for(COUNT)
-        await taker.ack(*(each for each in range(COUNT) if each not in STUCK))
+    for recorder in recorders:
+        recorder.grant(COUNT)
+        await recorder.wait_for(COUNT)
+        await recorder.ack(*(each for each in range(COUNT) if each not in STUCK))
 
 
 def queue_of(world: World, topic: TopicInfo) -> QueueState:
@@ -46,17 +46,17 @@ async def test_an_index_does_not_grow_with_what_was_acked_behind_a_stuck_message
 ) -> None:
     peer = world.peer()
     topic = await peer.topic("work", groups=TWO)
-    takers = [peer.attach(topic, credit=1, group=name) for name in TWO]
-    await fill(peer, topic, takers[0])
+    recorders = [peer.attach(topic, credit=1, group=name) for name in TWO]
+    await fill(peer, topic, recorders[0])
     await asyncio.sleep(5)
     assert runs_of(queue_of(world, topic)) == COUNT  # the other group has not been there
     await fill(peer, topic)
-    takers[0].grant(COUNT)
-    await takers[0].wait_for(2 * COUNT)
-    await takers[0].ack(*range(COUNT, 2 * COUNT))
-    takers[1].grant(2 * COUNT)
-    await takers[1].wait_for(2 * COUNT)
-    await takers[1].ack(*(each for each in range(2 * COUNT) if each not in STUCK))
+    recorders[0].grant(COUNT)
+    await recorders[0].wait_for(2 * COUNT)
+    await recorders[0].ack(*range(COUNT, 2 * COUNT))
+    recorders[1].grant(2 * COUNT)
+    await recorders[1].wait_for(2 * COUNT)
+    await recorders[1].ack(*(each for each in range(2 * COUNT) if each not in STUCK))
     await asyncio.sleep(5)
     queue = queue_of(world, topic)
     assert runs_of(queue) <= 2 * len(STUCK) + 2 * RUNS_PER_PAGE
@@ -82,9 +82,9 @@ async def test_a_group_that_joins_late_gets_what_is_left_behind_holes(world: Wor
     peer = world.peer()
     topic = await peer.topic("work", TopicOptions(priority_max=2))
     await fill(peer, topic)
-    taker = peer.attach(topic, credit=COUNT)
-    await taker.wait_for(COUNT)
-    await taker.ack(*[each for each in taker.got if each.offset not in STUCK])
+    recorder = peer.attach(topic, credit=COUNT)
+    await recorder.wait_for(COUNT)
+    await recorder.ack(*[each for each in recorder.got if each.offset not in STUCK])
     await asyncio.sleep(5)
     assert runs_of(queue_of(world, topic)) < COUNT / 2
     joined = await peer.topic(
@@ -112,8 +112,8 @@ async def test_a_backlog_and_a_stream_are_left_as_they_are(world: World) -> None
 async def test_a_sweep_that_names_what_somebody_needs_leaves_it(world: World) -> None:
     peer = world.peer()
     topic = await peer.topic("work")
-    taker = peer.attach(topic, credit=1)
-    await fill(peer, topic, taker)
+    recorder = peer.attach(topic, credit=1)
+    await fill(peer, topic, recorder)
     queue = load(dump(world.opened.store.replica(topic.queues[0].group).state)).queues[
         topic.queues[0].id
     ]

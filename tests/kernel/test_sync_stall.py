@@ -38,7 +38,7 @@ from tests.simulator.peer import Peer
 from tests.simulator.world import SMALL, WRITER, World, simulated
 
 STALL_S = 2.0
-VOLATILE = TopicOptions(durable=False)
+TRANSIENT = TopicOptions(durable=False)
 
 
 class Scene:
@@ -58,17 +58,17 @@ class Scene:
             await client.administer(PutRoute(DEFAULT_TENANT, "news", Route(topic=name)))
         await peer.publish(self.work, *[b"%d" % number for number in range(20)])
         await peer.publish(self.other, *[b"%d" % number for number in range(5)])
-        self.taker = peer.attach(self.work, credit=6)
-        await self.taker.wait_for(6)
+        self.recorder = peer.attach(self.work, credit=6)
+        await self.recorder.wait_for(6)
         got = await client.receive(ReceiveSpec(self.other, DEFAULT_GROUP, messages=3))
         self.tokens = got.tokens
         assert len(self.tokens) == 3
 
     def durable(self) -> dict[str, Callable[[], Awaitable[object]]]:
         """Every call whose answer says that something is on disk."""
-        client, peer, taker = self.client, self.peer, self.taker
+        client, peer, recorder = self.client, self.peer, self.recorder
         (ack, extend, release) = self.tokens
-        settle = taker.settle
+        settle = recorder.settle
         return {
             "publish": lambda: peer.publish(self.work, b"x"),
             "publish to several queues": lambda: peer.publish(self.spread, *[b"x"] * 4),
@@ -135,24 +135,24 @@ async def test_what_needs_no_disk_goes_on_during_a_stall(world: World) -> None:
     peer = world.peer()
     scene = Scene(peer)
     await scene.prepare()
-    await peer.topic("volatile", VOLATILE)
+    await peer.topic("transient", TRANSIENT)
     await world.settle_down()
     world.workers.delay_s[WRITER] = STALL_S
     stuck = peer.submit(scene.work, b"durable")
     began_s = world.loop.time()
 
-    volatile = await peer.topic("another", VOLATILE)
-    await peer.publish(volatile, b"1", b"2", b"3")
-    taker = peer.attach(volatile, credit=5)
-    await taker.wait_for(3)
-    assert await taker.ack(0) == {}
-    await taker.settle(Settlement.RELEASE, 1)
-    await taker.wait_for(4)
+    transient = await peer.topic("another", TRANSIENT)
+    await peer.publish(transient, b"1", b"2", b"3")
+    recorder = peer.attach(transient, credit=5)
+    await recorder.wait_for(3)
+    assert await recorder.ack(0) == {}
+    await recorder.settle(Settlement.RELEASE, 1)
+    await recorder.wait_for(4)
     assert world.figures(scene.work, DEFAULT_GROUP).ready == 14
     assert world.client.topic(DEFAULT_TENANT, "work") is not None
     assert world.client.to_router(DEFAULT_TENANT, "news", "").count == 2
-    scene.taker.grant(3)
-    await scene.taker.wait_for(9)
+    scene.recorder.grant(3)
+    await scene.recorder.wait_for(9)
     await world.client.administer(DeleteTopic(DEFAULT_TENANT, "another"))
 
     assert world.loop.time() == pytest.approx(began_s)
@@ -166,14 +166,14 @@ async def test_messages_reach_consumers_only_once_they_are_synced(world: World) 
     """A consumer that shows a message which a power loss takes back has shown a ghost."""
     peer = world.peer()
     topic = await peer.topic("work")
-    taker = peer.attach(topic, credit=10)
+    recorder = peer.attach(topic, credit=10)
     await world.settle_down()
     world.workers.delay_s[WRITER] = STALL_S
     sent = peer.submit(topic, b"x")
     await asyncio.sleep(STALL_S - 0.01)
-    assert (taker.got, sent.done.done()) == ([], False)
+    assert (recorder.got, sent.done.done()) == ([], False)
     await asyncio.sleep(0.02)
-    assert (len(taker.got), sent.done.done()) == (1, True)
+    assert (len(recorder.got), sent.done.done()) == (1, True)
 
 
 @simulated()
@@ -221,8 +221,8 @@ async def test_the_answer_waits_for_the_real_thread_too() -> None:
         calls = {name: asyncio.ensure_future(call()) for name, call in scene.durable().items()}
         await asyncio.sleep(0.3)
         assert [name for name, call in calls.items() if call.done()] == []
-        volatile = await peer.topic("volatile", VOLATILE)
-        await peer.publish(volatile, b"x")
+        transient = await peer.topic("transient", TRANSIENT)
+        await peer.publish(transient, b"x")
     finally:
         gate.set()
     async with asyncio.timeout(10):
@@ -265,12 +265,12 @@ async def test_after_a_failed_write_the_store_calls_for_its_end_and_answers_nobo
 
 
 async def _can_settle(world: World, scene: Scene) -> None:
-    assert await scene.taker.ack(0) == {}
-    await scene.taker.settle(Settlement.RELEASE, 1)
+    assert await scene.recorder.ack(0) == {}
+    await scene.recorder.settle(Settlement.RELEASE, 1)
     change = LeaseChange(scene.tokens[0], LeaseVerb.ACK)
     assert list(await world.client.settle_leases(scene.other, DEFAULT_GROUP, [change])) == [None]
-    scene.taker.grant(1)
-    await scene.taker.wait_for(7)
+    scene.recorder.grant(1)
+    await scene.recorder.wait_for(7)
     purged = await world.client.administer(PurgeTopic(DEFAULT_TENANT, "work", DEFAULT_GROUP))
     assert isinstance(purged, int)
     assert purged > 5
@@ -283,7 +283,7 @@ async def test_below_the_mark_new_messages_are_refused_and_settlements_go_on(
     peer = world.peer()
     scene = Scene(peer)
     await scene.prepare()
-    volatile = await peer.topic("volatile", VOLATILE)
+    transient = await peer.topic("transient", TRANSIENT)
     world.disk.capacity = world.disk.used + 999_999
     await asyncio.sleep(1.1)
 
@@ -291,7 +291,7 @@ async def test_below_the_mark_new_messages_are_refused_and_settlements_go_on(
     sent = await peer.publish(scene.work, b"x", b"y")
     assert {each.code for each in sent.failures.values()} == {Code.NO_SPACE}
     assert len(sent.failures) == 2
-    assert not (await peer.publish(volatile, b"x")).failures
+    assert not (await peer.publish(transient, b"x")).failures
     await _can_settle(world, scene)
 
     world.disk.capacity += 1_000_000

@@ -11,7 +11,7 @@ from kernel.api.model import DEFAULT_GROUP, DeadLetter, GroupOptions, TopicInfo,
 from tests.simulator.peer import Draft
 from tests.simulator.world import World, simulated
 
-BOTH = pytest.mark.parametrize("durable", [True, False], ids=["durable", "volatile"])
+BOTH = pytest.mark.parametrize("durable", [True, False], ids=["durable", "transient"])
 
 
 def ready(world: World, topic: TopicInfo) -> int:
@@ -90,10 +90,10 @@ async def test_an_expired_message_behind_others_is_never_delivered(
     topic = await peer.topic("work", TopicOptions(durable=durable))
     await peer.publish(topic, b"first", Draft(b"brief", ttl_ms=1_000), b"last")
     await asyncio.sleep(2)
-    taker = peer.attach(topic, credit=5)
-    await taker.wait_for(2)
+    recorder = peer.attach(topic, credit=5)
+    await recorder.wait_for(2)
     await asyncio.sleep(1)
-    assert taker.bodies == [b"first", b"last"]
+    assert recorder.bodies == [b"first", b"last"]
 
 
 @simulated()
@@ -101,14 +101,14 @@ async def test_what_is_held_does_not_expire(world: World) -> None:
     peer = world.peer()
     topic = await peer.topic("work", TopicOptions(message_ttl_ms=1_000))
     await peer.publish(topic, b"1", b"2")
-    taker = peer.attach(topic, credit=2)
-    await taker.wait_for(2)
+    recorder = peer.attach(topic, credit=2)
+    await recorder.wait_for(2)
     await asyncio.sleep(5)
-    assert await taker.ack(0) == {}
-    await taker.settle(Settlement.RELEASE, 1)
+    assert await recorder.ack(0) == {}
+    await recorder.settle(Settlement.RELEASE, 1)
     await asyncio.sleep(0.1)
     assert ready(world, topic) == 0
-    assert len(taker.got) == 2
+    assert len(recorder.got) == 2
 
 
 @simulated()
@@ -133,15 +133,15 @@ async def test_delayed_messages_come_when_they_are_due(world: World, durable: bo
     peer = world.peer()
     topic = await peer.topic("work", TopicOptions(durable=durable))
     await peer.publish(topic, Draft(b"late", delay_ms=2_000), Draft(b"soon", delay_ms=500), b"now")
-    taker = peer.attach(topic, credit=5)
+    recorder = peer.attach(topic, credit=5)
     await asyncio.sleep(0.3)
-    assert taker.bodies == [b"now"]
+    assert recorder.bodies == [b"now"]
     assert world.figures(topic, DEFAULT_GROUP).delayed == 2
     await asyncio.sleep(0.4)
-    assert taker.bodies == [b"now", b"soon"]
+    assert recorder.bodies == [b"now", b"soon"]
     await asyncio.sleep(1.5)
-    assert taker.bodies == [b"now", b"soon", b"late"]
-    assert set(taker.attempts) == {1}
+    assert recorder.bodies == [b"now", b"soon", b"late"]
+    assert set(recorder.attempts) == {1}
 
 
 @simulated()
@@ -153,11 +153,11 @@ async def test_delays_hold_over_a_crash(world: World) -> None:
         topic, Draft(b"minute", delay_ms=60_000), Draft(b"40 days", delay_ms=40 * day_ms)
     )
     await world.crash()
-    taker = world.peer().attach(topic, credit=5)
+    recorder = world.peer().attach(topic, credit=5)
     await asyncio.sleep(59)
-    assert taker.bodies == []
+    assert recorder.bodies == []
     await asyncio.sleep(2)
-    assert taker.bodies == [b"minute"]
+    assert recorder.bodies == [b"minute"]
     assert world.figures(topic, DEFAULT_GROUP).delayed == 1
 
 
@@ -171,10 +171,10 @@ async def test_what_a_delivery_brings_to_the_front_too_old_is_dropped(
     topic = await peer.topic("work", TopicOptions(durable=durable))
     await peer.publish(topic, b"plain", Draft(b"brief", ttl_ms=1_000))
     await asyncio.sleep(1.1)
-    taker = peer.attach(topic, credit=1)
-    await taker.wait_for(1)
+    recorder = peer.attach(topic, credit=1)
+    await recorder.wait_for(1)
     await asyncio.sleep(0.01)
-    assert (taker.bodies, ready(world, topic)) == ([b"plain"], 0)
+    assert (recorder.bodies, ready(world, topic)) == ([b"plain"], 0)
 
 
 @BOTH
@@ -185,11 +185,11 @@ async def test_what_is_given_back_too_old_is_dropped_though_nobody_takes(
     peer = world.peer()
     topic = await peer.topic("work", TopicOptions(durable=durable))
     await peer.publish(topic, Draft(b"brief", ttl_ms=1_000))
-    taker = peer.attach(topic, credit=1)
-    await taker.wait_for(1)
-    taker.cancel()
+    recorder = peer.attach(topic, credit=1)
+    await recorder.wait_for(1)
+    recorder.cancel()
     await asyncio.sleep(1.1)
-    taker.settle_now(Settlement.RETURN, 0)
+    recorder.settle_now(Settlement.RETURN, 0)
     await asyncio.sleep(0.01)
     assert ready(world, topic) == 0
 

@@ -16,7 +16,7 @@ from kernel.api.model import (
 from kernel.common.errors import Code, KernelError
 from tests.simulator.world import World, simulated
 
-BOTH = pytest.mark.parametrize("durable", [True, False], ids=["durable", "volatile"])
+BOTH = pytest.mark.parametrize("durable", [True, False], ids=["durable", "transient"])
 
 
 async def copy(world: World, source: str, target: str) -> None:
@@ -49,9 +49,9 @@ async def test_what_anybody_writes_to_a_topic_is_copied(world: World, durable: b
     for name in ("a.b", "queue"):
         info = world.client.topic(DEFAULT_TENANT, name)
         assert info is not None
-        taker = peer.attach(info, credit=9)
+        recorder = peer.attach(info, credit=9)
         await world.settle_down()
-        assert taker.bodies == [b"straight", b"by name", b"routed"]
+        assert recorder.bodies == [b"straight", b"by name", b"routed"]
 
 
 @simulated()

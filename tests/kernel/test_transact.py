@@ -35,7 +35,7 @@ from kernel.api.model import (
 from kernel.common.errors import Code, KernelError
 from kernel.requests.pull import encode_token
 from tests.simulator.disk import SimulatedDisk
-from tests.simulator.peer import Draft, Peer, Taker
+from tests.simulator.peer import Draft, Peer, Recorder
 from tests.simulator.world import WRITER, World, simulated
 
 
@@ -85,27 +85,27 @@ def change(topic: TopicInfo, verb: LeaseVerb, *tokens: bytes) -> ChangeLeases:
     return ChangeLeases(topic, DEFAULT_GROUP, [LeaseChange(token, verb) for token in tokens])
 
 
-async def holding(peer: Peer, topic: TopicInfo, *bodies: bytes) -> Taker:
+async def holding(peer: Peer, topic: TopicInfo, *bodies: bytes) -> Recorder:
     """A consumer that holds these messages."""
     await peer.publish(topic, *bodies)
-    taker = peer.attach(topic, credit=len(bodies))
-    await taker.wait_for(len(bodies))
-    return taker
+    recorder = peer.attach(topic, credit=len(bodies))
+    await recorder.wait_for(len(bodies))
+    return recorder
 
 
 @simulated()
 async def test_publishes_and_settlements_happen_together(world: World) -> None:
     peer = world.peer()
     source, target = await together(peer, 2)
-    taker = await holding(peer, source, b"1", b"2", b"3")
+    recorder = await holding(peer, source, b"1", b"2", b"3")
     batch = batch_of(peer, [target], b"a", b"b")
-    assert taker.consumer is not None
+    assert recorder.consumer is not None
     await world.client.transact(
         Transaction(
             batch,
             [
-                Settle(taker.consumer, Settlement.ACK, [0, 2]),
-                Settle(taker.consumer, Settlement.RELEASE, [1]),
+                Settle(recorder.consumer, Settlement.ACK, [0, 2]),
+                Settle(recorder.consumer, Settlement.RELEASE, [1]),
             ],
         )
     )
@@ -114,10 +114,10 @@ async def test_publishes_and_settlements_happen_together(world: World) -> None:
         (target.queues[0].id, 1),
     ]
     assert (figures(world, source), figures(world, target)) == ((1, 0), (2, 0))
-    taker.held.clear()
-    taker.grant(5)
+    recorder.held.clear()
+    recorder.grant(5)
     await world.settle_down()
-    assert (taker.bodies[3:], taker.attempts[3:]) == ([b"2"], [2])
+    assert (recorder.bodies[3:], recorder.attempts[3:]) == ([b"2"], [2])
     assert peer.completed == [cast("PublishBatch", peer.completed[0])]  # its sink heard nothing
 
 
@@ -129,11 +129,11 @@ async def test_one_lost_lease_refuses_everything(world: World) -> None:
     tokens = await leased(world, source, 2, lease_ms=1_000)
     await asyncio.sleep(2)
     (again,) = await leased(world, source, 1)
-    taker = await holding(peer, target, b"held")
-    assert taker.consumer is not None
+    recorder = await holding(peer, target, b"held")
+    assert recorder.consumer is not None
     wanted = Transaction(
         batch_of(peer, [target], b"a"),
-        [Settle(taker.consumer, Settlement.ACK, [0])],
+        [Settle(recorder.consumer, Settlement.ACK, [0])],
         [change(source, LeaseVerb.ACK, *tokens)],
     )
     assert (await refused(world, wanted)).code is Code.LEASE_LOST
@@ -142,7 +142,7 @@ async def test_one_lost_lease_refuses_everything(world: World) -> None:
     await world.client.transact(
         Transaction(
             batch_of(peer, [target], b"a"),
-            [Settle(taker.consumer, Settlement.ACK, [0])],
+            [Settle(recorder.consumer, Settlement.ACK, [0])],
             [change(source, LeaseVerb.ACK, again, tokens[1])],
         )
     )
@@ -158,9 +158,9 @@ async def test_queues_of_several_groups_are_refused(world: World) -> None:
     while other.queues[0].group == topic.queues[0].group:
         number += 1
         other = await peer.topic(f"other{number}")
-    taker = await holding(peer, other, b"held")
-    assert taker.consumer is not None
-    settle = [Settle(taker.consumer, Settlement.ACK, [0])]
+    recorder = await holding(peer, other, b"held")
+    assert recorder.consumer is not None
+    settle = [Settle(recorder.consumer, Settlement.ACK, [0])]
     await peer.publish(other, b"leased")
     tokens = await leased(world, other, 1)
     for wanted in (
@@ -177,17 +177,17 @@ async def test_what_cannot_be_carried_out_whole_is_refused_whole(world: World) -
     peer = world.peer()
     full = TopicOptions(messages_max=1, overflow=Overflow.REJECT)
     topic, _ = await together(peer, 2, options=full)
-    taker = await holding(peer, topic, b"1")
-    assert taker.consumer is not None
-    ack = Settle(taker.consumer, Settlement.ACK, [0])
+    recorder = await holding(peer, topic, b"1")
+    assert recorder.consumer is not None
+    ack = Settle(recorder.consumer, Settlement.ACK, [0])
     for wanted, code in (
         (Transaction(None, [ack, ack]), Code.INVALID_ARGUMENT),
         (
-            Transaction(None, [ack, Settle(taker.consumer, Settlement.ACK, [7])]),
+            Transaction(None, [ack, Settle(recorder.consumer, Settlement.ACK, [7])]),
             Code.LEASE_LOST,
         ),
         (
-            Transaction(None, [Settle(taker.consumer, Settlement.RETURN, [0])]),
+            Transaction(None, [Settle(recorder.consumer, Settlement.RETURN, [0])]),
             Code.INVALID_ARGUMENT,
         ),
         (Transaction(batch_of(peer, [topic], b"2", b"3"), [ack]), Code.REJECTED),
@@ -229,17 +229,17 @@ async def test_the_last_attempt_given_back_is_a_dead_letter_and_keys_are_unlocke
     group = GroupOptions(ordered=True, attempts_max=1, dead_letter=DeadLetter(None, "dead"))
     topic = await peer.topic("work", group=group)
     await peer.publish(topic, *[Draft(b"%d" % n, key=b"k") for n in range(4)])
-    taker = peer.attach(topic, credit=1)
-    await taker.wait_for(1)
-    assert taker.consumer is not None
-    taker.grant(1)
+    recorder = peer.attach(topic, credit=1)
+    await recorder.wait_for(1)
+    assert recorder.consumer is not None
+    recorder.grant(1)
     await world.client.transact(
-        Transaction(None, [Settle(taker.consumer, Settlement.RELEASE, [0])])
+        Transaction(None, [Settle(recorder.consumer, Settlement.RELEASE, [0])])
     )
-    assert (await taker.wait_for(2))[1].body == b"1"
-    taker.grant(1)
-    await world.client.transact(Transaction(None, [Settle(taker.consumer, Settlement.ACK, [1])]))
-    assert (await taker.wait_for(3))[2].body == b"2"
+    assert (await recorder.wait_for(2))[1].body == b"1"
+    recorder.grant(1)
+    await world.client.transact(Transaction(None, [Settle(recorder.consumer, Settlement.ACK, [1])]))
+    assert (await recorder.wait_for(3))[2].body == b"2"
     await world.settle_down()
     assert figures(world, dead) == (1, 0)
 
@@ -248,9 +248,9 @@ async def test_the_last_attempt_given_back_is_a_dead_letter_and_keys_are_unlocke
 async def test_a_session_that_ends_meanwhile_loses_nothing(world: World) -> None:
     peer = world.peer()
     topic = await peer.topic("work")
-    taker = await holding(peer, topic, b"1", b"2")
-    assert taker.consumer is not None
-    settle = Settle(taker.consumer, Settlement.ACK, [0])
+    recorder = await holding(peer, topic, b"1", b"2")
+    assert recorder.consumer is not None
+    settle = Settle(recorder.consumer, Settlement.ACK, [0])
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(world.client.transact(Transaction(None, [settle])))
         await asyncio.sleep(0)
@@ -261,12 +261,12 @@ async def test_a_session_that_ends_meanwhile_loses_nothing(world: World) -> None
 
 
 @simulated()
-async def test_volatile_topics_take_part_among_themselves(world: World) -> None:
+async def test_transient_topics_take_part_among_themselves(world: World) -> None:
     peer = world.peer()
     source, target = await together(peer, 2, options=TopicOptions(durable=False))
-    taker = await holding(peer, source, b"1")
-    assert taker.consumer is not None
-    settle = Settle(taker.consumer, Settlement.ACK, [0])
+    recorder = await holding(peer, source, b"1")
+    assert recorder.consumer is not None
+    settle = Settle(recorder.consumer, Settlement.ACK, [0])
     await world.client.transact(Transaction(batch_of(peer, [target], b"a"), [settle]))
     assert (figures(world, source), figures(world, target)) == ((0, 0), (1, 0))
 
@@ -351,9 +351,9 @@ async def apart(peer: Peer) -> list[TopicInfo]:
 async def test_what_need_not_be_whole_may_have_queues_of_several_groups(world: World) -> None:
     peer = world.peer()
     source, target = await apart(peer)
-    taker = await holding(peer, source, b"1", b"2")
-    assert taker.consumer is not None
-    settle = Settle(taker.consumer, Settlement.ACK, [0, 1])
+    recorder = await holding(peer, source, b"1", b"2")
+    assert recorder.consumer is not None
+    settle = Settle(recorder.consumer, Settlement.ACK, [0, 1])
     batch = batch_of(peer, [source, target], b"a")
     assert (await refused(world, Transaction(batch, [settle]))).code is Code.NOT_SAME_GROUP
     await world.client.transact(
@@ -368,9 +368,9 @@ async def test_nothing_is_settled_if_a_publish_of_the_first_step_is_refused(worl
     source, target = await apart(peer)
     full = await peer.topic("full", options=TopicOptions(messages_max=1, overflow=Overflow.REJECT))
     await peer.publish(full, b"0")
-    taker = await holding(peer, source, b"1")
-    assert taker.consumer is not None
-    settle = Settle(taker.consumer, Settlement.ACK, [0])
+    recorder = await holding(peer, source, b"1")
+    assert recorder.consumer is not None
+    settle = Settle(recorder.consumer, Settlement.ACK, [0])
     batch = batch_of(peer, [target, source, full], b"a")
     error = await refused(world, Transaction(batch, [settle], whole=False))
     assert error.code is Code.REJECTED
@@ -381,9 +381,9 @@ async def test_nothing_is_settled_if_a_publish_of_the_first_step_is_refused(worl
 async def test_what_was_held_of_a_topic_that_is_gone_counts_as_settled(world: World) -> None:
     peer = world.peer()
     source, target = await together(peer, 2)
-    taker = await holding(peer, source, b"1")
+    recorder = await holding(peer, source, b"1")
     await peer.client.administer(DeleteTopic(source.tenant, source.name))
-    assert taker.consumer is not None
-    settle = Settle(taker.consumer, Settlement.ACK, [0])
+    assert recorder.consumer is not None
+    settle = Settle(recorder.consumer, Settlement.ACK, [0])
     await world.client.transact(Transaction(batch_of(peer, [target], b"a"), [settle], whole=False))
     assert figures(world, target) == (1, 0)

@@ -15,7 +15,7 @@ from kernel.api.model import DEFAULT_TENANT, Match, Route, RouterOptions, TopicO
 from kernel.api.tree import SubscriberSpec, Subscription
 from kernel.broker.group_state.retained import Retained, RetainedMessage
 from kernel.common.errors import Code, KernelError
-from tests.kernel.tree_client import Guest, Listener, retained, tell, will_of
+from tests.kernel.tree_client import Listener, SubscriberClient, retained, tell, will_of
 from tests.simulator.peer import Draft
 from tests.simulator.world import World, simulated
 
@@ -77,21 +77,21 @@ async def test_a_name_with_wildcards_and_a_bad_pattern_are_refused(world: World)
 
 @simulated()
 async def test_a_subscriber_gets_what_came_while_it_was_away(world: World) -> None:
-    guest = await Guest.open(world, "g")
-    assert await guest.subscribe("dev/+/alert")
-    await guest.leave()
+    subscribed = await SubscriberClient.open(world, "g")
+    assert await subscribed.subscribe("dev/+/alert")
+    await subscribed.leave()
     await tell(world, "dev/1/alert", b"1")
     await tell(world, "dev/2/alert", b"2")
     await tell(world, "dev/2/other", b"no")
 
-    back = await Guest.open(world, "g", credit=10)
+    back = await SubscriberClient.open(world, "g", credit=10)
 
     assert back.subscriber.resumed
-    assert sorted(each.body for each in await back.taker.wait_for(2)) == [b"1", b"2"]
-    for each in list(back.taker.got):
-        await back.taker.ack(each)
+    assert sorted(each.body for each in await back.recorder.wait_for(2)) == [b"1", b"2"]
+    for each in list(back.recorder.got):
+        await back.recorder.ack(each)
     await back.leave()
-    again = await Guest.open(world, "g", credit=10)
+    again = await SubscriberClient.open(world, "g", credit=10)
     await asyncio.sleep(1)
     assert again.bodies == []
 
@@ -100,16 +100,16 @@ async def test_a_subscriber_gets_what_came_while_it_was_away(world: World) -> No
 async def test_what_is_acked_stays_acked_and_the_rest_comes_back_after_a_crash(
     world: World,
 ) -> None:
-    guest = await Guest.open(world, "g", credit=10)
-    await guest.subscribe("t")
+    subscribed = await SubscriberClient.open(world, "g", credit=10)
+    await subscribed.subscribe("t")
     await tell(world, "t", b"1", b"2", b"3")
-    first = (await guest.taker.wait_for(3))[0]
-    await guest.taker.ack(first)
+    first = (await subscribed.recorder.wait_for(3))[0]
+    await subscribed.recorder.ack(first)
     await world.crash()
 
-    back = await Guest.open(world, "g", credit=10)
+    back = await SubscriberClient.open(world, "g", credit=10)
 
-    got = await back.taker.wait_for(2)
+    got = await back.recorder.wait_for(2)
     assert [(each.body, each.attempt) for each in got] == [(b"2", 2), (b"3", 2)]
 
 
@@ -118,9 +118,9 @@ async def test_a_message_is_one_reference_however_many_subscribers_its_pattern_h
     world: World,
 ) -> None:
     for number in range(50):
-        guest = await Guest.open(world, f"g{number}")
-        await guest.subscribe("news")
-        await guest.leave()
+        subscribed = await SubscriberClient.open(world, f"g{number}")
+        await subscribed.subscribe("news")
+        await subscribed.leave()
     before = world.opened.store.statistics().entries_applied
     sent = await tell(world, "news", b"x" * 1_000)
     assert sent.batch is not None
@@ -129,14 +129,14 @@ async def test_a_message_is_one_reference_however_many_subscribers_its_pattern_h
         queue
         for replica in world.opened.store.replicas()
         for queue in replica.state.queues.values()
-        if queue.owed is not None
+        if queue.pending_acks is not None
     ]
     assert [queue.index.tail for queue in lists] == [1]
 
     for number in range(50):
-        back = await Guest.open(world, f"g{number}", credit=1)
-        await back.taker.wait_for(1)
-        await back.taker.ack()
+        back = await SubscriberClient.open(world, f"g{number}", credit=1)
+        await back.recorder.wait_for(1)
+        await back.recorder.ack()
         await back.leave()
 
     assert [queue.needed() for queue in lists] == [[]]
@@ -144,30 +144,30 @@ async def test_a_message_is_one_reference_however_many_subscribers_its_pattern_h
 
 @simulated()
 async def test_unsubscribing_lets_go_of_what_was_kept(world: World) -> None:
-    guest = await Guest.open(world, "g")
-    await guest.subscribe("a/#")
+    subscribed = await SubscriberClient.open(world, "g")
+    await subscribed.subscribe("a/#")
     await tell(world, "a/1", b"1")
-    guest.consumer.remove(Subscription("a/#"))
+    subscribed.consumer.remove(Subscription("a/#"))
 
-    assert await guest.subscriber.unsubscribe(Subscription("a/#"))
-    assert not await guest.subscriber.unsubscribe(Subscription("a/#"))
+    assert await subscribed.subscriber.unsubscribe(Subscription("a/#"))
+    assert not await subscribed.subscriber.unsubscribe(Subscription("a/#"))
 
     for replica in world.opened.store.replicas():
         assert not replica.state.indexes
     assert not world.client.tree.to(DEFAULT_TENANT, "a/1").count
-    await guest.leave()
-    assert not (await Guest.open(world, "g")).subscriber.subscriptions
+    await subscribed.leave()
+    assert not (await SubscriberClient.open(world, "g")).subscriber.subscriptions
 
 
 @simulated()
 async def test_a_clean_start_forgets_subscriptions_notes_and_messages(world: World) -> None:
-    guest = await Guest.open(world, "g")
-    await guest.subscribe("t")
-    guest.subscriber.note([(b"k", b"v")])
-    await guest.leave()
+    subscribed = await SubscriberClient.open(world, "g")
+    await subscribed.subscribe("t")
+    subscribed.subscriber.note([(b"k", b"v")])
+    await subscribed.leave()
     await tell(world, "t", b"1")
 
-    clean = await Guest.open(world, "g", clean=True, credit=5)
+    clean = await SubscriberClient.open(world, "g", clean=True, credit=5)
 
     assert not clean.subscriber.resumed
     assert not clean.subscriber.subscriptions
@@ -178,10 +178,10 @@ async def test_a_clean_start_forgets_subscriptions_notes_and_messages(world: Wor
 
 @simulated()
 async def test_a_second_connection_takes_over_and_the_first_is_fenced(world: World) -> None:
-    first = await Guest.open(world, "g")
+    first = await SubscriberClient.open(world, "g")
     await first.subscribe("t")
 
-    second = await Guest.open(world, "g")
+    second = await SubscriberClient.open(world, "g")
 
     assert first.lost
     assert second.subscriber.epoch > first.subscriber.epoch
@@ -196,54 +196,54 @@ async def test_a_second_connection_takes_over_and_the_first_is_fenced(world: Wor
     await first.leave(will=True)
     await tell(world, "t", b"1")
     second.consumer.grant(1)
-    await second.taker.wait_for(1)
+    await second.recorder.wait_for(1)
 
 
 @simulated()
 async def test_a_subscriber_ends_when_its_time_is_up(world: World) -> None:
-    guest = await Guest.open(world, "g", expiry_ms=5_000)
-    await guest.subscribe("t")
-    await guest.leave()
+    subscribed = await SubscriberClient.open(world, "g", expiry_ms=5_000)
+    await subscribed.subscribe("t")
+    await subscribed.leave()
     await asyncio.sleep(3)
     assert world.client.tree.to(DEFAULT_TENANT, "t").count
     await asyncio.sleep(4)
 
     assert not world.client.tree.to(DEFAULT_TENANT, "t").count
-    assert not (await Guest.open(world, "g")).subscriber.resumed
+    assert not (await SubscriberClient.open(world, "g")).subscriber.resumed
 
 
 @simulated()
 async def test_a_full_disk_refuses_new_subscribers_and_lets_known_ones_go_on(world: World) -> None:
-    guest = await Guest.open(world, "known")
-    await guest.subscribe("t")
-    await guest.leave()
+    subscribed = await SubscriberClient.open(world, "known")
+    await subscribed.subscribe("t")
+    await subscribed.leave()
     await tell(world, "t", b"1")
     world.client.accepting = False
 
-    back = await Guest.open(world, "known", credit=1)
+    back = await SubscriberClient.open(world, "known", credit=1)
 
     assert back.subscriber.resumed
-    assert [each.body for each in await back.taker.wait_for(1)] == [b"1"]
-    await back.taker.ack()
+    assert [each.body for each in await back.recorder.wait_for(1)] == [b"1"]
+    await back.recorder.ack()
     will = will_of(world, "w", b"x")
     for name, expiry_ms, last in (("durable", None, None), ("with a will", 0, will)):
         with pytest.raises(KernelError) as refused:
-            await Guest.open(world, name, expiry_ms=expiry_ms, will=last)
+            await SubscriberClient.open(world, name, expiry_ms=expiry_ms, will=last)
         assert refused.value.code is Code.NO_SPACE
-    assert not (await Guest.open(world, "in memory", expiry_ms=0)).subscriber.durable
+    assert not (await SubscriberClient.open(world, "in memory", expiry_ms=0)).subscriber.durable
 
 
 @simulated()
 async def test_notes_are_there_for_the_next_connection(world: World) -> None:
-    guest = await Guest.open(world, "g")
+    subscribed = await SubscriberClient.open(world, "g")
     noted: list[KernelError | None] = []
-    guest.subscriber.note([(b"a", b"1"), (b"b", b"2")], noted.append)
-    guest.subscriber.note([(b"a", None)], noted.append)
+    subscribed.subscriber.note([(b"a", b"1"), (b"b", b"2")], noted.append)
+    subscribed.subscriber.note([(b"a", None)], noted.append)
     await asyncio.sleep(0.1)
     assert noted == [None, None]
     await world.crash()
 
-    back = await Guest.open(world, "g")
+    back = await SubscriberClient.open(world, "g")
 
     assert dict(back.subscriber.notes) == {b"b": b"2"}
 
@@ -251,13 +251,17 @@ async def test_notes_are_there_for_the_next_connection(world: World) -> None:
 @simulated()
 async def test_a_will_is_published_when_the_connection_is_lost(world: World) -> None:
     listener = Listener(world, "will/#")
-    guest = await Guest.open(world, "g", expiry_ms=0, will=will_of(world, "will/g", b"dead"))
-    assert guest.subscriber.durable
-    await guest.leave(will=True)
+    subscribed = await SubscriberClient.open(
+        world, "g", expiry_ms=0, will=will_of(world, "will/g", b"dead")
+    )
+    assert subscribed.subscriber.durable
+    await subscribed.leave(will=True)
     await asyncio.sleep(2)
     assert listener.bodies == [b"dead"]
 
-    other = await Guest.open(world, "h", expiry_ms=0, will=will_of(world, "will/h", b"no"))
+    other = await SubscriberClient.open(
+        world, "h", expiry_ms=0, will=will_of(world, "will/h", b"no")
+    )
     await other.leave(will=False)
     await asyncio.sleep(2)
     assert listener.bodies == [b"dead"]
@@ -267,10 +271,10 @@ async def test_a_will_is_published_when_the_connection_is_lost(world: World) -> 
 async def test_a_delayed_will_is_cancelled_by_a_new_connection(world: World) -> None:
     listener = Listener(world, "w")
     will = will_of(world, "w", b"dead", delay_ms=5_000)
-    guest = await Guest.open(world, "g", will=will)
-    await guest.leave(will=True)
+    subscribed = await SubscriberClient.open(world, "g", will=will)
+    await subscribed.leave(will=True)
     await asyncio.sleep(3)
-    back = await Guest.open(world, "g", will=will)
+    back = await SubscriberClient.open(world, "g", will=will)
     await asyncio.sleep(10)
     assert listener.bodies == []
     await back.leave(will=True)
@@ -280,9 +284,11 @@ async def test_a_delayed_will_is_cancelled_by_a_new_connection(world: World) -> 
 
 @simulated()
 async def test_wills_of_a_crashed_node_are_published_once_by_the_next(world: World) -> None:
-    await Guest.open(world, "g", will=will_of(world, "w", b"dead", retain=True))
-    await Guest.open(world, "h", will=will_of(world, "late", b"dead", delay_ms=4_000, retain=True))
-    keeper = await Guest.open(world, "k")
+    await SubscriberClient.open(world, "g", will=will_of(world, "w", b"dead", retain=True))
+    await SubscriberClient.open(
+        world, "h", will=will_of(world, "late", b"dead", delay_ms=4_000, retain=True)
+    )
+    keeper = await SubscriberClient.open(world, "k")
     await keeper.subscribe("+")
     await world.crash()
     await asyncio.sleep(2)
@@ -291,7 +297,7 @@ async def test_wills_of_a_crashed_node_are_published_once_by_the_next(world: Wor
     await asyncio.sleep(8)
     assert await retained(world, "#") == [("late", b"dead"), ("w", b"dead")]
 
-    back = await Guest.open(world, "k", credit=10)
+    back = await SubscriberClient.open(world, "k", credit=10)
 
     await asyncio.sleep(1)
     assert sorted(back.bodies) == [b"dead", b"dead"]
@@ -301,31 +307,33 @@ async def test_wills_of_a_crashed_node_are_published_once_by_the_next(world: Wor
 async def test_a_share_gives_each_message_to_one_member_and_ends_with_the_last(
     world: World,
 ) -> None:
-    guests = [await Guest.open(world, f"g{at}", credit=2) for at in range(3)]
-    for guest in guests:
-        await guest.subscribe("job/#", "team")
+    all_subscribed = [await SubscriberClient.open(world, f"g{at}", credit=2) for at in range(3)]
+    for subscribed in all_subscribed:
+        await subscribed.subscribe("job/#", "team")
     for number in range(6):
         await tell(world, f"job/{number}", b"%d" % number)
     await asyncio.sleep(1)
 
-    got = [each for guest in guests for each in guest.bodies]
+    got = [each for subscribed in all_subscribed for each in subscribed.bodies]
     assert sorted(got) == [b"0", b"1", b"2", b"3", b"4", b"5"]
-    for guest in guests:
-        await guest.subscriber.unsubscribe(Subscription("job/#", "team"))
-        assert bool(world.client.tree.to(DEFAULT_TENANT, "job/x").count) == (guest is not guests[2])
+    for subscribed in all_subscribed:
+        await subscribed.subscriber.unsubscribe(Subscription("job/#", "team"))
+        assert bool(world.client.tree.to(DEFAULT_TENANT, "job/x").count) == (
+            subscribed is not all_subscribed[2]
+        )
 
 
 @simulated()
 async def test_a_share_of_members_in_memory_goes_with_them_and_with_a_crash(world: World) -> None:
-    guest = await Guest.open(world, "g", expiry_ms=0, credit=5)
-    assert not guest.subscriber.durable
-    await guest.subscribe("t", "team")
+    subscribed = await SubscriberClient.open(world, "g", expiry_ms=0, credit=5)
+    assert not subscribed.subscriber.durable
+    await subscribed.subscribe("t", "team")
     await tell(world, "t", b"1")
-    await guest.taker.wait_for(1)
-    await guest.leave()
+    await subscribed.recorder.wait_for(1)
+    await subscribed.leave()
     assert not world.client.tree.to(DEFAULT_TENANT, "t").count
 
-    other = await Guest.open(world, "h", expiry_ms=0)
+    other = await SubscriberClient.open(world, "h", expiry_ms=0)
     await other.subscribe("t", "team")
     await world.crash()
     assert not world.client.tree.to(DEFAULT_TENANT, "t").count
@@ -333,9 +341,9 @@ async def test_a_share_of_members_in_memory_goes_with_them_and_with_a_crash(worl
 
 @simulated()
 async def test_a_subscriber_in_memory_cannot_subscribe_durably(world: World) -> None:
-    guest = await Guest.open(world, "g", expiry_ms=0)
+    subscribed = await SubscriberClient.open(world, "g", expiry_ms=0)
     with pytest.raises(KernelError) as refused:
-        await guest.subscribe("t")
+        await subscribed.subscribe("t")
     assert refused.value.code is Code.INVALID_ARGUMENT
 
 
@@ -344,16 +352,16 @@ async def test_a_topic_of_the_tree_stores_what_is_published_below_its_name(world
     peer = world.peer()
     topic = await peer.topic("dev", TopicOptions(tree=True))
     listener = Listener(world, "#")
-    taker = peer.attach(topic, credit=10)
+    recorder = peer.attach(topic, credit=10)
 
     await tell(world, "dev/1/x", b"1")
     await tell(world, "dev", b"2")
     await tell(world, "device", b"no")
     await peer.publish(topic, b"3")
 
-    assert [each.body for each in await taker.wait_for(3)] == [b"1", b"2", b"3"]
+    assert [each.body for each in await recorder.wait_for(3)] == [b"1", b"2", b"3"]
     assert listener.got == [("dev/1/x", b"1"), ("dev", b"2"), ("device", b"no"), ("dev", b"3")]
-    slot = messages.decode(taker.got[2].slot)
+    slot = messages.decode(recorder.got[2].slot)
     assert slot.ext[Ext.TREE_NAME] == b"dev"
 
 
@@ -364,16 +372,19 @@ async def test_a_door_router_and_the_tree_get_each_others_messages(world: World)
     door = RouterOptions(match=Match.PATTERN, tree=True)
     await world.client.administer(PutRouter(DEFAULT_TENANT, "door", door))
     await world.client.administer(PutRoute(DEFAULT_TENANT, "door", Route(key="a/#", topic="q")))
-    guest = await Guest.open(world, "g", credit=10)
-    await guest.subscribe("a/+")
-    taker = peer.attach(queue, credit=10)
+    subscribed = await SubscriberClient.open(world, "g", credit=10)
+    await subscribed.subscribe("a/+")
+    recorder = peer.attach(queue, credit=10)
 
     await tell(world, "a/1", b"from the tree")
     found = world.client.to_router(DEFAULT_TENANT, "door", "a/2")
     await peer.publish(found, b"from the router")
 
-    assert [each.body for each in await taker.wait_for(2)] == [b"from the tree", b"from the router"]
-    assert sorted(each.body for each in await guest.taker.wait_for(2)) == [
+    assert [each.body for each in await recorder.wait_for(2)] == [
+        b"from the tree",
+        b"from the router",
+    ]
+    assert sorted(each.body for each in await subscribed.recorder.wait_for(2)) == [
         b"from the router",
         b"from the tree",
     ]
@@ -386,23 +397,23 @@ async def test_a_door_router_and_the_tree_get_each_others_messages(world: World)
 
 @simulated()
 async def test_a_batch_of_a_subscriber_is_stored_once(world: World) -> None:
-    guest = await Guest.open(world, "g", credit=10)
-    await guest.subscribe("t")
+    subscribed = await SubscriberClient.open(world, "g", credit=10)
+    await subscribed.subscribe("t")
     found = world.client.tree.to(DEFAULT_TENANT, "t")
-    sequence = guest.subscriber.epoch << 32 | 1
+    sequence = subscribed.subscriber.epoch << 32 | 1
     for _ in range(2):
-        batch = world.client.batch(guest.peer.session, _Deaf())
+        batch = world.client.batch(subscribed.peer.session, _Deaf())
         parts = Draft(b"x", name="t").parts(batch.uid(), 0)
         batch.add(found, parts, sum(map(len, parts)))
-        batch.once(guest.subscriber.number, sequence)
+        batch.once(subscribed.subscriber.number, sequence)
         world.client.submit(batch)
         await asyncio.sleep(0.1)
         await world.crash()
-        guest = await Guest.open(world, "g", credit=10)
+        subscribed = await SubscriberClient.open(world, "g", credit=10)
         found = world.client.tree.to(DEFAULT_TENANT, "t")
 
     await asyncio.sleep(1)
-    assert guest.bodies == [b"x"]
+    assert subscribed.bodies == [b"x"]
 
 
 class _Deaf:
@@ -412,15 +423,17 @@ class _Deaf:
 
 @simulated()
 async def test_no_ok_while_the_disk_holds_its_syncs(world: World) -> None:
-    guest = await Guest.open(world, "g")
+    subscribed = await SubscriberClient.open(world, "g")
     world.workers.hold("weir-journal-writer")
     waiting = [
-        asyncio.ensure_future(guest.subscriber.subscribe(Subscription("t"), b"")),
+        asyncio.ensure_future(subscribed.subscriber.subscribe(Subscription("t"), b"")),
         asyncio.ensure_future(
-            world.client.tree.open(SubscriberSpec(DEFAULT_TENANT, "h", False, None), guest)
+            world.client.tree.open(SubscriberSpec(DEFAULT_TENANT, "h", False, None), subscribed)
         ),
         asyncio.ensure_future(tell(world, "r", b"x", retain=True)),
-        asyncio.ensure_future(world.client.tree.open(SubscriberSpec(DEFAULT_TENANT, "m"), guest)),
+        asyncio.ensure_future(
+            world.client.tree.open(SubscriberSpec(DEFAULT_TENANT, "m"), subscribed)
+        ),
     ]
     await asyncio.sleep(2)
 
@@ -431,47 +444,47 @@ async def test_no_ok_while_the_disk_holds_its_syncs(world: World) -> None:
 
 @simulated()
 async def test_settlements_of_a_subscriber_can_be_returned_unsettled(world: World) -> None:
-    guest = await Guest.open(world, "g", credit=2)
-    await guest.subscribe("t")
+    subscribed = await SubscriberClient.open(world, "g", credit=2)
+    await subscribed.subscribe("t")
     await tell(world, "t", b"1")
-    (delivery,) = await guest.taker.wait_for(1)
-    guest.taker.settle_now(Settlement.RETURN, delivery)
-    got = await guest.taker.wait_for(2)
+    (delivery,) = await subscribed.recorder.wait_for(1)
+    subscribed.recorder.settle_now(Settlement.RETURN, delivery)
+    got = await subscribed.recorder.wait_for(2)
     assert [each.attempt for each in got] == [1, 1]
 
 
 @simulated()
 async def test_of_several_subscriptions_each_is_told_what_became_of_it(world: World) -> None:
-    guest = await Guest.open(world, "g", credit=10)
+    subscribed = await SubscriberClient.open(world, "g", credit=10)
     wanted = {
         Subscription("a/+"): b"1",
         Subscription("bad/#/x"): b"2",
         Subscription("b", "share"): b"3",
         Subscription("s" * 10, "n" * 300): b"4",
     }
-    told = await guest.subscriber.subscribe_all(wanted)
+    told = await subscribed.subscriber.subscribe_all(wanted)
     good, bad = list(wanted)[::2], list(wanted)[1::2]
     assert [told[each] for each in good] == [True, True]
     errors = [told[each] for each in bad]
     assert all(isinstance(each, KernelError) for each in errors)
-    assert dict(guest.subscriber.subscriptions) == {each: wanted[each] for each in good}
-    again = await guest.subscriber.subscribe_all({good[0]: b"5", Subscription("c"): b"6"})
+    assert dict(subscribed.subscriber.subscriptions) == {each: wanted[each] for each in good}
+    again = await subscribed.subscriber.subscribe_all({good[0]: b"5", Subscription("c"): b"6"})
     assert again == {good[0]: False, Subscription("c"): True}
-    for each in guest.subscriber.subscriptions:
-        guest.consumer.add(each, each)
+    for each in subscribed.subscriber.subscriptions:
+        subscribed.consumer.add(each, each)
     await tell(world, "a/1", b"x")
     await tell(world, "b", b"y")
-    assert sorted(guest.bodies) == [b"x", b"y"]
+    assert sorted(subscribed.bodies) == [b"x", b"y"]
 
-    gone = await guest.subscriber.unsubscribe_all([good[0], Subscription("never")])
+    gone = await subscribed.subscriber.unsubscribe_all([good[0], Subscription("never")])
     assert gone == {good[0]: True, Subscription("never"): False}
     await tell(world, "a/1", b"late")
-    assert len(guest.bodies) == 2
-    await guest.leave()
-    back = await Guest.open(world, "g")
+    assert len(subscribed.bodies) == 2
+    await subscribed.leave()
+    back = await SubscriberClient.open(world, "g")
     assert dict(back.subscriber.subscriptions) == {good[1]: b"3", Subscription("c"): b"6"}
     with pytest.raises(KernelError) as caught:
-        await guest.subscriber.subscribe_all({Subscription("d"): b""})
+        await subscribed.subscriber.subscribe_all({Subscription("d"): b""})
     assert caught.value.code is Code.SESSION_FENCED
 
 
@@ -487,26 +500,26 @@ async def test_it_is_told_under_which_patterns_something_is_retained(world: Worl
 
 @simulated()
 async def test_a_list_that_waited_for_credit_is_read_once_there_is_some(world: World) -> None:
-    guest = await Guest.open(world, "g", credit=2)
+    subscribed = await SubscriberClient.open(world, "g", credit=2)
     for pattern in ("a", "b", "c"):
-        await guest.subscribe(pattern)
+        await subscribed.subscribe(pattern)
         await tell(world, pattern, b"1", b"2")
-    assert len(guest.bodies) == 2
-    guest.consumer.grant(1)
-    guest.consumer.grant(2)
-    assert len(guest.bodies) == 5
-    guest.consumer.grant(5)
-    assert len(guest.bodies) == 6
+    assert len(subscribed.bodies) == 2
+    subscribed.consumer.grant(1)
+    subscribed.consumer.grant(2)
+    assert len(subscribed.bodies) == 5
+    subscribed.consumer.grant(5)
+    assert len(subscribed.bodies) == 6
     await tell(world, "c", b"3")
-    assert guest.bodies[-1] == b"3"
+    assert subscribed.bodies[-1] == b"3"
 
 
 @pytest.mark.parametrize("name", ["$SYS", "$SYS/broker/uptime", "$share/g/a"])
 def test_nobody_publishes_to_what_is_the_servers_own_by_whatever_way(name: str) -> None:
     @simulated()
     async def scenario(world: World) -> None:
-        guest = await Guest.open(world, "g", credit=10)
-        await guest.subscribe(f"{name.split('/', maxsplit=1)[0]}/#")
+        subscribed = await SubscriberClient.open(world, "g", credit=10)
+        await subscribed.subscribe(f"{name.split('/', maxsplit=1)[0]}/#")
         live = Listener(world, f"{name.split('/', maxsplit=1)[0]}/#")
         tree = world.client.tree
         for retain in (False, True):
@@ -514,12 +527,12 @@ def test_nobody_publishes_to_what_is_the_servers_own_by_whatever_way(name: str) 
                 tree.to(DEFAULT_TENANT, name, retain=retain)
             assert caught.value.code is Code.NOT_ALLOWED
         with pytest.raises(KernelError) as caught:
-            await Guest.open(world, "w", will=will_of(world, name, b"x"))
+            await SubscriberClient.open(world, "w", will=will_of(world, name, b"x"))
         assert caught.value.code is Code.NOT_ALLOWED
         door = RouterOptions(match=Match.PATTERN, tree=True)
         await world.client.administer(PutRouter(DEFAULT_TENANT, "door", door))
         assert not world.client.to_router(DEFAULT_TENANT, "door", name).count
-        assert (guest.bodies, live.got) == ([], [])
+        assert (subscribed.bodies, live.got) == ([], [])
         await tell(world, "$own/a", b"may be")
 
     scenario()

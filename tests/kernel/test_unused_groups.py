@@ -55,9 +55,9 @@ async def test_an_unused_group_lets_go_and_goes_on_letting_go(world: World) -> N
     await peer.publish(topic, b"4")
     await asyncio.sleep(3)
     assert held(world, topic) == [4, 0, 4, 4]
-    taker = peer.attach(topic, group="brief", credit=5)
+    recorder = peer.attach(topic, group="brief", credit=5)
     await peer.publish(topic, b"5")
-    assert [each.body for each in await taker.wait_for(1)] == [b"5"]
+    assert [each.body for each in await recorder.wait_for(1)] == [b"5"]
 
 
 @pytest.mark.usefixtures("fast")
@@ -66,10 +66,10 @@ async def test_what_only_an_unused_group_held_is_gone_from_the_journal(world: Wo
     peer = world.peer()
     groups = {DEFAULT_GROUP: GroupOptions(), "brief": GROUPS["brief"]}
     topic = await peer.topic("work", groups=groups)
-    taker = peer.attach(topic, credit=5)
+    recorder = peer.attach(topic, credit=5)
     await peer.publish(topic, b"1")
-    await taker.wait_for(1)
-    await taker.ack()
+    await recorder.wait_for(1)
+    await recorder.ack()
     state = world.opened.store.replica(topic.queues[0].group).state
     assert sum(references(state).values()) == 1
     await asyncio.sleep(2.4 * HOUR)

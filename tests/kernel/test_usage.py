@@ -33,9 +33,9 @@ from kernel.broker.group_state import usage
 from kernel.broker.group_state.usage import OTHER_GROUP, Grade, TopicUsage, Verb, counts, units_of
 from kernel.broker.log_commands import commands
 from kernel.broker.snapshots.snapshot import dump, load, state_hash
-from kernel.common.ids import VOLATILE_GROUP, Offset
+from kernel.common.ids import TRANSIENT_GROUP, Offset
 from tests.kernel.counted import check_growth, everything
-from tests.simulator.peer import Draft, Peer, Taker
+from tests.simulator.peer import Draft, Peer, Recorder
 from tests.simulator.world import World, simulated
 
 MINE = 7
@@ -201,15 +201,15 @@ async def test_each_lease_that_ends_at_once_is_a_delivery_and_one_that_reached_n
 async def test_session_acks_are_counted_under_their_own_origin(world: World) -> None:
     peer, other = peer_of(world, 1), peer_of(world, 2)
     topic = await peer.topic("pushed")
-    taker, second = peer.attach(topic, credit=2), Taker(world.client)
+    recorder, second = peer.attach(topic, credit=2), Recorder(world.client)
     await peer.publish(topic, b"1", b"2")
-    await taker.wait_for(2)
+    await recorder.wait_for(2)
     spec = ConsumerSpec(topic, DEFAULT_GROUP, other.session, auto_ack=True)
     second.consumer = world.client.attach(spec, second)
     second.grant(5)
     await peer.publish(topic, b"3")
     await second.wait_for(1)
-    await taker.ack()
+    await recorder.ack()
     await world.settle_down()
     found = messages(world)
     assert (found["pushed", "acked", 1], found["pushed", "acked", 2]) == (2, 1)
@@ -222,9 +222,9 @@ async def test_dead_letters_are_internal_routed_and_never_published(world: World
     await peer.topic("dead")
     topic = await peer.topic("work", group=GroupOptions(dead_letter=DeadLetter(None, "dead")))
     await peer.publish(topic, b"bad", b"good")
-    taker = peer.attach(topic, credit=2)
-    await taker.wait_for(2)
-    await taker.settle(Settlement.DEAD_LETTER, 0)
+    recorder = peer.attach(topic, credit=2)
+    await recorder.wait_for(2)
+    await recorder.settle(Settlement.DEAD_LETTER, 0)
     await world.settle_down()
 
     found = messages(world)
@@ -291,11 +291,11 @@ async def test_a_report_leaves_what_came_behind_it(world: World) -> None:
 
 
 @simulated()
-async def test_volatile_topics_are_counted_in_their_own_group(world: World) -> None:
+async def test_transient_topics_are_counted_in_their_own_group(world: World) -> None:
     peer = peer_of(world)
     topic = await peer.topic("memory", TopicOptions(durable=False))
     await peer.publish(topic, b"1", b"2")
-    replica = world.opened.store.replica(VOLATILE_GROUP)
+    replica = world.opened.store.replica(TRANSIENT_GROUP)
     assert [each.messages for each in counts(replica.state)] == [2, 2]
 
 
@@ -310,7 +310,7 @@ async def test_deleted_topics_beyond_the_limit_are_forgotten_and_counted(
         topic = await peer.topic(name, TopicOptions(durable=False))
         await peer.publish(topic, b"1", b"2", b"3")
         await peer.client.administer(DeleteTopic(DEFAULT_TENANT, name))
-    state = world.opened.store.replica(VOLATILE_GROUP).state
+    state = world.opened.store.replica(TRANSIENT_GROUP).state
     assert state.ledger.forgotten == 6
     assert {each.topic for each in counts(state)} == {"brief2", "brief3"}
 

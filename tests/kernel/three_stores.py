@@ -13,7 +13,7 @@ from kernel.in_process.opening import LocalStore, open_store
 from kernel.log.journal import JournalOptions
 from kernel.remote.leader_calls.lane_service import BYTES_MAX, CALLS_MAX
 from kernel.remote.leader_calls.leaders import RemoteLeaders
-from kernel.remote.serving import join_fellows, serve_gateways
+from kernel.remote.serving import join_peer_stores, serve_gateways
 from kernel.rpc.handshake import Hello
 from kernel.rpc.roles import GATEWAY, STORE
 from kernel.store.drivers.disk import DirectoryDisk
@@ -46,7 +46,7 @@ class Node:
         self.calls_max = CALLS_MAX
         self.bytes_max = BYTES_MAX
         self.settle_in_ms = 0
-        self.reaches_fellows = len(addresses) > 1
+        self.reaches_peers = len(addresses) > 1
         """Its own client reaches groups that other stores lead."""
         self.runs = False
 
@@ -82,13 +82,13 @@ class Node:
         self.remote = RemoteLeaders(
             partial(self.hello, GATEWAY), self.secret, self.addresses, CLOCK
         )
-        if self.reaches_fellows:
-            self.fellows = join_fellows(self.opened, self.remote, CLOCK, RANDOM)
+        if self.reaches_peers:
+            self.peer_stores = join_peer_stores(self.opened, self.remote, CLOCK, RANDOM)
         source = self.opened.source
         assert source is not None
         await self.links.start(self.opened.store.consensus, source)
         await self.opened.start()
-        if self.reaches_fellows:
+        if self.reaches_peers:
             self.remote.start()
         self.runs = True
 
@@ -142,7 +142,7 @@ async def running(path: Path) -> AsyncIterator[list[Node]]:
     addresses = {number: ("127.0.0.1", port) for number, port in enumerate(ports, 1)}
     nodes = [Node(number, path / str(number), addresses) for number in addresses]
     for node in nodes:
-        node.reaches_fellows = False
+        node.reaches_peers = False
         await node.start()
     try:
         yield nodes

@@ -19,7 +19,7 @@ from kernel.api.tree import (
     Will,
 )
 from kernel.common.ports import Clock
-from tests.simulator.peer import Draft, Peer, Sent, Taker
+from tests.simulator.peer import Draft, Peer, Recorder, Sent
 
 
 class Stage(Protocol):
@@ -63,13 +63,13 @@ class Listener:
         return [body for _, body in self.got]
 
 
-class Guest:
+class SubscriberClient:
     """A subscriber and the connection that has it."""
 
     def __init__(self, world: Stage, peer: Peer) -> None:
         self._world = world
         self.peer = peer
-        self.taker = Taker(world.client)
+        self.recorder = Recorder(world.client)
         self.lost = False
         self.subscriber: Subscriber
         self.consumer: SubscriberConsumer
@@ -85,17 +85,19 @@ class Guest:
         credit: int = 0,
         user: str = "",
         may_have: Callable[[Belongings], bool] | None = None,
-    ) -> Guest:
+    ) -> SubscriberClient:
         """Open a subscriber, and take what its subscriptions bring."""
-        guest = Guest(world, world.peer(name))
+        subscribed = SubscriberClient(world, world.peer(name))
         spec = SubscriberSpec(DEFAULT_TENANT, name, clean, expiry_ms, will, user, may_have)
-        guest.subscriber = await world.client.tree.open(spec, guest)
-        guest.consumer = guest.subscriber.consumer(guest.peer.session, guest.taker)
-        for each in guest.subscriber.subscriptions:
-            guest.consumer.add(each, each)
+        subscribed.subscriber = await world.client.tree.open(spec, subscribed)
+        subscribed.consumer = subscribed.subscriber.consumer(
+            subscribed.peer.session, subscribed.recorder
+        )
+        for each in subscribed.subscriber.subscriptions:
+            subscribed.consumer.add(each, each)
         if credit:
-            guest.consumer.grant(credit)
-        return guest
+            subscribed.consumer.grant(credit)
+        return subscribed
 
     def taken_over(self, subscriber: Subscriber) -> None:
         assert subscriber is self.subscriber
@@ -115,7 +117,7 @@ class Guest:
 
     @property
     def bodies(self) -> list[bytes]:
-        return self.taker.bodies
+        return self.recorder.bodies
 
 
 async def tell(world: Stage, name: str, *bodies: bytes, retain: bool = False) -> Sent:

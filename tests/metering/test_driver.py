@@ -189,7 +189,7 @@ async def test_a_flush_asked_for_waits_until_the_open_window_is_in_the_log() -> 
 
     def gather() -> None:
         gathered.append(world.now_us)
-        world.meter.counter(key("volatile")).count_one(1)
+        world.meter.counter(key("transient")).count_one(1)
 
     ports = Ports(world.driver._ports.clock_us, world.sleep, world.register, world.flush, gather)
     world.driver = MeteringDriver(world.meter, world.collector, ports)
@@ -197,7 +197,7 @@ async def test_a_flush_asked_for_waits_until_the_open_window_is_in_the_log() -> 
     await asyncio.sleep(0)
     world.meter.counter(key("a")).count_one(1)
     assert await world.driver.flush_now(timeout_s=5)
-    assert world.counted() == {"a": 1, "volatile": 1}
+    assert world.counted() == {"a": 1, "transient": 1}
     assert len(gathered) == 1
     run.cancel()
     with pytest.raises(asyncio.CancelledError):

@@ -5,18 +5,18 @@ from __future__ import annotations
 from kernel.api.client import DeleteTopic, LeaseChange, LeaseVerb, PutTopic, ReceiveSpec
 from kernel.api.model import DEFAULT_GROUP, DEFAULT_TENANT, TopicOptions
 from kernel.api.origins import INTERNAL
-from kernel.common.ids import VOLATILE_GROUP, RaftGroup
+from kernel.common.ids import TRANSIENT_GROUP, RaftGroup
 from metering.counters import Meter
 from metering.schema.record import TEXT_BYTES_MAX
 from metering.store_source import SYSTEM_TENANT, StoreSource, protocol_names, short
 from metering.window import Window
-from tests.kernel.tree_client import Guest, tell
+from tests.kernel.tree_client import SubscriberClient, tell
 from tests.metering.samples import START_US
 from tests.simulator.peer import Draft, Peer
 from tests.simulator.world import World, simulated
 
 NAMES = protocol_names({7: "amqp", 8: "mqtt"}, INTERNAL)
-VOLATILE = TopicOptions(durable=False)
+TRANSIENT = TopicOptions(durable=False)
 
 
 def source_of(world: World, meter: Meter | None = None) -> StoreSource:
@@ -52,7 +52,7 @@ def counted(meter: Meter) -> dict[tuple[str, str, str], int]:
 async def test_what_was_returned_is_told_beside_what_was_delivered(world: World) -> None:
     peer, meter = peer_of(world), Meter(START_US)
     source = source_of(world, meter)
-    for name, options in (("kept", TopicOptions()), ("live", VOLATILE)):
+    for name, options in (("kept", TopicOptions()), ("live", TRANSIENT)):
         topic = await peer.topic(name, options)
         await peer.publish(topic, b"1", b"2")
         spec = ReceiveSpec(topic, DEFAULT_GROUP, messages=2, lease_ms=60_000, origin=7)
@@ -127,7 +127,7 @@ async def test_what_mqtt_publishes_is_told_apart_by_its_quality_of_service(world
 @simulated()
 async def test_a_pattern_is_not_taken_for_a_topic_that_is_spelled_alike(world: World) -> None:
     peer = world.peer()
-    guest = await Guest.open(world, "guest")
+    guest = await SubscriberClient.open(world, "guest")
     names = [f"d{number}" for number in range(12)]
     for name in names:
         await peer.topic(name, TopicOptions(tree=True))
@@ -154,10 +154,10 @@ async def test_a_deleted_topic_is_told_and_then_forgotten(world: World) -> None:
 
 
 @simulated()
-async def test_volatile_counts_go_into_the_meter_by_what_they_grew(world: World) -> None:
+async def test_transient_counts_go_into_the_meter_by_what_they_grew(world: World) -> None:
     meter = Meter(START_US)
     peer, source = peer_of(world), source_of(world, meter)
-    topic = await peer.topic("memory", VOLATILE)
+    topic = await peer.topic("memory", TRANSIENT)
     await peer.publish(topic, b"1", b"2")
     source.gather()
     source.gather()
@@ -170,7 +170,7 @@ async def test_volatile_counts_go_into_the_meter_by_what_they_grew(world: World)
     await world.settle_down()
     source.gather()
     assert counted(meter) == {}
-    assert not world.opened.store.replica(VOLATILE_GROUP).state.ledger.retired
+    assert not world.opened.store.replica(TRANSIENT_GROUP).state.ledger.retired
     assert told(source) == {}
 
 
@@ -192,7 +192,7 @@ async def test_windows_name_their_raft_group(world: World) -> None:
     windows = source_of(world).windows(START_US, START_US + 10)
     groups = {key.raft_group for window in windows for key in window.rows}
     assert len(groups) == len(windows) > 1
-    assert all(RaftGroup(each) != VOLATILE_GROUP for each in groups)
+    assert all(RaftGroup(each) != TRANSIENT_GROUP for each in groups)
 
 
 def test_a_name_too_long_for_a_record_stays_one_of_its_own() -> None:

@@ -8,7 +8,7 @@
   order between them.
 * One command in a hundred finds that the leader has moved (NOT_LEADER), and one in a hundred loses
   its answer (UNKNOWN_OUTCOME), executed or not; all that is behind it on the same connection fails
-  with it. The client's own courier sends them again; adapters hear of neither.
+  with it. The client's own request pipeline sends them again; adapters hear of neither.
 * Push streams are reset, those of the tree's subscribers too: the consumer at the store is replaced
   by another one under the adapter's hands, with the leases of the old one still good and its credit
   carried over; what was on its way arrives, or is lost and delivered again.
@@ -57,8 +57,8 @@ from kernel.common.errors import KernelError, NotLoaded
 from kernel.common.ids import Offset
 from kernel.common.ports import Clock
 from kernel.in_process.local_client import LocalClient
-from kernel.requests.courier import Courier
 from kernel.requests.publish import Batch
+from kernel.requests.request_pipeline import RequestPipeline
 from tests.simulator.hostile_consumer import (
     Holding,
     HostileConsumer,
@@ -120,8 +120,8 @@ class HostileClient:
         self._chance = random.Random(seed)
         self.late = Late(loop, self._chance)
         self.link = HostileLink(self.late, self._chance, local.leader_of)
-        self.courier = Courier(self.link, clock, loop)
-        local.send = self.courier.send
+        self.request_pipeline = RequestPipeline(self.link, clock, loop)
+        local.send = self.request_pipeline.send
         self._loaded: set[tuple[str, str, str]] = set()
         self.definitions = LateTopology(local, self.late)
         self.live: dict[Streamed, None] = {}

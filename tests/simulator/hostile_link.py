@@ -13,8 +13,8 @@ import msgspec
 
 from kernel.common.errors import Code, KernelError
 from kernel.common.ids import RaftGroup
-from kernel.requests.courier import Attempt
 from kernel.requests.leader import Done, Leader
+from kernel.requests.request_pipeline import Attempt
 
 DELAY_S_MAX = 0.05
 FAILURE_SHARE = 0.01
@@ -100,7 +100,7 @@ class _Road:
 
 
 class HostileLink:
-    """`kernel.requests.courier.Link` whose connections break."""
+    """`kernel.requests.request_pipeline.Link` whose connections break."""
 
     def __init__(
         self, late: Late, chance: random.Random, leader: Callable[[RaftGroup], Leader]

@@ -35,14 +35,14 @@ class _Jumping(selectors.DefaultSelector):
         self.now = 0.0
         self.interrupted: BaseException | None = None
         self.turns = 0
-        self.resting: list[asyncio.Future[None]] = []
+        self.quiescent: list[asyncio.Future[None]] = []
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         if self.interrupted is not None:
             raise self.interrupted
-        if self.resting and timeout != 0:  # nothing is ready: no time passes, they go on
-            while self.resting:
-                future = self.resting.pop()
+        if self.quiescent and timeout != 0:  # nothing is ready: no time passes, they go on
+            while self.quiescent:
+                future = self.quiescent.pop()
                 if not future.done():
                     future.set_result(None)
             return super().select(0)
@@ -70,7 +70,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     async def rested(self) -> None:
         """Return once nothing is left to do before time passes (Trio: `wait_all_tasks_blocked`)."""
         future = self.create_future()
-        self._jumping.resting.append(future)
+        self._jumping.quiescent.append(future)
         await future
 
     def go_on(self) -> None:

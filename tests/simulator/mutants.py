@@ -28,7 +28,7 @@ from kernel.raft import election, leader
 from kernel.raft.core import RaftCore
 from kernel.raft.log import RaftLog
 from kernel.raft.members.tracker import Tracker
-from kernel.requests.courier import Courier
+from kernel.requests.request_pipeline import RequestPipeline
 from kernel.store.leading.first_tries import FirstTries
 from kernel.store.node import Store
 from kernel.store.raft_groups.healing import Healing
@@ -213,13 +213,13 @@ def _handed_out_without_a_lease() -> list[tuple[Any, str, Any]]:
 
 
 def _sent_again_newest_first() -> list[tuple[Any, str, Any]]:
-    again = Courier._again
+    again = RequestPipeline._again
 
-    def newest_first(courier: Any, group: Any, lane: Any) -> None:
+    def newest_first(request_pipeline: Any, group: Any, lane: Any) -> None:
         lane.sent = dict(reversed(lane.sent.items()))
-        again(courier, group, lane)
+        again(request_pipeline, group, lane)
 
-    return [(Courier, "_again", newest_first)]
+    return [(RequestPipeline, "_again", newest_first)]
 
 
 def _refused_is_stored_later() -> list[tuple[Any, str, Any]]:

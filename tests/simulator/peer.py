@@ -133,7 +133,7 @@ class Answer:
         self.future.set_result(failures or {})
 
 
-class Taker:
+class Recorder:
     """A push consumer and what it has got. `sink` of one consumer."""
 
     def __init__(self, client: Client) -> None:
@@ -328,16 +328,16 @@ class Peer:
         priority: int = 0,
         exclusive: bool = False,
         auto_ack: bool = False,
-    ) -> Taker:
+    ) -> Recorder:
         """A push consumer with so much credit."""
-        taker = Taker(self.client)
+        recorder = Recorder(self.client)
         spec = ConsumerSpec(
             topic, group, self.session, priority=priority, exclusive=exclusive, auto_ack=auto_ack
         )
-        taker.consumer = self.client.attach(spec, taker)
+        recorder.consumer = self.client.attach(spec, recorder)
         if credit:
-            taker.grant(credit)
-        return taker
+            recorder.grant(credit)
+        return recorder
 
     def close(self) -> None:
         """End the session."""

@@ -1,4 +1,5 @@
-"""The courier and the hostile client: what an adapter may rely on whatever the network does."""
+"""The request pipeline and the hostile client: what an adapter may rely on whatever the network
+does."""
 
 from __future__ import annotations
 
@@ -29,7 +30,7 @@ from kernel.api.model import (
 from kernel.common.errors import Code, KernelError, NotLoaded
 from kernel.common.ids import RaftGroup
 from kernel.common.limits import PUBLISH_DEADLINE_MS
-from kernel.requests.courier import Attempt, Courier, Done
+from kernel.requests.request_pipeline import Attempt, Done, RequestPipeline
 from tests.simulator import hostile_link
 from tests.simulator.far import Far
 from tests.simulator.world import World, simulated
@@ -37,7 +38,8 @@ from tests.simulator.world import World, simulated
 GROUP = RaftGroup(1)
 SEEDS = pytest.mark.parametrize("seed", range(3))
 
-# --- The courier ----------------------------------------------------------------------------
+# --- The request pipeline
+# ----------------------------------------------------------------------------
 
 
 class Script:
@@ -85,8 +87,8 @@ class Script:
 
 
 def sender(world: World, script: Script, heard: list[object]) -> Callable[[object], None]:
-    courier = Courier(script, world.clock, world.loop)
-    return lambda name: courier.send(GROUP, script.command(name), heard.append)
+    request_pipeline = RequestPipeline(script, world.clock, world.loop)
+    return lambda name: request_pipeline.send(GROUP, script.command(name), heard.append)
 
 
 @pytest.mark.parametrize(
@@ -148,9 +150,9 @@ async def test_without_a_leader_a_command_ends_at_its_deadline_and_tries_become_
 async def test_an_error_of_the_command_itself_is_no_reason_to_try_again(world: World) -> None:
     heard: list[object] = []
     script = Script(world.loop)
-    courier = Courier(script, world.clock, world.loop)
+    request_pipeline = RequestPipeline(script, world.clock, world.loop)
     refused = KernelError(Code.NO_SPACE, "full")
-    courier.send(GROUP, lambda done: done((refused,)), heard.append)
+    request_pipeline.send(GROUP, lambda done: done((refused,)), heard.append)
     await asyncio.sleep(1)
     assert (heard, script.tries) == ([(refused,)], 1)
 
@@ -175,14 +177,14 @@ async def test_every_message_is_stored_once_and_in_order(
         await sent.done
         assert not sent.failures
     assert min(far.client.link.failures.values()) >= 5
-    taker = world.peer().attach(topic, credit=1_000)
-    await taker.wait_for(400)
+    recorder = world.peer().attach(topic, credit=1_000)
+    await recorder.wait_for(400)
     await asyncio.sleep(1)
     by_queue: dict[int, list[int]] = {}
-    for each in taker.got:
+    for each in recorder.got:
         by_queue.setdefault(each.queue, []).append(int(each.body))
     assert all(bodies == sorted(bodies) for bodies in by_queue.values())
-    assert sorted(int(body) for body in taker.bodies) == list(range(400))
+    assert sorted(int(body) for body in recorder.bodies) == list(range(400))
 
 
 @pytest.mark.usefixtures("often")
@@ -192,24 +194,24 @@ async def test_a_consumer_outlives_its_streams(world: World, seed: int) -> None:
     """Every message once, no more than it has credit for, and each can be settled."""
     far = Far(world, seed)
     topic = await far.own.topic("work")
-    taker = far.own.attach(topic, credit=5)
+    recorder = far.own.attach(topic, credit=5)
     for number in range(0, 300, 10):
         far.own.submit(topic, *[b"%d" % (number + at) for at in range(10)])
     async with asyncio.timeout(100):
-        while len(taker.got) < 300:
+        while len(recorder.got) < 300:
             await asyncio.sleep(0.05)
-            assert len(taker.held) <= 5
-            held = list(taker.held.values())
-            if held and len(taker.got) % 2:
-                assert await taker.settle(Settlement.ACK, *held) == {}
+            assert len(recorder.held) <= 5
+            held = list(recorder.held.values())
+            if held and len(recorder.got) % 2:
+                assert await recorder.settle(Settlement.ACK, *held) == {}
             elif held:
-                taker.settle_now(Settlement.ACK, *held)
-            taker.grant(len(held))
+                recorder.settle_now(Settlement.ACK, *held)
+            recorder.grant(len(held))
     assert far.client.resets > 5
-    await taker.ack()
+    await recorder.ack()
     await asyncio.sleep(1)
-    assert sorted(int(body) for body in taker.bodies) == list(range(300))
-    assert {each.attempt for each in taker.got} == {1}
+    assert sorted(int(body) for body in recorder.bodies) == list(range(300))
+    assert {each.attempt for each in recorder.got} == {1}
     found = world.figures(topic, DEFAULT_GROUP)
     assert (found.ready, found.leased, found.consumers) == (0, 0, 1)
 
@@ -222,11 +224,11 @@ async def test_what_is_on_its_way_to_a_cancelled_consumer_comes_back(
     far = Far(world, seed)
     topic = await far.own.topic("work")
     await far.own.publish(topic, *[b"x"] * 10)
-    taker = far.own.attach(topic, credit=10)
+    recorder = far.own.attach(topic, credit=10)
     await asyncio.sleep(0.001)
-    taker.cancel()
+    recorder.cancel()
     await asyncio.sleep(1)
-    assert world.figures(topic, DEFAULT_GROUP).ready == 10 - len(taker.got)
+    assert world.figures(topic, DEFAULT_GROUP).ready == 10 - len(recorder.got)
 
 
 @pytest.mark.usefixtures("often")

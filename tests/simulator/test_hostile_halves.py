@@ -12,7 +12,7 @@ from kernel.api.model import DEFAULT_GROUP, DEFAULT_TENANT, HalfOptions, TopicIn
 from kernel.api.transactions import HalfCheck
 from kernel.common.errors import Code, KernelError
 from tests.simulator.far import Far
-from tests.simulator.peer import Draft, Taker
+from tests.simulator.peer import Draft, Recorder
 from tests.simulator.world import World, simulated
 
 SEEDS = pytest.mark.parametrize("seed", range(3))
@@ -58,9 +58,9 @@ async def test_what_is_committed_is_there_once_and_nothing_else_is(world: World,
         assert otherwise.value.code is Code.LEASE_LOST
 
     await asyncio.gather(*(one(number) for number in range(100)))
-    taker = world.peer().attach(topic, credit=1_000)
+    recorder = world.peer().attach(topic, credit=1_000)
     await asyncio.sleep(1)
-    assert sorted(int(body) for body in taker.bodies) == [n for n in range(100) if n % 3]
+    assert sorted(int(body) for body in recorder.bodies) == [n for n in range(100) if n % 3]
     assert min(far.client.link.failures.values()) > 0
 
 
@@ -113,10 +113,10 @@ async def test_messages_are_moved_once_over_streams_that_are_reset(world: World,
     far = Far(world, seed)
     source, target = await two_together(far)
     await far.own.publish(source, *(b"%d" % number for number in range(100)))
-    taker: Taker = far.own.attach(source, credit=10)
-    while len(taker.got) < 100 or taker.held:
+    recorder: Recorder = far.own.attach(source, credit=10)
+    while len(recorder.got) < 100 or recorder.held:
         await asyncio.sleep(0.05)
-        held = list(taker.held.values())
+        held = list(recorder.held.values())
         if not held:
             continue
         batch = far.client.batch(far.own.session, far.own)
@@ -126,8 +126,8 @@ async def test_messages_are_moved_once_over_streams_that_are_reset(world: World,
         settled = Settle(held[0].consumer, Settlement.ACK, [each.offset for each in held])
         await far.client.transact(Transaction(batch, (settled,)))
         assert batch.place(0) is not None
-        taker.held.clear()
-        taker.grant(len(held))
+        recorder.held.clear()
+        recorder.grant(len(held))
     assert far.client.resets > 0
     result = world.peer().attach(target, credit=1_000)
     await asyncio.sleep(1)
@@ -144,8 +144,8 @@ async def test_a_transaction_that_fails_does_nothing(world: World, seed: int) ->
     await far.own.publish(source, b"1", b"2")
     spec = ReceiveSpec(source, DEFAULT_GROUP, messages=1, lease_ms=60_000)
     (token,) = (await far.client.receive(spec)).tokens
-    taker = far.own.attach(source, credit=1)
-    (held,) = await taker.wait_for(1)
+    recorder = far.own.attach(source, credit=1)
+    (held,) = await recorder.wait_for(1)
     await far.client.settle_leases(source, DEFAULT_GROUP, [LeaseChange(token, LeaseVerb.ACK)])
     batch = far.client.batch(far.own.session, far.own)
     parts = Draft(b"no").parts(batch.uid(), 0)
@@ -156,4 +156,4 @@ async def test_a_transaction_that_fails_does_nothing(world: World, seed: int) ->
         await far.client.transact(Transaction(batch, (settle,), (lost,)))
     assert refused.value.code is Code.LEASE_LOST
     assert ready(world, target) == 0
-    assert await taker.ack(held) == {}, "still held, and settled now"
+    assert await recorder.ack(held) == {}, "still held, and settled now"

@@ -10,7 +10,7 @@ from kernel.api.client import Settlement
 from kernel.api.model import DEFAULT_TENANT
 from kernel.api.tree import SubscriberSpec, Subscription
 from kernel.common.errors import Code, KernelError
-from tests.kernel.tree_client import Guest, Listener, retained, tell, will_of
+from tests.kernel.tree_client import Listener, SubscriberClient, retained, tell, will_of
 from tests.simulator.far import Far
 from tests.simulator.peer import Draft
 from tests.simulator.world import World, simulated
@@ -61,27 +61,27 @@ async def test_a_route_that_was_given_up_hears_nothing_of_what_is_on_its_way(
 async def test_a_subscribers_consumer_outlives_its_streams(world: World, seed: int) -> None:
     """Every message once, of a name in order, no more than there is credit for."""
     far = Far(world, seed)
-    guest = await Guest.open(far, "g", credit=5)
+    subscribed = await SubscriberClient.open(far, "g", credit=5)
     for pattern in ("a/+", "b"):
-        assert await guest.subscribe(pattern)
+        assert await subscribed.subscribe(pattern)
     for number in range(300):
         submit(far, ("a/0", "a/1", "b")[number % 3], b"%d" % number)
-    taker = guest.taker
+    recorder = subscribed.recorder
     async with asyncio.timeout(100):
-        while len(taker.got) < 300:
+        while len(recorder.got) < 300:
             await asyncio.sleep(0.05)
-            held = list(taker.held.values())
+            held = list(recorder.held.values())
             assert len(held) <= 5
             if held:
-                taker.settle_now(Settlement.ACK, *held)
-                guest.consumer.grant(len(held))
+                recorder.settle_now(Settlement.ACK, *held)
+                subscribed.consumer.grant(len(held))
     assert far.client.resets > 5
     await asyncio.sleep(1)
-    assert sorted(int(body) for body in taker.bodies) == list(range(300))
+    assert sorted(int(body) for body in recorder.bodies) == list(range(300))
     for name in range(3):
-        got = [int(body) for body in taker.bodies if int(body) % 3 == name]
+        got = [int(body) for body in recorder.bodies if int(body) % 3 == name]
         assert got == sorted(got)
-    assert set(taker.attempts) == {1}
+    assert set(recorder.attempts) == {1}
 
 
 @pytest.mark.usefixtures("often")
@@ -89,12 +89,12 @@ async def test_a_subscribers_consumer_outlives_its_streams(world: World, seed: i
 @simulated()
 async def test_credit_that_is_taken_back_is_not_used(world: World, seed: int) -> None:
     far = Far(world, seed)
-    guest = await Guest.open(far, "g", credit=10)
-    await guest.subscribe("a")
-    guest.consumer.grant(-7)
+    subscribed = await SubscriberClient.open(far, "g", credit=10)
+    await subscribed.subscribe("a")
+    subscribed.consumer.grant(-7)
     await tell(far, "a", *(b"%d" % number for number in range(10)))
     await asyncio.sleep(3)
-    assert guest.bodies == [b"0", b"1", b"2"]
+    assert subscribed.bodies == [b"0", b"1", b"2"]
 
 
 @pytest.mark.usefixtures("often")
@@ -105,19 +105,19 @@ async def test_what_is_on_its_way_to_a_connection_that_ends_comes_to_the_next(
 ) -> None:
     far = Far(world, seed)
     got: list[int] = []
-    first = await Guest.open(far, "g")
+    first = await SubscriberClient.open(far, "g")
     await first.subscribe("a")
     await first.leave()
     await tell(far, "a", *(b"%d" % number for number in range(20)))
     for _ in range(20):
-        guest = await Guest.open(far, "g", credit=3)
+        subscribed = await SubscriberClient.open(far, "g", credit=3)
         await asyncio.sleep(0.04)
-        held = list(guest.taker.held.values())
+        held = list(subscribed.recorder.held.values())
         if held:
-            await guest.taker.ack(*held)
+            await subscribed.recorder.ack(*held)
         got += [int(each.body) for each in held]
-        await guest.leave()
-    last = await Guest.open(far, "g", credit=20)
+        await subscribed.leave()
+    last = await SubscriberClient.open(far, "g", credit=20)
     await asyncio.sleep(1)
     got += [int(body) for body in last.bodies]
     assert sorted(got) == list(range(20))
@@ -127,17 +127,17 @@ async def test_what_is_on_its_way_to_a_connection_that_ends_comes_to_the_next(
 @simulated()
 async def test_who_leaves_a_subscription_gets_nothing_more_of_it(world: World, seed: int) -> None:
     far = Far(world, seed)
-    guest = await Guest.open(far, "g", credit=2)
+    subscribed = await SubscriberClient.open(far, "g", credit=2)
     for name in ("a", "b"):
-        await guest.subscribe(name)
+        await subscribed.subscribe(name)
     await tell(far, "a", *[b"a"] * 10)
-    guest.consumer.remove(Subscription("a"))
-    before = len(guest.bodies)
-    guest.consumer.grant(before)
-    await guest.subscriber.unsubscribe(Subscription("a"))
+    subscribed.consumer.remove(Subscription("a"))
+    before = len(subscribed.bodies)
+    subscribed.consumer.grant(before)
+    await subscribed.subscriber.unsubscribe(Subscription("a"))
     await tell(far, "b", b"b")
     await asyncio.sleep(1)
-    assert guest.bodies[before:] == [b"b"], "its credit is there for the others"
+    assert subscribed.bodies[before:] == [b"b"], "its credit is there for the others"
 
 
 @pytest.mark.usefixtures("often")
@@ -147,20 +147,20 @@ async def test_a_connection_hears_that_it_is_another_ones_before_that_one_begins
     world: World, seed: int
 ) -> None:
     far = Far(world, seed)
-    guests: list[Guest] = []
+    all_subscribed: list[SubscriberClient] = []
     for _ in range(20):
-        guest = await Guest.open(far, "g")
-        assert all(each.lost for each in guests)
-        assert not guest.lost
-        guests.append(guest)
+        subscribed = await SubscriberClient.open(far, "g")
+        assert all(each.lost for each in all_subscribed)
+        assert not subscribed.lost
+        all_subscribed.append(subscribed)
     with pytest.raises(KernelError) as fenced:
-        await guests[0].subscribe("a")
+        await all_subscribed[0].subscribe("a")
     assert fenced.value.code is Code.SESSION_FENCED
     heard: list[KernelError | None] = []
-    guests[0].subscriber.note([(b"k", b"v")], heard.append)
+    all_subscribed[0].subscriber.note([(b"k", b"v")], heard.append)
     await asyncio.sleep(1)
     assert [each.code for each in heard if each is not None] == [Code.SESSION_FENCED]
-    assert [each.subscriber.epoch for each in guests] == list(range(1, 21))
+    assert [each.subscriber.epoch for each in all_subscribed] == list(range(1, 21))
 
 
 @pytest.mark.usefixtures("often")
@@ -170,8 +170,8 @@ async def test_what_is_asked_for_a_subscriber_is_done_once_and_in_order(
     world: World, seed: int
 ) -> None:
     far = Far(world, seed)
-    guest = await Guest.open(far, "g")
-    subscriber = guest.subscriber
+    subscribed = await SubscriberClient.open(far, "g")
+    subscriber = subscribed.subscriber
     asked = []
     for number in range(60):
         pattern = Subscription(f"p{number % 3}")
@@ -184,9 +184,9 @@ async def test_what_is_asked_for_a_subscriber_is_done_once_and_in_order(
     for number in range(100):
         subscriber.note([(b"k%d" % (number % 7), b"%d" % number)], heard.append)
     await subscriber.subscribe(Subscription("kept"), b"o")
-    await guest.leave()
+    await subscribed.leave()
     assert heard == [None] * 100
-    again = await Guest.open(far, "g")
+    again = await SubscriberClient.open(far, "g")
     assert again.subscriber.resumed
     assert again.subscriber.subscriptions == {Subscription("kept"): b"o"}
     assert sorted(again.subscriber.notes.values()) == [b"%d" % each for each in range(93, 100)]
@@ -200,8 +200,8 @@ async def test_a_will_is_published_once_and_one_taken_back_never(world: World, s
     listener = Listener(far, "gone/+")
     for number in range(40):
         will = will_of(world, f"gone/{number}", b"%d" % number)
-        guest = await Guest.open(far, f"g{number}", expiry_ms=0, will=will)
-        await guest.leave(will=number % 2 == 0)
+        subscribed = await SubscriberClient.open(far, f"g{number}", expiry_ms=0, will=will)
+        await subscribed.leave(will=number % 2 == 0)
     await asyncio.sleep(5)
     assert sorted(int(body) for body in listener.bodies) == list(range(0, 40, 2))
 
@@ -225,12 +225,12 @@ async def test_retained_messages_are_the_last_ones_of_their_names(world: World, 
 @simulated()
 async def test_who_gives_up_opening_leaves_nothing_behind(world: World) -> None:
     far = Far(world, 1)
-    guest = await Guest.open(far, "g")
+    subscribed = await SubscriberClient.open(far, "g")
     spec = SubscriberSpec(
         DEFAULT_TENANT, "other", expiry_ms=0, will=will_of(world, "gone", b"never")
     )
     listener = Listener(far, "gone")
-    opening = asyncio.ensure_future(far.client.tree.open(spec, guest))
+    opening = asyncio.ensure_future(far.client.tree.open(spec, subscribed))
     while not world.client.tree._subscribing._open.get((DEFAULT_TENANT, "other")):
         await asyncio.sleep(0.001)
     opening.cancel()

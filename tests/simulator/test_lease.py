@@ -97,12 +97,12 @@ async def test_a_leader_that_lost_its_lease_just_before_its_group_rests_hands_ou
 ) -> None:
     leader, publisher = await leading(cluster)
     await publisher.published(leader, [b"one"])
-    member, quiet = leader.member(GROUP), leader.opened.store.consensus.quiet
-    await cluster.until(lambda: member in quiet._level and member.core.holds_lease())
+    member, quiescence = leader.member(GROUP), leader.opened.store.consensus.quiescence
+    await cluster.until(lambda: member in quiescence._level and member.core.holds_lease())
     cluster.network.isolate([leader.number])
     await cluster.until(lambda: not member.core.holds_lease())
     cluster.network.heal()
-    await cluster.until(lambda: member in quiet.resting)
+    await cluster.until(lambda: member in quiescence.quiescent)
     sink = consuming(leader)
     await cluster.until(lambda: sink.offsets == [0])
 
@@ -113,11 +113,11 @@ async def test_a_leader_that_has_rested_holds_a_lease_once_the_others_have_answe
 ) -> None:
     leader, publisher = await leading(cluster)
     await level(cluster)
-    member, quiet = leader.member(GROUP), leader.opened.store.consensus.quiet
-    await cluster.until(lambda: member in quiet.resting)
+    member, quiescence = leader.member(GROUP), leader.opened.store.consensus.quiescence
+    await cluster.until(lambda: member in quiescence.quiescent)
     cluster.network.isolate([leader.number])
     publisher.publish(leader, b"one")
-    await cluster.until(lambda: member not in quiet.resting)
+    await cluster.until(lambda: member not in quiescence.quiescent)
     assert not member.core.holds_lease()
     cluster.network.heal()
     await cluster.until(member.core.holds_lease)
@@ -154,13 +154,13 @@ async def test_a_hiccup_of_a_leader_at_rest_ends_with_the_next_tick(cluster: Clu
     await publisher.published(leader, [b"one", b"two"])
     consumer, sink = attached(leader)
     consumer.grant(1)
-    member, quiet = leader.member(GROUP), leader.opened.store.consensus.quiet
-    await cluster.until(lambda: member in quiet.resting)
+    member, quiescence = leader.member(GROUP), leader.opened.store.consensus.quiescence
+    await cluster.until(lambda: member in quiescence.quiescent)
     member.replica.leased_until_ms = 0
     consumer.grant(1)
     assert sink.offsets == [0]
     await cluster.until(lambda: sink.offsets == [0, 1], seconds=0.2)
-    assert member in quiet.resting
+    assert member in quiescence.quiescent
 
 
 @clustered(nodes=2)

@@ -52,8 +52,8 @@ def test_publishing_goes_on(kind: str, *, rested: bool) -> None:
         publisher = Publisher(cluster)
         await publisher.topic(leader)
         if rested:
-            member, quiet = leader.member(GROUP), leader.opened.store.consensus.quiet
-            await cluster.until(lambda: member in quiet.resting)
+            member, quiescence = leader.member(GROUP), leader.opened.store.consensus.quiescence
+            await cluster.until(lambda: member in quiescence.quiescent)
         else:
             await longest_pause(cluster, publisher, TIMEOUT_S)
         others = [number for number in cluster.nodes if number != leader.number]

@@ -71,8 +71,8 @@ def test_what_was_returned_is_taken_off_what_was_delivered() -> None:
         store(0, 0, 10, 17, action="deliver", cum_units_4k=20),
         store(1, 0, 10, 5, action="return", cum_units_4k=6),
         store(2, 1, 20, 7, action="return", cum_units_4k=8),
-        record(3, action="deliver", messages=4, bytes_out=40, units_4k=4, topic="volatile"),
-        record(4, action="return", messages=1, bytes_out=10, units_4k=1, topic="volatile"),
+        record(3, action="deliver", messages=4, bytes_out=40, units_4k=4, topic="transient"),
+        record(4, action="return", messages=1, bytes_out=10, units_4k=1, topic="transient"),
     ]
     usage = aggregate(rows, NOVEMBER).usage
     assert {row.action for row in usage} == {"deliver"}

@@ -30,11 +30,12 @@ STILL_CIRCLES = (
     "kernel.api.atomic kernel.api.changes kernel.api.client kernel.api.tree",
     (
         "kernel.broker.delivery.consumers kernel.broker.delivery.dispatch_port "
-        "kernel.broker.delivery.dispatcher kernel.broker.delivery.lone"
+        "kernel.broker.delivery.dispatcher kernel.broker.delivery.sole_consumer"
     ),
     (
-        "kernel.broker.group_state.queues kernel.broker.group_state.rest "
-        "kernel.broker.group_state.rest_record kernel.broker.group_state.state "
+        "kernel.broker.group_state.idle_queue "
+        "kernel.broker.group_state.idle_record kernel.broker.group_state.queues "
+        "kernel.broker.group_state.state "
         "kernel.broker.group_state.topic_state kernel.broker.group_state.usage "
         "kernel.broker.snapshots.snapshot_records"
     ),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ...common.ids import QueueId, topic_of
 from ...log.format import entry as entries
-from ..group_state.rest import references_of
+from ..group_state.idle_queue import references_of
 from ..group_state.state import GroupState
 from ..log_commands import commands
 from ..log_commands.commands import Command
@@ -48,8 +48,8 @@ def references(state: GroupState) -> dict[int, int]:
         found[index] = found.get(index, 0) + count
     for half in state.halves.waiting.values():
         found[half.index] = found.get(half.index, 0) + 1
-    for ident, rest in state.queues.records():
-        for index, count in references_of(rest, state.topics[topic_of(ident)].options.kind):
+    for ident, packed in state.queues.records():
+        for index, count in references_of(packed, state.topics[topic_of(ident)].options.kind):
             found[index] = found.get(index, 0) + count
     for queue in state.queues.live.values():
         for start, end in queue.needed():

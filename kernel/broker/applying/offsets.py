@@ -45,7 +45,7 @@ class Offsets:
         state, offset = self._state, command.offset
         state.changing(Section.QUEUES, command.queue)
         queue = state.queues.get(command.queue)
-        if queue is None or queue.owed is not None:
+        if queue is None or queue.pending_acks is not None:
             return TOO_LATE
         if offset in queue.recalled:
             return RECALLED

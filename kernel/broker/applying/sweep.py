@@ -36,7 +36,7 @@ Ranges = Sequence[tuple[int, int]]
 
 def is_swept(queue: QueueState) -> bool:
     """Whether a queue's index is ever swept."""
-    return queue.owed is None and queue.topic.options.kind is not TopicKind.STREAM
+    return queue.pending_acks is None and queue.topic.options.kind is not TopicKind.STREAM
 
 
 def plan(queue: QueueState, start: int) -> tuple[Sweep | None, int]:

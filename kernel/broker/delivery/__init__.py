@@ -3,7 +3,7 @@
 - `dispatcher`: the choice itself; `dispatch_port`: what it asks of its node
 - `consumers`: consumers as it knows them, and what it hands them
 - `ready`: what is ready, in the order in which it is handed out
-- `lone`: fresh messages straight to a group's only consumer
+- `sole_consumer`: fresh messages straight to a group's only consumer
 - `in_order`, `ordering`: ordered groups: one key's messages to one holder at a time
 - `fairness`: fair pulls: no key's backlog keeps the others waiting
 - `filtering`: filters of groups and consumers

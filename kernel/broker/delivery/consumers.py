@@ -119,7 +119,7 @@ class DispatchedConsumer:
         self.dispatcher.detach(self)
 
 
-def takers_of(
+def eligible_consumers(
     consumers: Sequence[DispatchedConsumer], *, single_active: bool
 ) -> list[DispatchedConsumer]:
     """Consumers that may get the next messages: those of the highest priority with credit. They
@@ -162,20 +162,20 @@ class SpreadConsumer:
     The sink hears of each part by itself, as the consumer to settle with.
     """
 
-    __slots__ = ("_turn", "parts", "tag")
+    __slots__ = ("_round_robin", "parts", "tag")
 
     def __init__(self, parts: Sequence[DispatchedConsumer]) -> None:
         self.parts = parts
         self.tag = parts[0].tag
-        self._turn = 0
+        self._round_robin = 0
 
     def grant(self, messages: int) -> None:
         """Add credit; the queues take from it in turn, a different one first each time."""
         pool = self.parts[0].pool
         pool.left += messages
-        self._turn += 1
+        self._round_robin += 1
         for at in range(len(self.parts)):
-            part = self.parts[(self._turn + at) % len(self.parts)]
+            part = self.parts[(self._round_robin + at) % len(self.parts)]
             if pool.left > 0 and not part.ended:
                 part.dispatcher.pump()
 

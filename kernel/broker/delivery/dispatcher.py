@@ -22,15 +22,22 @@ from ..group_state.state import QueueState
 from ..index.features import Feature
 from ..index.run_page import Run
 from ..observer import ACKED_LATE
-from .consumers import Credit, DispatchedConsumer, Handed, check_exclusive, offsets_held, takers_of
+from .consumers import (
+    Credit,
+    DispatchedConsumer,
+    Handed,
+    check_exclusive,
+    eligible_consumers,
+    offsets_held,
+)
 from .dispatch_port import Port
 from .fairness import Fairness
 from .filtering import Filtering
 from .in_order import InOrder
-from .lone import Lone
 from .marks import Marks
-from .ordering import Turn
+from .ordering import DispatchRound
 from .ready import Ready
+from .sole_consumer import SoleConsumer
 from .timekeeper import Timekeeper
 
 _ACK = Settlement.ACK
@@ -58,7 +65,7 @@ class Dispatcher:
         self.held_count = 0
         self.leasing_count = 0
         """Messages whose timed lease is on its way into the log."""
-        self._turn = 0
+        self._round_robin = 0
         self._marks = Marks(self._progress, self.ready, partial(port.propose_mark, queue.id, group))
         self._halted = 0
         """Nothing is handed out while one of `FETCHES`, `AWAITS_CLAIMS`, `NO_LEASE` is set."""
@@ -78,7 +85,7 @@ class Dispatcher:
             order = InOrder(queue, self._progress, self.ready, self._time, self._fresh, soon)
             self._order = order
         self._time.schedule()
-        self._lone = Lone(self, self._progress, self.ready, port, self._marks.ask)
+        self._sole_consumer = SoleConsumer(self, self._progress, self.ready, port, self._marks.ask)
 
     @property
     def _options(self) -> GroupOptions:
@@ -126,7 +133,7 @@ class Dispatcher:
             self.consumers.append(consumer)
         else:
             insort(self.consumers, consumer, key=lambda each: -each.spec.priority)
-        self._lone.look(self.consumers)
+        self._sole_consumer.look(self.consumers)
         if spec.lease_ms is None:
             for level in range(self.ready.levels):
                 self._marks.ask(level)
@@ -137,7 +144,7 @@ class Dispatcher:
         if consumer.ended:
             return
         self.consumers.remove(consumer)
-        self._lone.look(self.consumers)
+        self._sole_consumer.look(self.consumers)
         consumer.ended = True
         if not consumer.spec.pull:
             self.consumer_count -= 1
@@ -156,7 +163,7 @@ class Dispatcher:
         """The queue is gone: tell everybody."""
         consumers, self.consumers = self.consumers, []
         self._time.stop()
-        self._lone.look(())
+        self._sole_consumer.look(())
         self.consumer_count = 0
         for consumer in consumers:
             consumer.ended = True
@@ -340,48 +347,53 @@ class Dispatcher:
 
     def pump(self) -> None:
         """Hand out what can be handed out (hot); then drop what has come to the front too old."""
-        if self._pumping or self._halted or not self._port.may_hand_out() or self._lone.pass_on():
+        if (
+            self._pumping
+            or self._halted
+            or not self._port.may_hand_out()
+            or self._sole_consumer.pass_on()
+        ):
             return
         order = self._order
         if self.consumers and (self.ready.may_have() or (order is not None and order.has_free)):
             self._pump()
         if self._time.may_expire():
             if not self._halted:
-                is_wanted = bool(self._takers())
+                is_wanted = bool(self._eligible())
                 self._time.handed_out(is_wanted=is_wanted, has_consumers=bool(self.consumers))
             self._time.schedule()
 
     def options_changed(self) -> None:
         """What is set for topic or group has changed."""
-        self._lone.look(self.consumers)
+        self._sole_consumer.look(self.consumers)
 
     def _pump(self) -> None:
         self._pumping = True
-        turns: dict[DispatchedConsumer, Turn] = {}
+        dispatch_rounds: dict[DispatchedConsumer, DispatchRound] = {}
         try:
-            while self._pump_once(turns):
+            while self._pump_once(dispatch_rounds):
                 pass
         finally:
             self._pumping = False
         self._flush()
 
-    def _pump_once(self, turns: dict[DispatchedConsumer, Turn]) -> bool:
-        takers = self._takers()
-        if not takers:
+    def _pump_once(self, dispatch_rounds: dict[DispatchedConsumer, DispatchRound]) -> bool:
+        eligible = self._eligible()
+        if not eligible:
             return False
-        if self._order is not None or any(each.spec.filter is not None for each in takers):
-            takers = takers[self._turn % len(takers) :][:1]
-        count = sum(each.credit for each in takers)
-        timed = all(each.spec.lease_ms is not None for each in takers)
+        if self._order is not None or any(each.spec.filter is not None for each in eligible):
+            eligible = eligible[self._round_robin % len(eligible) :][:1]
+        count = sum(each.credit for each in eligible)
+        timed = all(each.spec.lease_ms is not None for each in eligible)
         if self._order is None:
             taken = self._fresh(count, timed)
         else:
-            turn = turns.setdefault(takers[0], Turn())
-            taken = self._order.next(turn, takers[0].spec, count)
+            dispatch_round = dispatch_rounds.setdefault(eligible[0], DispatchRound())
+            taken = self._order.next(dispatch_round, eligible[0].spec, count)
         if taken is None:
             return False
         run, offsets = taken
-        if self._order is None and run.features & Feature.KEY and takers[0].spec.fair and timed:
+        if self._order is None and run.features & Feature.KEY and eligible[0].spec.fair and timed:
             self._be_fair(offsets)
             return True
         if not offsets:
@@ -394,11 +406,11 @@ class Dispatcher:
             self._halted |= FETCHES
             self._port.fetch(run.index, self)
             return False
-        if takers[0].spec.filter is not None or self._options.filter is not None:
-            offsets = self._drop_unwanted(takers[0], run, offsets, entry)
+        if eligible[0].spec.filter is not None or self._options.filter is not None:
+            offsets = self._drop_unwanted(eligible[0], run, offsets, entry)
             if not offsets:
                 return self.filtering.goes_on()
-        self._hand_out(takers, run, offsets, entry)
+        self._hand_out(eligible, run, offsets, entry)
         return True
 
     def _be_fair(self, offsets: Sequence[int]) -> None:
@@ -439,15 +451,17 @@ class Dispatcher:
                     self._unlock(others)
         return offsets
 
-    def _takers(self) -> list[DispatchedConsumer]:
+    def _eligible(self) -> list[DispatchedConsumer]:
         """Consumers that may get the next messages."""
         if self.leased_count >= self._options.in_flight_max:
             return []
-        return takers_of(self.consumers, single_active=self._options.single_active_consumer)
+        return eligible_consumers(
+            self.consumers, single_active=self._options.single_active_consumer
+        )
 
     def _hand_out(
         self,
-        takers: list[DispatchedConsumer],
+        eligible: list[DispatchedConsumer],
         run: Run,
         offsets: Sequence[int],
         entry: bytes,
@@ -458,18 +472,21 @@ class Dispatcher:
         if self._progress.pages:
             failures = self._progress.failures
             attempts = [failures(each) + 1 for each in offsets]
-        if len(takers) == 1:
-            self._turn += 1
-            self._give(takers[0], offsets, slots, attempts)
+        if len(eligible) == 1:
+            self._round_robin += 1
+            self._give(eligible[0], offsets, slots, attempts)
             return
         for at, offset in enumerate(offsets):
             while True:
-                self._turn += 1
-                taker = takers[self._turn % len(takers)]
-                if taker.credit > 0:
+                self._round_robin += 1
+                eligible_one = eligible[self._round_robin % len(eligible)]
+                if eligible_one.credit > 0:
                     break
             self._give(
-                taker, (offset,), slots[at : at + 1], attempts[at : at + 1] if attempts else None
+                eligible_one,
+                (offset,),
+                slots[at : at + 1],
+                attempts[at : at + 1] if attempts else None,
             )
 
     def _give(
@@ -568,8 +585,11 @@ class Dispatcher:
         """Messages were added, and `Port.may_hand_out` was asked, once for all queues of the turn:
         hand out, then drop what is too old, then what is too much (hot).
         """
-        lone = self._lone
-        if not (lone.is_limited or self._pumping or self._halted) and lone.pass_on():
+        sole_consumer = self._sole_consumer
+        if (
+            not (sole_consumer.is_limited or self._pumping or self._halted)
+            and sole_consumer.pass_on()
+        ):
             return
         options = self.queue.topic.options
         if options.bytes_max is not None:

@@ -9,7 +9,8 @@ others waiting.
 
 A message without a key is somebody's of whom there is no other, and so never noisy. Nothing is kept
 before the first message with a key is handed to a fair pull. What is met of noisy ones stays here,
-8 bytes each, and is looked at once. All is volatile: the next leader begins with what is in flight.
+8 bytes each, and is looked at once. All is transient: the next leader begins with what is in
+flight.
 
 Not fair, but plainly in order: queues with priorities, TTLs or limits (see `in_order`), and those
 that push consumers take from as well, which wait for dispatch marks.
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from ..group_state.progress import Progress
     from ..group_state.state import QueueState
     from .in_order import Fresh
-    from .ordering import Turn
+    from .ordering import DispatchRound
     from .ready import Ready
     from .timekeeper import Timekeeper
 
@@ -263,15 +264,15 @@ class Fairness:
     # --- Taking -----------------------------------------------------------------------------
 
     def next(
-        self, _turn: Turn, taker: ConsumerSpec, count: int
+        self, _round_robin: DispatchRound, asking: ConsumerSpec, count: int
     ) -> tuple[Run, Sequence[int]] | None:
         """Some of the next up to `count` messages for a taker, which lie in one run; perhaps none,
         though there are others. None: there is nothing for it.
         """
         if self._just_noisy:
             self._just_noisy.clear()
-        timed = taker.lease_ms is not None
-        if not (timed and taker.pull and taker.fair and self._may_wait):
+        timed = asking.lease_ms is not None
+        if not (timed and asking.pull and asking.fair and self._may_wait):
             self.gather()
             return self._fresh(count, timed)
         for key, party in list(self._noisy.items()):

@@ -18,7 +18,7 @@ from ..group_state.progress import Progress
 from ..group_state.state import QueueState
 from ..index.features import Feature
 from ..index.run_page import Run
-from .ordering import Keys, Turn
+from .ordering import DispatchRound, Keys
 from .ready import Ready
 from .timekeeper import Timekeeper
 
@@ -132,21 +132,25 @@ class InOrder:
         if self._keys.has_free:
             self._ready.give_back(self._keys.give_up_all())
 
-    def next(self, turn: Turn, taker: ConsumerSpec, count: int) -> tuple[Run, Sequence[int]] | None:
+    def next(
+        self, dispatch_round: DispatchRound, asking: ConsumerSpec, count: int
+    ) -> tuple[Run, Sequence[int]] | None:
         """Some of the next up to `count` messages for a taker, which lie in one run; perhaps none,
         though there are others. None: there is nothing for it.
         """
-        timed = taker.lease_ms is not None
-        if timed and taker.pull and self._looks_ahead:
-            return self._next_of_key(turn, count)
+        timed = asking.lease_ms is not None
+        if timed and asking.pull and self._looks_ahead:
+            return self._next_of_key(dispatch_round, count)
         self.gather()
         taken = self._fresh(count, timed)
         if taken is None:
             return None
         run, offsets = taken
-        return run, self._admitted(run, offsets, turn, count)
+        return run, self._admitted(run, offsets, dispatch_round, count)
 
-    def _admitted(self, run: Run, offsets: Sequence[int], turn: Turn, count: int) -> Sequence[int]:
+    def _admitted(
+        self, run: Run, offsets: Sequence[int], dispatch_round: DispatchRound, count: int
+    ) -> Sequence[int]:
         """Those that may be handed out, up to `count`; others wait here, or go back if they are too
         many.
         """
@@ -155,12 +159,14 @@ class InOrder:
             if len(admitted) >= count:
                 self._ready.give_back(offsets[at:])
                 break
-            if self._keys.admits(run.value(Feature.KEY, offset), offset, turn):
+            if self._keys.admits(run.value(Feature.KEY, offset), offset, dispatch_round):
                 admitted.append(offset)
         return admitted
 
-    def _next_of_key(self, turn: Turn, count: int) -> tuple[Run, Sequence[int]] | None:
-        if not turn.key:
+    def _next_of_key(
+        self, dispatch_round: DispatchRound, count: int
+    ) -> tuple[Run, Sequence[int]] | None:
+        if not dispatch_round.key:
             self._look_ahead()
         found: list[Run] = []
 
@@ -168,7 +174,7 @@ class InOrder:
             found.append(self._queue.index.find(offset))
             return found[0].end
 
-        taken = self._keys.take(turn, count, end_of)
+        taken = self._keys.take(dispatch_round, count, end_of)
         return (found[0], taken) if taken else None
 
     def _look_ahead(self) -> None:

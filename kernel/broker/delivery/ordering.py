@@ -30,7 +30,7 @@ STALE_MAX = 1_024
 _NOBODY: frozenset[int] = frozenset()
 
 
-class Turn:
+class DispatchRound:
     """What one taker gets in one turn of the dispatcher."""
 
     __slots__ = ("key", "own")
@@ -114,12 +114,12 @@ class Waiting:
 class _Key(Waiting):
     """One key of which something is leased, or waits."""
 
-    __slots__ = ("leased", "turn")
+    __slots__ = ("dispatch_round", "leased")
 
     def __init__(self) -> None:
         super().__init__()
         self.leased: set[int] | frozenset[int] = _NOBODY
-        self.turn: Turn | None = None
+        self.dispatch_round: DispatchRound | None = None
         """Whose turn has leased all that is leased; others may have, once it is over."""
 
 
@@ -149,28 +149,28 @@ class Keys:
         """Whether a message of the key (0: of none) is leased, or waits."""
         return bool(key) and key in self._keys
 
-    def may_take(self, key: int, offset: int, turn: Turn) -> bool:
+    def may_take(self, key: int, offset: int, dispatch_round: DispatchRound) -> bool:
         """Whether a message, before which none of its key waits, is for this turn's taker."""
         known = self._keys.get(key) if key else None
-        if known is None or not known.leased or known.turn is turn:
+        if known is None or not known.leased or known.dispatch_round is dispatch_round:
             return True
         if not self._received(offset):
             return False
-        return all(each > offset or each in turn.own for each in known.leased)
+        return all(each > offset or each in dispatch_round.own for each in known.leased)
 
-    def admits(self, key: int, offset: int, turn: Turn) -> bool:
+    def admits(self, key: int, offset: int, dispatch_round: DispatchRound) -> bool:
         """Whether a message may be handed out now, which is leased by that; else it waits."""
         known = self._keys.get(key) if key else None
         waits_behind = known is not None and len(known) and known.first < offset
-        if waits_behind or not self.may_take(key, offset, turn):
+        if waits_behind or not self.may_take(key, offset, dispatch_round):
             self.wait(key, offset)
             return False
-        self.lock(key, offset, turn)
+        self.lock(key, offset, dispatch_round)
         return True
 
     # --- Leased -----------------------------------------------------------------------------
 
-    def lock(self, key: int, offset: int, turn: Turn | None = None) -> None:
+    def lock(self, key: int, offset: int, dispatch_round: DispatchRound | None = None) -> None:
         """A message is leased."""
         if not key:
             return
@@ -178,10 +178,10 @@ class Keys:
         if known is None:
             known = self._keys[key] = _Key()
         if not known.leased:
-            known.leased, known.turn = set(), turn
+            known.leased, known.dispatch_round = set(), dispatch_round
             self.open_count -= len(known)
-        elif turn is not None and known.turn is not turn:
-            turn.own.add(offset)
+        elif dispatch_round is not None and known.dispatch_round is not dispatch_round:
+            dispatch_round.own.add(offset)
         assert isinstance(known.leased, set)
         known.leased.add(offset)
         self._key_of[offset] = key
@@ -195,7 +195,7 @@ class Keys:
         assert isinstance(known.leased, set)
         known.leased.discard(offset)
         if not known.leased:
-            known.leased, known.turn = _NOBODY, None
+            known.leased, known.dispatch_round = _NOBODY, None
             self.open_count += len(known)
             if not len(known):
                 del self._keys[key]
@@ -231,25 +231,27 @@ class Keys:
         first = known.first
         return self._received(first) and first < min(known.leased)
 
-    def take(self, turn: Turn, count: int, end_of: Callable[[int], int]) -> list[int]:
+    def take(
+        self, dispatch_round: DispatchRound, count: int, end_of: Callable[[int], int]
+    ) -> list[int]:
         """Take, and lease, up to `count` messages of one key that come next, all below `end_of` the
         first of them: of the key that the turn takes from, as long as it has any; else of the one
         whose first message is the oldest.
         """
-        key = self._current(turn)
+        key = self._current(dispatch_round)
         if key is None:
             return []
-        turn.key = key
+        dispatch_round.key = key
         known = self._keys[key]
         first = known.first
         end = end_of(first)
         taken: list[int] = []
         while len(taken) < count and len(known):
             offset = known.first
-            if offset >= end or not self.may_take(key, offset, turn):
+            if offset >= end or not self.may_take(key, offset, dispatch_round):
                 break
             self._drop_first(known)
-            self.lock(key, offset, turn)
+            self.lock(key, offset, dispatch_round)
             taken.append(offset)
         if not len(known) and not known.leased:
             del self._keys[key]
@@ -257,10 +259,14 @@ class Keys:
             self.opened(key)
         return taken
 
-    def _current(self, turn: Turn) -> int | None:
-        known = self._keys.get(turn.key) if turn.key else None
-        if known is not None and len(known) and self.may_take(turn.key, known.first, turn):
-            return turn.key
+    def _current(self, dispatch_round: DispatchRound) -> int | None:
+        known = self._keys.get(dispatch_round.key) if dispatch_round.key else None
+        if (
+            known is not None
+            and len(known)
+            and self.may_take(dispatch_round.key, known.first, dispatch_round)
+        ):
+            return dispatch_round.key
         heap = self._heap
         while heap:
             offset, key = heappop(heap)

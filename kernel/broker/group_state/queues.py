@@ -1,4 +1,4 @@
-"""The queues of a Raft group: those in use as objects, plain idle ones at rest (`rest`).
+"""The queues of a Raft group: those in use as objects, plain idle ones at rest (`idle_record`).
 
 A queue as an object costs 600 bytes with what goes with it, at rest a hundred. Which of the two it
 is makes no difference to anybody: nothing here is state, and replicas may differ in it (ADR 14).
@@ -7,9 +7,9 @@ is makes no difference to anybody: nothing here is state, and replicas may diffe
                         ▲                                                                │
                         └───────────────────────────── get ◄─────────────────────────────┘
 
-A live queue is the same object until `rest` lays it down, so that whoever keeps one (a dispatcher)
-must say so there. `peek` shows a queue that is only to be looked at, for the moment. The record of
-a topic's only queue stands in the topic, with its counts, so that it needs no key.
+A live queue is the same object until `idle_record` lays it down, so that whoever keeps one (a
+dispatcher) must say so there. `peek` shows a queue that is only to be looked at, for the moment.
+The record of a topic's only queue stands in the topic, with its counts, so that it needs no key.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from collections.abc import Callable, Iterator
 
 from ...common.ids import QUEUES_PER_TOPIC_MAX, QueueId, TopicId, topic_of
 from ..snapshots.snapshot_records import QueueRecord
-from .rest import is_plain, is_plain_record, lay_down, of_record, take_up, was_handed_out
-from .rest_record import Rest, read
+from .idle_queue import is_plain, is_plain_record, of_record, pack, unpack, was_handed_out
+from .idle_record import IdleQueue, read
 from .topic_state import QueueState, TopicState
 from .usage import NOTHING_COUNTED
 
@@ -28,7 +28,7 @@ LIVE_MAX = 4_096
 """Queues that nobody keeps and that stay objects nevertheless: 3 MB. To lay one down and take it up
 again costs 15 us, which is what a message in one of more queues than these pays."""
 
-REST_MAX = 256
+PACKED_MAX = 256
 """Queues laid down at once: a millisecond or two."""
 
 
@@ -46,7 +46,7 @@ class Queues:
         self._candidates: deque[QueueId] = deque()
         """Every live queue once, and some that are none any more; the one to look at next first."""
         self._come = 0
-        """Queues that have become live since the last `rest`."""
+        """Queues that have become live since the last `idle_record`."""
 
     # --- One queue --------------------------------------------------------------------------
 
@@ -62,36 +62,36 @@ class Queues:
             raise KeyError(ident)
         return queue
 
-    def _resting(self, ident: QueueId) -> bytes | None:
+    def _idle(self, ident: QueueId) -> bytes | None:
         """The record of a queue at rest."""
         topic = self._topics.get(topic_of(ident))
         if topic is None or not topic.has_one_queue:
             return self._records.get(ident)
-        return topic.rest if topic.refs[0].id == ident else None
+        return topic.idle_record if topic.refs[0].id == ident else None
 
     def _take_up(self, ident: QueueId) -> QueueState | None:
-        data = self._resting(ident)
+        data = self._idle(ident)
         if data is None:
             return None
-        rest, topic = read(data), self._topics[topic_of(ident)]
+        idle_record, topic = read(data), self._topics[topic_of(ident)]
         ident = topic.refs[ident & QUEUES_PER_TOPIC_MAX - 1].id  # an object that is kept anyway
         if topic.has_one_queue:
-            topic.counted, topic.rest = rest.usage, None
+            topic.counted, topic.idle_record = idle_record.usage, None
         else:
             del self._records[ident]
-        self[ident] = queue = take_up(rest, ident, topic)
+        self[ident] = queue = unpack(idle_record, ident, topic)
         return queue
 
     def peek(self, ident: QueueId) -> QueueState | None:
         """A queue to be looked at now, never to be changed or kept."""
-        data = self._resting(ident)
+        data = self._idle(ident)
         if data is None:
             return self.live.get(ident)
-        return take_up(read(data), ident, self._topics[topic_of(ident)])
+        return unpack(read(data), ident, self._topics[topic_of(ident)])
 
-    def raw(self, ident: QueueId) -> QueueState | Rest | None:
+    def raw(self, ident: QueueId) -> QueueState | IdleQueue | None:
         """A queue as it is kept."""
-        data = self._resting(ident)
+        data = self._idle(ident)
         return self.live.get(ident) if data is None else read(data)
 
     def __setitem__(self, ident: QueueId, queue: QueueState) -> None:
@@ -112,7 +112,7 @@ class Queues:
     def _put(self, ident: QueueId, data: bytes) -> None:
         topic = self._topics[topic_of(ident)]
         if topic.has_one_queue:
-            topic.counted, topic.rest = NOTHING_COUNTED, data
+            topic.counted, topic.idle_record = NOTHING_COUNTED, data
         else:
             self._records[ident] = data
 
@@ -128,46 +128,46 @@ class Queues:
 
     def __contains__(self, ident: QueueId) -> bool:
         """Whether there is such a queue."""
-        return ident in self.live or self._resting(ident) is not None
+        return ident in self.live or self._idle(ident) is not None
 
     # --- All of them ------------------------------------------------------------------------
 
     def __iter__(self) -> Iterator[QueueId]:
         """Every id."""
         yield from self.live
-        yield from self.resting()
+        yield from self.idle_ids()
 
     def __len__(self) -> int:
         """Queues of both kinds; asked of small stores only, for it counts them."""
-        return len(self.live) + sum(1 for _ in self.resting())
+        return len(self.live) + sum(1 for _ in self.idle_ids())
 
     def values(self) -> Iterator[QueueState]:
         """Every queue, to be looked at in its turn and not to be changed."""
         yield from self.live.values()
-        for ident, rest in self.records():
-            yield take_up(rest, ident, self._topics[topic_of(ident)])
+        for ident, idle_record in self.records():
+            yield unpack(idle_record, ident, self._topics[topic_of(ident)])
 
-    def resting(self) -> Iterator[QueueId]:
+    def idle_ids(self) -> Iterator[QueueId]:
         """The queues at rest."""
         for topic in self._topics.values():
-            if topic.rest is not None:
+            if topic.idle_record is not None:
                 yield topic.refs[0].id
         yield from self._records
 
-    def records(self) -> Iterator[tuple[QueueId, Rest]]:
+    def records(self) -> Iterator[tuple[QueueId, IdleQueue]]:
         """The queues at rest, as they lie."""
         for topic in self._topics.values():
-            if topic.rest is not None:
-                yield topic.refs[0].id, read(topic.rest)
+            if topic.idle_record is not None:
+                yield topic.refs[0].id, read(topic.idle_record)
         for ident, data in self._records.items():
             yield ident, read(data)
 
     def handed_out(self) -> list[QueueState]:
         """Every queue of which consumers may have messages that no lease in the log names."""
-        found = [ident for ident, rest in self.records() if was_handed_out(rest)]
+        found = [ident for ident, idle_record in self.records() if was_handed_out(idle_record)]
         return [*self.live.values(), *map(self.__getitem__, found)]
 
-    def rest(self, used: Callable[[QueueId], bool]) -> None:
+    def pack_idle(self, used: Callable[[QueueId], bool]) -> None:
         """Lay down what is too much; never what is `used`. To be called when nobody else has a
         queue in hand. Costs nothing while no queue has come to life.
         """
@@ -177,7 +177,7 @@ class Queues:
             return
         # Two looks for each that has come, so that this keeps up; one more, so that those which
         # could not be laid down are looked at again in the end.
-        looks = min(looks, 2 * self._come + 1, REST_MAX)
+        looks = min(looks, 2 * self._come + 1, PACKED_MAX)
         self._come = max(0, self._come - looks // 2)
         for _ in range(looks):
             ident = candidates.popleft()
@@ -188,4 +188,4 @@ class Queues:
                 candidates.append(ident)
             else:
                 del self.live[ident]
-                self._put(ident, lay_down(queue))
+                self._put(ident, pack(queue))

@@ -15,10 +15,10 @@ from ...common.ids import Offset, QueueId, TopicId, is_index
 from ..index.features import Feature
 from ..index.runs import RunIndex
 from .alike import alike_groups, alike_options
-from .owed import Owed
+from .idle_record import IdleQueue, is_counted, read, write
+from .pending_acks import PendingAcks
 from .progress import Progress, unacked_by_any
 from .recent import Recent
-from .rest_record import Rest, is_counted, read, write
 from .usage import NOTHING_COUNTED, Counted, TopicUsage, usage_of
 
 _STREAM = TopicKind.STREAM
@@ -47,7 +47,7 @@ INDEX_GROUPS = _IndexGroups()
 class TopicState:
     """A topic: its definition (in its home group) or the copy that the group of a queue keeps."""
 
-    __slots__ = ("counted", "definition", "rest")
+    __slots__ = ("counted", "definition", "idle_record")
 
     def __init__(
         self,
@@ -71,8 +71,9 @@ class TopicState:
         """What gateways see. Never changed, only replaced; so are its groups, which it shares."""
         self.counted: TopicUsage = NOTHING_COUNTED
         """What was served of it, to be changed while its queue is in use."""
-        self.rest: bytes | None = None
-        """While its only queue is at `rest`: the record of both, and nothing in `counted`."""
+        self.idle_record: bytes | None = None
+        """While its only queue is at `idle_record`: the record of both, and nothing in
+        `counted`."""
 
     def change(self, version: int, options: TopicOptions, groups: dict[str, GroupOptions]) -> None:
         """Have another definition, of the same queues."""
@@ -125,21 +126,31 @@ class TopicState:
     @property
     def usage(self) -> TopicUsage:
         """What was served of it, to be read."""
-        return self.counted if self.rest is None else read(self.rest).usage
+        return self.counted if self.idle_record is None else read(self.idle_record).usage
 
     @property
     def is_counted(self) -> bool:
         """Whether anything was ever counted of it."""
-        return self.counted is not NOTHING_COUNTED if self.rest is None else is_counted(self.rest)
+        return (
+            self.counted is not NOTHING_COUNTED
+            if self.idle_record is None
+            else is_counted(self.idle_record)
+        )
 
     def restore_usage(self, counted: Counted) -> None:
         """Take over the counts of a snapshot."""
-        if self.rest is None:
+        if self.idle_record is None:
             self.counted = usage_of(counted)
         else:
-            rest = read(self.rest)
-            rest = Rest(rest.tail, rest.groups, rest.trimmed, rest.young, counted)
-            self.rest = write(rest, is_counted=True)
+            idle_record = read(self.idle_record)
+            idle_record = IdleQueue(
+                idle_record.tail,
+                idle_record.groups,
+                idle_record.trimmed,
+                idle_record.young,
+                counted,
+            )
+            self.idle_record = write(idle_record, is_counted=True)
 
     @property
     def has_one_queue(self) -> bool:
@@ -154,7 +165,7 @@ class TopicState:
 class QueueState:
     """One queue: the index of its messages and how far each group has come."""
 
-    __slots__ = ("groups", "id", "index", "owed", "recalled", "recent", "topic", "trimmed")
+    __slots__ = ("groups", "id", "index", "pending_acks", "recalled", "recent", "topic", "trimmed")
 
     def __init__(
         self, ident: QueueId, topic: TopicState, groups: dict[str, Progress] | None = None
@@ -166,7 +177,7 @@ class QueueState:
         if groups is None:
             groups = {name: Progress() for name in topic.groups}
         self.groups = groups
-        self.owed = Owed() if is_index(topic.id) else None
+        self.pending_acks = PendingAcks() if is_index(topic.id) else None
         """Set for the reference list of a tree pattern, which may have very many groups."""
         self.trimmed = Offset(0)
         """Retention has let go of everything below it."""
@@ -181,7 +192,7 @@ class QueueState:
         """Whether messages must be looked after although nobody consumes them. The reference lists
         of the topic tree are not: what expires there is dropped when somebody comes for it.
         """
-        if self.owed is not None:
+        if self.pending_acks is not None:
             return False
         options = self.topic.options
         limited = options.messages_max is not None or options.bytes_max is not None
@@ -202,8 +213,8 @@ class QueueState:
 
     def needed_below(self, end: int) -> list[tuple[int, int]]:
         """Those of the ranges that begin below `end` (at most `tail`), most cut off there."""
-        if self.owed is not None:
-            return self.owed.ranges()
+        if self.pending_acks is not None:
+            return self.pending_acks.ranges()
         first = self.first_needed
         if self.topic.options.kind is _STREAM:
             return list(self._not_recalled(first, end))
@@ -223,8 +234,8 @@ class QueueState:
         """Whether one message must be kept."""
         if self.topic.options.kind is TopicKind.STREAM:
             return offset >= self.trimmed and offset not in self.recalled
-        if self.owed is not None:
-            return self.owed.is_owed(offset)
+        if self.pending_acks is not None:
+            return self.pending_acks.is_pending(offset)
         return not all(each.is_acked(offset) for each in self.groups.values())
 
     def fail_handed_out(self, progress: Progress, level: int, mark: int) -> None:
@@ -246,8 +257,8 @@ class QueueState:
             self.index.drop_below(self.trimmed)
             if self.recalled:
                 self.recalled = {each: None for each in self.recalled if each >= self.trimmed}
-        elif self.owed is not None:
-            self.index.drop_below(self.owed.floor)
+        elif self.pending_acks is not None:
+            self.index.drop_below(self.pending_acks.floor)
         elif len(self.groups) == 1:
             (progress,) = self.groups.values()
             self.index.drop_below(progress.floor)

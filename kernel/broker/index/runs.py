@@ -14,7 +14,8 @@ that is drained as fast as it is filled, never costs more than one tuple.
 
 The columns of a page, and those of what messages have beyond the plain, are drawn in `run_page`.
 Two of them say where a message lies that was committed after the entry that brought it (a half
-message): its run stands in the order of the commit, alone, and `late` finds it by its origin.
+message): its run stands in the order of the commit, alone, and `origin_index` finds it by its
+origin.
 
 Full pages never change. Pages are dropped from the front as the queue's messages die. Behind one
 that nobody takes they are swept (`sweep`): dead runs that stand side by side become one, a **hole**
@@ -29,7 +30,7 @@ from collections.abc import Iterator
 from operator import sub
 
 from .features import Feature
-from .late import LateIndex
+from .origin_index import OriginIndex
 from .run_page import NO_COLUMNS, RUNS_PER_PAGE, Run, RunPage, YoungRun, sent_ms
 
 YOUNG_RUNS_MAX = 16
@@ -56,7 +57,17 @@ _NO_YOUNG: list[YoungRun] = []
 class RunIndex:
     """Runs of one queue in offset order, covering [head, tail)."""
 
-    __slots__ = ("_firsts", "_late", "_pages", "_young", "aged", "delays", "long", "tail", "ttls")
+    __slots__ = (
+        "_firsts",
+        "_origins",
+        "_pages",
+        "_young",
+        "aged",
+        "delays",
+        "long",
+        "tail",
+        "ttls",
+    )
 
     def __init__(self, tail: int = 0) -> None:
         self.tail = tail
@@ -72,7 +83,7 @@ class RunIndex:
         self._firsts = _NO_FIRSTS
         self._young = _NO_YOUNG
         """The last runs, behind all pages."""
-        self._late: LateIndex | None = None
+        self._origins: OriginIndex | None = None
 
     @property
     def head(self) -> int:
@@ -117,13 +128,13 @@ class RunIndex:
         self.aged = self.aged or Feature.AGE in columns
         page.add_values(count, columns)
         if Feature.ORIGIN_INDEX in columns:
-            self._came_late(columns[Feature.ORIGIN_INDEX][0], first)
+            self._note_origin(columns[Feature.ORIGIN_INDEX][0], first)
         return first
 
-    def _came_late(self, origin: int, offset: int) -> None:
-        if self._late is None:
-            self._late = LateIndex()
-        self._late.add(origin, offset)
+    def _note_origin(self, origin: int, offset: int) -> None:
+        if self._origins is None:
+            self._origins = OriginIndex()
+        self._origins.add(origin, offset)
 
     def _age(self) -> None:
         """Move the young runs into pages."""
@@ -306,7 +317,7 @@ class RunIndex:
         for (first, entry, slot, _), end in zip(self._young, ends, strict=False):
             if entry == index:
                 yield slot, end - first, first
-        for offset in self._late.offsets_of(index) if self._late is not None else ():
+        for offset in self._origins.offsets_of(index) if self._origins is not None else ():
             yield self.find(offset).slot, 1, offset
 
     # --- Shrinking --------------------------------------------------------------------------
@@ -324,8 +335,8 @@ class RunIndex:
                 at += 1
             if at:
                 del pages[:at], self._firsts[:at]
-                if self._late is not None:
-                    self._late.drop_below(self.head)
+                if self._origins is not None:
+                    self._origins.drop_below(self.head)
             if pages:
                 return
         young = self._young
@@ -394,8 +405,8 @@ class RunIndex:
         low, high = bisect_left(self._firsts, start), bisect_left(self._firsts, end)
         self._pages[low:high] = pages
         self._firsts[low:high] = [page.first[0] for page in pages]
-        if self._late:
-            self._late.drop_within(
+        if self._origins:
+            self._origins.drop_within(
                 [
                     (first, self._end(at, run))
                     for at in range(low, low + len(pages))
@@ -411,7 +422,7 @@ class RunIndex:
         self._pages = _NO_PAGES
         self._firsts = _NO_FIRSTS
         self._young = young or _NO_YOUNG
-        self._late = None
+        self._origins = None
         self.restore_more(pages)
 
     def restore_more(self, pages: list[RunPage]) -> None:
@@ -429,4 +440,4 @@ class RunIndex:
             for run, bits in enumerate(page.features):
                 if bits & Feature.ORIGIN_INDEX:
                     origin = page.columns[Feature.ORIGIN_INDEX][page.extra[run]]
-                    self._came_late(origin, page.first[run])
+                    self._note_origin(origin, page.first[run])

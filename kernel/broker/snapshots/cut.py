@@ -24,9 +24,9 @@ from typing import cast
 
 from ...common.ids import QueueId, TopicId, topic_of
 from ..group_state.halves import HalfMessage
+from ..group_state.idle_queue import is_short, record_at, record_of
+from ..group_state.idle_record import IdleQueue
 from ..group_state.progress import Held, ProgressPage
-from ..group_state.rest import is_short, record_at, record_of
-from ..group_state.rest_record import Rest
 from ..group_state.state import (
     ClientResults,
     GroupState,
@@ -172,7 +172,7 @@ class Cut:
         topic = self._topics[topic_of(ident)]
         if topic.is_counted:
             self._keep(Section.USAGE, topic.id)
-        if isinstance(element, Rest):
+        if isinstance(element, IdleQueue):
             return encode(record_at(element, ident, topic))
         return encode(record_of(element)) if is_short(element) else QueueCut(element)
 

@@ -13,7 +13,7 @@ from sys import intern
 
 from ...common.ids import OUTBOX_CLIENT, LogIndex, Offset, QueueId, RaftGroup, TopicId, is_index
 from ..group_state.halves import HalfMessage
-from ..group_state.owed import Owed
+from ..group_state.pending_acks import PendingAcks
 from ..group_state.recent import Recent
 from ..group_state.state import (
     INDEX_GROUPS,
@@ -80,7 +80,7 @@ def load(records: Iterable[bytes]) -> GroupState:
         _restore(state, decode(data))
     state.clients = dict(sorted(state.clients.items(), key=lambda each: each[1].used_ms))
     for ident in state.indexes.values():
-        _restore_owed(state.queues[index_queue(ident)])
+        _restore_pending_acks(state.queues[index_queue(ident)])
     return state
 
 
@@ -188,11 +188,11 @@ def _restore_queue(
             queue.recent.add(row)
 
 
-def _restore_owed(queue: QueueState) -> None:
+def _restore_pending_acks(queue: QueueState) -> None:
     """Count anew what a reference list owes: it follows from the progress of its groups."""
     tail = queue.index.tail
     unacked = (each.unacked(0, tail) for each in queue.groups.values())
-    queue.owed = Owed.of(tail, map(list, unacked))
+    queue.pending_acks = PendingAcks.of(tail, map(list, unacked))
 
 
 def state_hash(state: GroupState) -> str:

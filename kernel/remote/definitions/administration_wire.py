@@ -38,7 +38,7 @@ GROUPS_MAX = 1_024
 
 
 class PutTopic(msgspec.Struct, frozen=True, array_like=True, tag=0):
-    """`changes.PutTopic` without its session, which only volatile topics need."""
+    """`changes.PutTopic` without its session, which only transient topics need."""
 
     tenant: Name
     name: Name

@@ -23,7 +23,7 @@ from ...api.model import Route, TopicInfo
 from ...broker.group_state.state import QueueState, RouterState
 from ...broker.group_state.tree_state import IndexChanged, SubscriberChanged, TreeEvent
 from ...common.errors import Code, KernelError
-from ...common.ids import METADATA_GROUP, VOLATILE_GROUP, RaftGroup, home_of
+from ...common.ids import METADATA_GROUP, TRANSIENT_GROUP, RaftGroup, home_of
 from ...common.placement import home_group
 from ...requests.leader import Leader
 from ...rpc.channel import Channel, Reply
@@ -277,7 +277,7 @@ class FeedService:
     def topic_changed(self, topic: TopicInfo, *, removed: bool) -> None:
         """A definition changed."""
         home = home_of(topic.id)
-        if home == VOLATILE_GROUP:
+        if home == TRANSIENT_GROUP:
             return
         gone = wire.TopicGone(topic.tenant, topic.name, topic.id)
         replica = self._host.replica(home)
@@ -285,7 +285,7 @@ class FeedService:
 
     def router_changed(self, router: RouterState, group: RaftGroup, *, removed: bool) -> None:
         """A router changed."""
-        if group == VOLATILE_GROUP:
+        if group == TRANSIENT_GROUP:
             return
         name = router.tenant, router.name
         gone = things.RouterGone(*name)
@@ -312,7 +312,7 @@ class FeedService:
 
     def tree_changed(self, replica: Replica, event: TreeEvent) -> None:
         """Something of the topic tree changed."""
-        if replica.group == VOLATILE_GROUP:
+        if replica.group == TRANSIENT_GROUP:
             return
         if isinstance(event, SubscriberChanged):
             who = event.subscriber

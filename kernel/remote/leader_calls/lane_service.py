@@ -31,7 +31,8 @@ from ..transactions.wire import decode_prepare, decode_transact
 from . import calls, wire
 
 CALLS_MAX = 16_384
-"""Batches of one connection under way here: more than a courier sends to 16 groups at once."""
+"""Batches of one connection under way here: more than a request pipeline sends to 16 groups at
+once."""
 
 BYTES_MAX = 64 * 1024 * 1024
 """Bytes of these: what a gateway lets wait for the disk (`limits.PROPOSAL_BYTES_MAX`)."""
@@ -123,7 +124,7 @@ class _Lane:
         self.is_broken = False
 
 
-class _Guest:
+class _GatewayConnection:
     """One connection."""
 
     __slots__ = ("bytes", "calls", "channel", "lanes", "tasks")
@@ -146,19 +147,19 @@ class _Guest:
 class _Answer:
     """`leader.Done` of a batch."""
 
-    __slots__ = ("_guest", "_lane", "_reply", "_size")
+    __slots__ = ("_gateway", "_lane", "_reply", "_size")
 
-    def __init__(self, guest: _Guest, lane: _Lane, reply: Reply, size: int) -> None:
-        self._guest = guest
+    def __init__(self, caller: _GatewayConnection, lane: _Lane, reply: Reply, size: int) -> None:
+        self._gateway = caller
         self._lane = lane
         self._reply = reply
         self._size = size
-        guest.calls += 1
-        guest.bytes += size
+        caller.calls += 1
+        caller.bytes += size
 
     def __call__(self, results: object) -> None:
-        self._guest.calls -= 1
-        self._guest.bytes -= self._size
+        self._gateway.calls -= 1
+        self._gateway.bytes -= self._size
         if isinstance(results, KernelError):
             self._lane.is_broken = True
             self._reply(results)
@@ -192,7 +193,7 @@ class GatewayService:
         self._soon = soon
         self._calls_max = calls_max
         self._bytes_max = bytes_max
-        self._guests: dict[Channel, _Guest] = {}
+        self._gateways: dict[Channel, _GatewayConnection] = {}
         self._telling = False
         self._sections = Sections()
         self.figures = Figures()
@@ -207,18 +208,18 @@ class GatewayService:
         """A gateway has come. An older connection of the same process, which it has given up, ends
         here before anything of the new one is done.
         """
-        for known in list(self._guests):
+        for known in list(self._gateways):
             if (known.peer.node, known.peer.store) == (peer.node, peer.store):
                 known.close("the same gateway has connected again")
-        self._guests[channel] = _Guest(channel)
+        self._gateways[channel] = _GatewayConnection(channel)
         channel.cast(calls.STANDINGS, self._standings(), control=True)
         self._sections.opened(channel, peer)
 
     def closed(self, channel: Channel, reason: str) -> None:
         """It is gone; what it has asked for is done, and nobody hears of it."""
-        guest = self._guests.pop(channel, None)
-        if guest is not None:
-            for task in list(guest.tasks):
+        caller = self._gateways.pop(channel, None)
+        if caller is not None:
+            for task in list(caller.tasks):
                 task.cancel()
             self._sections.closed(channel)
 
@@ -231,19 +232,19 @@ class GatewayService:
 
     def called(self, channel: Channel, method: int, payload: bytes, reply: Reply) -> None:
         """A call has come (hot)."""
-        guest = self._guests[channel]
+        caller = self._gateways[channel]
         try:
             if method == calls.PUBLISH:
-                self._publish(guest, payload, reply)
+                self._publish(caller, payload, reply)
             elif method == calls.TRANSACT:
-                self._transact(guest, payload, reply)
+                self._transact(caller, payload, reply)
             elif method in _BATCHES:
                 head, attempt = _BATCHES[method](payload)
-                self._batch(guest, head, attempt, len(payload), reply)
+                self._batch(caller, head, attempt, len(payload), reply)
             elif method == calls.WHO_LEADS:
                 reply(self._standings())
             elif method in _QUESTIONS:
-                self._question(guest, method, payload, reply)
+                self._question(caller, method, payload, reply)
             elif (section := self._sections.of(method)) is not None:
                 section.called(channel, method, payload, reply)
             else:
@@ -253,9 +254,9 @@ class GatewayService:
 
     # --- Batches ----------------------------------------------------------------------------
 
-    def _publish(self, guest: _Guest, payload: bytes, reply: Reply) -> None:
+    def _publish(self, caller: _GatewayConnection, payload: bytes, reply: Reply) -> None:
         head, part = wire.decode_publish(payload)
-        taken = self._take(guest, head, len(payload), reply)
+        taken = self._take(caller, head, len(payload), reply)
         if taken is not None and self._has_room(head, taken[1]):
             leader, done = taken
             leader.publish(head.identity, part, done, head.origin)
@@ -267,17 +268,17 @@ class GatewayService:
             done((refusal,))
         return refusal is None
 
-    def _transact(self, guest: _Guest, payload: bytes, reply: Reply) -> None:
+    def _transact(self, caller: _GatewayConnection, payload: bytes, reply: Reply) -> None:
         head, changes, part = decode_transact(payload)
-        taken = self._take(guest, head, len(payload), reply)
+        taken = self._take(caller, head, len(payload), reply)
         if taken is None or (head.lengths and not self._has_room(head, taken[1])):
             return
         leader, done = taken
         holders: list[Holder] = []
         settlements: list[Settling] = []
         for stream, how, reason, offsets in head.settlements:
-            holder = _GONE if not stream else self._holders.holder(guest.channel, stream)
-            if holder is None and self._holders.has_ended(guest.channel, stream):
+            holder = _GONE if not stream else self._holders.holder(caller.channel, stream)
+            if holder is None and self._holders.has_ended(caller.channel, stream):
                 holder = _GONE  # by this very transaction, perhaps: then it hears of its first try
             if holder is None:
                 done(KernelError(Code.BUSY, f"stream {stream} is not attached"))
@@ -294,41 +295,41 @@ class GatewayService:
 
     def _batch(
         self,
-        guest: _Guest,
+        caller: _GatewayConnection,
         head: calls.Batch,
         attempt: Callable[[Leader, _Answer], None],
         size: int,
         reply: Reply,
     ) -> None:
-        taken = self._take(guest, head, size, reply)
+        taken = self._take(caller, head, size, reply)
         if taken is not None:
             attempt(*taken)
 
     def _take(
-        self, guest: _Guest, head: calls.Batch, size: int, reply: Reply
+        self, caller: _GatewayConnection, head: calls.Batch, size: int, reply: Reply
     ) -> tuple[Leader, _Answer] | None:
         """Who is to do it, and who hears of it; None if it has been refused."""
-        lane = guest.lane(head.group, head.lane)
-        refusal = self._refusal(guest, lane, head, size)
+        lane = caller.lane(head.group, head.lane)
+        refusal = self._refusal(caller, lane, head, size)
         if refusal is None:
             leader = self._host.serving(RaftGroup(head.group))
             if leader is not None:
                 self.figures.batches += 1
-                return leader, _Answer(guest, lane, reply, size)
+                return leader, _Answer(caller, lane, reply, size)
             refusal = self._not_leader(RaftGroup(head.group))
         lane.is_broken = True
         reply(refusal)
         return None
 
     def _refusal(
-        self, guest: _Guest, lane: _Lane, head: calls.Batch, size: int
+        self, caller: _GatewayConnection, lane: _Lane, head: calls.Batch, size: int
     ) -> KernelError | None:
         if lane.is_broken or lane.number != head.lane:
             return KernelError(Code.NOT_LEADER, "an earlier call of this lane has failed")
-        if guest.calls >= self._calls_max:
+        if caller.calls >= self._calls_max:
             self.figures.over_calls += 1
             return KernelError(Code.BUSY, f"{self._calls_max} calls of this gateway are under way")
-        if guest.bytes and guest.bytes + size > self._bytes_max:
+        if caller.bytes and caller.bytes + size > self._bytes_max:
             self.figures.over_bytes += 1
             return KernelError(Code.BUSY, f"{self._bytes_max} bytes of this gateway are under way")
         return None
@@ -340,21 +341,23 @@ class GatewayService:
 
     # --- Questions --------------------------------------------------------------------------
 
-    def _question(self, guest: _Guest, method: int, payload: bytes, reply: Reply) -> None:
+    def _question(
+        self, caller: _GatewayConnection, method: int, payload: bytes, reply: Reply
+    ) -> None:
         question = _QUESTIONS[method](payload)
         leader = self._host.serving(RaftGroup(question.group))
         if leader is None:
             reply(self._not_leader(RaftGroup(question.group)))
             return
-        if len(guest.tasks) >= QUESTIONS_MAX:
+        if len(caller.tasks) >= QUESTIONS_MAX:
             self.figures.over_questions += 1
             reply(KernelError(Code.BUSY, f"{QUESTIONS_MAX} questions of this gateway wait"))
             return
         self.figures.questions += 1
         work = _answer(leader, question, reply)
         task = asyncio.get_running_loop().create_task(work)
-        guest.tasks.add(task)
-        task.add_done_callback(guest.tasks.discard)
+        caller.tasks.add(task)
+        task.add_done_callback(caller.tasks.discard)
 
     # --- Who leads what ---------------------------------------------------------------------
 
@@ -373,7 +376,7 @@ class GatewayService:
     def _tell(self) -> None:
         self._telling = False
         standings = self._standings()
-        for channel in list(self._guests):
+        for channel in list(self._gateways):
             channel.cast(calls.STANDINGS, standings, control=True)
 
 

@@ -3,8 +3,8 @@
 A lane is what is sent to one leader over one connection. Its first failure ends it: everything
 that is unanswered fails with it, heard in a later turn of the loop, and what is sent after that
 goes into a new lane, to whoever leads then. A change of leader is such a failure (`led_over`). A
-store carries nothing out behind a failure in the same lane (`lane_service`), so what a courier
-sends again keeps its order.
+store carries nothing out behind a failure in the same lane (`lane_service`), so what a request
+pipeline sends again keeps its order.
 
 What a failure means for each call: NOT_LEADER if it never left, or the store has refused it;
 UNKNOWN_OUTCOME if it may have been carried out.

@@ -4,8 +4,8 @@ Who leads what is learnt from standings, which each store tells when a connectio
 whenever they change, and from the hints of refusals. When a call fails, its leader is in doubt, and
 every store is asked. The standing of the highest term counts.
 
-`send` is the `Link` of a courier, which tries again; a question is tried again here, at whoever
-leads then, until its deadline.
+`send` is the `Link` of a request pipeline, which tries again; a question is tried again here, at
+whoever leads then, until its deadline.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from ...api.model import TopicStatistics
 from ...common.errors import Code, KernelError
 from ...common.ids import Offset, QueueId, RaftGroup
 from ...common.ports import Clock
-from ...requests.courier import Attempt
 from ...requests.leader import Done
+from ...requests.request_pipeline import Attempt
 from ...rpc.channel import Channel, Reply
 from ...rpc.frame import RpcError
 from ...rpc.handshake import Hello
@@ -94,7 +94,7 @@ class Leaders:
 
 
 class RemoteLeaders:
-    """See the module's head. `courier.Link`, and `rpc.channel.Handler` of its channels."""
+    """See the module's head. `request_pipeline.Link`, and `rpc.channel.Handler` of its channels."""
 
     def __init__(
         self,

@@ -26,8 +26,8 @@ from ...rpc.channel import Channel
 from .. import things
 from ..leader_calls.wire import WireError, decode
 from . import wire
-from .abroad import ANNOUNCED_MAX
-from .guest import Key
+from .remote_memory import ANNOUNCED_MAX
+from .remote_process import Key
 
 TAKEN_SECONDS = 2.0
 """Longer than a pause of a garbage collection, shorter than clients wait for an answer."""
@@ -80,7 +80,7 @@ class Announcer:
     def __init__(
         self, state: GroupState, topology: Topology, *, announced_max: int = ANNOUNCED_MAX
     ) -> None:
-        """`state`: of the volatile group."""
+        """`state`: of the transient group."""
         self._state = state
         self._topology = topology
         self._tree = topology.tree
@@ -235,7 +235,7 @@ class Announcer:
             return (wire.RouteIs if there else things.RouteGone)(tenant, name, key[3])
         if key[0] == "router":
             # Half of one that lives elsewhere is not told of, only the routes that it has here.
-            elsewhere = (tenant, name) in self._topology.routers_abroad
+            elsewhere = (tenant, name) in self._topology.remote_routers
             if router is None or router.options.durable or elsewhere:
                 return things.RouterGone(tenant, name)
             return things.RouterIs(tenant, name, router.options)

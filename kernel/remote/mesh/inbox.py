@@ -1,10 +1,10 @@
 """What other processes ask of the memory of this one, by connections that it has opened.
 
-    FRAME (once: `link.Inbox`) -> runs -> volatile group -> DONE
+    FRAME (once: `link.Inbox`) -> runs -> transient group -> DONE
                                     -> live -> live routes of this process
     ADMINISTER -> a change of what lives here;  FIGURES -> of a queue that does
 
-Bounds: what the volatile group may hold (`publisher.volatile_refusal`), CHANGES_MAX changes at
+Bounds: what the transient group may hold (`publisher.transient_refusal`), CHANGES_MAX changes at
 once. A frame of which a topic has no room for some is refused as a whole.
 
 Durability: none; DONE tells that memory has the messages.
@@ -29,11 +29,11 @@ from ...routing.topology import Topology
 from ...rpc.channel import Channel, Reply
 from ...rpc.frame import RpcError
 from ...store.leading.topic_room import DECIDED
-from ...store.volatile import VolatileGroup
+from ...store.transient import TransientGroup
 from ..definitions import administration_wire
 from ..leader_calls.wire import WireError, decode, encode_figures
 from ..tree.tree import ClusterTree
-from . import lending, wire
+from . import served_consumers, wire
 from .link import Inbox
 from .local_definitions import LocalDefinitions
 
@@ -43,11 +43,11 @@ CHANGES_MAX = 256
 Sender = tuple[int, str]
 
 
-class Process(lending.Process, Protocol):
+class Process(served_consumers.Process, Protocol):
     """What is asked of the client in this process."""
 
     topology: Topology
-    volatile: VolatileGroup
+    transient: TransientGroup
     local: LocalDefinitions
     publisher: Publisher
     groups: list[RaftGroup]
@@ -130,20 +130,20 @@ class Inboxes:
     def _publish(self, inbox: Inbox, number: int, head: wire.Messages, slots: bytes) -> None:
         """Store what a frame brings, all of it or nothing."""
         part = Part(head.runs, head.lengths, [slots])
-        volatile, publisher = self._process.volatile, self._process.publisher
+        transient, publisher = self._process.transient, self._process.publisher
 
         def done(results: object) -> None:
             inbox.done(number, results if isinstance(results, KernelError) else None)
 
         heard: Done = done
         try:
-            if (refusal := publisher.volatile_refusal(len(slots))) is not None:
+            if (refusal := publisher.transient_refusal(len(slots))) is not None:
                 raise refusal
-            heard = volatile.topic_room.limit_whole(volatile.replica, part, done)
+            heard = transient.topic_room.limit_whole(transient.replica, part, done)
         except KernelError as error:
             self._loop.call_soon(done, error)
             return
-        volatile.leader.publish(DECIDED, part, heard, head.origin)
+        transient.leader.publish(DECIDED, part, heard, head.origin)
 
     # --- Questions --------------------------------------------------------------------------
 
@@ -179,7 +179,7 @@ class Inboxes:
         return None
 
     async def _figures(self, queue: QueueId, name: str) -> Sequence[bytes]:
-        return encode_figures(await self._process.volatile.leader.figures(queue, name))
+        return encode_figures(await self._process.transient.leader.figures(queue, name))
 
     def _answer(self, work: Coroutine[object, object, Sequence[bytes]], reply: Reply) -> None:
         if len(self._tasks) >= CHANGES_MAX:

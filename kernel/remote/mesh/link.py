@@ -1,6 +1,6 @@
 """Messages on their way into the memory of another process, in order, each frame once.
 
-    publish -> Link: numbered, kept until answered -> FRAME ~~~> Inbox: new? -> volatile group
+    publish -> Link: numbered, kept until answered -> FRAME ~~~> Inbox: new? -> transient group
                                     answer          <~~~ DONE
 
 A link outlives its connection: when the other process can be reached again, what it has not

@@ -1,12 +1,12 @@
 """Volatile topics, routers and routes of a gateway without a store, from their making to their end.
 
-    administer -> one change of a name at a time -> name reserved -> volatile group
+    administer -> one change of a name at a time -> name reserved -> transient group
                                                         |  topic_changed, route_changed ...
                                                         v
                                      look-ups (topology), owners, expiry, dead letters
 
-The volatile group is the only one that lives in this process; what it applies is heard here. A
-volatile topic ends with its owner's session, with its last consumer or after its time unused, as
+The transient group is the only one that lives in this process; what it applies is heard here. A
+transient topic ends with its owner's session, with its last consumer or after its time unused, as
 its options say. What is durable lives elsewhere and may go at any time; then the routes that are
 kept here with an end there go too. All of it is in memory, and gone with the process.
 """
@@ -34,18 +34,18 @@ from ...broker.group_state.state import QueueState, RouterState
 from ...broker.group_state.tree_state import TreeEvent
 from ...common.errors import Code, KernelError
 from ...common.ids import RaftGroup, SessionId
+from ...common.keyed_lock import KeyedLock
 from ...common.ports import Clock
-from ...common.turns import Turns
 from ...definitions import definition_checks as checks
 from ...definitions.definer import Asked
-from ...definitions.volatile_definitions import VolatileDefinitions
+from ...definitions.transient_definitions import TransientDefinitions
 from ...leader_tasks.expiry import UnusedTopics
 from ...requests.proposer import Proposer
 from ...routing.topology import Topology
 from ...store.leading.dead_letters import DeadLetterSender, Outboxes, Surroundings
 from ...store.replicas.replica import Replica
-from ...store.volatile import VolatileGroup
-from .guest import Key
+from ...store.transient import TransientGroup
+from .remote_process import Key
 
 TOPICS_MAX = 100_000
 """Volatile topics of one process: each takes some 2 KB here and in every process that knows of it.
@@ -84,42 +84,42 @@ class Heard(Protocol):
         """Raises KernelError LIMIT_EXCEEDED if one more cannot be told of."""
 
 
-class _VolatileOutboxes:
+class _TransientOutboxes:
     """`dead_letters.Outboxes` of a process that has no other group."""
 
-    def __init__(self, volatile: VolatileGroup) -> None:
-        self._volatile = volatile
-        self.entry = volatile.entry
-        self.fetch = volatile.fetch
-        self.call_later = volatile.call_later
+    def __init__(self, transient: TransientGroup) -> None:
+        self._transient = transient
+        self.entry = transient.entry
+        self.fetch = transient.fetch
+        self.call_later = transient.call_later
 
     def replica(self, group: RaftGroup) -> Replica:
         """The one that there is."""
-        return self._volatile.replica
+        return self._transient.replica
 
 
 class LocalDefinitions:
-    """See the module's head. Also `listener.Listener` of the volatile group."""
+    """See the module's head. Also `listener.Listener` of the transient group."""
 
     def __init__(
         self,
         host: Host,
-        volatile: VolatileGroup,
+        transient: TransientGroup,
         topology: Topology,
         proposer: Proposer,
         clock: Clock,
     ) -> None:
         self._host = host
-        self._replica = volatile.replica
+        self._replica = transient.replica
         self._topology = topology
         self._clock = clock
         self._loop = asyncio.get_running_loop()
-        self._definitions = VolatileDefinitions(volatile, topology, proposer, host.administer)
-        self._turns = Turns()
+        self._definitions = TransientDefinitions(transient, topology, proposer, host.administer)
+        self._keyed_lock = KeyedLock()
         self._unused = UnusedTopics(self._has_consumers)
         self._owned: dict[SessionId, dict[tuple[str, str], None]] = {}
         self._background: set[asyncio.Task[None]] = set()
-        outboxes: Outboxes = _VolatileOutboxes(volatile)
+        outboxes: Outboxes = _TransientOutboxes(transient)
         self.dead_letters = DeadLetterSender(outboxes, host)
         self.reserve: Reserve | None = None
         """None: nobody else can have the name."""
@@ -160,7 +160,7 @@ class LocalDefinitions:
         assert not isinstance(change, PutRecord)
         name = change.router if isinstance(change, PutRoute | DeleteRoute) else change.name
         checks.check_name(change.tenant, name)
-        async with self._turns.of(change.tenant, name):
+        async with self._keyed_lock.of(change.tenant, name):
             if isinstance(change, PutTopic | PutRouter) and self._is_new(change):
                 return await self._make(change)
             if isinstance(change, PutRoute) and self.heard is not None:
@@ -185,7 +185,7 @@ class LocalDefinitions:
             kind = "topic"
             checks.check_topic(change, None)
             if len(self._replica.state.topic_names) >= TOPICS_MAX:
-                message = f"this process has {TOPICS_MAX} volatile topics (topics_max)"
+                message = f"this process has {TOPICS_MAX} transient topics (topics_max)"
                 raise KernelError(Code.LIMIT_EXCEEDED, message)
         else:
             kind = "router"
@@ -260,7 +260,7 @@ class LocalDefinitions:
         tenant, name = router.tenant, router.name
         if not removed:
             self._topology.put_router(tenant, name, router.options, router.routes)
-        elif router.options.durable or (tenant, name) in self._topology.routers_abroad:
+        elif router.options.durable or (tenant, name) in self._topology.remote_routers:
             for route in router.routes:
                 self._topology.remove_route(tenant, name, route)
         else:
@@ -293,16 +293,16 @@ class LocalDefinitions:
         self.dead_letters.outbox_grew(replica)
 
     def record_changed(self, key: str, value: bytes | None) -> None:
-        """The volatile group has no records."""
+        """The transient group has no records."""
 
     def tree_changed(self, replica: Replica, event: TreeEvent) -> None:
-        """The volatile group has no subscribers."""
+        """The transient group has no subscribers."""
 
     def leads(self, replica: Replica) -> None:
-        """The volatile group always leads."""
+        """The transient group always leads."""
 
     def follows(self, replica: Replica) -> None:
-        """The volatile group always leads."""
+        """The transient group always leads."""
 
     def replaced(self, replica: Replica) -> None:
-        """The volatile group never gets a snapshot."""
+        """The transient group never gets a snapshot."""

@@ -14,7 +14,7 @@ from ...rpc.channel import Channel, Handler, Reply
 from ...rpc.handshake import Hello
 from ...rpc.link import Acceptor, Dialer, TurnedAway
 from ...rpc.roles import GATEWAY
-from .abroad import Abroad
+from .remote_memory import RemoteMemory
 
 CONNECTIONS_MAX = 1_024
 """Gateways of one cluster. Those that have not proved that they are some are fewer (`rpc.link`)."""
@@ -50,7 +50,7 @@ class MeetingPoint:
         self._secret = secret
         self._clock = clock
         self._client_tls = client_tls
-        self._guests: _Guests | None = None
+        self._remote_processes: _DiallingGateways | None = None
         self.acceptor = Acceptor(self._accepted, clock, server_tls, CONNECTIONS_MAX, turned_away)
 
     @property
@@ -62,9 +62,9 @@ class MeetingPoint:
         """Listen; the address, which belongs into the hello. Raises OSError."""
         return await self.acceptor.start(host, port)
 
-    def serve(self, abroad: Abroad) -> None:
+    def serve(self, remote_memory: RemoteMemory) -> None:
         """Let other gateways in: what they tell goes there."""
-        self._guests = _Guests(abroad)
+        self._remote_processes = _DiallingGateways(remote_memory)
 
     async def stop(self) -> None:
         """Close the listener and what has come in by it."""
@@ -72,10 +72,10 @@ class MeetingPoint:
 
     def _accepted(self, wake: Callable[[], None]) -> Channel:
         own, now_ms = self._own(), self._clock.monotonic_ms()
-        handler = self._guests or _Guests(None)
+        handler = self._remote_processes or _DiallingGateways(None)
 
         def admit(peer: Hello) -> str | None:
-            if handler.abroad is None:
+            if handler.remote_memory is None:
                 return "this gateway does not serve yet"
             if (peer.cluster, peer.role) != (own.cluster, GATEWAY):
                 return f"{peer.role} of cluster {peer.cluster!r} is no gateway of this cluster"
@@ -100,28 +100,28 @@ class MeetingPoint:
         return Dialer(*address, make, self._clock, self._client_tls)
 
 
-class _Guests:
+class _DiallingGateways:
     """`rpc.channel.Handler` of gateways that have dialled."""
 
-    def __init__(self, abroad: Abroad | None) -> None:
-        self.abroad = abroad
+    def __init__(self, remote_memory: RemoteMemory | None) -> None:
+        self.remote_memory = remote_memory
 
     def opened(self, channel: Channel, peer: Hello) -> None:
         """One has come."""
-        assert self.abroad is not None
-        self.abroad.opened(channel, peer)
+        assert self.remote_memory is not None
+        self.remote_memory.opened(channel, peer)
 
     def closed(self, channel: Channel, reason: str) -> None:
         """It has gone."""
-        if self.abroad is not None:
-            self.abroad.closed(channel)
+        if self.remote_memory is not None:
+            self.remote_memory.closed(channel)
 
     def told(self, channel: Channel, method: int, payload: bytes) -> None:
         """It says something."""
-        assert self.abroad is not None
-        self.abroad.told(channel, method, payload)
+        assert self.remote_memory is not None
+        self.remote_memory.told(channel, method, payload)
 
     def called(self, channel: Channel, method: int, payload: bytes, reply: Reply) -> None:
         """It says something, and wants an answer."""
-        assert self.abroad is not None
-        self.abroad.called(channel, method, payload, reply)
+        assert self.remote_memory is not None
+        self.remote_memory.called(channel, method, payload, reply)

@@ -28,14 +28,14 @@ from ..leader_calls import calls
 from ..leader_calls.leaders import RemoteLeaders
 from ..leader_calls.wire import WireError, decode
 from . import wire
-from .abroad import GONE_MS, Abroad
 from .announcing import Announcer
-from .borrowing import Borrowing
-from .guest import Key
 from .inbox import Inboxes, Process
-from .lending import Lending
 from .meeting import MeetingPoint, address_of
 from .names import Names
+from .remote_consumers import RemoteConsumers
+from .remote_memory import GONE_MS, RemoteMemory
+from .remote_process import Key
+from .served_consumers import ServedConsumers
 
 GATEWAY_NODE = 0
 """Number of the node in the hello of every gateway."""
@@ -58,13 +58,15 @@ class Mesh:
         self._process = process
         self._loop = asyncio.get_running_loop()
         self.meeting = meeting
-        letters = process.local.dead_letters
-        self.abroad = Abroad(process.topology, clock, random, letters.topic_appeared)
-        self.announcer = Announcer(process.volatile.replica.state, process.topology)
+        dead_letters = process.local.dead_letters
+        self.remote_memory = RemoteMemory(
+            process.topology, clock, random, dead_letters.topic_appeared
+        )
+        self.announcer = Announcer(process.transient.replica.state, process.topology)
         self.announcer.conflict = self._conflict
         self.inboxes = Inboxes(process, clock, GONE_MS)
-        self.borrowing = self.abroad.borrowing = Borrowing()
-        self.lending = Lending(process)
+        self.remote_consumers = self.remote_memory.remote_consumers = RemoteConsumers()
+        self.served_consumers = ServedConsumers(process)
         self.names = Names(
             *(leaders, process.groups, clock),
             *(self._home, self._is_known, process.tree.lost_name),
@@ -80,7 +82,7 @@ class Mesh:
         process.tree.join_mesh(self, self.names)
         leaders.add(self)
         if meeting is not None:
-            meeting.serve(self.abroad)
+            meeting.serve(self.remote_memory)
 
     async def stop(self) -> None:
         """Tell nothing more, and be asked for nothing more."""
@@ -90,14 +92,14 @@ class Mesh:
         await asyncio.gather(*self._closing)
         if self.meeting is not None:
             await self.meeting.stop()
-        await self.lending.stop()
+        await self.served_consumers.stop()
         await self.inboxes.stop()
         await self.names.stop()
-        self.abroad.stop()
+        self.remote_memory.stop()
 
     def each_second(self) -> None:
         """Give up who is gone."""
-        self.abroad.each_second()
+        self.remote_memory.each_second()
         self.inboxes.each_second()
         self._meet()
 
@@ -121,7 +123,7 @@ class Mesh:
         """A store or gateway cannot be reached any more."""
         self.announcer.closed(channel)
         self.inboxes.closed(channel)
-        self.lending.closed(channel)
+        self.served_consumers.closed(channel)
         self._met.pop(channel, None)
 
     def told(self, channel: Channel, method: int, payload: bytes) -> None:
@@ -154,9 +156,9 @@ class Mesh:
         if not self._met or self._stopped:
             return
         addresses = {key: each for some in self._met.values() for key, each in some.items()}
-        for number, process in self.abroad.processes:
+        for number, process in self.remote_memory.processes:
             if number == GATEWAY_NODE and process not in addresses:
-                self.abroad.is_gone((number, process))
+                self.remote_memory.is_gone((number, process))
         for process, dialer in list(self._dialers.items()):
             if process not in addresses and dialer.channel is None:
                 del self._dialers[process]
@@ -198,7 +200,7 @@ class Mesh:
         self.announcer.changed(*keys)
         for key in keys:
             if len(key) == 3 and key[0] != "watch" and not self._is_known(*key):
-                self.abroad.show_others(*key)
+                self.remote_memory.show_others(*key)
 
     def route_count_changed(self, by: int) -> None:
         """So many more routes live here."""
@@ -216,16 +218,16 @@ class Mesh:
 
     async def administer(self, change: Administration) -> object:
         """Make a change of something that lives in the memory of a gateway: there."""
-        group = self.abroad.lives_in(change)
+        group = self.remote_memory.lives_in(change)
         if group is not None:
-            return await self.abroad.administer(group, change)
+            return await self.remote_memory.administer(group, change)
         try:
             return await self._process.local.administer(change)
         except KernelError as error:
-            group = self.abroad.lives_in(change)
+            group = self.remote_memory.lives_in(change)
             if error.code is not Code.ALREADY_EXISTS or group is None:
                 raise
-        return await self.abroad.administer(group, change)  # another was quicker
+        return await self.remote_memory.administer(group, change)  # another was quicker
 
 
 class _Peers:
@@ -247,11 +249,11 @@ class _Peers:
         if method == wire.FRAME:
             self._mesh.inboxes.frame(channel, payload)
         else:
-            self._mesh.lending.told(channel, method, payload)
+            self._mesh.served_consumers.told(channel, method, payload)
 
     def called(self, channel: Channel, method: int, payload: bytes, reply: Reply) -> None:
         """It asks something."""
-        if method in self._mesh.lending.methods:
-            self._mesh.lending.called(channel, method, payload, reply)
+        if method in self._mesh.served_consumers.methods:
+            self._mesh.served_consumers.called(channel, method, payload, reply)
         else:
             self._mesh.inboxes.question(method, payload, reply)

@@ -1,9 +1,9 @@
-"""The names that this gateway takes: of volatile topics and routers, and of its clients.
+"""The names that this gateway takes: of transient topics and routers, and of its clients.
 
-The leader of a name's home group says whose it is (`name_desk`). A volatile topic or router is the
-first one's: its name is reserved before it is made, and until every store knows of it. A client's
-name is the newest connection's: whoever had it is told before the new one is answered, and a leader
-that is new is told of all clients again.
+The leader of a name's home group says whose it is (`name_registry`). A transient topic or router is
+the first one's: its name is reserved before it is made, and until every store knows of it. A
+client's name is the newest connection's: whoever had it is told before the new one is answered, and
+a leader that is new is told of all clients again.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The store's side of the mesh: gateways tell what lives in their memory, take names for it, and
 learn of each other.
 
-What they tell is of use here too: wills and dead letters of a store reach volatile topics and live
-routes of gateways (`abroad.Abroad`).
+What they tell is of use here too: wills and dead letters of a store reach transient topics and live
+routes of gateways (`remote_memory.RemoteMemory`).
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from ...store.node import Store
 from ..leader_calls import calls
 from ..leader_calls.wire import WireError, decode
 from . import wire
-from .abroad import Abroad
-from .name_desk import NameDesk
+from .name_registry import NameRegistry
+from .remote_memory import RemoteMemory
 
 _KINDS = frozenset({"topic", "router"})
 
@@ -29,11 +29,11 @@ class MeshService:
 
     def __init__(self, store: Store, client: LocalClient) -> None:
         appeared = client.dead_letters.topic_appeared
-        self.abroad = Abroad(client.topology, client.clock, client.random, appeared)
-        client.abroad = self.abroad
-        self.names = NameDesk(store, self.abroad, client.administrator)
+        self.remote_memory = RemoteMemory(client.topology, client.clock, client.random, appeared)
+        client.remote_memory = self.remote_memory
+        self.names = NameRegistry(store, self.remote_memory, client.administrator)
         client.administrator.is_reserved = self.names.is_reserved
-        self._guests: dict[Channel, Hello] = {}
+        self._remote_processes: dict[Channel, Hello] = {}
         self._told: set[Channel] = set()
         """Those of them that want to know of each other."""
 
@@ -41,40 +41,40 @@ class MeshService:
 
     def opened(self, channel: Channel, peer: Hello) -> None:
         """A gateway has come."""
-        self._guests[channel] = peer
+        self._remote_processes[channel] = peer
         self.names.opened(channel)
-        self.abroad.opened(channel, peer)
+        self.remote_memory.opened(channel, peer)
 
     def closed(self, channel: Channel) -> None:
         """It has gone: the others hear that at once."""
-        peer = self._guests.pop(channel)
+        peer = self._remote_processes.pop(channel)
         self._told.discard(channel)
         self.names.closed(channel)
-        self.abroad.closed(channel)
+        self.remote_memory.closed(channel)
         if peer.address:
             self._meet()
 
     def told(self, channel: Channel, method: int, payload: bytes) -> None:
-        """RELEASE, LEFT, and what `Abroad` is told."""
+        """RELEASE, LEFT, and what `RemoteMemory` is told."""
         try:
             if method == wire.RELEASE:
                 self.names.release(channel, decode(wire.names, payload))
             elif method == wire.LEFT:
                 self.names.left(channel, decode(wire.clients, payload))
             else:
-                self.abroad.told(channel, method, payload)
+                self.remote_memory.told(channel, method, payload)
         except WireError as error:
             raise RpcError(str(error)) from None
 
     def called(self, channel: Channel, method: int, payload: bytes, reply: Reply) -> None:
-        """RESERVE, NAME, and what `Abroad` is told."""
+        """RESERVE, NAME, and what `RemoteMemory` is told."""
         try:
             if method == wire.RESERVE:
                 self._reserve(channel, decode(wire.names, payload), reply)
             elif method == wire.NAME:
                 self.names.name(channel, decode(wire.several, payload), reply)
             else:
-                self.abroad.called(channel, method, payload, reply)
+                self.remote_memory.called(channel, method, payload, reply)
                 self._tell(channel)
         except WireError as error:
             raise RpcError(str(error)) from None
@@ -95,7 +95,9 @@ class MeshService:
             self._meet()
 
     def _meet(self) -> None:
-        known = {peer.store: peer.address for peer in self._guests.values() if peer.address}
+        known = {
+            peer.store: peer.address for peer in self._remote_processes.values() if peer.address
+        }
         meeting = wire.encode(known)
         for channel in self._told:
             channel.cast(wire.MEET, meeting, control=True)

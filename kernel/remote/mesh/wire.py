@@ -1,4 +1,4 @@
-"""What processes say to each other about what lives in their memory: volatile topics, routers and
+"""What processes say to each other about what lives in their memory: transient topics, routers and
 routes, live routes of the topic tree.
 
     gateway                                    store, or another gateway
@@ -115,7 +115,7 @@ class Messages(msgspec.Struct, frozen=True, array_like=True):
     """Head of a FRAME."""
 
     runs: list[tuple[U64, U32, U16, U16]]
-    """Over slots, of queues of the receiver's volatile group (`leader.Leader.publish`)."""
+    """Over slots, of queues of the receiver's transient group (`leader.Leader.publish`)."""
     live: list[tuple[Name, TreeName, U32, U32]]
     """(tenant, name, first slot, slots) for live routes."""
     lengths: list[U32]

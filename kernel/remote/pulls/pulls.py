@@ -114,7 +114,7 @@ class FarPulls:
         self._pulls_max = pulls_max
         self._loop = asyncio.get_running_loop()
         self._numbers = 0
-        self._turn = 0
+        self._round_robin = 0
         self._questions: dict[int, _Question] = {}
         self._stalled: dict[RaftGroup, dict[int, _Question]] = {}
         """Those that found no leader."""
@@ -136,7 +136,7 @@ class FarPulls:
         return len(self._questions)
 
     async def receive(self, spec: ReceiveSpec) -> Received:
-        """`client.Client.receive` under timed leases, of a topic that is not volatile (for a
+        """`client.Client.receive` under timed leases, of a topic that is not transient (for a
         session: `streams.pulls`). Also raises KernelError BUSY (PULLS_MAX), UNAVAILABLE (no leader
         to be found).
         """
@@ -146,8 +146,8 @@ class FarPulls:
         places = list(by_group.items())
         until_ms = self._clock.monotonic_ms() + spec.wait_ms
         if len(places) > 1:
-            self._turn += 1
-            at = self._turn % len(places)
+            self._round_robin += 1
+            at = self._round_robin % len(places)
             places = places[at:] + places[:at]
             unanswered: list[_Places] = []
             for each in places:

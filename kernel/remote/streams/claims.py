@@ -12,14 +12,18 @@ from collections.abc import Mapping
 
 from ...common.ids import RaftGroup
 from ...store.node import Store
-from .gateways import Guest
+from .gateways import ConsumingGateway
 
 
 class ClaimWindows:
     """See the module's head."""
 
     def __init__(
-        self, store: Store, gateways: Mapping[str, Guest], claim_ms: int, settle_in_ms: int
+        self,
+        store: Store,
+        gateways: Mapping[str, ConsumingGateway],
+        claim_ms: int,
+        settle_in_ms: int,
     ) -> None:
         self._store = store
         self._gateways = gateways

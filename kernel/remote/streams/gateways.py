@@ -45,18 +45,18 @@ class StreamFigures:
         """Streams ended, or refused, since the subscriber has a later connection."""
 
 
-class GuestPool(Credit):
+class GatewayCredit(Credit):
     """Credit that streams of one gateway have in common here."""
 
-    __slots__ = ("_turn", "aside", "number", "streams")
+    __slots__ = ("_round_robin", "aside", "number", "streams")
 
     def __init__(self, number: int) -> None:
         super().__init__()
         self.number = number
         self.aside = 0
         """Credit while the gateway is paused."""
-        self.streams: dict[GuestStream, None] = {}
-        self._turn = 0
+        self.streams: dict[GatewayStream, None] = {}
+        self._round_robin = 0
 
     def grant(self, messages: int) -> None:
         """Add credit. The queues take from it in turn, a different one first each time. While there
@@ -71,21 +71,21 @@ class GuestPool(Credit):
             stream.pump()
         elif before <= 0:
             streams = list(self.streams)
-            self._turn += 1
-            start = self._turn % len(streams) if streams else 0
+            self._round_robin += 1
+            start = self._round_robin % len(streams) if streams else 0
             for stream in (*streams[start:], *streams[:start]):
                 if self.left <= 0:
                     return
                 stream.pump()
 
 
-class GuestStream:
+class GatewayStream:
     """A consumer of a gateway."""
 
     __slots__ = ("claimant", "consumer", "gateway", "group", "is_away", "number", "pool", "take")
 
     def __init__(
-        self, gateway: Guest, number: int, group: RaftGroup, claimant: tuple[int, int]
+        self, gateway: ConsumingGateway, number: int, group: RaftGroup, claimant: tuple[int, int]
     ) -> None:
         self.gateway = gateway
         self.number = number
@@ -93,12 +93,12 @@ class GuestStream:
         self.claimant = claimant
         """(subscriber, its epoch), or (0, 0)."""
         self.consumer: DispatchedConsumer | None = None
-        self.pool: GuestPool | None = None
+        self.pool: GatewayCredit | None = None
         self.is_away = False
         self.take: Take | None = None
         """The pull that it stands for now."""
 
-    def join(self, pool: GuestPool) -> None:
+    def join(self, pool: GatewayCredit) -> None:
         """Take its credit from a pool."""
         self.leave()
         self.pool = pool
@@ -125,7 +125,7 @@ class Take(Protocol):
         """Nobody wants it any more."""
 
 
-class Guest:
+class ConsumingGateway:
     """A process that consumes."""
 
     __slots__ = (
@@ -148,8 +148,8 @@ class Guest:
     def __init__(self, process: str) -> None:
         self.process = process
         self.channel: Channel | None = None
-        self.streams: dict[int, GuestStream] = {}
-        self.pools: dict[int, GuestPool] = {}
+        self.streams: dict[int, GatewayStream] = {}
+        self.pools: dict[int, GatewayCredit] = {}
         self.claimed: dict[int, int] = {}
         """By group: the term for which it has claimed by this connection."""
         self.heads: list[stream_wire.Delivery] = []
@@ -157,9 +157,9 @@ class Guest:
         self.size = 0
         """Bytes of these slots, which go out when the turn is over."""
         self.is_paused = False
-        self.later: dict[GuestPool, None] = {}
+        self.later: dict[GatewayCredit, None] = {}
         """Pools that have credit aside."""
-        self.unstoppable: dict[GuestPool, None] = {}
+        self.unstoppable: dict[GatewayCredit, None] = {}
         """Those whose streams ack by handing over: what they hand over cannot be taken back."""
         self.takes: list[Callable[[], None]] = []
         """Pulls that begin when it is paused no more."""
@@ -172,14 +172,14 @@ class Guest:
         """On their way to it."""
         return self.size + (self.channel.waiting_bytes if self.channel is not None else 0)
 
-    def pool(self, number: int) -> GuestPool:
+    def pool(self, number: int) -> GatewayCredit:
         """A pool by its number; made if there is none."""
         pool = self.pools.get(number)
         if pool is None:
-            pool = self.pools[number] = GuestPool(number)
+            pool = self.pools[number] = GatewayCredit(number)
         return pool
 
-    def grant(self, pool: GuestPool, messages: int) -> None:
+    def grant(self, pool: GatewayCredit, messages: int) -> None:
         """Add credit, or set it aside while it is paused."""
         if self.is_paused:
             pool.aside += messages
@@ -187,7 +187,7 @@ class Guest:
         else:
             pool.grant(messages)
 
-    def set_aside(self, pool: GuestPool, messages: int = 0) -> None:
+    def set_aside(self, pool: GatewayCredit, messages: int = 0) -> None:
         """It is paused: a pool has no credit for now, but this again afterwards."""
         pool.aside += pool.left + messages
         pool.left = 0
@@ -215,7 +215,7 @@ class Guest:
         if self.channel is not None:
             self.channel.tell(method, stream_wire.encode(head))
 
-    def add(self, stream: GuestStream, handed: Handed) -> None:
+    def add(self, stream: GatewayStream, handed: Handed) -> None:
         """Send messages with what else this turn of the loop has for it (hot)."""
         if not self.heads and self.channel is not None:
             self.channel.before_take(self.flush)

@@ -136,7 +136,7 @@ class SessionPulls:
         self._host = host
         self._loop = asyncio.get_running_loop()
         self._numbers = 0
-        self._turn = 0
+        self._round_robin = 0
         self._kept: dict[SessionId, dict[tuple[int, str], list[Part]]] = {}
         """Streams that nobody pulls from now, by session, queue and group."""
 
@@ -145,15 +145,15 @@ class SessionPulls:
         self._kept.pop(session, None)
 
     async def receive(self, spec: ReceiveSpec) -> Received:
-        """`client.Client.receive` for a session, of a topic that is not volatile. Also raises
+        """`client.Client.receive` for a session, of a topic that is not transient. Also raises
         KernelError INVALID_ARGUMENT for a filter that only this process knows, UNAVAILABLE: no
         leader has answered.
         """
         setting_of(spec.filter)
         refs = spec.topic.queues
         if len(refs) > 1:
-            self._turn += 1
-            at = self._turn % len(refs)
+            self._round_robin += 1
+            at = self._round_robin % len(refs)
             refs = (*refs[at:], *refs[:at])
             for ref in refs:
                 received = await self._first_of([self._begin(spec, ref, 0)])

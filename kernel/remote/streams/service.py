@@ -48,7 +48,7 @@ from ..leader_calls import calls
 from ..leader_calls.wire import WireError
 from . import wire as stream_wire
 from .claims import ClaimWindows
-from .gateways import STREAMS_MAX, Guest, GuestStream, StreamFigures, Unconcerned
+from .gateways import STREAMS_MAX, ConsumingGateway, GatewayStream, StreamFigures, Unconcerned
 from .settling import Settling
 from .takes import Takes
 
@@ -91,9 +91,9 @@ class StreamService(Unconcerned):
         self._away_ms = away_ms
         self._waiting_bytes_max = waiting_bytes_max
         self._streams_max = streams_max
-        self._gateways: dict[str, Guest] = {}
-        self._streams: dict[DispatchedConsumer, GuestStream] = {}
-        self._subscribers: dict[tuple[int, str, int], GuestStream] = {}
+        self._gateways: dict[str, ConsumingGateway] = {}
+        self._streams: dict[DispatchedConsumer, GatewayStream] = {}
+        self._subscribers: dict[tuple[int, str, int], GatewayStream] = {}
         """By queue, group and subscriber: its stream of the latest connection."""
         self._windows = ClaimWindows(self._store, self._gateways, claim_ms, settle_in_ms)
         self._takes = Takes(self, self._hand)
@@ -127,12 +127,12 @@ class StreamService(Unconcerned):
         gateway.away = self._loop.call_later(self._away_ms / 1_000, self._gave_up, gateway)
         self._windows.look()
 
-    def _gave_up(self, gateway: Guest) -> None:
+    def _gave_up(self, gateway: ConsumingGateway) -> None:
         """It has not come back."""
         if not self._client.is_draining:
             self._gone(gateway)
 
-    def _gone(self, gateway: Guest) -> None:
+    def _gone(self, gateway: ConsumingGateway) -> None:
         """It claims nothing any more."""
         if gateway.away is not None:
             gateway.away.cancel()
@@ -151,7 +151,7 @@ class StreamService(Unconcerned):
                 if alone(self._store.member(stream.group)):
                     self._end_away(stream)
 
-    def _end_away(self, stream: GuestStream, claimed: Sequence[int] = ()) -> None:
+    def _end_away(self, stream: GatewayStream, claimed: Sequence[int] = ()) -> None:
         """Nobody will say what became of what a stream holds, but for what another has claimed."""
         consumer = stream.consumer
         if stream.take is not None:
@@ -169,7 +169,7 @@ class StreamService(Unconcerned):
             self.figures.released += len(held)
             settle(consumer, Settlement.RELEASE, held, _REJECTED, urgent=True)
 
-    def _forget(self, stream: GuestStream) -> None:
+    def _forget(self, stream: GatewayStream) -> None:
         stream.gateway.streams.pop(stream.number, None)
         stream.leave()
         consumer = stream.consumer
@@ -187,8 +187,8 @@ class StreamService(Unconcerned):
     def told(self, channel: Channel, method: int, payload: bytes) -> None:
         """A gateway says something."""
         try:
-            if method == stream_wire.TURN:
-                self._turn(channel, stream_wire.decode_turn(payload))
+            if method == stream_wire.STREAM_BATCH:
+                self._stream_batch(channel, stream_wire.decode_stream_batch(payload))
             elif method == stream_wire.ATTACH:
                 self._attach_all(channel, stream_wire.decode(stream_wire.attaches, payload))
             elif method == stream_wire.CLAIMED:
@@ -201,12 +201,12 @@ class StreamService(Unconcerned):
         except WireError as error:
             raise RpcError(str(error)) from None
 
-    def _gateway(self, channel: Channel) -> Guest:
+    def _gateway(self, channel: Channel) -> ConsumingGateway:
         """Who consumes by a channel. It hears what is served here when it first says anything."""
         process = channel.peer.store
         gateway = self._gateways.get(process)
         if gateway is None:
-            gateway = self._gateways[process] = Guest(process)
+            gateway = self._gateways[process] = ConsumingGateway(process)
         if gateway.channel is not channel:
             gateway.channel = channel
             gateway.is_paused = False
@@ -236,7 +236,9 @@ class StreamService(Unconcerned):
                     ended = stream_wire.Ended(head.stream, error.code.wire, error.message)
                     gateway.tell(stream_wire.ENDED, ended)
 
-    def _attach(self, gateway: Guest, group: RaftGroup, head: stream_wire.Attach) -> None:
+    def _attach(
+        self, gateway: ConsumingGateway, group: RaftGroup, head: stream_wire.Attach
+    ) -> None:
         stream = gateway.streams.get(head.stream)
         is_new = stream is None
         if stream is None:
@@ -261,7 +263,9 @@ class StreamService(Unconcerned):
             stream.pump()
         # One that is over is kept until its CANCEL: what it settles once more comes before that.
 
-    def _begin(self, gateway: Guest, group: RaftGroup, head: stream_wire.Attach) -> GuestStream:
+    def _begin(
+        self, gateway: ConsumingGateway, group: RaftGroup, head: stream_wire.Attach
+    ) -> GatewayStream:
         """A new consumer. Raises KernelError as `Client.attach`; LIMIT_EXCEEDED; SESSION_FENCED."""
         if len(gateway.streams) >= self._streams_max:
             self.figures.over_streams += 1
@@ -269,7 +273,7 @@ class StreamService(Unconcerned):
             raise KernelError(Code.LIMIT_EXCEEDED, message)
         replica = self._store.replica(group)
         dispatcher = replica.dispatcher(QueueId(head.queue), head.name)
-        stream = GuestStream(gateway, head.stream, group, (head.subscriber, head.epoch))
+        stream = GatewayStream(gateway, head.stream, group, (head.subscriber, head.epoch))
         if head.epoch:
             self._fence(stream, (head.queue, head.name, head.subscriber), head.held)
         topic = dispatcher.queue.topic.info()
@@ -300,7 +304,7 @@ class StreamService(Unconcerned):
         return stream
 
     def _fence(
-        self, stream: GuestStream, key: tuple[int, str, int], claimed: Sequence[int]
+        self, stream: GatewayStream, key: tuple[int, str, int], claimed: Sequence[int]
     ) -> None:
         """Of one subscriber the latest connection counts. Raises KernelError SESSION_FENCED."""
         known = self._subscribers.get(key)
@@ -314,7 +318,7 @@ class StreamService(Unconcerned):
         ended = stream_wire.Ended(known.number, error.code.wire, error.message)
         known.gateway.tell(stream_wire.ENDED, ended)
 
-    def _drop_if_over(self, stream: GuestStream) -> None:
+    def _drop_if_over(self, stream: GatewayStream) -> None:
         """Forget a stream that is cancelled and holds nothing."""
         consumer = stream.consumer
         if consumer is not None and consumer.ended and not consumer.held:
@@ -322,7 +326,7 @@ class StreamService(Unconcerned):
 
     # --- Turns ------------------------------------------------------------------------------
 
-    def _turn(self, channel: Channel, turn: stream_wire.Turn) -> None:
+    def _stream_batch(self, channel: Channel, turn: stream_wire.StreamBatch) -> None:
         gateway = self._gateway(channel)
         for number, messages in turn.credits:
             pool = gateway.pools.get(number)
@@ -344,7 +348,7 @@ class StreamService(Unconcerned):
         for number in turn.over:
             gateway.drop_pool(number)
 
-    def _cancel(self, stream: GuestStream, keeps: list[int]) -> None:
+    def _cancel(self, stream: GatewayStream, keeps: list[int]) -> None:
         consumer = stream.consumer
         if consumer is None:
             return
@@ -372,7 +376,7 @@ class StreamService(Unconcerned):
             return
         self._hand(stream, handed)
 
-    def _hand(self, stream: GuestStream, handed: Handed) -> None:
+    def _hand(self, stream: GatewayStream, handed: Handed) -> None:
         gateway = stream.gateway
         gateway.add(stream, handed)
         if gateway.waiting_bytes > self._waiting_bytes_max and not gateway.is_paused:
@@ -388,7 +392,7 @@ class StreamService(Unconcerned):
             ended = stream_wire.Ended(stream.number, error.code.wire, error.message)
             stream.gateway.tell(stream_wire.ENDED, ended)
 
-    def _pause(self, gateway: Guest) -> None:
+    def _pause(self, gateway: ConsumingGateway) -> None:
         """Too much waits for its socket."""
         self.figures.paused += 1
         gateway.is_paused = True
@@ -396,7 +400,7 @@ class StreamService(Unconcerned):
             gateway.set_aside(pool)
         self._loop.call_later(_PAUSE_SECONDS, self._look_at, gateway, gateway.channel)
 
-    def _look_at(self, gateway: Guest, channel: Channel | None) -> None:
+    def _look_at(self, gateway: ConsumingGateway, channel: Channel | None) -> None:
         if gateway.channel is not channel or not gateway.is_paused:
             return
         if gateway.waiting_bytes > self._waiting_bytes_max // 2:
@@ -474,6 +478,6 @@ class StreamService(Unconcerned):
             gateway.tell(stream_wire.GONE, [group])
 
 
-def _subscriber_of(stream: GuestStream, consumer: DispatchedConsumer) -> tuple[int, str, int]:
+def _subscriber_of(stream: GatewayStream, consumer: DispatchedConsumer) -> tuple[int, str, int]:
     dispatcher = consumer.dispatcher
     return dispatcher.queue.id, dispatcher.group, stream.claimant[0]

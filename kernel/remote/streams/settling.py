@@ -19,7 +19,7 @@ from ...common.ids import RaftGroup
 from ...rpc.channel import Channel
 from ...store.node import Store
 from . import wire as stream_wire
-from .gateways import Guest, GuestStream
+from .gateways import ConsumingGateway, GatewayStream
 
 TAKEN_SECONDS = 0.02
 """Between two TAKEN of a gateway and group: what settles without an answer is applied by then
@@ -29,16 +29,16 @@ TAKEN_SECONDS = 0.02
 class Settling:
     """See the module's head."""
 
-    def __init__(self, store: Store, settled: Callable[[GuestStream], None]) -> None:
+    def __init__(self, store: Store, settled: Callable[[GatewayStream], None]) -> None:
         """`settled(stream)` is called when something of a stream has been settled."""
         self._store = store
         self._settled = settled
         self._loop = asyncio.get_running_loop()
 
-    def block(self, gateway: Guest, block: stream_wire.Block) -> None:
+    def block(self, gateway: ConsumingGateway, block: stream_wire.Block) -> None:
         """Carry out what a turn has brought for a group that is served here (hot)."""
         group = RaftGroup(block.group)
-        touched: dict[GuestStream, None] = {}
+        touched: dict[GatewayStream, None] = {}
         for number, offsets in block.acks:
             stream = gateway.streams.get(number)
             if stream is not None and stream.consumer is not None:
@@ -55,8 +55,8 @@ class Settling:
 
     def _settle(
         self,
-        gateway: Guest,
-        stream: GuestStream,
+        gateway: ConsumingGateway,
+        stream: GatewayStream,
         consumer: DispatchedConsumer,
         each: stream_wire.Settle,
     ) -> None:
@@ -85,14 +85,16 @@ class Settling:
         replica.open.wait(applied)
         self._store.dirty(replica, urgent=True)
 
-    def _await(self, gateway: Guest, group: RaftGroup, number: int) -> None:
+    def _await(self, gateway: ConsumingGateway, group: RaftGroup, number: int) -> None:
         """Have the gateway told in a while how far what has come is applied."""
         if group not in gateway.confirming:
             confirm = self._confirm
             self._loop.call_later(TAKEN_SECONDS, confirm, gateway, gateway.channel, group)
         gateway.confirming[group] = number
 
-    def _confirm(self, gateway: Guest, channel: Channel | None, group: RaftGroup) -> None:
+    def _confirm(
+        self, gateway: ConsumingGateway, channel: Channel | None, group: RaftGroup
+    ) -> None:
         number = gateway.confirming.pop(group, 0)
         if not number or gateway.channel is not channel or self._store.serving(group) is None:
             return

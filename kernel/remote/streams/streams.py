@@ -38,7 +38,7 @@ from ..leader_calls.wire import WireError
 from . import wire as stream_wire
 from .parts import Entry, Part, PartGroup, Pool, Share, SpreadParts, no_lease
 from .pulls import SessionPulls
-from .turns import Turns, again
+from .stream_batches import StreamBatches, again
 
 ATTACHED_SECONDS = 10.0
 """`attached` waits so long for leaders: longer than an election and a redial."""
@@ -60,8 +60,8 @@ class Streams:
         self._groups: dict[int, PartGroup] = {}
         self._sessions: dict[SessionId, dict[Part, None]] = {}
         self._channels: dict[Channel, None] = {}
-        self._turns = Turns(soon, self._group, self.drop_if_over)
-        self.credit_changed = self._turns.credit
+        self._stream_batches = StreamBatches(soon, self._group, self.drop_if_over)
+        self.credit_changed = self._stream_batches.credit
         self.pulls = SessionPulls(self)
 
     @property
@@ -79,7 +79,7 @@ class Streams:
         """
         for session in list(self._sessions):
             self.end_session(session)
-        self._turns.send()
+        self._stream_batches.send()
         for channel in self._channels:
             channel.cast(stream_wire.LEFT, stream_wire.encode([]), control=True)
 
@@ -118,13 +118,13 @@ class Streams:
         if not part.is_idle or part.ended or not part.is_attached or part.channel is None:
             return False
         part.ended = True
-        self._turns.cancel(part.channel, part)
+        self._stream_batches.cancel(part.channel, part)
         return True
 
     def revive(self, part: Part) -> None:
         """Give a part that was parked a stream again."""
         if self._parts.get(part.number) is part:
-            self._turns.send()  # what parks it has not left yet
+            self._stream_batches.send()  # what parks it has not left yet
         part.number = next(self._next)
         part.ended = False
         self._take_in(part)
@@ -198,7 +198,7 @@ class Streams:
     def ask(self, part: Part) -> None:
         """A part has a question: ask it as soon as it has a stream."""
         if part.channel is not None:
-            self._turns.take(part.channel, part)
+            self._stream_batches.take(part.channel, part)
 
     def end_session(self, session: SessionId) -> None:
         """Return what a session's consumers hold, and end them."""
@@ -217,7 +217,7 @@ class Streams:
         if part.question is not None:
             part.question.took(0, None)
         if part.channel is not None and part.is_attached:
-            self._turns.cancel(part.channel, part)
+            self._stream_batches.cancel(part.channel, part)
         elif part.channel is None and (part.waiters is not None or part.is_idle):
             self._forget(part)  # no leader knows of it, or need hear of it
 
@@ -261,7 +261,7 @@ class Streams:
         for number, group in self._groups.items():
             if group.channel is channel:
                 self._lost(RaftGroup(number), channel)
-        self._turns.closed(channel)
+        self._stream_batches.closed(channel)
 
     def _lost(self, number: RaftGroup, channel: Channel) -> None:
         """A store does not serve a group any more, or cannot be reached."""
@@ -280,7 +280,7 @@ class Streams:
     def _detach(self, part: Part) -> None:
         """It has no stream now: what is not known to be applied is to be said again."""
         if part.channel is not None:
-            self._turns.forget(part.channel, part)
+            self._stream_batches.forget(part.channel, part)
         for entry in part.unconfirmed:
             entry.is_repeat = True
         for entry in (*part.unconfirmed, *part.backlog):
@@ -302,8 +302,8 @@ class Streams:
         share.parts -= 1
         if not share.parts:
             del part.pool.shares[channel]
-            self._turns.over(channel, share)
-            self._turns.credit(part.pool)
+            self._stream_batches.over(channel, share)
+            self._stream_batches.credit(part.pool)
 
     def _serves(self, channel: Channel, number: RaftGroup, term: int) -> None:
         group = self._group(number)
@@ -315,7 +315,7 @@ class Streams:
         for part in group.parts:
             if part.channel is None:
                 self._attach(part, channel)
-        self._turns.claimed(channel, number, term)
+        self._stream_batches.claimed(channel, number, term)
 
     def _attach(self, part: Part, channel: Channel) -> None:
         part.channel = channel
@@ -323,16 +323,16 @@ class Streams:
         if share is None:
             share = part.pool.shares[channel] = Share(part.pool, next(self._next))
         share.parts += 1
-        self._turns.attach(channel, part, share)
+        self._stream_batches.attach(channel, part, share)
         if part.question is not None:
-            self._turns.take(channel, part)
+            self._stream_batches.take(channel, part)
         elif not part.spec.pull:
-            self._turns.credit(part.pool)
+            self._stream_batches.credit(part.pool)
 
     def _send(self, part: Part, entry: Entry) -> None:
         part.backlog.append(entry)
         if part.is_attached and part.channel is not None:
-            self._turns.settle(part.channel, part)
+            self._stream_batches.settle(part.channel, part)
 
     # --- What stores say --------------------------------------------------------------------
 
@@ -386,9 +386,9 @@ class Streams:
             if not waiter.done():
                 waiter.set_result(None)
         if part.backlog:
-            self._turns.settle(channel, part)
+            self._stream_batches.settle(channel, part)
         if part.ended:
-            self._turns.cancel(channel, part)
+            self._stream_batches.cancel(channel, part)
 
     def _deliver(self, channel: Channel, payload: bytes) -> None:
         """Messages have come (hot)."""
@@ -401,7 +401,7 @@ class Streams:
             if share is not None:
                 share.granted -= len(offsets)
             if share is None or part.channel is not channel:
-                self._turns.credit(pool)
+                self._stream_batches.credit(pool)
                 continue  # its next leader has them
             room = 0 if share.fences else max(pool.left, 0)
             if len(offsets) > room and not part.spec.auto_ack:  # else they are acked already
@@ -416,7 +416,7 @@ class Streams:
             part.was_used = True
             pool.left -= len(offsets)
             if len(pool.shares) > 1:
-                self._turns.credit(pool)
+                self._stream_batches.credit(pool)
             part.sink.deliver(part, Handed(QueueId(part.ref.id), offsets, slots, attempts))
 
     def _return(self, part: Part, share: Share, offsets: list[int]) -> None:
@@ -424,7 +424,7 @@ class Streams:
         entry = Entry(Settlement.RETURN, offsets, _REJECTED, None, None)
         entry.fence = share
         share.fences += 1
-        self._turns.credit(part.pool)
+        self._stream_batches.credit(part.pool)
         self._send(part, entry)
 
     def _answered_fence(self, part: Part, entry: Entry) -> None:
@@ -432,7 +432,7 @@ class Streams:
         if entry.fence is not None:
             entry.fence.fences -= 1
             entry.fence = None
-            self._turns.credit(part.pool)
+            self._stream_batches.credit(part.pool)
 
     def _taken(self, channel: Channel, number: int, to: int) -> None:
         group = self._group(number)

@@ -13,7 +13,7 @@ from ...broker.delivery.consumers import Handed
 from ...common.errors import Code, KernelError
 from ...requests.pull import Pull
 from . import wire as stream_wire
-from .gateways import GuestStream
+from .gateways import GatewayStream
 
 
 class _Take:
@@ -23,7 +23,7 @@ class _Take:
 
     def __init__(
         self,
-        stream: GuestStream,
+        stream: GatewayStream,
         number: int,
         loop: asyncio.AbstractEventLoop,
         sink: ConsumerSink,
@@ -56,13 +56,15 @@ class _Take:
 class Takes:
     """See the module's head."""
 
-    def __init__(self, sink: ConsumerSink, deliver: Callable[[GuestStream, Handed], None]) -> None:
+    def __init__(
+        self, sink: ConsumerSink, deliver: Callable[[GatewayStream, Handed], None]
+    ) -> None:
         """`sink`: of every stream; `deliver` sends what a pull has brought."""
         self._sink = sink
         self._deliver = deliver
         self._loop = asyncio.get_running_loop()
 
-    def begin(self, stream: GuestStream, number: int, messages: int, wait_ms: int) -> None:
+    def begin(self, stream: GatewayStream, number: int, messages: int, wait_ms: int) -> None:
         """Carry out a TAKE; once the gateway takes anything, if it is slow."""
         if stream.gateway.is_paused:
             stream.gateway.takes.append(partial(self.begin, stream, number, messages, wait_ms))
@@ -100,7 +102,7 @@ class Takes:
         self._tell(stream, take.number, take.pull.ready, None)
 
     @staticmethod
-    def _tell(stream: GuestStream, number: int, ready: int, error: KernelError | None) -> None:
+    def _tell(stream: GatewayStream, number: int, ready: int, error: KernelError | None) -> None:
         code, message = ("", "") if error is None else (error.code.wire, error.message)
         took = stream_wire.Took(stream.number, number, max(ready, 0), code, message)
         stream.gateway.tell(stream_wire.TOOK, took)

@@ -37,7 +37,7 @@ from ...common.errors import KernelError, error_named
 from ..leader_calls.calls import STREAMS, U8, U16, U32, U64, Name
 from ..leader_calls.wire import WireError, message_of, split
 
-ATTACH, TURN, CLAIMED, LEFT = STREAMS[0:4]
+ATTACH, STREAM_BATCH, CLAIMED, LEFT = STREAMS[0:4]
 SERVES, GONE, ATTACHED, DELIVER, TAKEN, SETTLED, ENDED, TOOK = STREAMS[8:16]
 
 MESSAGES_MAX = 1_024
@@ -98,7 +98,7 @@ class Block(msgspec.Struct, frozen=True, array_like=True):
     settles: list[Settle]
 
 
-class Turn(msgspec.Struct, frozen=True, array_like=True):
+class StreamBatch(msgspec.Struct, frozen=True, array_like=True):
     """A TURN; carried out in this order."""
 
     credits: list[tuple[U64, I32]]
@@ -179,7 +179,7 @@ def encode(head: object) -> list[bytes]:
 
 
 attaches = msgspec.msgpack.Decoder(list[Attach])
-turns = msgspec.msgpack.Decoder(Turn)
+turns = msgspec.msgpack.Decoder(StreamBatch)
 left = msgspec.msgpack.Decoder(list[U16])
 """Nothing: an empty list."""
 claims = msgspec.msgpack.Decoder(Claimed)
@@ -201,7 +201,7 @@ def decode(decoder: msgspec.msgpack.Decoder[_T], payload: bytes) -> _T:
     return head
 
 
-def decode_turn(payload: bytes) -> Turn:
+def decode_stream_batch(payload: bytes) -> StreamBatch:
     """A TURN. Raises WireError."""
     turn = decode(turns, payload)
     for block in turn.blocks:

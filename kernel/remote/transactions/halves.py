@@ -18,7 +18,7 @@ from . import half_wire
 
 
 class FarHalves:
-    """`sections.Section`, and `half_desk.Watching`."""
+    """`sections.Section`, and `half_message_client.Watching`."""
 
     methods = calls.HALVES
 

@@ -41,22 +41,24 @@ as 500,000 sessions with a filter of their own bring."""
 class _Waiting:
     """A gateway that waits for one list. `store.idle_lists.Waiting`."""
 
-    __slots__ = ("_guest", "group", "key", "queue")
+    __slots__ = ("_gateway", "group", "key", "queue")
 
-    def __init__(self, guest: _Guest, group: RaftGroup, key: wire.Key, queue: QueueId) -> None:
-        self._guest = guest
+    def __init__(
+        self, caller: _TreeGateway, group: RaftGroup, key: wire.Key, queue: QueueId
+    ) -> None:
+        self._gateway = caller
         self.group = group
         self.key = key
         self.queue = queue
 
     def filled(self) -> None:
         """A message has come."""
-        del self._guest.waiting[self.group, self.key]
+        del self._gateway.waiting[self.group, self.key]
         filled = wire.Filled(self.group, self.key, self.queue)
-        self._guest.channel.cast(wire.FILLED, wire.encode(filled), control=True)
+        self._gateway.channel.cast(wire.FILLED, wire.encode(filled), control=True)
 
 
-class _Guest:
+class _TreeGateway:
     """One connection."""
 
     __slots__ = ("channel", "owner", "tasks", "waiting")
@@ -76,9 +78,9 @@ class TreeService(Unconcerned):
     def __init__(self, store: Store, tree: LocalTree) -> None:
         self._store = store
         self._owners = tree.owners
-        self._guests: dict[Channel, _Guest] = {}
-        self._by_owner: dict[int, _Guest] = {}
-        self._answers: dict[int, Callable[[_Guest, bytes, Reply], None]] = {
+        self._gateways: dict[Channel, _TreeGateway] = {}
+        self._by_owner: dict[int, _TreeGateway] = {}
+        self._answers: dict[int, Callable[[_TreeGateway, bytes, Reply], None]] = {
             wire.CLAIM: self._claim,
             wire.RETAINED: self._retained,
             wire.RETAINS: self._retains,
@@ -90,30 +92,30 @@ class TreeService(Unconcerned):
 
     def opened(self, channel: Channel, peer: Hello) -> None:
         """A gateway has come: it says at once who it is."""
-        self._guests[channel] = _Guest(channel)
+        self._gateways[channel] = _TreeGateway(channel)
 
     def closed(self, channel: Channel) -> None:
         """It is gone, perhaps to come back."""
-        guest = self._guests.pop(channel)
-        for waiting in guest.waiting.values():
+        caller = self._gateways.pop(channel)
+        for waiting in caller.waiting.values():
             self._store.replica(waiting.group).idle_lists.remove(waiting.queue, waiting)
-        for task in list(guest.tasks):
+        for task in list(caller.tasks):
             task.cancel()
-        if guest.owner:
-            if self._by_owner.get(guest.owner) is guest:
-                del self._by_owner[guest.owner]
-            self._owners.went(guest.owner)
+        if caller.owner:
+            if self._by_owner.get(caller.owner) is caller:
+                del self._by_owner[caller.owner]
+            self._owners.went(caller.owner)
 
     def told(self, channel: Channel, method: int, payload: bytes) -> None:
         """OWNER or FORGET."""
-        guest = self._guests[channel]
+        caller = self._gateways[channel]
         try:
             if method == wire.FORGET:
-                self._forget(guest, decode(wire.waits, payload))
-            elif method == wire.OWNER and not guest.owner:
-                guest.owner = decode(wire.owners, payload)
-                self._by_owner[guest.owner] = guest
-                self._owners.came(guest.owner)
+                self._forget(caller, decode(wire.waits, payload))
+            elif method == wire.OWNER and not caller.owner:
+                caller.owner = decode(wire.owners, payload)
+                self._by_owner[caller.owner] = caller
+                self._owners.came(caller.owner)
             else:
                 raise RpcError(f"method {method} is not told to stores now")
         except WireError as error:
@@ -125,7 +127,7 @@ class TreeService(Unconcerned):
         if answer is None:
             raise RpcError(f"method {method} is not called")
         try:
-            answer(self._guests[channel], payload, reply)
+            answer(self._gateways[channel], payload, reply)
         except WireError as error:
             raise RpcError(str(error)) from None
         except KernelError as error:
@@ -147,13 +149,13 @@ class TreeService(Unconcerned):
 
     def follows(self, replica: Replica) -> None:
         """A group is not served here any more: its next leader is told anew who waits."""
-        for guest in self._guests.values():
-            for place in [each for each in guest.waiting if each[0] == replica.group]:
-                del guest.waiting[place]
+        for caller in self._gateways.values():
+            for place in [each for each in caller.waiting if each[0] == replica.group]:
+                del caller.waiting[place]
 
     # --- Subscribers ------------------------------------------------------------------------
 
-    def _claim(self, guest: _Guest, payload: bytes, reply: Reply) -> None:
+    def _claim(self, caller: _TreeGateway, payload: bytes, reply: Reply) -> None:
         claim = decode(wire.claims, payload)
         subscribers = self._replica(claim.group).state.subscribers
         lost = []
@@ -166,17 +168,17 @@ class TreeService(Unconcerned):
 
     def _lost(self, owner: int, number: int, epoch: int) -> None:
         """A subscriber has another connection."""
-        guest = self._by_owner.get(owner)
-        if guest is not None:
+        caller = self._by_owner.get(owner)
+        if caller is not None:
             lost = wire.Lost(number, epoch)
-            guest.channel.cast(wire.LOST, wire.encode(lost), control=True)
+            caller.channel.cast(wire.LOST, wire.encode(lost), control=True)
 
     # --- Lists that are waited for ----------------------------------------------------------
 
-    def _wait(self, guest: _Guest, payload: bytes, reply: Reply) -> None:
+    def _wait(self, caller: _TreeGateway, payload: bytes, reply: Reply) -> None:
         wait = decode(wire.waits, payload)
         replica = self._replica(wait.group)
-        if len(guest.waiting) + len(wait.keys) > WAITING_MAX:
+        if len(caller.waiting) + len(wait.keys) > WAITING_MAX:
             raise KernelError(Code.BUSY, f"a gateway waits for {WAITING_MAX} lists")
         filled: list[tuple[int, int]] = []
         for place, key in enumerate(wait.keys):
@@ -191,47 +193,47 @@ class TreeService(Unconcerned):
             if not waits:
                 filled.append((place, queue))
                 continue
-            self._remove(guest, replica, key)
-            waiting = _Waiting(guest, replica.group, key, queue)
-            guest.waiting[replica.group, key] = waiting
+            self._remove(caller, replica, key)
+            waiting = _Waiting(caller, replica.group, key, queue)
+            caller.waiting[replica.group, key] = waiting
             replica.idle_lists.add(queue, waiting)
             note_use(replica, queue, key[2])
         reply(wire.encode(filled))
 
-    def _forget(self, guest: _Guest, forget: wire.Wait) -> None:
+    def _forget(self, caller: _TreeGateway, forget: wire.Wait) -> None:
         group = RaftGroup(forget.group)
         if group in self._store.groups:
             replica = self._store.replica(group)
             for key in forget.keys:
-                self._remove(guest, replica, key)
+                self._remove(caller, replica, key)
 
     @staticmethod
-    def _remove(guest: _Guest, replica: Replica, key: wire.Key) -> None:
-        known = guest.waiting.pop((replica.group, key), None)
+    def _remove(caller: _TreeGateway, replica: Replica, key: wire.Key) -> None:
+        known = caller.waiting.pop((replica.group, key), None)
         if known is not None:
             replica.idle_lists.remove(known.queue, known)
 
     # --- Retained messages ------------------------------------------------------------------
 
-    def _retains(self, guest: _Guest, payload: bytes, reply: Reply) -> None:
+    def _retains(self, caller: _TreeGateway, payload: bytes, reply: Reply) -> None:
         question = decode(wire.retaining, payload)
         replica = self._replica(question.group)
-        self._begin(guest, under_which(replica, question.tenant, question.patterns), reply)
+        self._begin(caller, under_which(replica, question.tenant, question.patterns), reply)
 
-    def _retained(self, guest: _Guest, payload: bytes, reply: Reply) -> None:
+    def _retained(self, caller: _TreeGateway, payload: bytes, reply: Reply) -> None:
         question = decode(wire.questions, payload)
         replica = self._replica(question.group)
         check_pattern(question.pattern)
-        self._begin(guest, self._page(replica, question), reply)
+        self._begin(caller, self._page(replica, question), reply)
 
     @staticmethod
-    def _begin(guest: _Guest, work: Coroutine[object, object, object], reply: Reply) -> None:
-        if len(guest.tasks) >= QUESTIONS_MAX:
+    def _begin(caller: _TreeGateway, work: Coroutine[object, object, object], reply: Reply) -> None:
+        if len(caller.tasks) >= QUESTIONS_MAX:
             work.close()
             raise KernelError(Code.BUSY, f"{QUESTIONS_MAX} questions of this gateway wait")
         task = asyncio.get_running_loop().create_task(_answer(work, reply))
-        guest.tasks.add(task)
-        task.add_done_callback(guest.tasks.discard)
+        caller.tasks.add(task)
+        task.add_done_callback(caller.tasks.discard)
 
     async def _page(self, replica: Replica, question: wire.Retained) -> wire.RetainedPage:
         tenant = question.tenant

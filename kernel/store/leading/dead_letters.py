@@ -35,7 +35,7 @@ from ...common.errors import Code, KernelError
 from ...common.ids import (
     OUTBOX_CLIENT,
     OUTBOX_EPOCH,
-    VOLATILE_GROUP,
+    TRANSIENT_GROUP,
     LogIndex,
     Offset,
     RaftGroup,
@@ -43,9 +43,9 @@ from ...common.ids import (
 )
 from ...common.limits import RESULTS_KEPT_PER_CLIENT
 from ...log.format import entry as entries
-from ...requests.courier import Attempt
 from ...requests.leader import Done, Identity, Leader
 from ...requests.publish_part import Part
+from ...requests.request_pipeline import Attempt
 from ...routing.destinations import Found
 from ...routing.topology import Topology
 from ..replicas.replica import Replica
@@ -79,12 +79,12 @@ class Surroundings(Protocol):
     topology: Topology
     origins: Origins
     outbox_client: int
-    """Sends the volatile outbox: every process has one of its own, which begins at 1."""
+    """Sends the transient outbox: every process has one of its own, which begins at 1."""
 
     def send_to(self, group: RaftGroup, attempt: Attempt, done: Done) -> None:
         """Have a command with an identity carried out in a group, once."""
 
-    def publish_letter(self, topics: tuple[TopicInfo, ...], letter: bytes) -> None:
+    def publish_dead_letter(self, topics: tuple[TopicInfo, ...], dead_letter: bytes) -> None:
         """Store a letter that is in no outbox."""
 
 
@@ -216,7 +216,9 @@ class DeadLetterSender:
         topics = tuple(each for each in targets if each.name not in been)
         if topics:
             time_ms = self._store.replica(topic.queues[0].group).log_time_ms()
-            self._client.publish_letter(topics, _letter(message, item, key, history, time_ms))
+            self._client.publish_dead_letter(
+                topics, _encode_dead_letter(message, item, key, history, time_ms)
+            )
 
     def _key(self, item: OutboxItem, message: Message) -> str:
         """The key a letter is sent with."""
@@ -233,16 +235,16 @@ class DeadLetterSender:
         history = history_of(message)
         time_ms = replica.state.time_ms
         if item.reason is Reason.MOVED:
-            letter = _moved(message, item, history, time_ms)
+            dead_letter = _moved(message, item, history, time_ms)
         else:
-            letter = _letter(message, item, key, history, time_ms)
+            dead_letter = _encode_dead_letter(message, item, key, history, time_ms)
         targets = self._targets(item, key, message)
         if targets is None:
             self._wait(outbox, replica, item, key)
             return
         parts: dict[RaftGroup, list[list[int]]] = {}
-        features = features_of(letter[: messages.HEADER_BYTES]) | COPY
-        features |= LARGE * (len(letter) > messages.SLOT_BYTES_SMALL)
+        features = features_of(dead_letter[: messages.HEADER_BYTES]) | COPY
+        features |= LARGE * (len(dead_letter) > messages.SLOT_BYTES_SMALL)
         for topic in targets:
             if _in_cycle(topic.name, item, history):
                 continue
@@ -251,7 +253,7 @@ class DeadLetterSender:
             parts.setdefault(ref.group, []).append([ref.id, 0, 1, features | age])
         outbox.sending[item.number] = len(parts)
         sender = (OUTBOX_CLIENT | replica.group, 1)
-        if replica.group == VOLATILE_GROUP:
+        if replica.group == TRANSIENT_GROUP:
             sender = (self._client.outbox_client, OUTBOX_EPOCH)
         if not parts:
             self._done(outbox, replica, item.number)
@@ -259,7 +261,7 @@ class DeadLetterSender:
             identity = (*sender, item.number)
             self._client.send_to(
                 group,
-                partial(_store_letter, identity, runs, letter),
+                partial(_store_dead_letter, identity, runs, dead_letter),
                 partial(self._part_done, outbox, replica, item.number),
             )
 
@@ -323,10 +325,10 @@ class DeadLetterSender:
         replica.propose(commands.OutboxDone(number), (0, 0, 0), finished)
 
 
-def _store_letter(
-    identity: Identity, runs: list[list[int]], letter: bytes, leader: Leader, done: Done
+def _store_dead_letter(
+    identity: Identity, runs: list[list[int]], dead_letter: bytes, leader: Leader, done: Done
 ) -> None:
-    leader.publish(identity, Part(runs, [len(letter)], [letter]), done, INTERNAL)
+    leader.publish(identity, Part(runs, [len(dead_letter)], [dead_letter]), done, INTERNAL)
 
 
 def _moved(
@@ -378,7 +380,7 @@ def deliveries_of(history: list[dict[str, object]]) -> int:
     return known if isinstance(known, int) else 0
 
 
-def _letter(
+def _encode_dead_letter(
     message: Message,
     item: OutboxItem,
     key: str,

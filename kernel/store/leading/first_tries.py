@@ -1,11 +1,11 @@
 """Which batches a leader has let into the log before: what comes again is never stored behind what
 came after it.
 
-A courier sends everything unanswered again, oldest first, to whoever leads then (`courier`). Most
-of it hears what its first try came to. A batch that was refused has left nothing in the log (unless
-it was dead-lettered: then the refusal itself is there, see `topic_room`), and the refusal may have
-been lost with the connection; meanwhile later batches of its client, which found room, were stored.
-It must be refused once more.
+A request pipeline sends everything unanswered again, oldest first, to whoever leads then
+(`request_pipeline`). Most of it hears what its first try came to. A batch that was refused has left
+nothing in the log (unless it was dead-lettered: then the refusal itself is there, see
+`topic_room`), and the refusal may have been lost with the connection; meanwhile later batches of
+its client, which found room, were stored. It must be refused once more.
 
     newer than every batch of its client let in      a first try: it is let in, or refused
     else, once all that was let in is applied:
@@ -46,7 +46,7 @@ FORGOTTEN = KernelError(
 COME_SINCE = KernelError(Code.UNKNOWN_OUTCOME, "it has come again since")
 
 _EPOCH = 1
-"""Of all but volatile outboxes (`ids.OUTBOX_EPOCH`)."""
+"""Of all but transient outboxes (`ids.OUTBOX_EPOCH`)."""
 
 _NOTHING = -1
 

@@ -139,7 +139,7 @@ class LocalLeader:
         if replica.limits.topics:
             batch = Limited(part)
             done = self._host.topic_room.limit(replica, identity, batch, done)
-            if batch.is_empty and not (batch.has_letters and identity[0]):
+            if batch.is_empty and not (batch.has_dead_letters and identity[0]):
                 self._host.call_later(0, partial(done, ([[] for _ in part.runs], *listed)))
                 return
             part = batch.part

@@ -67,7 +67,7 @@ class Slots:
 class Limited:
     """The messages of a batch on their way to the open entry."""
 
-    __slots__ = ("has_letters", "is_empty", "kept", "part")
+    __slots__ = ("has_dead_letters", "is_empty", "kept", "part")
 
     def __init__(self, part: Part) -> None:
         self.part = part
@@ -76,7 +76,7 @@ class Limited:
         """How many messages are left of a run, by its position, of those that have lost some."""
         self.is_empty = False
         """Nothing of it is to be stored."""
-        self.has_letters = False
+        self.has_dead_letters = False
         """Something that was refused has been dead-lettered."""
 
     def cut(self, slots: Slots) -> None:
@@ -168,7 +168,7 @@ class TopicRoom:
             topic = replica.limits.topics[QueueId(queue)]
             if topic.options.overflow is not Overflow.REJECT_DEAD_LETTER or not self.dead_letter:
                 continue
-            batch.has_letters = True
+            batch.has_dead_letters = True
             for each in range(first + kept, first + count):
                 self.dead_letter(topic.info(), slots.slot(each))
 

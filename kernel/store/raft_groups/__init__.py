@@ -3,7 +3,7 @@
 - `consensus`: their messages, time, roles, and what they want; `member`: one of them
 - `group_log`: a part of the journal, as the log of one group
 - `peers`, `peer_links`: the other stores: a port, and connections
-- `quiet`: groups in which nothing happens cost nothing
+- `quiescence`: groups in which nothing happens cost nothing
 - `ticker`, `wall_clocks`: Raft's time; the wall clock of a majority
 - `healing`: groups that lost synced data come back from those who have it
 - `awaited`: waits until an index is applied

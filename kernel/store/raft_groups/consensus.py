@@ -52,7 +52,7 @@ from .group_log import RECENT_BYTES_MAX, GroupLog
 from .healing import Healing
 from .member import Member
 from .peers import Peers
-from .quiet import Quiet
+from .quiescence import Quiescence
 from .vanished import tell_vanished
 from .wall_clocks import WallClocks
 
@@ -156,7 +156,7 @@ class Consensus:
         self.snapshot_wanted: Callable[[], None] = lambda: None
         """Called when members have changed: should this disk be damaged, its last snapshot says who
         can heal it. Set by housekeeping."""
-        self.quiet = Quiet(node, peers, self._stirred)
+        self.quiescence = Quiescence(node, peers, self._stirred)
         self.members = {group: self._member(group) for group in origin.states}
         self.awaited = Awaited(node, clock.wall_ms(), self.ask_index, self._applied_index)
         """Who waits for a group to have come so far."""
@@ -195,7 +195,7 @@ class Consensus:
         """A message of another member. What does not fit on the disk is as good as lost: the leader
         sends it again.
         """
-        self.quiet.heard(message.sender)
+        self.quiescence.heard(message.sender)
         member = self.members.get(group)
         if member is None or message.to != self.node:
             return
@@ -210,8 +210,8 @@ class Consensus:
             sizes = [len(entry.body) for entry in message.entries]
             if not self._host.takes(sizes):
                 return
-        if member in self.quiet.resting:
-            self.quiet.wake(member, by=message.sender)
+        if member in self.quiescence.quiescent:
+            self.quiescence.wake(member, by=message.sender)
         try:
             member.core.step(message)
         except RaftError:
@@ -219,7 +219,7 @@ class Consensus:
         self.take(member)
         if message.kind == HEARTBEAT_ANSWER:
             self._look_at_lease(member)
-        self.quiet.note(member, message)
+        self.quiescence.note(member, message)
         self._host.write_soon()
 
     def _may_step(self, member: Member, message: Message, receiver: SnapshotReceiver) -> bool:
@@ -328,12 +328,12 @@ class Consensus:
         """So many ticks have passed."""
         if self.healing.patients:
             self.healing.tick()
-        self.quiet.tick(elapsed)
+        self.quiescence.tick(elapsed)
         good_ms = self._clock.monotonic_ms() + LEASE_TICKS * self._tick_ms
         for member in self.members.values():
             member.replica.leased_until_ms = good_ms
-            if member.group in self._sealed or self.quiet.spares(member):
-                if member in self.quiet.resting and member.replica.serving:
+            if member.group in self._sealed or self.quiescence.spares(member):
+                if member in self.quiescence.quiescent and member.replica.serving:
                     member.replica.holds_lease(True)  # all others are heard, or it would wake
                 continue
             core = member.core
@@ -381,8 +381,8 @@ class Consensus:
 
     def take(self, member: Member) -> None:
         """Do what a core asks for."""
-        if member in self.quiet.resting:
-            self.quiet.wake(member)
+        if member in self.quiescence.quiescent:
+            self.quiescence.wake(member)
         core = member.core
         self._do(member, core.ready())
         while core.has_ready():

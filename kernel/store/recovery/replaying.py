@@ -112,4 +112,4 @@ class Replay:
             state.applied, state.term = LogIndex(index), term
         else:
             machine.apply(LogIndex(index), term, stored)
-            state.queues.rest(_nobody_has_one)
+            state.queues.pack_idle(_nobody_has_one)

@@ -42,7 +42,7 @@ class IdleDispatchers:
 
     def note(self, dispatcher: Dispatcher) -> None:
         """It has no consumer: not yet, or not any more."""
-        if dispatcher.queue.owed is not None:
+        if dispatcher.queue.pending_acks is not None:
             self._lists[dispatcher] = None
         else:
             self._queues.pop(dispatcher, None)
@@ -78,7 +78,7 @@ def may_forget(dispatcher: Dispatcher) -> bool:
     """Whether one that is made anew would know as much, once all that this one has asked for is
     applied.
     """
-    if dispatcher.queue.owed is not None:
+    if dispatcher.queue.pending_acks is not None:
         return not dispatcher.consumers and not dispatcher.held_count
     busy = dispatcher.consumers or dispatcher.leased_count or dispatcher.delayed_count
     return not busy and not dispatcher.queue.needs_watching

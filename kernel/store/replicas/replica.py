@@ -162,7 +162,7 @@ class Replica(Observer):
     def apply(self, index: int, term: int, body: bytes) -> None:
         """Apply a committed entry and answer those who waited for its batches."""
         results = self.machine.apply(index, term, body)  # type: ignore[arg-type]
-        self.state.queues.rest(self._by_queue.__contains__)
+        self.state.queues.pack_idle(self._by_queue.__contains__)
         self.newest = self.machine.opened
         waiting = self._waiting.pop(index, None)
         if waiting is not None:
@@ -458,7 +458,7 @@ class Replica(Observer):
 
     def unused(self, dispatcher: Dispatcher) -> None:
         """The last push consumer of a queue's group has gone."""
-        if dispatcher.queue.owed is None:
+        if dispatcher.queue.pending_acks is None:
             self._relay.unused(dispatcher.queue)
 
     def idle(self, dispatcher: Dispatcher) -> None:
@@ -473,7 +473,7 @@ class Replica(Observer):
             self.sweeper.watch(queue)
         if queue.index.aged:
             self.trimmer.watch(queue.id, queue.topic.options)
-        if queue.owed is not None and queue.id in self.idle_lists:
+        if queue.pending_acks is not None and queue.id in self.idle_lists:
             self._filled[queue.id] = None
         dispatchers = self._by_queue.get(queue.id)
         if dispatchers is not None:

@@ -195,7 +195,7 @@ async def test_consumer_priority_and_exclusive_consumers(broker: Broker) -> None
         seen: list[str] = []
         total = asyncio.Semaphore(0)
 
-        def taker(name: str):  # type: ignore[no-untyped-def]
+        def recorder(name: str):  # type: ignore[no-untyped-def]
             async def take(message: aio_pika.abc.AbstractIncomingMessage) -> None:
                 seen.append(name)
                 await message.ack()
@@ -203,8 +203,8 @@ async def test_consumer_priority_and_exclusive_consumers(broker: Broker) -> None
 
             return take
 
-        await queue.consume(taker("low"), arguments={"x-priority": -1})
-        await queue.consume(taker("high"), arguments={"x-priority": 5})
+        await queue.consume(recorder("low"), arguments={"x-priority": -1})
+        await queue.consume(recorder("high"), arguments={"x-priority": 5})
         for _ in range(20):
             await channel.default_exchange.publish(aio_pika.Message(b"x"), "q")
         for _ in range(20):
@@ -213,7 +213,7 @@ async def test_consumer_priority_and_exclusive_consumers(broker: Broker) -> None
         other = await connection.channel()
         again = await other.declare_queue("q", durable=True)
         with pytest.raises(aiormq.exceptions.ChannelAccessRefused):
-            await again.consume(taker("exclusive"), exclusive=True)
+            await again.consume(recorder("exclusive"), exclusive=True)
 
 
 async def test_a_transaction_is_committed_or_rolled_back(broker: Broker) -> None:

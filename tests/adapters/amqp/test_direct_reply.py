@@ -100,7 +100,7 @@ def test_the_address_goes_with_its_consumer() -> None:
     )
 
 
-def test_the_topic_behind_an_address_is_volatile_and_the_connections_own() -> None:
+def test_the_topic_behind_an_address_is_transient_and_the_connections_own() -> None:
     wire = Wire().open()
     address = listening(wire)
     options = wire.client.queues["default", address].info.options

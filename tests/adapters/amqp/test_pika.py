@@ -212,22 +212,22 @@ def test_with_a_ttl_of_zero_who_waits_gets_it_and_nobody_else(
     connect: Callable[[], BlockingConnection], of_queue: bool
 ) -> None:
     """Each of them waits for the disk, which takes longer than no time."""
-    giver, taker = connect().channel(), connect().channel()
+    giver, recorder = connect().channel(), connect().channel()
     arguments = {"x-message-ttl": 0} if of_queue else {}
     giver.queue_declare("now", durable=True, arguments=arguments)
     giver.confirm_delivery()
     now = pika.BasicProperties(expiration="0")
     giver.basic_publish("", "now", b"nobody waits", now)
-    assert taker.basic_get("now")[0] is None
+    assert recorder.basic_get("now")[0] is None
     got: list[bytes] = []
-    taker.basic_consume("now", lambda *said: got.append(said[3]), auto_ack=True)
+    recorder.basic_consume("now", lambda *said: got.append(said[3]), auto_ack=True)
     sent = [b"%d" % number for number in range(50)]
     for body in sent:
         giver.basic_publish("", "now", body, now)
     ends = time.monotonic() + 10
     while len(got) < len(sent):
         assert time.monotonic() < ends, got
-        taker.connection.process_data_events(time_limit=0.1)
+        recorder.connection.process_data_events(time_limit=0.1)
     assert got == sent
 
 
@@ -323,15 +323,15 @@ def test_a_single_active_consumer_and_its_successor(channel: BlockingChannel) ->
     channel.queue_declare("q", durable=True, arguments={"x-single-active-consumer": True})
     seen: list[str] = []
 
-    def taker(name: str) -> Callable[..., None]:
+    def recorder(name: str) -> Callable[..., None]:
         def take(channel: BlockingChannel, method: object, *_: object) -> None:
             seen.append(name)
             channel.basic_ack(method.delivery_tag)  # type: ignore[attr-defined]
 
         return take
 
-    first = channel.basic_consume("q", taker("first"))
-    channel.basic_consume("q", taker("second"))
+    first = channel.basic_consume("q", recorder("first"))
+    channel.basic_consume("q", recorder("second"))
     for _ in range(3):
         channel.basic_publish("", "q", b"x")
     deadline = time.monotonic() + 10

@@ -65,7 +65,7 @@ def test_a_durable_queue_becomes_a_durable_topic_with_the_default_group() -> Non
     ],
     ids=["transient", "auto-delete", "exclusive"],
 )
-def test_transient_auto_delete_and_exclusive_queues_are_volatile(
+def test_transient_auto_delete_and_exclusive_queues_are_transient(
     how: dict[str, object], expected: dict[str, object]
 ) -> None:
     wire = Wire().open()
@@ -399,7 +399,7 @@ def test_a_topic_of_another_protocol_can_be_declared_and_keeps_what_is_not_asked
 
 
 @pytest.mark.parametrize("how", [{}, {"durable": True, "auto_delete": True}])
-def test_a_topic_of_another_protocol_cannot_become_volatile(how: dict[str, bool]) -> None:
+def test_a_topic_of_another_protocol_cannot_become_transient(how: dict[str, bool]) -> None:
     wire = Wire().open()
     _made_by_another_protocol(wire)
     assert _refusal(wire, spec.QueueDeclare(0, "theirs", **how))[0] == PRECONDITION_FAILED

@@ -30,7 +30,7 @@ from adapters.base import Adapter, ListenerAddress
 from kernel.store.drivers.system import SystemClock, SystemRandom
 from tests.adapters.amqp.broker import Broker, running_broker
 from tests.adapters.amqp.wire import CAPABILITIES, Wire
-from tests.adapters.takers import HeardTakers
+from tests.adapters.heard_consumers import HeardConsumers
 
 
 def _is_adapter(adapter: AmqpAdapter) -> Adapter:
@@ -409,7 +409,7 @@ async def test_clients_are_moved_with_320_and_the_rest_stay(broker: Broker) -> N
 async def test_for_a_topic_those_are_moved_who_consume_it(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    heard = HeardTakers(broker.client, monkeypatch)
+    heard = HeardConsumers(broker.client, monkeypatch)
     connections = [await aio_pika.connect(broker.url()) for _ in range(4)]
     closed: set[int] = set()
 

@@ -313,9 +313,9 @@ def _addresses(client: ClusterClient) -> list[str]:
 
 async def test_with_a_ttl_of_zero_who_waits_at_another_gateway_gets_it(running: Cluster) -> None:
     giver = await aio_pika.connect(running.urls[0])
-    taker = await aio_pika.connect(running.urls[1])
-    async with giver, taker:
-        sending, taking = await giver.channel(), await taker.channel()
+    recorder = await aio_pika.connect(running.urls[1])
+    async with giver, recorder:
+        sending, taking = await giver.channel(), await recorder.channel()
         await sending.declare_queue("now", durable=True)
         now = aio_pika.Message(b"x", expiration=0)
         await sending.default_exchange.publish(now, "now")
@@ -336,9 +336,9 @@ async def test_with_a_ttl_of_zero_who_waits_at_another_gateway_gets_it(running: 
 
 async def test_copies_reach_queues_of_several_groups_and_gateways(running: Cluster) -> None:
     giver = await aio_pika.connect(running.urls[0])
-    taker = await aio_pika.connect(running.urls[1])
-    async with giver, taker:
-        sending, taking = await giver.channel(), await taker.channel()
+    recorder = await aio_pika.connect(running.urls[1])
+    async with giver, recorder:
+        sending, taking = await giver.channel(), await recorder.channel()
         queues = [await taking.declare_queue(f"c{number}", durable=True) for number in range(4)]
         own = await taking.declare_queue("own", exclusive=True)
         async with asyncio.timeout(20):

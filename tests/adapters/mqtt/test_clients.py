@@ -125,19 +125,19 @@ def until(condition: Callable[[], bool]) -> None:
 @pytest.mark.parametrize("level", LEVELS)
 def test_paho_publishes_and_receives_at_every_qos(tmp_path: Path, level: int) -> None:
     with broker_in_thread(tmp_path) as broker:
-        taker, giver = Paho(broker.port, "taker", level), Paho(broker.port, "giver", level)
-        with clients(taker, giver):
-            taker.connect()
+        recorder, giver = Paho(broker.port, "taker", level), Paho(broker.port, "giver", level)
+        with clients(recorder, giver):
+            recorder.connect()
             giver.connect()
-            taker.subscribe("a/#", 2)
+            recorder.subscribe("a/#", 2)
             for qos in (0, 1, 2):
                 giver.publish("a/b", b"%d" % qos, qos)
-                message = taker.take()
+                message = recorder.take()
                 assert (message.topic, message.payload, message.qos) == ("a/b", b"%d" % qos, qos)
             for qos in (1, 2):
                 for number in range(300):
                     giver.client.publish("a/many", b"%d" % number, qos)
-                got = [taker.take().payload for _ in range(300)]
+                got = [recorder.take().payload for _ in range(300)]
                 assert got == [b"%d" % number for number in range(300)]
 
 
@@ -147,22 +147,22 @@ def test_a_session_of_paho_outlives_a_restart_of_the_gateway(
     tmp_path: Path, level: int, qos: int
 ) -> None:
     with broker_in_thread(tmp_path) as broker:
-        taker, giver = Paho(broker.port, "taker", level), Paho(broker.port, "giver", level)
-        with clients(taker, giver):
-            assert not taker.connect(kept=True)
-            taker.subscribe("a/+", qos)
-            taker.stop()
+        recorder, giver = Paho(broker.port, "taker", level), Paho(broker.port, "giver", level)
+        with clients(recorder, giver):
+            assert not recorder.connect(kept=True)
+            recorder.subscribe("a/+", qos)
+            recorder.stop()
             giver.connect()
             for number in range(20):
                 giver.publish("a/b", b"%d" % number, qos)
             giver.publish("retained", b"kept", retain=True)
     with broker_in_thread(tmp_path) as broker:
-        taker = Paho(broker.port, "taker", level)
-        with clients(taker):
-            assert taker.connect(kept=True)
-            assert [taker.take().payload for _ in range(20)] == [b"%d" % n for n in range(20)]
-            taker.subscribe("retained")
-            message = taker.take()
+        recorder = Paho(broker.port, "taker", level)
+        with clients(recorder):
+            assert recorder.connect(kept=True)
+            assert [recorder.take().payload for _ in range(20)] == [b"%d" % n for n in range(20)]
+            recorder.subscribe("retained")
+            message = recorder.take()
             assert (message.payload, message.retain) == (b"kept", True)
 
 
@@ -230,11 +230,11 @@ def test_paho_keeps_itself_alive(tmp_path: Path, level: int) -> None:
 
 def test_properties_as_paho_writes_and_reads_them(tmp_path: Path) -> None:
     with broker_in_thread(tmp_path) as broker:
-        taker, giver = Paho(broker.port, "taker", 5), Paho(broker.port, "giver", 5)
-        with clients(taker, giver):
-            taker.connect()
+        recorder, giver = Paho(broker.port, "taker", 5), Paho(broker.port, "giver", 5)
+        with clients(recorder, giver):
+            recorder.connect()
             giver.connect()
-            taker.subscribe("a", 1, noLocal=True)
+            recorder.subscribe("a", 1, noLocal=True)
             properties = Properties(PacketTypes.PUBLISH)
             properties.ContentType = "text/plain"
             properties.ResponseTopic = "answers/1"
@@ -243,7 +243,7 @@ def test_properties_as_paho_writes_and_reads_them(tmp_path: Path) -> None:
             properties.PayloadFormatIndicator = 1
             properties.UserProperty = [("b", "2"), ("a", "1")]
             giver.publish("a", b"hello", properties=properties)
-            got = taker.take().properties
+            got = recorder.take().properties
             assert got.ContentType == "text/plain"
             assert got.ResponseTopic == "answers/1"
             assert got.CorrelationData == b"\x00\x01"
@@ -256,42 +256,42 @@ def test_properties_as_paho_writes_and_reads_them(tmp_path: Path) -> None:
 def test_paho_over_websocket(tmp_path: Path, level: int) -> None:
     with broker_in_thread(tmp_path) as broker:
         port = broker.websocket_port
-        taker = Paho(port, "taker", level, transport="websockets")
+        recorder = Paho(port, "taker", level, transport="websockets")
         giver = Paho(broker.port, "giver", level)
-        with clients(taker, giver):
-            taker.connect()
+        with clients(recorder, giver):
+            recorder.connect()
             giver.connect()
-            taker.subscribe("a/#", 2)
+            recorder.subscribe("a/#", 2)
             for qos in (0, 1, 2):
                 giver.publish("a/b", bytes(70_000 * qos), qos)
-                assert len(taker.take().payload) == 70_000 * qos
-            taker.publish("a/own", b"from a browser", 2)
-            assert taker.take().payload == b"from a browser"
+                assert len(recorder.take().payload) == 70_000 * qos
+            recorder.publish("a/own", b"from a browser", 2)
+            assert recorder.take().payload == b"from a browser"
 
 
 async def test_aiomqtt(broker: Broker) -> None:
     login = {"hostname": "127.0.0.1", "port": broker.port}
     login |= {"username": "guest", "password": "guest"}
-    async with aiomqtt.Client(**login) as taker, aiomqtt.Client(**login) as giver:
-        await taker.subscribe("a/#", qos=2)
+    async with aiomqtt.Client(**login) as recorder, aiomqtt.Client(**login) as giver:
+        await recorder.subscribe("a/#", qos=2)
         for qos in (0, 1, 2):
             await giver.publish("a/b", b"hello", qos=qos)
-            message = await asyncio.wait_for(anext(aiter(taker.messages)), WAIT_S)
+            message = await asyncio.wait_for(anext(aiter(recorder.messages)), WAIT_S)
             assert (message.topic.value, message.payload, message.qos) == ("a/b", b"hello", qos)
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 async def test_the_client_of_amqtt(broker: Broker) -> None:
-    taker, giver = MQTTClient(client_id="taker"), MQTTClient(client_id="giver")
-    for client in (taker, giver):
+    recorder, giver = MQTTClient(client_id="taker"), MQTTClient(client_id="giver")
+    for client in (recorder, giver):
         await client.connect(f"mqtt://guest:guest@127.0.0.1:{broker.port}/")
-    assert await taker.subscribe([("a/#", 2)]) == [2]
+    assert await recorder.subscribe([("a/#", 2)]) == [2]
     for qos in (0, 1, 2):
         await giver.publish("a/b", b"%d" % qos, qos=qos)
-        message = await taker.deliver_message(timeout_duration=WAIT_S)
+        message = await recorder.deliver_message(timeout_duration=WAIT_S)
         assert message is not None
         assert (message.topic, bytes(message.data), message.qos) == ("a/b", b"%d" % qos, qos)
-    for client in (taker, giver):
+    for client in (recorder, giver):
         await client.disconnect()
 
 

@@ -134,16 +134,16 @@ async def test_an_acknowledgement_and_a_bad_packet_in_one_read(broker: Broker, k
     """What waited for the acknowledgement is not sent on the connection that is over by then; the
     end reaches the client, and what it acknowledged is acknowledged."""
     one = Properties(receive_maximum=1, session_expiry_interval=600 if kept else 0)
-    taker = await broker.dial()
-    await taker.connect("taker", clean=not kept, properties=one)
-    await taker.subscribe("a", qos=1)
-    await taker.subscribe("z", qos=0)
+    recorder = await broker.dial()
+    await recorder.connect("taker", clean=not kept, properties=one)
+    await recorder.subscribe("a", qos=1)
+    await recorder.subscribe("z", qos=0)
     giver = await broker.connect("giver")
     for number in range(3):
         await giver.publish("a", b"%d" % number)
-    packet = await taker.next(Publish)
-    taker.writer.write(encode(Ack(PacketType.PUBACK, packet.packet_id), 5) + b"\x00")
-    [goodbye] = await taker.closed()
+    packet = await recorder.next(Publish)
+    recorder.writer.write(encode(Ack(PacketType.PUBACK, packet.packet_id), 5) + b"\x00")
+    [goodbye] = await recorder.closed()
     assert goodbye.reason_code == ReasonCode.MALFORMED_PACKET
     await broker.until_connections(1)
     if kept:
@@ -154,12 +154,12 @@ async def test_an_acknowledgement_and_a_bad_packet_in_one_read(broker: Broker, k
 @pytest.mark.usefixtures("lines")
 async def test_a_topic_alias_beside_a_subscription_identifier(broker: Broker) -> None:
     """[MQTT-3.3.4-6]: 0x82, whatever else is in the packet; what came before it is stored."""
-    taker = await broker.connect("taker")
-    await taker.subscribe("a")
+    recorder = await broker.connect("taker")
+    await recorder.subscribe("a")
     client = await broker.connect("c")
     good = encode(Publish("a", b"good", 1, packet_id=1), 5)
     bad = bytes.fromhex("3009000161052300010b01")
     client.writer.write(good + bad)
     *_, goodbye = await client.closed()
     assert goodbye.reason_code == ReasonCode.PROTOCOL_ERROR
-    assert (await taker.take()).payload == b"good"
+    assert (await recorder.take()).payload == b"good"

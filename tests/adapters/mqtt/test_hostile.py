@@ -93,8 +93,8 @@ async def test_every_message_comes_and_in_order(
     monkeypatch.setattr(hostile_client, "RESET_S", (0.05, 0.1))
     count = 60
     giver = await broker.connect("giver")
-    taker = await broker.connect("taker", clean=False, expiry=600)
-    await taker.subscribe("a", qos=qos)
+    recorder = await broker.connect("taker", clean=False, expiry=600)
+    await recorder.subscribe("a", qos=qos)
     for number in range(count):
         giver.send(Publish("a", b"%d" % number, qos, packet_id=giver.packet_id()))
         await asyncio.sleep(0.01)
@@ -102,22 +102,22 @@ async def test_every_message_comes_and_in_order(
     received: set[int] = set()
     breaks = [20, 40]
     while not got or got[-1] != count - 1:
-        packet = await taker.next()
+        packet = await recorder.next()
         if not isinstance(packet, Publish):
             assert packet[0] is PacketType.PUBREL
             received.discard(packet[1])
-            taker.send(Ack(PacketType.PUBCOMP, packet[1]))
+            recorder.send(Ack(PacketType.PUBCOMP, packet[1]))
             continue
         if packet.packet_id not in received:
             got.append(int(packet.payload))
         if qos == 2:
             received.add(packet.packet_id)
-        taker.ack(packet, PacketType.PUBREC if qos == 2 else PacketType.PUBACK)
+        recorder.ack(packet, PacketType.PUBREC if qos == 2 else PacketType.PUBACK)
         if breaks and len(got) >= breaks[0]:
             del breaks[0]
-            taker.drop()
+            recorder.drop()
             await broker.until_connections(1)
-            taker = await broker.connect("taker", clean=False, expiry=600)
+            recorder = await broker.connect("taker", clean=False, expiry=600)
     assert (list(dict.fromkeys(got)) if qos == 1 else got) == list(range(count))
     client = broker.kernel
     assert isinstance(client, HostileClient)

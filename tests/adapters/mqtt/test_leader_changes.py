@@ -20,7 +20,7 @@ from tests.kernel.three_stores import Node, until
 
 GROUPS = (RaftGroup(1), RaftGroup(2))
 COUNT = 200
-TAKER = Properties(session_expiry_interval=600, receive_maximum=20)
+CONSUMER = Properties(session_expiry_interval=600, receive_maximum=20)
 
 
 async def killed(nodes: list[Node]) -> None:
@@ -47,8 +47,8 @@ async def test_a_subscription_goes_on_with_the_next_leader(
         cluster.gateway_of(nodes) as client,
         serving_over(cast("Client", client)) as broker,
     ):
-        taker = await broker.connect("taker", clean=False, properties=TAKER)
-        await taker.subscribe("a/+", qos=1)
+        recorder = await broker.connect("taker", clean=False, properties=CONSUMER)
+        await recorder.subscribe("a/+", qos=1)
         giver = await broker.connect("giver")
         names = [f"a/{number}" for number in range(4)]
         got: dict[str, list[int]] = {name: [] for name in names}
@@ -60,7 +60,7 @@ async def test_a_subscription_goes_on_with_the_next_leader(
 
         async def take() -> None:
             while sum(len(set(each)) for each in got.values()) < COUNT:
-                packet = await taker.take()
+                packet = await recorder.take()
                 got[packet.topic].append(int(packet.payload))
 
         taking, publishing = asyncio.create_task(take()), asyncio.create_task(publish())
@@ -71,4 +71,4 @@ async def test_a_subscription_goes_on_with_the_next_leader(
             await asyncio.gather(publishing, taking)
         for place, name in enumerate(names):
             assert list(dict.fromkeys(got[name])) == list(range(place, COUNT, 4))
-        await taker.disconnect()
+        await recorder.disconnect()

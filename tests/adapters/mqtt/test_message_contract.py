@@ -21,8 +21,8 @@ from kernel.api import message as messages
 from kernel.api.client import PublishBatch, PutTopic
 from kernel.api.message import Ext, Flag, Message
 from kernel.api.model import GroupOptions, TopicOptions
+from tests.adapters.heard_consumers import HeardConsumers
 from tests.adapters.mqtt.broker import Broker, WireClient
-from tests.adapters.takers import HeardTakers
 
 OTHER = 77
 """An origin that the tests register."""
@@ -156,34 +156,36 @@ async def test_what_another_protocol_wrote_reads_as_mqtt(
     await make_topic(broker, "orders")
     if "native" in fields:
         fields = {**fields, "native": msgspec.msgpack.encode(fields["native"])}
-    taker = await member(broker, "$share/default/orders")
+    recorder = await member(broker, "$share/default/orders")
     await write(broker, "orders", **fields)
-    message = await taker.take()
+    message = await recorder.take()
     assert (message.topic, message.payload, message.qos) == ("orders", b"body", 1)
     assert message.properties == Properties(**expected)
 
 
 async def test_the_uid_is_a_user_property_on_request(broker: Broker) -> None:
     await make_topic(broker, "orders")
-    taker = await member(broker, "$share/default/orders", user_properties=(("weir.uid", "please"),))
+    recorder = await member(
+        broker, "$share/default/orders", user_properties=(("weir.uid", "please"),)
+    )
     uid = await write(broker, "orders")
-    assert (await taker.take()).properties.user_properties == (("weir.uid", uid),)
+    assert (await recorder.take()).properties.user_properties == (("weir.uid", uid),)
 
 
 async def test_a_time_to_live_is_an_expiry_interval(broker: Broker) -> None:
     await make_topic(broker, "orders")
-    taker = await member(broker, "$share/default/orders")
+    recorder = await member(broker, "$share/default/orders")
     now_ms = broker.adapter.environment.clock.wall_ms()
     await write(broker, "orders", ttl_ms=9_500, published_ms=now_ms)
-    assert (await taker.take()).properties.message_expiry_interval == 10
+    assert (await recorder.take()).properties.message_expiry_interval == 10
 
 
 async def test_a_further_attempt_is_a_duplicate(broker: Broker) -> None:
     await make_topic(broker, "orders")
     await write(broker, "orders")
-    taker = await member(broker, "$share/default/orders")
-    first = await taker.next(Publish)
-    taker.drop()
+    recorder = await member(broker, "$share/default/orders")
+    first = await recorder.next(Publish)
+    recorder.drop()
     again = await broker.connect("again")
     await again.subscribe("$share/default/orders")
     second = await again.take()
@@ -264,8 +266,8 @@ async def test_what_others_write_to_a_topic_of_the_tree_appears_there(broker: Br
     kept = await broker.connect("kept", clean=False, expiry=60)
     await kept.subscribe("+")
     await write(broker, "orders")
-    for taker in (live, kept):
-        message = await taker.take()
+    for recorder in (live, kept):
+        message = await recorder.take()
         assert (message.topic, message.payload) == ("orders", b"body")
 
 
@@ -328,7 +330,7 @@ async def test_for_a_topic_those_are_sent_elsewhere_who_consume_it(
 ) -> None:
     await make_topic(broker, "hot")
     await make_topic(broker, "cold")
-    heard = HeardTakers(broker.kernel, monkeypatch)
+    heard = HeardConsumers(broker.kernel, monkeypatch)
     stays = await broker.connect("stays")
     await stays.subscribe("$share/default/cold")
     await stays.subscribe("hot")

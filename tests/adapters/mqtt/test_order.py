@@ -94,26 +94,26 @@ async def test_order_holds_for_each_topic_and_qos_after_absence_too(
 ) -> None:
     window = Properties(session_expiry_interval=600, receive_maximum=20)
     reader = Reader(overlapping="#" in filters)
-    taker = await place.dial()
-    await taker.connect("taker", clean=False, properties=window)
-    await taker.subscribe(*filters, qos=2)
+    recorder = await place.dial()
+    await recorder.connect("taker", clean=False, properties=window)
+    await recorder.subscribe(*filters, qos=2)
     giver = await place.connect("giver")
     round_total = EACH * len(TOPICS) * 2
     await publish_all(giver, 0)
-    await reader.take(taker, round_total // 3)
-    taker.drop()  # with some of them on their way
+    await reader.take(recorder, round_total // 3)
+    recorder.drop()  # with some of them on their way
     await place.until_connections(1)
     await publish_all(giver, EACH)
     for share in (4, 5):  # a window of each connection is never acknowledged
-        taker = await place.dial()
-        await taker.connect("taker", clean=False, properties=window)
-        await reader.take(taker, round_total * share // 6)
-        await reader.take(taker, reader.total + 3, answers=False)
-        taker.drop()
+        recorder = await place.dial()
+        await recorder.connect("taker", clean=False, properties=window)
+        await reader.take(recorder, round_total * share // 6)
+        await reader.take(recorder, reader.total + 3, answers=False)
+        recorder.drop()
         await place.until_connections(1)
-    taker = await place.dial()
-    await taker.connect("taker", clean=False, properties=window)
-    await reader.take(taker, 2 * round_total)
+    recorder = await place.dial()
+    await recorder.connect("taker", clean=False, properties=window)
+    await reader.take(recorder, 2 * round_total)
     assert set(reader.got) == {(topic, qos) for topic in TOPICS for qos in (1, 2)}
     for key, numbers in reader.got.items():
         assert numbers == list(range(2 * EACH)), key
@@ -123,25 +123,25 @@ async def test_what_an_earlier_connection_left_half_done_holds_the_window_up_onl
     broker: Broker,
 ) -> None:
     window = Properties(session_expiry_interval=600, receive_maximum=4)
-    taker = await broker.connect("taker", clean=False, properties=window)
-    await taker.subscribe("a", qos=2)
+    recorder = await broker.connect("taker", clean=False, properties=window)
+    await recorder.subscribe("a", qos=2)
     giver = await broker.connect("giver")
     for number in range(12):
         await giver.publish("a", b"%d" % number, qos=2)
     for _ in range(4):
-        packet = await taker.next(Publish)
-        taker.ack(packet, PacketType.PUBREC)
+        packet = await recorder.next(Publish)
+        recorder.ack(packet, PacketType.PUBREC)
     for _ in range(4):
-        await taker.next(PacketType.PUBREL)
-    taker.drop()
+        await recorder.next(PacketType.PUBREL)
+    recorder.drop()
     await broker.until_connections(1)
-    taker = await broker.connect("taker", clean=False, properties=window)
+    recorder = await broker.connect("taker", clean=False, properties=window)
     for _ in range(4):
-        released = await taker.next(PacketType.PUBREL)
-        taker.send(Ack(PacketType.PUBCOMP, released[1]))
-    got = [(await taker.next(Publish)).payload for _ in range(4)]
+        released = await recorder.next(PacketType.PUBREL)
+        recorder.send(Ack(PacketType.PUBCOMP, released[1]))
+    got = [(await recorder.next(Publish)).payload for _ in range(4)]
     assert got == [b"4", b"5", b"6", b"7"]
-    await taker.nothing()
+    await recorder.nothing()
 
 
 async def test_an_identifier_used_anew_keeps_its_exchange_when_the_connection_breaks(
@@ -151,24 +151,24 @@ async def test_an_identifier_used_anew_keeps_its_exchange_when_the_connection_br
     exchange's now: what is forgotten with the connection is the former, not the latter.
     """
     window = Properties(session_expiry_interval=600)
-    taker = await broker.connect("taker", clean=False, properties=window)
-    await taker.subscribe("a", qos=2)
+    recorder = await broker.connect("taker", clean=False, properties=window)
+    await recorder.subscribe("a", qos=2)
     giver = await broker.connect("giver")
     await giver.publish("a", b"once or more", qos=1)
-    left = await taker.next(Publish)
-    taker.drop()
+    left = await recorder.next(Publish)
+    recorder.drop()
     await broker.until_connections(1)
-    taker = await broker.connect("taker", clean=False, properties=window)
-    again = await taker.next(Publish)
+    recorder = await broker.connect("taker", clean=False, properties=window)
+    again = await recorder.next(Publish)
     assert (again.packet_id, again.dup) == (left.packet_id, True)
-    taker.ack(again, PacketType.PUBACK)
+    recorder.ack(again, PacketType.PUBACK)
     await giver.publish("a", b"exactly once", qos=2)
-    sent = await taker.next(Publish)
+    sent = await recorder.next(Publish)
     assert (sent.packet_id, sent.dup) == (left.packet_id, False)
-    taker.drop()
+    recorder.drop()
     await broker.until_connections(1)
-    taker = await broker.connect("taker", clean=False, properties=window)
-    again = await taker.next(Publish)
+    recorder = await broker.connect("taker", clean=False, properties=window)
+    again = await recorder.next(Publish)
     assert (again.packet_id, again.dup, again.payload) == (sent.packet_id, True, b"exactly once")
 
 
@@ -178,20 +178,20 @@ async def test_too_many_kept_identifiers_are_forgotten_where_a_message_may_come_
     """Else messages that expire while nobody is connected use up a session's identifiers."""
     monkeypatch.setattr(stored_deliveries, "KEPT_IDS_MAX", 3)
     window = Properties(session_expiry_interval=600)
-    taker = await broker.connect("taker", clean=False, properties=window)
-    await taker.subscribe("a", qos=2)
+    recorder = await broker.connect("taker", clean=False, properties=window)
+    await recorder.subscribe("a", qos=2)
     giver = await broker.connect("giver")
     for number in range(4):
         await giver.publish("a", b"%d" % number, qos=1 + (number == 3))
-    first = [await taker.next(Publish) for _ in range(4)]
-    taker.drop()
+    first = [await recorder.next(Publish) for _ in range(4)]
+    recorder.drop()
     await broker.until_connections(1)
-    taker = await broker.connect("taker", clean=False, properties=window)
-    again = [await taker.next(Publish) for _ in range(4)]
+    recorder = await broker.connect("taker", clean=False, properties=window)
+    again = [await recorder.next(Publish) for _ in range(4)]
     assert [(each.payload, each.dup) for each in again] == [(b"%d" % at, True) for at in range(4)]
     assert again[3].packet_id == first[3].packet_id, "exactly once: by its identifier"
     assert len({each.packet_id for each in again}) == 4
     for each in again:
-        taker.ack(each, PacketType.PUBACK if each.qos == 1 else PacketType.PUBREC)
-    released = await taker.next(PacketType.PUBREL)
+        recorder.ack(each, PacketType.PUBACK if each.qos == 1 else PacketType.PUBREC)
+    released = await recorder.next(PacketType.PUBREL)
     assert released[1] == first[3].packet_id

@@ -210,13 +210,13 @@ class Counter:
 async def test_what_is_delivered_and_what_is_not_is_metered(tmp_path) -> None:
     meter = Meter()
     async with serving(tmp_path, meter=meter) as broker:
-        taker = await broker.connect("taker")
-        await taker.subscribe("live", qos=1)
+        recorder = await broker.connect("taker")
+        await recorder.subscribe("live", qos=1)
         kept = await broker.connect("kept", clean=False, expiry=60)
         await kept.subscribe("stored", qos=2)
         giver = await broker.connect("giver")
         await giver.publish("live", bytes(4_097))
-        await taker.take()
+        await recorder.take()
         await giver.publish("stored", b"123", 2)
         await kept.take()
         await giver.publish("nobody", b"12345")

@@ -31,13 +31,13 @@ async def test_a_message_reaches_a_subscriber(
     broker: Broker, level: int, kept: bool, qos: int
 ) -> None:
     """[MQTT-4.3.3-7] with QoS 2: it is stored before PUBREC, and delivered once."""
-    taker = await session_of(broker, "taker", kept=kept, level=level)
-    assert await taker.subscribe("a/+", qos=2) == (2,)
+    recorder = await session_of(broker, "taker", kept=kept, level=level)
+    assert await recorder.subscribe("a/+", qos=2) == (2,)
     giver = await session_of(broker, "giver", kept=kept, level=level)
     await giver.publish("a/b", b"hello", qos)
-    message = await taker.take()
+    message = await recorder.take()
     assert (message.topic, message.payload, message.qos) == ("a/b", b"hello", qos)
-    await taker.nothing()
+    await recorder.nothing()
 
 
 @pytest.mark.parametrize("level", [4, 5])
@@ -46,20 +46,20 @@ async def test_a_kept_session_gets_later_what_came_while_it_was_away(
     broker: Broker, level: int, qos: int
 ) -> None:
     """[MQTT-3.1.2-5], [MQTT-4.5.0-1]."""
-    taker = await session_of(broker, "taker", kept=True, level=level)
-    await taker.subscribe("a/+", qos=2)
-    await taker.disconnect()
+    recorder = await session_of(broker, "taker", kept=True, level=level)
+    await recorder.subscribe("a/+", qos=2)
+    await recorder.disconnect()
     giver = await broker.connect("giver", level)
     for number in range(5):
         await giver.publish("a/b", b"%d" % number, qos)
-    taker = await session_of(broker, "taker", kept=True, level=level)
-    assert taker.connack is not None
-    assert taker.connack.session_present
-    got = [await taker.take() for _ in range(5)]
+    recorder = await session_of(broker, "taker", kept=True, level=level)
+    assert recorder.connack is not None
+    assert recorder.connack.session_present
+    got = [await recorder.take() for _ in range(5)]
     assert [(each.payload, each.qos, each.dup) for each in got] == [
         (b"%d" % number, qos, False) for number in range(5)
     ]
-    await taker.nothing()
+    await recorder.nothing()
 
 
 @pytest.mark.parametrize("kept", [False, True])
@@ -68,26 +68,26 @@ async def test_a_delivery_has_the_lesser_qos(
     broker: Broker, kept: bool, published: int, granted: int
 ) -> None:
     """[MQTT-3.8.4-8]; and the name is the one of the message [MQTT-3.3.2-3]."""
-    taker = await session_of(broker, "taker", kept=kept)
-    assert await taker.subscribe("a", qos=granted) == (granted,)
+    recorder = await session_of(broker, "taker", kept=kept)
+    assert await recorder.subscribe("a", qos=granted) == (granted,)
     giver = await broker.connect("giver")
     await giver.publish("a", qos=published)
-    assert (await taker.take()).qos == min(published, granted)
+    assert (await recorder.take()).qos == min(published, granted)
 
 
 @pytest.mark.parametrize("kept", [False, True])
 async def test_messages_of_a_topic_come_in_their_order(broker: Broker, kept: bool) -> None:
     """[MQTT-4.6.0-6], [MQTT-4.1.0-1]: those of one QoS, also when few are taken at a time."""
-    taker = await broker.connect(
+    recorder = await broker.connect(
         "taker",
         clean=not kept,
         properties=Properties(session_expiry_interval=KEPT if kept else None, receive_maximum=3),
     )
-    await taker.subscribe("a/#", qos=2)
+    await recorder.subscribe("a/#", qos=2)
     giver = await broker.connect("giver")
     for number in range(60):
         giver.send(Publish("a/b", b"%d" % number, 1 + number % 2, packet_id=number + 1))
-    got = [await taker.take() for _ in range(60)]
+    got = [await recorder.take() for _ in range(60)]
     for qos in (1, 2):
         ordered = [int(each.payload) for each in got if each.qos == qos]
         assert ordered == list(range(qos - 1, 60, 2))
@@ -95,24 +95,24 @@ async def test_messages_of_a_topic_come_in_their_order(broker: Broker, kept: boo
 
 @pytest.mark.parametrize("kept", [False, True])
 async def test_no_more_is_in_flight_than_the_client_takes(broker: Broker, kept: bool) -> None:
-    taker = await broker.connect(
+    recorder = await broker.connect(
         "taker",
         clean=not kept,
         properties=Properties(session_expiry_interval=KEPT if kept else None, receive_maximum=2),
     )
-    await taker.subscribe("a", qos=1)
+    await recorder.subscribe("a", qos=1)
     giver = await broker.connect("giver")
     for _ in range(5):
         await giver.publish("a")
-    first, second = await taker.next(Publish), await taker.next(Publish)
-    await taker.nothing()
-    taker.ack(second)
-    third = await taker.next(Publish)
-    await taker.nothing()
+    first, second = await recorder.next(Publish), await recorder.next(Publish)
+    await recorder.nothing()
+    recorder.ack(second)
+    third = await recorder.next(Publish)
+    await recorder.nothing()
     for each in (first, third):
-        taker.ack(each)
+        recorder.ack(each)
     for _ in range(2):
-        await taker.take()
+        await recorder.take()
 
 
 async def test_nobody_to_give_it_to_is_told(broker: Broker) -> None:
@@ -125,8 +125,8 @@ async def test_nobody_to_give_it_to_is_told(broker: Broker) -> None:
 
 
 async def test_acknowledgements_keep_the_order_of_the_messages(broker: Broker) -> None:
-    taker = await session_of(broker, "taker", kept=True)
-    await taker.subscribe("a/#", qos=0)
+    recorder = await session_of(broker, "taker", kept=True)
+    await recorder.subscribe("a/#", qos=0)
     giver = await session_of(broker, "giver", kept=True)
     for number in range(1, 41):
         topic = "nobody" if number % 3 == 0 else f"a/{number}"
@@ -154,11 +154,11 @@ async def test_a_tolerant_server_acknowledges_an_old_client_what_it_may_not_publ
     settings = MqttSettings(session=SessionConfig(acknowledge_unauthorized_v3=True))
     async with serving(tmp_path, settings) as broker:
         broker.logins.denied.add((PUBLISH_TREE, "secret"))
-        taker = await broker.connect("taker")
-        await taker.subscribe("secret")
+        recorder = await broker.connect("taker")
+        await recorder.subscribe("secret")
         old = await broker.connect("old", 4)
         assert await old.publish("secret", qos=1) == 0
-        await taker.nothing()
+        await recorder.nothing()
 
 
 async def test_a_client_that_publishes_on_and_on_hears_why_it_was_disconnected(
@@ -199,8 +199,8 @@ async def test_the_properties_of_a_message_reach_its_subscribers_unaltered(
     await stored.subscribe("a")
     giver = await broker.connect("giver")
     await giver.publish("a", qos=1, properties=properties)
-    for taker in (live, stored):
-        assert (await taker.take()).properties == properties
+    for recorder in (live, stored):
+        assert (await recorder.take()).properties == properties
 
 
 async def test_an_old_client_is_spared_the_properties(broker: Broker) -> None:
@@ -233,12 +233,12 @@ async def test_what_has_expired_is_not_delivered(broker: Broker) -> None:
 
 
 async def test_topic_aliases_shorten_deliveries(broker: Broker) -> None:
-    taker = await broker.connect("taker", properties=Properties(topic_alias_maximum=1))
-    await taker.subscribe("a/#")
+    recorder = await broker.connect("taker", properties=Properties(topic_alias_maximum=1))
+    await recorder.subscribe("a/#")
     giver = await broker.connect("giver")
     for topic in ("a/1", "a/2", "a/1"):
         await giver.publish(topic)
-    got = [await taker.take() for _ in range(3)]
+    got = [await recorder.take() for _ in range(3)]
     assert [(each.topic, each.properties.topic_alias) for each in got] == [
         ("a/1", 1),
         ("a/2", None),
@@ -250,18 +250,18 @@ async def test_topic_aliases_shorten_deliveries(broker: Broker) -> None:
 async def test_a_message_too_large_for_a_client_counts_as_delivered(
     broker: Broker, kept: bool
 ) -> None:
-    taker = await broker.connect(
+    recorder = await broker.connect(
         "taker",
         clean=not kept,
         properties=Properties(
             session_expiry_interval=KEPT if kept else None, maximum_packet_size=60
         ),
     )
-    await taker.subscribe("a")
+    await recorder.subscribe("a")
     giver = await broker.connect("giver")
     await giver.publish("a", bytes(100))
     await giver.publish("a", b"small")
-    assert (await taker.take()).payload == b"small"
+    assert (await recorder.take()).payload == b"small"
     assert broker.counters.too_large == 1
 
 
@@ -273,23 +273,23 @@ async def test_unsubscribing_ends_deliveries(broker: Broker, kept: bool) -> None
     """[MQTT-3.10.4-1], [MQTT-3.10.4-2], and [MQTT-3.10.4-3]: what was being delivered may be
     acknowledged.
     """
-    taker = await session_of(broker, "taker", kept=kept)
-    await taker.subscribe("a", "b")
+    recorder = await session_of(broker, "taker", kept=kept)
+    await recorder.subscribe("a", "b")
     giver = await broker.connect("giver")
     await giver.publish("a", b"1")
-    begun = await taker.next(Publish)
-    answer = await taker.unsubscribe("a", "c")
+    begun = await recorder.next(Publish)
+    answer = await recorder.unsubscribe("a", "c")
     assert answer.reason_codes == (0, ReasonCode.NO_SUBSCRIPTION_EXISTED)
-    taker.ack(begun)
+    recorder.ack(begun)
     await giver.publish("a", b"2")
     await giver.publish("b", b"3")
-    assert (await taker.take()).payload == b"3"
-    await taker.nothing()
+    assert (await recorder.take()).payload == b"3"
+    await recorder.nothing()
     if kept:
-        await taker.disconnect()
+        await recorder.disconnect()
         await giver.publish("a", b"4")
-        taker = await session_of(broker, "taker", kept=True)
-        await taker.nothing()
+        recorder = await session_of(broker, "taker", kept=True)
+        await recorder.nothing()
 
 
 @pytest.mark.parametrize("kept", [False, True])
@@ -297,44 +297,44 @@ async def test_subscribing_again_replaces_the_options_and_loses_nothing(
     broker: Broker, kept: bool
 ) -> None:
     """[MQTT-3.8.4-3], [MQTT-3.8.4-4]."""
-    taker = await session_of(broker, "taker", kept=kept)
+    recorder = await session_of(broker, "taker", kept=kept)
     giver = await broker.connect("giver")
     for qos in (1, 0, 2):
-        assert await taker.subscribe("a", qos=qos) == (qos,)
+        assert await recorder.subscribe("a", qos=qos) == (qos,)
         await giver.publish("a", b"%d" % qos, 2)
-        message = await taker.take()
+        message = await recorder.take()
         assert (message.payload, message.qos) == (b"%d" % qos, qos)
-    await taker.nothing()
-    assert (await taker.unsubscribe("a")).reason_codes == (0,)
+    await recorder.nothing()
+    assert (await recorder.unsubscribe("a")).reason_codes == (0,)
     assert await giver.publish("a") == ReasonCode.NO_MATCHING_SUBSCRIBERS
 
 
 async def test_the_later_of_two_equal_filters_counts(broker: Broker) -> None:
-    taker = await broker.connect("taker")
-    await taker.subscribe(FilterOptions("a", 2), FilterOptions("a", 0))
+    recorder = await broker.connect("taker")
+    await recorder.subscribe(FilterOptions("a", 2), FilterOptions("a", 0))
     giver = await broker.connect("giver")
     await giver.publish("a", qos=2)
-    assert (await taker.take()).qos == 0
-    await taker.nothing()
-    await taker.unsubscribe("a")
+    assert (await recorder.take()).qos == 0
+    await recorder.nothing()
+    await recorder.unsubscribe("a")
     assert await giver.publish("a") == ReasonCode.NO_MATCHING_SUBSCRIBERS
 
 
 async def test_a_filter_that_may_not_be_read_is_refused_alone(broker: Broker) -> None:
     broker.logins.denied.add((CONSUME_TREE, "secret/#"))
-    taker = await broker.connect("taker")
-    assert await taker.subscribe("secret/#", "open", "bad/#/filter") == (0x87, 1, 0x8F)
+    recorder = await broker.connect("taker")
+    assert await recorder.subscribe("secret/#", "open", "bad/#/filter") == (0x87, 1, 0x8F)
     old = await broker.connect("old", 4)
     assert await old.subscribe("secret/#", "open") == (0x80, 1)
 
 
 async def test_a_session_has_a_bounded_number_of_subscriptions(tmp_path) -> None:
     async with serving(tmp_path, MqttSettings(subscriptions_max=2)) as broker:
-        taker = await broker.connect("taker")
-        assert await taker.subscribe("a") == (1,)
-        assert await taker.subscribe("b") == (1,)
-        assert await taker.subscribe("c") == (ReasonCode.QUOTA_EXCEEDED,)
-        assert await taker.subscribe("a") == (1,)
+        recorder = await broker.connect("taker")
+        assert await recorder.subscribe("a") == (1,)
+        assert await recorder.subscribe("b") == (1,)
+        assert await recorder.subscribe("c") == (ReasonCode.QUOTA_EXCEEDED,)
+        assert await recorder.subscribe("a") == (1,)
 
 
 @pytest.mark.parametrize("kept", [False, True])
@@ -368,22 +368,22 @@ async def test_overlapping_subscriptions_bring_one_copy(broker: Broker, kept: bo
     """[MQTT-3.3.4-2], [MQTT-3.3.4-3], [MQTT-3.3.4-4], [MQTT-3.3.4-5]: with the highest QoS and all
     the identifiers.
     """
-    taker = await session_of(broker, "taker", kept=kept)
-    await taker.subscribe("a/#", qos=1, properties=Properties(subscription_identifiers=(7,)))
-    await taker.subscribe("a/+", qos=2, properties=Properties(subscription_identifiers=(8,)))
-    await taker.subscribe("#", qos=0)
-    await taker.subscribe("b", qos=0, properties=Properties(subscription_identifiers=(9,)))
+    recorder = await session_of(broker, "taker", kept=kept)
+    await recorder.subscribe("a/#", qos=1, properties=Properties(subscription_identifiers=(7,)))
+    await recorder.subscribe("a/+", qos=2, properties=Properties(subscription_identifiers=(8,)))
+    await recorder.subscribe("#", qos=0)
+    await recorder.subscribe("b", qos=0, properties=Properties(subscription_identifiers=(9,)))
     giver = await broker.connect("giver")
     for number in range(3):
         await giver.publish("a/b", b"%d" % number, 2)
     for number in range(3):
-        message = await taker.take()
+        message = await recorder.take()
         assert (message.payload, message.qos) == (b"%d" % number, 2)
         assert sorted(message.properties.subscription_identifiers) == [7, 8]
     await giver.publish("b", b"b", 2)
-    message = await taker.take()
+    message = await recorder.take()
     assert (message.payload, message.properties.subscription_identifiers) == (b"b", (9,))
-    await taker.nothing()
+    await recorder.nothing()
 
 
 async def test_the_uid_is_told_on_request(broker: Broker) -> None:

@@ -288,18 +288,18 @@ async def test_what_was_not_acknowledged_comes_again_by_its_identifier(
 ) -> None:
     """MQTT5 4.4: with the original packet identifier, and DUP."""
     async with serving(tmp_path) as broker:
-        taker = await kept(broker, level=level)
-        await taker.subscribe("a", qos=1)
+        recorder = await kept(broker, level=level)
+        await recorder.subscribe("a", qos=1)
         giver = await broker.connect("giver")
         for number in range(4):
             await giver.publish("a", b"%d" % number)
-        sent = [await taker.next(Publish) for _ in range(4)]
-        taker.ack(sent[1])
-        await taker.ping()
+        sent = [await recorder.next(Publish) for _ in range(4)]
+        recorder.ack(sent[1])
+        await recorder.ping()
         if how == "goodbye":
-            await taker.disconnect()
+            await recorder.disconnect()
         elif how == "break":
-            taker.drop()
+            recorder.drop()
             await broker.until_connections(1)
         if how != "restart":
             await resume_and_check(broker, level, sent)
@@ -309,15 +309,15 @@ async def test_what_was_not_acknowledged_comes_again_by_its_identifier(
 
 
 async def resume_and_check(broker: Broker, level: int, sent: list[Publish]) -> None:
-    taker = await kept(broker, level=level)
-    again = [await taker.take() for _ in range(3)]
+    recorder = await kept(broker, level=level)
+    again = [await recorder.take() for _ in range(3)]
     assert [(each.payload, each.packet_id, each.dup) for each in again] == [
         (each.payload, each.packet_id, True) for each in (sent[0], sent[2], sent[3])
     ]
-    await taker.nothing()
+    await recorder.nothing()
     giver = await broker.connect("giver")
     await giver.publish("a", b"new")
-    message = await taker.take()
+    message = await recorder.take()
     assert (message.payload, message.dup) == (b"new", False)
 
 
@@ -327,19 +327,19 @@ async def test_exactly_once_to_a_subscriber_goes_on_where_it_was(tmp_path: Path,
     and those that are over never.
     """
     async with serving(tmp_path) as broker:
-        taker = await kept(broker)
-        await taker.subscribe("a", qos=2)
+        recorder = await kept(broker)
+        await recorder.subscribe("a", qos=2)
         giver = await broker.connect("giver")
         for number in range(3):
             await giver.publish("a", b"%d" % number, 2)
-        sent = [await taker.next(Publish) for _ in range(3)]
+        sent = [await recorder.next(Publish) for _ in range(3)]
         for each in sent[:2]:
-            taker.ack(each, PUBREC)
-            await taker.answer(PUBREL, each.packet_id)
-        taker.ack(sent[0], PUBCOMP)
-        await taker.ping()
+            recorder.ack(each, PUBREC)
+            await recorder.answer(PUBREL, each.packet_id)
+        recorder.ack(sent[0], PUBCOMP)
+        await recorder.ping()
         if how == "break":
-            taker.drop()
+            recorder.drop()
             await broker.until_connections(1)
             await exactly_once_resumed(broker, sent)
             return
@@ -348,22 +348,22 @@ async def test_exactly_once_to_a_subscriber_goes_on_where_it_was(tmp_path: Path,
 
 
 async def exactly_once_resumed(broker: Broker, sent: list[Publish]) -> None:
-    taker = await kept(broker)
-    await taker.answer(PUBREL, sent[1].packet_id)
-    taker.ack(sent[1], PUBCOMP)
-    again = await taker.take()
+    recorder = await kept(broker)
+    await recorder.answer(PUBREL, sent[1].packet_id)
+    recorder.ack(sent[1], PUBCOMP)
+    again = await recorder.take()
     assert (again.payload, again.packet_id, again.dup) == (b"2", sent[2].packet_id, True)
-    await taker.nothing()
+    await recorder.nothing()
     giver = await broker.connect("giver")
     for number in range(5):
         await giver.publish("a", b"new %d" % number, 2)
-    assert [(await taker.take()).payload for _ in range(5)] == [
+    assert [(await recorder.take()).payload for _ in range(5)] == [
         b"new %d" % number for number in range(5)
     ]
-    taker.drop()
+    recorder.drop()
     await broker.until_connections(1)
-    taker = await kept(broker)
-    await taker.nothing()
+    recorder = await kept(broker)
+    await recorder.nothing()
 
 
 @pytest.mark.parametrize("qos", [1, 2])
@@ -371,24 +371,24 @@ async def test_what_has_become_too_large_for_a_client_is_brought_to_its_end(
     broker: Broker, qos: int
 ) -> None:
     """[MQTT-3.1.2-25] on resuming: a QoS 2 exchange is released, because the client may know it."""
-    taker = await kept(broker)
-    await taker.subscribe("a", qos=qos)
+    recorder = await kept(broker)
+    await recorder.subscribe("a", qos=qos)
     giver = await broker.connect("giver")
     await giver.publish("a", bytes(100), qos)
-    sent = await taker.next(Publish)
-    taker.drop()
+    sent = await recorder.next(Publish)
+    recorder.drop()
     await broker.until_connections(1)
     limits = Properties(session_expiry_interval=KEPT, maximum_packet_size=60)
-    taker = await broker.connect("kept", clean=False, properties=limits)
+    recorder = await broker.connect("kept", clean=False, properties=limits)
     if qos == 2:
-        await taker.answer(PUBREL, sent.packet_id)
-        taker.ack(sent, PUBCOMP)
+        await recorder.answer(PUBREL, sent.packet_id)
+        recorder.ack(sent, PUBCOMP)
     await giver.publish("a", b"small", qos)
-    assert (await taker.take()).payload == b"small"
-    taker.drop()
+    assert (await recorder.take()).payload == b"small"
+    recorder.drop()
     await broker.until_connections(1)
-    taker = await kept(broker)
-    await taker.nothing()
+    recorder = await kept(broker)
+    await recorder.nothing()
 
 
 @pytest.mark.parametrize("how", ["break", "restart"])
@@ -398,72 +398,72 @@ async def test_exactly_once_from_a_publisher_goes_on_where_it_was(
 ) -> None:
     """[MQTT-4.3.3-10] over connections: a repeat is stored once, whether or not PUBREC was seen."""
     async with serving(tmp_path) as broker:
-        taker = await kept(broker, "taker")
-        await taker.subscribe("a", qos=2)
+        recorder = await kept(broker, "taker")
+        await recorder.subscribe("a", qos=2)
         giver = await kept(broker, "giver")
         giver.send(Publish("a", b"once", 2, packet_id=7))
         if answered:
             await giver.answer(PUBREC, 7)
-        assert (await taker.take()).payload == b"once"
-        await taker.ping()
+        assert (await recorder.take()).payload == b"once"
+        await recorder.ping()
         giver.drop()
         if how == "break":
             await broker.until_connections(1)
-            await repeated(broker, taker)
+            await repeated(broker, recorder)
             return
     async with serving(tmp_path) as broker:
         await repeated(broker, await kept(broker, "taker"))
 
 
-async def repeated(broker: Broker, taker: WireClient) -> None:
+async def repeated(broker: Broker, recorder: WireClient) -> None:
     giver = await kept(broker, "giver")
     assert present(giver)
     giver.send(Publish("a", b"once", 2, dup=True, packet_id=7))
     await giver.answer(PUBREC, 7)
     giver.send(Ack(PUBREL, 7))
     await giver.answer(PUBCOMP, 7)
-    await taker.nothing()
+    await recorder.nothing()
     giver.send(Publish("a", b"another", 2, packet_id=7))
     await giver.answer(PUBREC, 7)
-    assert (await taker.take()).payload == b"another"
+    assert (await recorder.take()).payload == b"another"
 
 
 async def test_a_subscription_of_qos_0_outlives_its_connection_too(tmp_path: Path) -> None:
     async with serving(tmp_path) as broker:
-        taker = await kept(broker)
-        await taker.subscribe(FilterOptions("a/#", 0), FilterOptions("b", 0))
-        await taker.unsubscribe("b")
-        await taker.subscribe(FilterOptions("b", 0))
-        await taker.unsubscribe("b")
+        recorder = await kept(broker)
+        await recorder.subscribe(FilterOptions("a/#", 0), FilterOptions("b", 0))
+        await recorder.unsubscribe("b")
+        await recorder.subscribe(FilterOptions("b", 0))
+        await recorder.unsubscribe("b")
     async with serving(tmp_path) as broker:
-        taker = await kept(broker)
-        assert present(taker)
+        recorder = await kept(broker)
+        assert present(recorder)
         giver = await broker.connect("giver")
         await giver.publish("a/1", b"hello")
         assert await giver.publish("b") == ReasonCode.NO_MATCHING_SUBSCRIBERS
-        message = await taker.take()
+        message = await recorder.take()
         assert (message.payload, message.qos) == (b"hello", 0)
 
 
 async def test_sessions_and_retained_messages_outlive_a_restart(tmp_path: Path) -> None:
     async with serving(tmp_path) as broker:
-        taker = await kept(broker)
+        recorder = await kept(broker)
         options = Properties(subscription_identifiers=(5,))
-        await taker.subscribe(FilterOptions("a/+", 2, no_local=True), properties=options)
-        await taker.disconnect()
+        await recorder.subscribe(FilterOptions("a/+", 2, no_local=True), properties=options)
+        await recorder.disconnect()
         giver = await broker.connect("giver")
         for number in range(10):
             await giver.publish("a/b", b"%d" % number, 1 + number % 2)
         await giver.publish("r", b"retained", retain=True)
     async with serving(tmp_path) as broker:
-        taker = await kept(broker)
-        got = [await taker.take() for _ in range(10)]
+        recorder = await kept(broker)
+        got = [await recorder.take() for _ in range(10)]
         assert sorted(int(each.payload) for each in got) == list(range(10))
         assert {each.properties.subscription_identifiers for each in got} == {(5,)}
-        await taker.publish("a/b", b"own")
-        await taker.nothing()
-        await taker.subscribe("r")
-        assert (await taker.take()).payload == b"retained"
+        await recorder.publish("a/b", b"own")
+        await recorder.nothing()
+        await recorder.subscribe("r")
+        assert (await recorder.take()).payload == b"retained"
 
 
 async def test_a_session_that_ends_with_its_connection_leaves_nothing(broker: Broker) -> None:

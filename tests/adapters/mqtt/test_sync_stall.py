@@ -46,13 +46,13 @@ async def test_no_durable_answer_comes_before_its_sync() -> None:
     gate.set()
     disk.sync_gate = gate.wait
     async with serving(disk) as broker:
-        taker = await kept(broker, "taker")
-        await taker.subscribe("a/#", qos=2)
+        recorder = await kept(broker, "taker")
+        await recorder.subscribe("a/#", qos=2)
         clients = {name: await kept(broker, name) for name in ("p1", "p2", "rel", "s", "u")}
         await clients["u"].subscribe("b")
         clients["rel"].send(Publish("a/rel", b"x", 2, packet_id=1))
         await clients["rel"].answer(PacketType.PUBREC, 1)
-        twice = await taker.next(Publish)
+        twice = await recorder.next(Publish)
         await asyncio.sleep(0.1)
         newcomer = await broker.dial()
 
@@ -67,8 +67,8 @@ async def test_no_durable_answer_comes_before_its_sync() -> None:
         try:
             for name, packet in packets.items():
                 assert await answers(clients[name], packet) == []
-            taker.ack(twice, PacketType.PUBREC)
-            await taker.nothing()
+            recorder.ack(twice, PacketType.PUBREC)
+            await recorder.nothing()
             newcomer.send(Connect("new", clean_start=False, properties=KEPT, **LOGIN))
             with pytest.raises(TimeoutError):
                 await newcomer.next(wait_s=0.2)
@@ -89,15 +89,15 @@ async def test_no_durable_answer_comes_before_its_sync() -> None:
         assert await clients["rel"].answer(PacketType.PUBCOMP, 1) == 0
         assert isinstance(await clients["s"].next(), Suback)
         assert isinstance(await clients["u"].next(), Unsuback)
-        assert await taker.answer(PacketType.PUBREL, twice.packet_id) == 0
+        assert await recorder.answer(PacketType.PUBREL, twice.packet_id) == 0
         assert isinstance(await newcomer.next(), Connack)
 
 
 async def test_a_full_disk_refuses_messages_and_goes_on_delivering() -> None:
     disk = SimulatedDisk()
     async with serving(disk, reserve_bytes=1_000_000) as broker:
-        taker = await kept(broker, "taker")
-        await taker.subscribe("a", qos=1)
+        recorder = await kept(broker, "taker")
+        await recorder.subscribe("a", qos=1)
         giver = await broker.connect("giver")
         old = await broker.connect("old", 4)
         await giver.publish("a", b"before")
@@ -108,8 +108,8 @@ async def test_a_full_disk_refuses_messages_and_goes_on_delivering() -> None:
         assert await giver.publish("a", b"refused") == ReasonCode.QUOTA_EXCEEDED
         old.send(Publish("a", b"refused", 1, packet_id=1))
         assert await old.closed() == []
-        assert (await taker.take()).payload == b"before"
-        await taker.nothing()
+        assert (await recorder.take()).payload == b"before"
+        await recorder.nothing()
         newcomer = await broker.dial()
         answer = await newcomer.connect("new", clean=False, expiry=60)
         assert answer.reason_code == ReasonCode.QUOTA_EXCEEDED

@@ -37,25 +37,25 @@ async def test_a_clean_subscriber_hears_what_is_published_at_the_other_gateway(
     brokers: Pair, qos: int
 ) -> None:
     here, there = brokers
-    taker = await here.connect("taker")
+    recorder = await here.connect("taker")
     giver = await there.connect("giver")
     for number in range(10):  # suback is the promise: what is published from now on comes
-        await taker.subscribe(f"a/{number}/+", qos=qos)
+        await recorder.subscribe(f"a/{number}/+", qos=qos)
         await giver.publish(f"a/{number}/x", b"%d" % number, qos=qos)
-        packet = await taker.take()
+        packet = await recorder.take()
         assert (packet.topic, packet.payload) == (f"a/{number}/x", b"%d" % number)
-    await taker.disconnect()
+    await recorder.disconnect()
     await giver.disconnect()
 
 
 async def test_order_and_count_hold_between_gateways(brokers: Pair) -> None:
     here, there = brokers
-    taker = await here.connect("taker")
-    await taker.subscribe("a", qos=0)
+    recorder = await here.connect("taker")
+    await recorder.subscribe("a", qos=0)
     giver = await there.connect("giver")
     for number in range(200):
         await giver.publish("a", b"%d" % number, qos=number % 2)
-    got = [int((await taker.take()).payload) for _ in range(200)]
+    got = [int((await recorder.take()).payload) for _ in range(200)]
     assert got == list(range(200))
 
 
@@ -90,14 +90,14 @@ async def test_no_matching_subscribers_is_said_only_if_there_are_none_anywhere(
     ):
         topic = f"{number}/a"
         assert await answers(topic) == [nobody, nobody]
-        taker = await here.connect(f"taker{number}", clean=not kept, expiry=600 * kept)
-        await taker.subscribe(pattern.format(number), qos=1)
+        recorder = await here.connect(f"taker{number}", clean=not kept, expiry=600 * kept)
+        await recorder.subscribe(pattern.format(number), qos=1)
         assert await answers(topic) == [0, 0]
         if kept:
-            taker.drop()
+            recorder.drop()
             assert await answers(topic) == [0, 0]
-            taker = await here.connect(f"taker{number}", clean=False, expiry=600)
-        await taker.unsubscribe(pattern.format(number))
+            recorder = await here.connect(f"taker{number}", clean=False, expiry=600)
+        await recorder.unsubscribe(pattern.format(number))
         async with asyncio.timeout(10):  # that nobody is left, the other gateway hears later
             while await answers(topic) != [nobody, nobody]:
                 pass

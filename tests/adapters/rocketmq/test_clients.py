@@ -25,6 +25,7 @@ from adapters.rocketmq.settings import (
 from adapters.rocketmq.telemetry import Streams
 from auth.mqv2 import SKEW_MS_DEFAULT
 from auth.principal import SignInMode
+from tests.adapters.heard_consumers import HeardConsumers
 from tests.adapters.rocketmq.support import (
     Broker,
     Wire,
@@ -36,7 +37,6 @@ from tests.adapters.rocketmq.support import (
     service_pb2,
     signed,
 )
-from tests.adapters.takers import HeardTakers
 
 PRODUCER, PUSH = 1, 2
 
@@ -299,7 +299,7 @@ def test_the_stream_of_a_client_that_has_gone_elsewhere_is_ended(
 def test_for_a_topic_those_are_moved_who_receive_from_it(
     broker: Broker, wire: Wire, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    heard = HeardTakers(broker.kernel, monkeypatch)
+    heard = HeardConsumers(broker.kernel, monkeypatch)
     for name in ("hot", "cold"):
         broker.topic(name)
     callers = {}

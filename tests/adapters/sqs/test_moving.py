@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from adapters import moving
+from tests.adapters.heard_consumers import HeardConsumers
 from tests.adapters.sqs.service import Service
-from tests.adapters.takers import HeardTakers
 
 if TYPE_CHECKING:
     import pytest
@@ -33,7 +33,7 @@ def test_for_a_topic_the_connections_are_moved_that_receive_from_it(
 ) -> None:
     # Of SQS clients the host is known, which all tests share: none of these has come back.
     monkeypatch.setattr(moving, "RETURN_MS", 0)
-    heard = HeardTakers(service.kernel, monkeypatch)
+    heard = HeardConsumers(service.kernel, monkeypatch)
     clients = [service.client() for _ in range(3)]
     hot, cold = (clients[0].create_queue(QueueName=name)["QueueUrl"] for name in ("hot", "cold"))
     for client, url in zip(clients, (hot, hot, cold), strict=True):

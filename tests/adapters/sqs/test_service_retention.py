@@ -77,10 +77,10 @@ def test_a_message_goes_when_it_is_too_old_in_flight_or_delayed_too(
     assert left["Body"] == "young"
 
 
-def test_a_letter_of_a_standard_queue_keeps_its_age_and_that_of_a_fifo_queue_does_not(
+def test_a_dead_letter_of_a_standard_queue_keeps_its_age_and_that_of_a_fifo_queue_does_not(
     service: Service, sqs, make_queue
 ) -> None:
-    letters: list[str] = []
+    dead_letters: list[str] = []
     for fifo in (False, True):
         dead = make_queue(fifo=fifo, MessageRetentionPeriod="100")
         policy = json.dumps({"deadLetterTargetArn": ARN + name_of(dead), "maxReceiveCount": 1})
@@ -93,15 +93,15 @@ def test_a_letter_of_a_standard_queue_keeps_its_age_and_that_of_a_fifo_queue_doe
             QueueUrl=url, ReceiptHandle=held["ReceiptHandle"], VisibilityTimeout=0
         )
         wait_until(lambda dead=dead: figures(sqs, dead) == (1, 0, 0))
-        letters.append(dead)
+        dead_letters.append(dead)
     # The first letter is 50 s old by now, of which it has spent 25 s here; the second is new.
     service.clock.put_forward(52_000)
-    wait_until(lambda: expired(service, letters[0]) == 1)
+    wait_until(lambda: expired(service, dead_letters[0]) == 1)
     service.clock.put_forward(44_000)
     time.sleep(1.2)
-    assert figures(sqs, letters[1]) == (1, 0, 0)
+    assert figures(sqs, dead_letters[1]) == (1, 0, 0)
     service.clock.put_forward(5_000)
-    wait_until(lambda: expired(service, letters[1]) == 1)
+    wait_until(lambda: expired(service, dead_letters[1]) == 1)
 
 
 def test_a_shorter_period_counts_for_what_is_there(service: Service, sqs, make_queue) -> None:

@@ -47,7 +47,7 @@ from kernel.api.model import (
 )
 from kernel.api.transactions import HalfCheck
 from kernel.common.errors import KernelError
-from tests.simulator.peer import Draft, Peer, Taker
+from tests.simulator.peer import Draft, Peer, Recorder
 from tests.simulator.world import World
 from tests.transcripts import milliseconds, parsed
 
@@ -67,7 +67,7 @@ class Connected:
     """A consumer by name, and how many of its deliveries have been told."""
 
     peer: Peer
-    taker: Taker
+    recorder: Recorder
     told: int = 0
 
 
@@ -189,14 +189,14 @@ class Script:
 
     async def _consume(self, words: list[str], named: Named) -> None:
         peer = self.world.peer(named["as"])
-        taker = peer.attach(self.topics[words[0]], credit=int(named["credit"]))
-        self.consumers[named["as"]] = Connected(peer, taker)
+        recorder = peer.attach(self.topics[words[0]], credit=int(named["credit"]))
+        self.consumers[named["as"]] = Connected(peer, recorder)
 
     def _tell_deliveries(self) -> None:
         for name, each in self.consumers.items():
-            for delivery in each.taker.got[each.told :]:
+            for delivery in each.recorder.got[each.told :]:
                 self._tell(f"{name}/{described(delivery.offset, delivery.slot, delivery.attempt)}")
-            each.told = len(each.taker.got)
+            each.told = len(each.recorder.got)
 
     async def _close(self, words: list[str], named: Named) -> None:
         self.consumers.pop(words[0]).peer.close()
@@ -226,7 +226,7 @@ class Script:
             error: KernelError | None
             if slash:
                 assert how is not None, "the leases of a session have no time"
-                failures = await self.consumers[holder].taker.settle(how, int(offset))
+                failures = await self.consumers[holder].recorder.settle(how, int(offset))
                 error = failures.get(int(offset))
             else:
                 topic, group, token = self.leases[word]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from kernel.broker.delivery.ordering import SPENT_MAX, STALE_MAX, Keys, Turn
+from kernel.broker.delivery.ordering import SPENT_MAX, STALE_MAX, DispatchRound, Keys
 
 KEYS = 4
 
@@ -47,7 +47,7 @@ def test_keys_do_as_the_rule_says_whatever_happens() -> None:
                 tail += 1
             elif what < 0.6:
                 free = model.free()
-                taken = keys.take(Turn(), rng.randint(1, 3), lambda _: 1 << 60)
+                taken = keys.take(DispatchRound(), rng.randint(1, 3), lambda _: 1 << 60)
                 assert bool(taken) == bool(free)
                 if taken:
                     assert taken[0] == min(free)
@@ -99,10 +99,10 @@ def test_a_message_that_comes_and_goes_leaves_nothing_behind() -> None:
     for offset in range(4):
         keys.wait(1, offset)
         for _ in range(2 * STALE_MAX):
-            (taken,) = keys.take(Turn(), 1, lambda _: 1 << 60)
+            (taken,) = keys.take(DispatchRound(), 1, lambda _: 1 << 60)
             keys.opened(keys.free(taken))
             keys.wait(1, taken)
-        assert keys.take(Turn(), 1, lambda _: 1 << 60) == [offset]
+        assert keys.take(DispatchRound(), 1, lambda _: 1 << 60) == [offset]
         keys.opened(keys.free(offset))
     assert len(keys._heap) <= STALE_MAX + 2
 
@@ -112,18 +112,18 @@ def test_a_long_backlog_of_one_key_gives_its_places_back() -> None:
     for offset in range(10 * SPENT_MAX):
         keys.wait(1, offset)
     for start in range(0, 9 * SPENT_MAX, 8):
-        taken = keys.take(Turn(), 8, lambda _: 1 << 60)
+        taken = keys.take(DispatchRound(), 8, lambda _: 1 << 60)
         assert taken == list(range(start, start + 8))
         for key in [keys.free(offset) for offset in taken]:
             keys.opened(key)
     assert len(keys._keys[1]._ahead) <= 3 * SPENT_MAX
 
 
-def test_a_turn_goes_on_with_its_key_and_another_taker_of_the_turn_does_not() -> None:
+def test_a_turn_goes_on_with_its_key_and_another_consumer_of_the_turn_does_not() -> None:
     keys = Keys(lambda _: False)
     for offset in range(6):
         keys.wait(1 + offset % 2, offset)
-    first, second = Turn(), Turn()
+    first, second = DispatchRound(), DispatchRound()
     assert keys.take(first, 1, lambda _: 1 << 60) == [0]
     assert keys.take(second, 5, lambda _: 1 << 60) == [1, 3, 5]
     assert keys.take(first, 5, lambda _: 1 << 60) == [2, 4]

@@ -8,11 +8,11 @@ import msgspec
 import pytest
 
 from kernel.cluster.gateways import (
+    COOL_DOWN_MS,
     GATEWAYS_MAX,
     HOLD_MS,
     LOADS,
     MOVES_MAX,
-    REST_MS,
     SILENT_MS,
     STAGES,
     Gateways,
@@ -21,8 +21,8 @@ from kernel.cluster.gateways import (
 from kernel.cluster.messages import (
     TASKS_MAX,
     UNLIKE_MAX,
-    Attend,
     Consuming,
+    HeartbeatReport,
     Move,
     Orders,
     Role,
@@ -43,9 +43,9 @@ def told(
     tasks: Collection[Task] = (),
     process: str = "p",
     settings: str = "",
-) -> Attend:
+) -> HeartbeatReport:
     there = {"x": 10} if clients is None else clients
-    return Attend(
+    return HeartbeatReport(
         name, process, "host", "1", {"x.tcp": f"{name}:1"}, there, traffic, 0, list(tasks), settings
     )
 
@@ -58,12 +58,14 @@ class Told:
         self.now_ms = 0
         self.drained: set[str] = set()
 
-    def second(self, *all_told: Attend) -> dict[str, list[Move]]:
+    def second(self, *all_told: HeartbeatReport) -> dict[str, list[Move]]:
         self.now_ms += 1_000
         return {each.name: orders.moves for each, orders in self.orders(*all_told)}
 
-    def orders(self, *all_told: Attend) -> list[tuple[Attend, Orders]]:
-        return [(each, self.table.attend(each, self.drained, self.now_ms)) for each in all_told]
+    def orders(self, *all_told: HeartbeatReport) -> list[tuple[HeartbeatReport, Orders]]:
+        return [
+            (each, self.table.take_report(each, self.drained, self.now_ms)) for each in all_told
+        ]
 
     def stages(self) -> dict[str, str]:
         return {each.name: each.stage for each in self.table.status(self.drained, self.now_ms)}
@@ -159,7 +161,7 @@ def test_traffic_above_the_bound_moves_some_clients_once_it_lasts() -> None:
     assert seconds * 1_000 >= HOLD_MS
     # As many as it takes for both to have the same: (2000 - 100) / 2 of 2000.
     assert moved(heard) == [("x", 4, "c:1")]
-    for _ in range(REST_MS // 1_000 - 1):
+    for _ in range(COOL_DOWN_MS // 1_000 - 1):
         assert found.second(told("b"), told("c"), told("a", {"x": 9}, 2_000))["a"] == []
 
 
@@ -297,7 +299,7 @@ def test_so_many_gateways_of_other_settings_are_named_and_the_rest_are_counted()
 
 def test_what_an_older_gateway_tells_and_an_older_manager_answers_is_understood() -> None:
     older = msgspec.msgpack.decode(pack(told("a"))[0])[:-1]
-    assert unpack(msgspec.msgpack.encode(older), Attend) == told("a")
+    assert unpack(msgspec.msgpack.encode(older), HeartbeatReport) == told("a")
     answer = Orders(False, [], ["p"])
     older = msgspec.msgpack.decode(pack(answer)[0])[:-2]
     assert unpack(msgspec.msgpack.encode(older), Orders) == answer
@@ -317,5 +319,5 @@ def test_more_gateways_than_there_can_be_are_refused() -> None:
     found = Told()
     found.second(*(told(f"g{number}") for number in range(GATEWAYS_MAX)))
     with pytest.raises(KernelError) as refused:
-        found.table.attend(told("one more"), (), found.now_ms)
+        found.table.take_report(told("one more"), (), found.now_ms)
     assert refused.value.code is Code.LIMIT_EXCEEDED

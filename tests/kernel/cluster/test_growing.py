@@ -7,16 +7,16 @@ from functools import partial
 from pathlib import Path
 
 from kernel.cluster.balance import Calm
-from kernel.cluster.desk import Desk
+from kernel.cluster.cluster_admin import ClusterAdmin
+from kernel.cluster.cluster_service import ClusterService
 from kernel.cluster.manager import Manager
 from kernel.cluster.messages import Admit
-from kernel.cluster.office import Office
 from kernel.cluster.records import Facts, NodeState
 from kernel.cluster.roster import Home, Roster, read_home
 from kernel.common.ids import METADATA_GROUP, RaftGroup
 from kernel.in_process.opening import open_store
 from kernel.remote.leader_calls.leaders import RemoteLeaders
-from kernel.remote.serving import join_fellows, serve_gateways
+from kernel.remote.serving import join_peer_stores, serve_gateways
 from kernel.rpc.handshake import Hello
 from kernel.rpc.roles import GATEWAY
 from kernel.store.drivers.disk import DirectoryDisk
@@ -52,20 +52,20 @@ class Store:
             timing=TIMING, reserve_bytes=0,
         )  # fmt: skip
         store = self.local.store
-        self.desk = Desk(self.local, self.links, self.roster, CLOCK, "0")
+        self.cluster_service = ClusterService(self.local, self.links, self.roster, CLOCK, "0")
         service = serve_gateways(self.local, loop.call_soon)
-        service.add(self.desk)
+        service.add(self.cluster_service)
         self.links.serve(GATEWAY, service, self.roster.admit_gateway)
         assert self.local.source is not None
         own = (self.facts.host, self.facts.port)
         await self.links.start(store.consensus, self.local.source, own)
         self.remote = RemoteLeaders(partial(self.hello, GATEWAY), SECRET, addresses, CLOCK)
-        join_fellows(self.local, self.remote, CLOCK, RANDOM)
+        join_peer_stores(self.local, self.remote, CLOCK, RANDOM)
         await self.local.start()
         self.remote.start()
-        self.office = Office("test", self.remote, lambda: self.roster.records)
+        self.cluster_admin = ClusterAdmin("test", self.remote, lambda: self.roster.records)
         self.manager = Manager(
-            store, self.local.client, self.links, self.remote, self.roster, self.desk,
+            store, self.local.client, self.links, self.remote, self.roster, self.cluster_service,
             self.facts, self.disk,
         )  # fmt: skip
         self.task = loop.create_task(self.manager.run())
@@ -73,7 +73,7 @@ class Store:
     async def stop(self) -> None:
         self.task.cancel()
         await asyncio.gather(self.task, return_exceptions=True)
-        await self.desk.stop()
+        await self.cluster_service.stop()
         await self.remote.stop()
         await self.links.stop()
         await self.local.stop()
@@ -99,7 +99,7 @@ async def grown(tmp_path: Path) -> list[Store]:
     await first.start()
     await second.start()
     await until(lambda: 1 in first.roster.records)
-    await second.office.admit(Admit(2, second.facts, 1))
+    await second.cluster_admin.admit(Admit(2, second.facts, 1))
     await until(second.is_voter)
     await until(lambda: first.roster.records[2].state is NodeState.MEMBER)
     return [first, second]
@@ -116,13 +116,13 @@ async def test_a_store_joins_leads_and_leaves(tmp_path: Path) -> None:
     first, second = await grown(tmp_path)
     try:
         assert sorted(first.roster.records) == [1, 2]
-        status = await second.office.status()
+        status = await second.cluster_admin.status()
         assert [each.answers for each in status.nodes] == [True, True]
         await until(lambda: len(second.remote.connected) == 2)
         # As the manager would by itself, a minute later.
         first.manager.calm = Always()
         await until(lambda: second.leads() == 1)
-        await first.office.dismiss(2)
+        await first.cluster_admin.dismiss(2)
         await until(lambda: sorted(first.roster.records) == [1])
         await until(lambda: not first.links.connected)
     finally:
@@ -135,7 +135,7 @@ async def test_a_leader_that_was_moved_by_hand_stays_until_somebody_spreads(tmp_
     try:
         await until(lambda: len(second.remote.connected) == 2)
         for group in (RaftGroup(1), METADATA_GROUP):
-            await first.office.transfer(group, 2)
+            await first.cluster_admin.transfer(group, 2)
         await until(lambda: second.leads() == 2)
         looks = 0
 
@@ -148,7 +148,7 @@ async def test_a_leader_that_was_moved_by_hand_stays_until_somebody_spreads(tmp_
         first.manager.calm = second.manager.calm = Counted()
         await until(lambda: looks >= 5)
         assert second.leads() == 2
-        assert len(await first.office.spread()) == 1
+        assert len(await first.cluster_admin.spread()) == 1
         await until(lambda: second.leads() == 1)
     finally:
         await second.stop()
@@ -177,10 +177,10 @@ async def test_leaders_are_not_spread_to_a_store_without_room(tmp_path: Path) ->
     try:
         second.fill(full=True)
         await until(lambda: not second.local.client.accepting)
-        assert await first.office.rebalance() == []
+        assert await first.cluster_admin.rebalance() == []
         second.fill(full=False)
         await until(lambda: second.local.client.accepting)
-        assert len(await first.office.rebalance()) == 1
+        assert len(await first.cluster_admin.rebalance()) == 1
     finally:
         await second.stop()
         await first.stop()

@@ -87,7 +87,7 @@ async def two_gateways_of(
 def knows_all(one: ClusterClient, other: ClusterClient) -> bool:
     """Whether one gateway hears another."""
     process = other.mesh.process
-    return (0, process) in one.mesh.abroad.processes and bool(other.mesh.peers)
+    return (0, process) in one.mesh.remote_memory.processes and bool(other.mesh.peers)
 
 
 async def lose(client: ClusterClient) -> None:

@@ -1,4 +1,5 @@
-"""The gateway's side of the tests: a courier over leaders far away, and messages with a number."""
+"""The gateway's side of the tests: a request pipeline over leaders far away, and messages with a
+number."""
 
 from __future__ import annotations
 
@@ -13,10 +14,10 @@ from kernel.api.model import DEFAULT_GROUP, GroupOptions, TopicInfo, TopicOption
 from kernel.broker.log_commands import commands
 from kernel.common.ids import Offset, QueueId, RaftGroup, TopicId, queue_id
 from kernel.remote.leader_calls.leaders import CALL_MS, QUESTION_MS, RemoteLeaders
-from kernel.requests.courier import Courier
 from kernel.requests.leader import Done, Identity, Leader
 from kernel.requests.proposer import Proposer
 from kernel.requests.publish_part import Part
+from kernel.requests.request_pipeline import RequestPipeline
 from kernel.rpc.handshake import Hello
 from kernel.rpc.roles import GATEWAY
 from kernel.store.raft_groups.peer_links import new_nonce
@@ -52,9 +53,9 @@ class Gateway:
         self.remote = RemoteLeaders(
             self._hello, secret, addresses, CLOCK, call_ms=call_ms, question_ms=question_ms
         )
-        self.courier = Courier(self.remote, CLOCK, asyncio.get_running_loop())
+        self.request_pipeline = RequestPipeline(self.remote, CLOCK, asyncio.get_running_loop())
         self._sequence = count(1)
-        self.proposer = Proposer(self.identity, self.courier.send)
+        self.proposer = Proposer(self.identity, self.request_pipeline.send)
 
     def _hello(self) -> Hello:
         nonce = new_nonce(RANDOM.bits)
@@ -72,7 +73,7 @@ class Gateway:
         def attempt(leader: Leader, heard: Done) -> None:
             leader.publish(identity, part, heard, 1)
 
-        self.courier.send(GROUP, attempt, done)
+        self.request_pipeline.send(GROUP, attempt, done)
 
     async def stored(self, queue: QueueId, bodies: Sequence[bytes]) -> object:
         """`publish`, awaited."""

@@ -1,4 +1,4 @@
-"""What tests do with volatile topics of a gateway."""
+"""What tests do with transient topics of a gateway."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kernel.broker.delivery.consumers import Credit
 from kernel.remote.client import ClusterClient
 from kernel.store.leading.dead_letters import history_of
 from tests.kernel.three_stores import CLOCK, Node, until
-from tests.simulator.peer import Peer, Taker
+from tests.simulator.peer import Peer, Recorder
 
 
 def peer_of(client: ClusterClient, name: str = "peer") -> Peer:
@@ -20,24 +20,24 @@ def peer_of(client: ClusterClient, name: str = "peer") -> Peer:
     return Peer(cast("Client", client), CLOCK, name)
 
 
-def taker_at(client: ClusterClient, topic: TopicInfo, credit: int = 1_000) -> Taker:
-    """A consumer of a volatile topic in the process where it lives; each delivery is acked."""
-    taker = Taker(cast("Client", client))
-    dispatcher = client.volatile.replica.dispatcher(topic.queues[0].id, DEFAULT_GROUP)
+def recorder_at(client: ClusterClient, topic: TopicInfo, credit: int = 1_000) -> Recorder:
+    """A consumer of a transient topic in the process where it lives; each delivery is acked."""
+    recorder = Recorder(cast("Client", client))
+    dispatcher = client.transient.replica.dispatcher(topic.queues[0].id, DEFAULT_GROUP)
     spec = ConsumerSpec(topic, DEFAULT_GROUP, client.open_session("taker"), auto_ack=True)
-    taker.consumer = dispatcher.attach(spec, taker, Credit())
-    taker.grant(credit)
-    return taker
+    recorder.consumer = dispatcher.attach(spec, recorder, Credit())
+    recorder.grant(credit)
+    return recorder
 
 
 async def reject_first(client: ClusterClient, topic: TopicInfo) -> None:
-    """Have the first message of a volatile topic rejected by a consumer."""
-    taker = Taker(cast("Client", client))
-    dispatcher = client.volatile.replica.dispatcher(topic.queues[0].id, DEFAULT_GROUP)
+    """Have the first message of a transient topic rejected by a consumer."""
+    recorder = Recorder(cast("Client", client))
+    dispatcher = client.transient.replica.dispatcher(topic.queues[0].id, DEFAULT_GROUP)
     spec = ConsumerSpec(topic, DEFAULT_GROUP, client.open_session("rejecting"))
-    consumer = dispatcher.attach(spec, taker, Credit())
+    consumer = dispatcher.attach(spec, recorder, Credit())
     consumer.grant(1)
-    (got, *_) = await taker.wait_for(1)
+    (got, *_) = await recorder.wait_for(1)
     dispatcher.settle(consumer, Settlement.DEAD_LETTER, [got.offset], Reason.REJECTED, urgent=True)
 
 

@@ -44,7 +44,7 @@ from kernel.common.placement import home_group
 from kernel.remote.client import ClusterClient
 from kernel.remote.definitions import administration_wire as wire
 from kernel.remote.definitions.administration_service import AdministrationService
-from kernel.remote.leader_calls.calls import ADMINISTRATION, FELLOWS
+from kernel.remote.leader_calls.calls import ADMINISTRATION, PEER_STORES
 from kernel.remote.leader_calls.wire import WireError
 from kernel.routing.destinations import Found
 from tests.kernel.remote.cluster import gateway_of, running_stores
@@ -281,8 +281,8 @@ async def test_what_lives_in_the_memory_of_the_store_is_locked(
     one: tuple[Node, ClusterClient],
 ) -> None:
     node, client = one
-    volatile = PutTopic(T, "private", TopicOptions(durable=False), GROUPS)
-    await node.opened.client.administer(volatile)
+    transient = PutTopic(T, "private", TopicOptions(durable=False), GROUPS)
+    await node.opened.client.administer(transient)
     assert await refused(client, put_topic("private")) is Code.LOCKED
     assert await refused(client, DeleteTopic(T, "private")) is Code.LOCKED
 
@@ -383,7 +383,7 @@ async def test_a_change_goes_on_when_its_connection_breaks(
     monkeypatch.setattr(store_client, "administer_for", slowly)
     made = asyncio.create_task(client.administer(put_topic("orders", must_be_new=True)))
     await begun.wait()
-    for channel in list(node.service._guests):
+    for channel in list(node.service._gateways):
         channel.close("as a test wants it")
     await until(lambda: service.figures.repeated)
     go.set()
@@ -412,7 +412,7 @@ async def test_a_store_forgets_answers_beyond_a_number(
     assert len(service_of(node)._answers) == 2
 
 
-@pytest.mark.parametrize("method", [*ADMINISTRATION, *FELLOWS])
+@pytest.mark.parametrize("method", [*ADMINISTRATION, *PEER_STORES])
 async def test_garbage_closes_the_connection(one: tuple[Node, ClusterClient], method: int) -> None:
     _, client = one
     channel = client.leaders.channel_to(METADATA_GROUP)

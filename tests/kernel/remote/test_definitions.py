@@ -303,12 +303,12 @@ async def test_what_is_no_message_of_a_feed_closes_the_connection_and_it_is_open
             await until(lambda: client.leaders.channel_to(METADATA_GROUP))
             channel = client.leaders.channel_to(METADATA_GROUP)
             assert channel is not None
-            (guest,) = nodes[0].service._guests
+            (subscribed,) = nodes[0].service._gateways
             if method == feed_wire.SUBSCRIBE:
                 channel.call(method, [b"\xc1"], lambda _: None, 1_000)
             else:
-                (channel if method == feed_wire.TAKEN else guest).cast(method, [b"\xc1"])
-            await until(partial(_are_closed, channel, guest))
+                (channel if method == feed_wire.TAKEN else subscribed).cast(method, [b"\xc1"])
+            await until(partial(_are_closed, channel, subscribed))
             topic = await definer.topic(f"t{method}")
             await until(partial(_is_known, client, topic))
 

@@ -224,7 +224,7 @@ class Line:
         self.closed_for.append(reason)
 
 
-class Guest:
+class FakeGateway:
     """A service with one gateway connected, and what it answers."""
 
     def __init__(self, **limits: int) -> None:
@@ -252,60 +252,60 @@ class Guest:
 
 
 def test_behind_a_failure_a_store_does_nothing_until_the_gateway_begins_a_new_lane() -> None:
-    guest = Guest()
-    guest.publish(1, lane=1)
-    guest.store.done[0][1](KernelError(Code.UNKNOWN_OUTCOME, "deposed"))
-    guest.publish(2, lane=1)
-    assert guest.code(2) is Code.NOT_LEADER
-    guest.publish(1, lane=2)
-    guest.publish(2, lane=2)
-    guest.publish(3, lane=1)
-    assert guest.code(3) is Code.NOT_LEADER
-    assert [sequence for sequence, _ in guest.store.done] == [1, 1, 2]
+    fake_gateway = FakeGateway()
+    fake_gateway.publish(1, lane=1)
+    fake_gateway.store.done[0][1](KernelError(Code.UNKNOWN_OUTCOME, "deposed"))
+    fake_gateway.publish(2, lane=1)
+    assert fake_gateway.code(2) is Code.NOT_LEADER
+    fake_gateway.publish(1, lane=2)
+    fake_gateway.publish(2, lane=2)
+    fake_gateway.publish(3, lane=1)
+    assert fake_gateway.code(3) is Code.NOT_LEADER
+    assert [sequence for sequence, _ in fake_gateway.store.done] == [1, 1, 2]
 
 
 def test_a_store_that_does_not_lead_names_the_one_that_does() -> None:
-    guest = Guest()
-    guest.store.serves = False
-    guest.publish(1, lane=1)
-    error = cast("KernelError", guest.answers[1])
+    fake_gateway = FakeGateway()
+    fake_gateway.store.serves = False
+    fake_gateway.publish(1, lane=1)
+    error = cast("KernelError", fake_gateway.answers[1])
     assert (error.code, error.hint) == (Code.NOT_LEADER, 7)
-    guest.store.serves = True
-    guest.publish(2, lane=1)
-    assert guest.code(2) is Code.NOT_LEADER
-    assert guest.store.done == []
-    assert guest.service.figures.redirected == 1
+    fake_gateway.store.serves = True
+    fake_gateway.publish(2, lane=1)
+    assert fake_gateway.code(2) is Code.NOT_LEADER
+    assert fake_gateway.store.done == []
+    assert fake_gateway.service.figures.redirected == 1
 
 
 def test_calls_and_bytes_of_a_connection_are_bounded_and_counted() -> None:
     for limits in ({"calls_max": 2}, {"bytes_max": 250}):
-        guest = Guest(**limits)
+        fake_gateway = FakeGateway(**limits)
         for sequence in (1, 2, 3):
-            guest.publish(sequence, lane=1)
-        figures = guest.service.figures
-        assert guest.code(3) is Code.BUSY
+            fake_gateway.publish(sequence, lane=1)
+        figures = fake_gateway.service.figures
+        assert fake_gateway.code(3) is Code.BUSY
         assert figures.over_calls + figures.over_bytes == 1
-        for _, done in guest.store.done:
+        for _, done in fake_gateway.store.done:
             done(([0],))
-        guest.publish(3, lane=2)
-        assert len(guest.store.done) == 3
+        fake_gateway.publish(3, lane=2)
+        assert len(fake_gateway.store.done) == 3
 
 
 def test_a_connection_that_comes_again_takes_the_place_of_the_old_one() -> None:
-    guest = Guest()
-    peer = guest.line.peer
-    guest.service.opened(cast("Channel", Line(peer)), peer)
-    assert guest.line.closed_for == ["the same gateway has connected again"]
+    fake_gateway = FakeGateway()
+    peer = fake_gateway.line.peer
+    fake_gateway.service.opened(cast("Channel", Line(peer)), peer)
+    assert fake_gateway.line.closed_for == ["the same gateway has connected again"]
 
 
 def test_changes_of_leaders_are_told_once_a_turn() -> None:
-    guest = Guest()
-    guest.line.told.clear()
-    guest.service.leaders_changed()
-    guest.service.leaders_changed()
-    assert len(guest.turns) == 1
-    guest.turns[0]()
-    assert [list(wire.decode_standings(each)) for each in guest.line.told] == [
+    fake_gateway = FakeGateway()
+    fake_gateway.line.told.clear()
+    fake_gateway.service.leaders_changed()
+    fake_gateway.service.leaders_changed()
+    assert len(fake_gateway.turns) == 1
+    fake_gateway.turns[0]()
+    assert [list(wire.decode_standings(each)) for each in fake_gateway.line.told] == [
         [calls.Standing(GROUP, 5, 7)]
     ]
 

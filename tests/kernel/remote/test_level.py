@@ -23,7 +23,7 @@ async def test_what_was_committed_is_known_everywhere_after_levelling(tmp_path: 
             change = PutRecord(f"k/{number}", b"v")
             await nodes[0].opened.client.administer(change)
             for node in nodes[1:]:
-                await node.fellows.level([METADATA_GROUP])
+                await node.peer_stores.level([METADATA_GROUP])
                 assert f"k/{number}" in node.opened.client.records("k/")
 
 
@@ -31,9 +31,9 @@ async def test_a_group_that_rests_is_asked_too(tmp_path: Path) -> None:
     async with running_stores(tmp_path, 3) as nodes:
         await lead(nodes, METADATA_GROUP, 1)
         follower = nodes[1].opened.store.consensus
-        await until(lambda: follower.members[METADATA_GROUP] in follower.quiet.resting)
+        await until(lambda: follower.members[METADATA_GROUP] in follower.quiescence.quiescent)
         async with asyncio.timeout(5):
-            await nodes[1].fellows.level([METADATA_GROUP])
+            await nodes[1].peer_stores.level([METADATA_GROUP])
 
 
 async def test_levelling_goes_on_at_the_next_leader(tmp_path: Path) -> None:
@@ -42,7 +42,7 @@ async def test_levelling_goes_on_at_the_next_leader(tmp_path: Path) -> None:
         await until(lambda: nodes[2].remote.connected == [1, 2, 3])
         dying = asyncio.create_task(nodes[0].kill())
         async with asyncio.timeout(10):
-            await asyncio.gather(*(nodes[2].fellows.level([METADATA_GROUP]) for _ in range(20)))
+            await asyncio.gather(*(nodes[2].peer_stores.level([METADATA_GROUP]) for _ in range(20)))
         await dying
         assert leader_of(nodes, METADATA_GROUP) is not None
 
@@ -50,13 +50,13 @@ async def test_levelling_goes_on_at_the_next_leader(tmp_path: Path) -> None:
 async def test_without_a_leader_nothing_is_known(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kernel.remote.fellows.stores.REACHED_SECONDS", 0.5)
+    monkeypatch.setattr("kernel.remote.peer_stores.remote_peer_stores.REACHED_SECONDS", 0.5)
     async with running_stores(tmp_path, 3) as nodes:
         await lead(nodes, METADATA_GROUP, 1)
         for node in nodes[:2]:
             await node.kill()
         with pytest.raises(KernelError) as caught:
-            await nodes[2].fellows.level([METADATA_GROUP])
+            await nodes[2].peer_stores.level([METADATA_GROUP])
         assert caught.value.code is Code.UNAVAILABLE
         waiting = nodes[2].opened.store.consensus.awaited
         assert not waiting._reads

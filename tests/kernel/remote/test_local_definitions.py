@@ -31,15 +31,15 @@ from kernel.api.model import (
     TopicOptions,
 )
 from kernel.common.errors import Code, KernelError
-from kernel.common.ids import VOLATILE_GROUP, Offset, SessionId, home_of
+from kernel.common.ids import TRANSIENT_GROUP, Offset, SessionId, home_of
 from kernel.common.limits import NAME_BYTES_MAX
 from kernel.remote.client import ClusterClient
 from kernel.remote.mesh import local_definitions
 from tests.kernel.remote.cluster import gateway_of, running_stores
-from tests.kernel.remote.local import durable_topic, peer_of, reasons, reject_first, taker_at
+from tests.kernel.remote.local import durable_topic, peer_of, reasons, recorder_at, reject_first
 from tests.kernel.three_stores import Node, until
 
-VOLATILE = TopicOptions(durable=False)
+TRANSIENT = TopicOptions(durable=False)
 
 
 @pytest.fixture
@@ -71,13 +71,13 @@ async def has_ready(client: ClusterClient, topic: TopicInfo, count: int) -> None
     assert await ready(client, topic) == count
 
 
-async def test_a_volatile_topic_holds_what_is_published_until_it_is_deleted(
+async def test_a_transient_topic_holds_what_is_published_until_it_is_deleted(
     one: tuple[list[Node], ClusterClient],
 ) -> None:
     _, client = one
     peer = peer_of(client)
-    topic = await peer.topic("v", VOLATILE)
-    assert home_of(topic.id) == VOLATILE_GROUP
+    topic = await peer.topic("v", TRANSIENT)
+    assert home_of(topic.id) == TRANSIENT_GROUP
     assert client.topic(DEFAULT_TENANT, "v") == topic
     sent = await peer.publish(topic, b"1", b"2", b"3")
     assert not sent.failures
@@ -90,25 +90,25 @@ async def test_a_volatile_topic_holds_what_is_published_until_it_is_deleted(
     assert await client.administer(PurgeTopic(DEFAULT_TENANT, "v", DEFAULT_GROUP)) == 3
     await peer.publish(topic, b"4")
     assert await refused(client, DeleteTopic(DEFAULT_TENANT, "v", if_empty=True)) is Code.IN_USE
-    taker = taker_at(client, topic)
-    await taker.wait_for(1)
+    recorder = recorder_at(client, topic)
+    await recorder.wait_for(1)
     assert await refused(client, DeleteTopic(DEFAULT_TENANT, "v", if_unused=True)) is Code.IN_USE
     await client.administer(DeleteTopic(DEFAULT_TENANT, "v"))
     assert client.topic(DEFAULT_TENANT, "v") is None
-    assert taker.error is not None
-    assert taker.error.code is Code.NOT_FOUND
+    assert recorder.error is not None
+    assert recorder.error.code is Code.NOT_FOUND
 
 
 async def test_names_and_options_are_checked(one: tuple[list[Node], ClusterClient]) -> None:
     nodes, client = one
     peer = peer_of(client)
-    await peer.topic("v", VOLATILE)
+    await peer.topic("v", TRANSIENT)
     durable = await durable_topic(nodes, client, "d")
     groups = {DEFAULT_GROUP: GroupOptions()}
     for code, change in (
-        (Code.INVALID_ARGUMENT, PutTopic(DEFAULT_TENANT, "$v", VOLATILE, groups)),
-        (Code.INVALID_ARGUMENT, PutTopic(DEFAULT_TENANT, "x" * 256, VOLATILE, groups)),
-        (Code.ALREADY_EXISTS, PutTopic(DEFAULT_TENANT, "v", VOLATILE, groups, must_be_new=True)),
+        (Code.INVALID_ARGUMENT, PutTopic(DEFAULT_TENANT, "$v", TRANSIENT, groups)),
+        (Code.INVALID_ARGUMENT, PutTopic(DEFAULT_TENANT, "x" * 256, TRANSIENT, groups)),
+        (Code.ALREADY_EXISTS, PutTopic(DEFAULT_TENANT, "v", TRANSIENT, groups, must_be_new=True)),
         (Code.ALREADY_EXISTS, PutTopic(DEFAULT_TENANT, "v", TopicOptions(), groups)),
         (Code.NOT_FOUND, PutRoute(DEFAULT_TENANT, "none", Route(topic="v"))),
     ):
@@ -118,20 +118,20 @@ async def test_names_and_options_are_checked(one: tuple[list[Node], ClusterClien
     assert not client.local.is_local(DeleteTopic(DEFAULT_TENANT, "d"))
 
 
-async def test_volatile_topics_are_bounded(
+async def test_transient_topics_are_bounded(
     one: tuple[list[Node], ClusterClient], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(local_definitions, "TOPICS_MAX", 2)
     _, client = one
     peer = peer_of(client)
     for name in ("a", "b"):
-        await peer.topic(name, VOLATILE)
+        await peer.topic(name, TRANSIENT)
     with pytest.raises(KernelError) as caught:
-        await peer.topic("c", VOLATILE)
+        await peer.topic("c", TRANSIENT)
     assert caught.value.code is Code.LIMIT_EXCEEDED
-    await peer.topic("a", VOLATILE)  # is there already
+    await peer.topic("a", TRANSIENT)  # is there already
     await client.administer(DeleteTopic(DEFAULT_TENANT, "a"))
-    await peer.topic("c", VOLATILE)
+    await peer.topic("c", TRANSIENT)
 
 
 async def test_a_session_takes_along_what_it_owns(one: tuple[list[Node], ClusterClient]) -> None:
@@ -156,9 +156,9 @@ async def test_a_topic_goes_with_its_last_consumer_or_after_its_time_unused(
     topic = await peer.topic("auto", TopicOptions(durable=False, delete_when_unused=True))
     await peer.topic("short", TopicOptions(durable=False, unused_expiry_ms=1))
     used = await peer.topic("used", TopicOptions(durable=False, unused_expiry_ms=1))
-    taker_at(client, used)
-    taker = taker_at(client, topic)
-    taker.cancel()
+    recorder_at(client, used)
+    recorder = recorder_at(client, topic)
+    recorder.cancel()
     await until(lambda: client.topic(DEFAULT_TENANT, "auto") is None)
     await until(lambda: client.topic(DEFAULT_TENANT, "short") is None)
     assert client.topic(DEFAULT_TENANT, "used") is not None
@@ -176,12 +176,12 @@ async def test_receiving_counts_as_use(one: tuple[list[Node], ClusterClient]) ->
     assert client.topic(DEFAULT_TENANT, "asked") is not None
 
 
-async def test_routers_and_routes_of_volatile_things_lead_and_go(
+async def test_routers_and_routes_of_transient_things_lead_and_go(
     one: tuple[list[Node], ClusterClient],
 ) -> None:
     _, client = one
     peer = peer_of(client)
-    topic = await peer.topic("v", VOLATILE)
+    topic = await peer.topic("v", TRANSIENT)
     await client.administer(put_router("r", durable=False))
     await client.administer(put_router("auto", durable=False, delete_when_unused=True))
     for router in ("r", "auto"):
@@ -200,12 +200,12 @@ async def test_routers_and_routes_of_volatile_things_lead_and_go(
     assert client.router(DEFAULT_TENANT, "r") is None
 
 
-async def test_a_durable_routers_route_to_a_volatile_topic_lives_here_as_long_as_both(
+async def test_a_durable_routers_route_to_a_transient_topic_lives_here_as_long_as_both(
     one: tuple[list[Node], ClusterClient],
 ) -> None:
     nodes, client = one
     peer = peer_of(client)
-    topic = await peer.topic("v", VOLATILE)
+    topic = await peer.topic("v", TRANSIENT)
     durable = await durable_topic(nodes, client, "d")
     options = RouterOptions()
     client.topology.put_router(DEFAULT_TENANT, "r", options, [Route(topic="d")])
@@ -214,7 +214,7 @@ async def test_a_durable_routers_route_to_a_volatile_topic_lives_here_as_long_as
     assert not sent.failures
     assert await ready(client, topic) == 1
     assert await ready(client, durable) == 1
-    kept = client.volatile.replica.state.routers
+    kept = client.transient.replica.state.routers
     client.topology.remove_router(DEFAULT_TENANT, "r")  # as the leaders tell
     client.topology.put_router(DEFAULT_TENANT, "r", options, ())  # and made again at once
     await until(lambda: (DEFAULT_TENANT, "r") not in kept)
@@ -224,7 +224,7 @@ async def test_a_durable_routers_route_to_a_volatile_topic_lives_here_as_long_as
     assert client.topic(DEFAULT_TENANT, "v") == topic
 
 
-async def test_what_is_durable_and_gone_leaves_no_volatile_route_to_it(
+async def test_what_is_durable_and_gone_leaves_no_transient_route_to_it(
     one: tuple[list[Node], ClusterClient],
 ) -> None:
     nodes, client = one
@@ -238,26 +238,28 @@ async def test_what_is_durable_and_gone_leaves_no_volatile_route_to_it(
 # --- Dead letters ---------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("is_durable", [False, True], ids=["to a volatile one", "to a durable one"])
-async def test_a_dead_letter_of_a_volatile_topic_arrives(
+@pytest.mark.parametrize(
+    "is_durable", [False, True], ids=["to a transient one", "to a durable one"]
+)
+async def test_a_dead_letter_of_a_transient_topic_arrives(
     one: tuple[list[Node], ClusterClient], is_durable: bool
 ) -> None:
     nodes, client = one
     peer = peer_of(client)
     dead = await (
-        durable_topic(nodes, client, "dead") if is_durable else peer.topic("dead", VOLATILE)
+        durable_topic(nodes, client, "dead") if is_durable else peer.topic("dead", TRANSIENT)
     )
     policy = GroupOptions(dead_letter=DeadLetter(None, "dead"))
-    topic = await peer.topic("v", VOLATILE, policy)
+    topic = await peer.topic("v", TRANSIENT, policy)
     await peer.publish(topic, b"1")
     await reject_first(client, topic)
     await has_ready(client, dead, 1)
-    letters = await client.peek(dead, 0, Offset(0), 9)
-    assert [reasons(slot) for _, slot in letters] == [[("v", "rejected")]]
-    await until(lambda: not client.volatile.replica.state.outbox)
+    dead_letters = await client.peek(dead, 0, Offset(0), 9)
+    assert [reasons(slot) for _, slot in dead_letters] == [[("v", "rejected")]]
+    await until(lambda: not client.transient.replica.state.outbox)
 
 
-async def test_a_full_volatile_topic_refuses_or_dead_letters(
+async def test_a_full_transient_topic_refuses_or_dead_letters(
     one: tuple[list[Node], ClusterClient],
 ) -> None:
     nodes, client = one
@@ -280,7 +282,7 @@ async def test_two_gateways_send_their_dead_letters_as_two_clients(tmp_path: Pat
             peer = peer_of(client)
             name = f"v{SessionId(peer.session.id)}"
             topic = await peer.topic(
-                name, VOLATILE, GroupOptions(dead_letter=DeadLetter(None, "dead"))
+                name, TRANSIENT, GroupOptions(dead_letter=DeadLetter(None, "dead"))
             )
             await peer.publish(topic, b"x")
             await reject_first(client, topic)

@@ -1,4 +1,4 @@
-"""What lives in the memory of one gateway, used from another: volatile topics and their routes."""
+"""What lives in the memory of one gateway, used from another: transient topics and their routes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from kernel.api.model import (
     TopicOptions,
 )
 from kernel.common.errors import Code, KernelError
-from kernel.common.ids import is_abroad
+from kernel.common.ids import is_remote_memory
 from kernel.remote.client import ClusterClient
 from kernel.remote.mesh import announcing, inbox
 from kernel.remote.mesh import link as mesh_link
@@ -29,10 +29,10 @@ from tests.kernel.remote.cluster import (
     lose,
     meeting_gateway_of,
 )
-from tests.kernel.remote.local import peer_of, taker_at
+from tests.kernel.remote.local import peer_of, recorder_at
 from tests.kernel.three_stores import until
 
-VOLATILE = TopicOptions(durable=False)
+TRANSIENT = TopicOptions(durable=False)
 
 
 def seen(client: ClusterClient, name: str) -> TopicInfo:
@@ -41,15 +41,15 @@ def seen(client: ClusterClient, name: str) -> TopicInfo:
     return found
 
 
-async def test_a_volatile_topic_is_published_to_from_another_gateway(pair: Pair) -> None:
+async def test_a_transient_topic_is_published_to_from_another_gateway(pair: Pair) -> None:
     _, one, other = pair
-    mine = await peer_of(one).topic("replies", VOLATILE)
-    taker = taker_at(one, mine)
+    mine = await peer_of(one).topic("replies", TRANSIENT)
+    recorder = recorder_at(one, mine)
     theirs = seen(other, "replies")  # at once: whoever was answered may tell everybody
-    assert is_abroad(theirs.queues[0].group)
+    assert is_remote_memory(theirs.queues[0].group)
     sent = await peer_of(other).publish(theirs, b"1", b"2", b"3")
     assert not sent.failures
-    got = await taker.wait_for(3)
+    got = await recorder.wait_for(3)
     assert [each.body for each in got] == [b"1", b"2", b"3"]
     await one.administer(DeleteTopic(DEFAULT_TENANT, "replies"))
     assert other.topic(DEFAULT_TENANT, "replies") is None
@@ -62,27 +62,27 @@ async def test_a_request_over_two_gateways_is_answered(pair: Pair) -> None:
     _, one, other = pair
     requester, server = peer_of(one, "requester"), peer_of(other, "server")
     requests = await server.topic("requests")
-    replies = await requester.topic("replies", VOLATILE)
-    answers = taker_at(one, replies)
-    taker = server.attach(seen(other, "requests"), credit=100)
+    replies = await requester.topic("replies", TRANSIENT)
+    answers = recorder_at(one, replies)
+    recorder = server.attach(seen(other, "requests"), credit=100)
     await requester.publish(seen(one, "requests"), *(b"%d" % each for each in range(20)))
     assert requests == seen(one, "requests")
-    for request in await taker.wait_for(20):
+    for request in await recorder.wait_for(20):
         sent = await server.publish(seen(other, "replies"), b"answer to " + request.body)
         assert not sent.failures
-    await taker.ack()
+    await recorder.ack()
     got = await answers.wait_for(20)
     assert [each.body for each in got] == [b"answer to %d" % each for each in range(20)]
 
 
-async def test_a_durable_router_leads_to_volatile_topics_of_both_gateways(pair: Pair) -> None:
+async def test_a_durable_router_leads_to_transient_topics_of_both_gateways(pair: Pair) -> None:
     nodes, one, other = pair
     await one.administer(PutRouter(DEFAULT_TENANT, "r", RouterOptions()))
-    takers = []
+    recorders = []
     for client, name in ((one, "v1"), (other, "v2")):
-        topic = await peer_of(client).topic(name, VOLATILE)
+        topic = await peer_of(client).topic(name, TRANSIENT)
         await client.administer(PutRoute(DEFAULT_TENANT, "r", Route(topic=name, key="k")))
-        takers.append(taker_at(client, topic))
+        recorders.append(recorder_at(client, topic))
     kept = await peer_of(one).topic("d")
     await until(lambda: all(each.opened.client.topic(DEFAULT_TENANT, "d") for each in nodes))
     await one.administer(PutRoute(DEFAULT_TENANT, "r", Route(topic="d", key="k")))
@@ -91,28 +91,28 @@ async def test_a_durable_router_leads_to_volatile_topics_of_both_gateways(pair: 
         assert to.count == 3
         sent = await peer_of(client).publish(to, b"from " + str(client is one).encode())
         assert not sent.failures
-    for taker in takers:
-        got = await taker.wait_for(2)
+    for recorder in recorders:
+        got = await recorder.wait_for(2)
         assert {each.body for each in got} == {b"from True", b"from False"}
     assert (await one.statistics(seen(one, "d"), DEFAULT_GROUP)).ready == 2
     assert kept.options.durable
 
 
-async def test_a_volatile_router_is_used_and_bound_from_another_gateway(two: Pair) -> None:
+async def test_a_transient_router_is_used_and_bound_from_another_gateway(two: Pair) -> None:
     _, one, other = two
     await one.administer(PutRouter(DEFAULT_TENANT, "r", RouterOptions(durable=False)))
     assert other.router(DEFAULT_TENANT, "r") is not None
-    mine = await peer_of(one).topic("v1", VOLATILE)
-    theirs = await peer_of(other).topic("v2", VOLATILE)
+    mine = await peer_of(one).topic("v1", TRANSIENT)
+    theirs = await peer_of(other).topic("v2", TRANSIENT)
     for client, name in ((other, "v1"), (other, "v2")):
         await client.administer(PutRoute(DEFAULT_TENANT, "r", Route(topic=name, key="k")))
-    takers = [taker_at(one, mine), taker_at(other, theirs)]
+    recorders = [recorder_at(one, mine), recorder_at(other, theirs)]
     for client in (one, other):
         to = client.to_router(DEFAULT_TENANT, "r", "k")
         assert to.count == 2
         assert not (await peer_of(client).publish(to, b"x")).failures
-    for taker in takers:
-        await taker.wait_for(2)
+    for recorder in recorders:
+        await recorder.wait_for(2)
     await one.administer(DeleteTopic(DEFAULT_TENANT, "v1"))
     await until(lambda: other.to_router(DEFAULT_TENANT, "r", "k").count == 1)
     await lose(one)
@@ -123,17 +123,17 @@ async def test_a_volatile_router_is_used_and_bound_from_another_gateway(two: Pai
 async def test_what_lived_in_a_gateway_that_is_killed_is_gone(pair: Pair) -> None:
     _, one, other = pair
     await one.administer(PutRouter(DEFAULT_TENANT, "r", RouterOptions()))
-    await peer_of(one).topic("v", VOLATILE)
+    await peer_of(one).topic("v", TRANSIENT)
     await one.administer(PutRoute(DEFAULT_TENANT, "r", Route(topic="v", key="k")))
     assert other.to_router(DEFAULT_TENANT, "r", "k").count == 1
     stale = seen(other, "v")
     await lose(one)
     await until(lambda: other.topic(DEFAULT_TENANT, "v") is None)
     assert other.to_router(DEFAULT_TENANT, "r", "k").count == 0
-    assert other.mesh.abroad.figures.gone == 1
+    assert other.mesh.remote_memory.figures.gone == 1
     sent = await peer_of(other).publish(stale, b"late")
     assert sent.failures[0].code is Code.UNAVAILABLE
-    again = await peer_of(other).topic("v", VOLATILE)  # the name is free
+    again = await peer_of(other).topic("v", TRANSIENT)  # the name is free
     assert again.id != stale.id
 
 
@@ -148,22 +148,22 @@ def silence(client: ClusterClient) -> None:
 
 async def test_messages_under_way_to_a_gateway_that_is_killed_are_refused(two: Pair) -> None:
     _, one, other = two
-    await peer_of(one).topic("v", VOLATILE)
+    await peer_of(one).topic("v", TRANSIENT)
     silence(one)
     sent = peer_of(other).submit(seen(other, "v"), b"x")
-    await until(lambda: other.mesh.abroad.waiting_bytes)
+    await until(lambda: other.mesh.remote_memory.waiting_bytes)
     assert not sent.done.done()
     await lose(one)
     await sent.done
     assert sent.failures[0].code is Code.UNAVAILABLE
-    assert other.mesh.abroad.waiting_bytes == 0
+    assert other.mesh.remote_memory.waiting_bytes == 0
 
 
 async def test_what_waits_for_another_gateway_is_bounded(
     two: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _, one, other = two
-    topic = await peer_of(one).topic("v", VOLATILE)
+    topic = await peer_of(one).topic("v", TRANSIENT)
     monkeypatch.setattr(mesh_link, "LINK_BYTES_MAX", 1_000)
     peer = peer_of(other)
     sents = [peer.submit(seen(other, "v"), bytes(400)) for _ in range(4)]
@@ -172,13 +172,13 @@ async def test_what_waits_for_another_gateway_is_bounded(
     assert [bool(each.failures) for each in sents] == [False, False, True, True]
     assert sents[2].failures[0].code is Code.BUSY
     assert (await one.statistics(topic, DEFAULT_GROUP)).ready == 2
-    assert other.mesh.abroad.figures.refused == 2
+    assert other.mesh.remote_memory.figures.refused == 2
 
 
 async def test_a_gateway_that_cannot_be_reached_for_long_is_given_up(two: Pair) -> None:
     _, one, other = two
-    await peer_of(one).topic("v", VOLATILE)
-    other.mesh.abroad._gone_ms = 100
+    await peer_of(one).topic("v", TRANSIENT)
+    other.mesh.remote_memory._gone_ms = 100
     silence(one)  # the stores still hear it
     await until(lambda: other.topic(DEFAULT_TENANT, "v") is None)
 
@@ -194,8 +194,8 @@ def cut(client: ClusterClient) -> None:
 
 async def test_a_connection_that_breaks_loses_and_repeats_nothing(two: Pair) -> None:
     _, one, other = two
-    topic = await peer_of(one).topic("v", VOLATILE)
-    taker = taker_at(one, topic, credit=10_000)
+    topic = await peer_of(one).topic("v", TRANSIENT)
+    recorder = recorder_at(one, topic, credit=10_000)
     peer = peer_of(other)
     sents = []
     for number in range(300):
@@ -207,16 +207,16 @@ async def test_a_connection_that_breaks_loses_and_repeats_nothing(two: Pair) -> 
     for sent in sents:
         await sent.done
         assert not sent.failures
-    got = await taker.wait_for(300)
+    got = await recorder.wait_for(300)
     assert [each.body for each in got] == [b"%d" % each for each in range(300)]
-    assert other.mesh.abroad.waiting_bytes == 0
+    assert other.mesh.remote_memory.waiting_bytes == 0
 
 
 async def test_everything_is_told_again_to_a_gateway_that_comes_later(two: Pair) -> None:
     nodes, one, other = two
     await one.administer(PutRouter(DEFAULT_TENANT, "r", RouterOptions()))
     for number in range(40):
-        await peer_of(one).topic(f"v{number}", VOLATILE)
+        await peer_of(one).topic(f"v{number}", TRANSIENT)
         route = Route(topic=f"v{number}", key="k")
         await one.administer(PutRoute(DEFAULT_TENANT, "r", route))
     async with meeting_gateway_of(nodes) as third:
@@ -227,11 +227,11 @@ async def test_everything_is_told_again_to_a_gateway_that_comes_later(two: Pair)
     await until(lambda: other.to_router(DEFAULT_TENANT, "r", "k").count == 20)
 
 
-async def test_changes_of_a_volatile_topic_are_made_where_it_lives(two: Pair) -> None:
+async def test_changes_of_a_transient_topic_are_made_where_it_lives(two: Pair) -> None:
     _, one, other = two
-    await peer_of(one).topic("v", VOLATILE)
+    await peer_of(one).topic("v", TRANSIENT)
     peer = peer_of(other)
-    again = await peer.topic("v", VOLATILE)
+    again = await peer.topic("v", TRANSIENT)
     assert again is seen(other, "v")
     await peer.publish(again, b"1", b"2")
     assert (await other.statistics(again, DEFAULT_GROUP)).ready == 2
@@ -239,7 +239,7 @@ async def test_changes_of_a_volatile_topic_are_made_where_it_lives(two: Pair) ->
     for change, code in (
         (
             PutTopic(
-                DEFAULT_TENANT, "v", VOLATILE, {DEFAULT_GROUP: GroupOptions()}, must_be_new=True
+                DEFAULT_TENANT, "v", TRANSIENT, {DEFAULT_GROUP: GroupOptions()}, must_be_new=True
             ),
             Code.ALREADY_EXISTS,
         ),
@@ -254,7 +254,7 @@ async def test_changes_of_a_volatile_topic_are_made_where_it_lives(two: Pair) ->
     await until(lambda: other.topic(DEFAULT_TENANT, "v") is None)
 
 
-async def test_a_full_volatile_topic_refuses_what_comes_from_another_gateway(two: Pair) -> None:
+async def test_a_full_transient_topic_refuses_what_comes_from_another_gateway(two: Pair) -> None:
     _, one, other = two
     options = TopicOptions(durable=False, messages_max=3, overflow=Overflow.REJECT)
     topic = await peer_of(one).topic("v", options)
@@ -265,10 +265,10 @@ async def test_a_full_volatile_topic_refuses_what_comes_from_another_gateway(two
     assert (await one.statistics(topic, DEFAULT_GROUP)).ready == 3
 
 
-async def test_a_store_sends_dead_letters_to_a_volatile_topic(two: Pair) -> None:
+async def test_a_store_sends_dead_letters_to_a_transient_topic(two: Pair) -> None:
     nodes, one, _ = two
-    letters = await peer_of(one).topic("letters", VOLATILE)
-    taker = taker_at(one, letters)
+    dead_letters = await peer_of(one).topic("letters", TRANSIENT)
+    recorder = recorder_at(one, dead_letters)
     group = GroupOptions(dead_letter=DeadLetter(router=None, key="letters"))
     store = peer_of(nodes[0].opened.client)  # type: ignore[arg-type]
     work = await store.topic("work", group=group)
@@ -277,24 +277,24 @@ async def test_a_store_sends_dead_letters_to_a_volatile_topic(two: Pair) -> None
     rejecting = store.attach(work, credit=1)
     (got,) = await rejecting.wait_for(1)
     await rejecting.settle(Settlement.DEAD_LETTER, got)
-    assert (await taker.wait_for(1))[0].body == b"bad"
+    assert (await recorder.wait_for(1))[0].body == b"bad"
 
 
 async def test_gateways_need_no_store_to_reach_what_they_know(two: Pair) -> None:
     nodes, one, other = two
-    topic = await peer_of(one).topic("v", VOLATILE)
-    taker = taker_at(one, topic)
+    topic = await peer_of(one).topic("v", TRANSIENT)
+    recorder = recorder_at(one, topic)
     await nodes[0].stop()
     await until(lambda: not one.leaders.connected and not other.leaders.connected)
     assert not (await peer_of(other).publish(seen(other, "v"), b"1")).failures
     await nodes[0].start()
     await until(lambda: one.leaders.connected and other.leaders.connected)
     assert not (await peer_of(other).publish(seen(other, "v"), b"2")).failures
-    assert [each.body for each in await taker.wait_for(2)] == [b"1", b"2"]
+    assert [each.body for each in await recorder.wait_for(2)] == [b"1", b"2"]
     await until(lambda: nodes[0].opened.client.topic(DEFAULT_TENANT, "v"))
-    assert (one.mesh.abroad.figures.gone, other.mesh.abroad.figures.gone) == (0, 0)
-    await peer_of(other).topic("w", VOLATILE)
-    assert is_abroad(seen(one, "w").queues[0].group)
+    assert (one.mesh.remote_memory.figures.gone, other.mesh.remote_memory.figures.gone) == (0, 0)
+    await peer_of(other).topic("w", TRANSIENT)
+    assert is_remote_memory(seen(one, "w").queues[0].group)
 
 
 async def test_a_process_that_does_not_take_what_it_is_told_is_not_waited_for_long(
@@ -302,11 +302,11 @@ async def test_a_process_that_does_not_take_what_it_is_told_is_not_waited_for_lo
 ) -> None:
     _, one, other = two
     monkeypatch.setattr(announcing, "TAKEN_SECONDS", 0.1)
-    other.mesh.abroad.called = lambda *_: None  # type: ignore[method-assign]
-    await peer_of(one).topic("v", VOLATILE)
+    other.mesh.remote_memory.called = lambda *_: None  # type: ignore[method-assign]
+    await peer_of(one).topic("v", TRANSIENT)
     assert one.mesh.announcer.figures.late >= 1
     assert other.topic(DEFAULT_TENANT, "v") is None
-    del other.mesh.abroad.called  # it goes on, and is told everything by another connection
+    del other.mesh.remote_memory.called  # it goes on, and is told everything by another connection
     silence_once(one)
     await until(lambda: other.topic(DEFAULT_TENANT, "v"))
 
@@ -322,7 +322,7 @@ async def test_more_changes_from_elsewhere_than_are_made_at_once_are_refused_and
     two: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _, one, other = two
-    await peer_of(one).topic("v", VOLATILE)
+    await peer_of(one).topic("v", TRANSIENT)
     seen(other, "v")
     monkeypatch.setattr(inbox, "CHANGES_MAX", 0)
     purge = PurgeTopic(DEFAULT_TENANT, "v", DEFAULT_GROUP)

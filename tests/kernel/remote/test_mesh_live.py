@@ -112,7 +112,7 @@ async def test_live_messages_that_find_no_room_are_dropped_and_counted(
     for sent in sents:
         await sent.done
         assert not sent.failures  # nobody waits for live routes
-    figures = one.mesh.abroad.figures
+    figures = one.mesh.remote_memory.figures
     await until(lambda: len(listener.bodies) + figures.live_dropped == 9)
     assert figures.live_dropped
 
@@ -126,7 +126,7 @@ async def test_live_routes_are_bounded(two: Pair) -> None:
         one.tree.watch(DEFAULT_TENANT, "d", Listener())
     assert caught.value.code is Code.LIMIT_EXCEEDED
     assert one.mesh.announcer.figures.refused == 1
-    assert other.mesh.abroad.announced((0, one.mesh.process)) == 3
+    assert other.mesh.remote_memory.announced((0, one.mesh.process)) == 3
 
 
 async def test_a_will_of_a_gateway_that_is_killed_is_heard_at_another(pair: Pair) -> None:

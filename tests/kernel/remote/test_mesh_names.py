@@ -1,4 +1,4 @@
-"""Names over gateways: one owner of a volatile topic, the newest connection of a client."""
+"""Names over gateways: one owner of a transient topic, the newest connection of a client."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kernel.common.ids import RaftGroup
 from kernel.common.placement import home_group
 from kernel.remote.client import ClusterClient
 from kernel.remote.mesh import wire
-from kernel.remote.mesh.name_desk import NameDesk
+from kernel.remote.mesh.name_registry import NameRegistry
 from kernel.remote.mesh.service import MeshService
 from kernel.subscribers.subscribing import home_of_client
 from tests.kernel.remote.cluster import (
@@ -26,10 +26,10 @@ from tests.kernel.remote.cluster import (
 from tests.kernel.remote.local import peer_of
 from tests.kernel.three_stores import Node, leader_of, until
 
-VOLATILE = TopicOptions(durable=False)
+TRANSIENT = TopicOptions(durable=False)
 
 
-async def made(client: ClusterClient, name: str, options: TopicOptions = VOLATILE) -> object:
+async def made(client: ClusterClient, name: str, options: TopicOptions = TRANSIENT) -> object:
     """What comes of making a new topic."""
     try:
         return await peer_of(client).topic(name, options, must_be_new=True)
@@ -45,14 +45,14 @@ async def test_of_two_that_make_a_name_at_once_one_has_it(pair: Pair) -> None:
         assert sum(isinstance(each, TopicInfo) for each in results) == 1
         (error,) = (each for each in results if isinstance(each, KernelError))
         assert error.code is Code.ALREADY_EXISTS
-        here = len([each for each in one.volatile.replica.state.topic_names if each[1] == name])
-        there = len([each for each in other.volatile.replica.state.topic_names if each[1] == name])
+        here = len([each for each in one.transient.replica.state.topic_names if each[1] == name])
+        there = len([each for each in other.transient.replica.state.topic_names if each[1] == name])
         assert here + there == 1
         assert one.topic(DEFAULT_TENANT, name) is not None
         assert other.topic(DEFAULT_TENANT, name) is not None
 
 
-async def test_a_volatile_and_a_durable_topic_of_one_name_do_not_both_come_to_be(
+async def test_a_transient_and_a_durable_topic_of_one_name_do_not_both_come_to_be(
     pair: Pair,
 ) -> None:
     nodes, one, other = pair
@@ -89,12 +89,12 @@ async def test_an_exclusive_topic_is_locked_at_all_gateways(two: Pair) -> None:
     assert caught.value.code is Code.LOCKED
     peer.session.close()
     await until(lambda: other.topic(DEFAULT_TENANT, "v") is None)
-    assert await stranger.topic("v", VOLATILE) != topic
+    assert await stranger.topic("v", TRANSIENT) != topic
 
 
 async def test_the_name_of_a_gateway_that_is_killed_is_free_soon(pair: Pair) -> None:
     _, one, other = pair
-    await peer_of(one).topic("v", VOLATILE)
+    await peer_of(one).topic("v", TRANSIENT)
     await lose(one)
     await until(lambda: other.topic(DEFAULT_TENANT, "v") is None)
     assert isinstance(await made(other, "v"), TopicInfo)
@@ -104,7 +104,7 @@ async def test_a_name_of_a_gateway_that_is_killed_may_be_that_of_something_durab
     pair: Pair,
 ) -> None:
     _, one, other = pair
-    await peer_of(one).topic("v", VOLATILE)
+    await peer_of(one).topic("v", TRANSIENT)
     error = await made(other, "v", TopicOptions())
     assert isinstance(error, KernelError)
     await lose(one)
@@ -117,7 +117,7 @@ async def test_a_name_of_a_gateway_that_is_killed_may_be_that_of_something_durab
 
 async def test_a_new_leader_knows_whose_a_name_is(three: Pair) -> None:
     nodes, one, other = three
-    await peer_of(one).topic("v", VOLATILE)
+    await peer_of(one).topic("v", TRANSIENT)
     group = home_group(one.groups, DEFAULT_TENANT, "v")
     await hand_over(nodes, group)
     await until(lambda: other.leaders.channel_to(group))
@@ -135,13 +135,13 @@ async def test_a_name_that_was_taken_meanwhile_is_given_up(three: Pair) -> None:
     """
     _, one, other = three
     reserve, other.local.reserve = other.local.reserve, None
-    await peer_of(one).topic("v", VOLATILE)
+    await peer_of(one).topic("v", TRANSIENT)
     known = other.topology.topics[DEFAULT_TENANT, "v"]
     other.topology.remove_topic(known)
-    await peer_of(other).topic("v", VOLATILE)
-    await until(lambda: not other.volatile.replica.state.topic_names)
+    await peer_of(other).topic("v", TRANSIENT)
+    await until(lambda: not other.transient.replica.state.topic_names)
     await until(lambda: other.topic(DEFAULT_TENANT, "v") == known)
-    assert one.volatile.replica.state.topic_names
+    assert one.transient.replica.state.topic_names
     assert reserve is not None
 
 
@@ -165,7 +165,7 @@ async def hand_over(nodes: list[Node], group: RaftGroup) -> None:
     await until(lambda: target.serves(group))
 
 
-def desk_of(node: Node) -> NameDesk:
+def registry_of(node: Node) -> NameRegistry:
     service = node.service._sections.of(wire.NAME)
     assert isinstance(service, MeshService)
     return service.names
@@ -222,15 +222,15 @@ async def test_a_clean_client_is_told_across_a_change_of_leader(three: Pair) -> 
 
 async def test_a_client_that_has_left_is_forgotten(two: Pair) -> None:
     nodes, one, other = two
-    desk = desk_of(nodes[0])
+    registry = registry_of(nodes[0])
     one_subscriber = await one.tree.open(clean("c"), Connection())
-    assert sum(len(clients) for _, clients in desk._clients.values()) == 1
+    assert sum(len(clients) for _, clients in registry._clients.values()) == 1
     again = await one.tree.open(clean("c"), Connection())
     assert one_subscriber is not again
     await again.close(will=False)
-    await until(lambda: sum(len(clients) for _, clients in desk._clients.values()) == 0)
+    await until(lambda: sum(len(clients) for _, clients in registry._clients.values()) == 0)
     await other.tree.open(clean("c"), Connection())
-    assert desk.figures.taken_over == 0
+    assert registry.figures.taken_over == 0
 
 
 async def test_a_gateway_that_does_not_answer_is_not_waited_for_long(two: Pair) -> None:
@@ -238,8 +238,8 @@ async def test_a_gateway_that_does_not_answer_is_not_waited_for_long(two: Pair) 
     await one.tree.open(clean("c"), Connection())
     one.mesh.names.taken = lambda payload, reply: None  # type: ignore[method-assign]
     await asyncio.wait_for(other.tree.open(clean("c"), Connection()), 5)
-    desk = desk_of(nodes[0])
-    assert desk.figures.unheard == 1
+    registry = registry_of(nodes[0])
+    assert registry.figures.unheard == 1
 
 
 async def test_of_many_that_connect_with_one_name_one_stays(two: Pair) -> None:
@@ -279,7 +279,7 @@ async def test_another_users_client_elsewhere_is_refused_and_the_first_one_hears
     await other.tree.open(of("ann", "c", kept=second_kept), again)
     await until(lambda: before.lost)
     assert (before.lost, after.lost, again.lost) == (1, 0, 0)
-    assert desk_of(nodes[0]).figures.refused == 1
+    assert registry_of(nodes[0]).figures.refused == 1
 
 
 async def test_of_two_users_the_first_keeps_a_name_that_a_new_leader_did_not_know(
@@ -289,7 +289,7 @@ async def test_of_two_users_the_first_keeps_a_name_that_a_new_leader_did_not_kno
     before, after = Connection(), Connection()
     await one.tree.open(of("ann", "c"), before)
     group = home_of_client(one.groups, DEFAULT_TENANT, "c")
-    desk_of(nodes[0])._clients.clear()  # as a new leader begins
+    registry_of(nodes[0])._clients.clear()  # as a new leader begins
     await other.tree.open(of("bob", "c"), after)
     one.mesh.names._leader_changed(group)
     await until(lambda: after.lost)

@@ -10,13 +10,13 @@ import pytest
 
 from kernel.api.model import DEFAULT_TENANT, QueueRef, TopicInfo, TopicOptions
 from kernel.common.errors import Code, KernelError
-from kernel.common.ids import VOLATILE_GROUP, TopicId, queue_id
+from kernel.common.ids import TRANSIENT_GROUP, TopicId, queue_id
 from kernel.remote import things
 from kernel.remote.leader_calls.wire import WireError, decode
 from kernel.remote.mesh import link as mesh_link
 from kernel.remote.mesh import wire
-from kernel.remote.mesh.abroad import ANNOUNCED_MAX, ANNOUNCED_SLACK
 from kernel.remote.mesh.link import Inbox, Link
+from kernel.remote.mesh.remote_memory import ANNOUNCED_MAX, ANNOUNCED_SLACK
 from kernel.rpc.channel import Channel
 from kernel.rpc.frame import RpcError
 from tests.kernel.remote.cluster import Pair
@@ -24,7 +24,7 @@ from tests.kernel.remote.gateway import slot
 from tests.kernel.remote.local import peer_of
 from tests.kernel.three_stores import until
 
-VOLATILE = TopicOptions(durable=False)
+TRANSIENT = TopicOptions(durable=False)
 ONE = slot(b"1")
 
 
@@ -63,16 +63,16 @@ def test_a_frame_that_is_none_is_refused(payload: bytes) -> None:
         wire.decode_frame(payload)
 
 
-def topic(ident: int = VOLATILE_GROUP << 32 | 1, **options: object) -> TopicInfo:
+def topic(ident: int = TRANSIENT_GROUP << 32 | 1, **options: object) -> TopicInfo:
     chosen = TopicOptions(**{"durable": False, **options})  # type: ignore[arg-type]
-    queues = (QueueRef(queue_id(TopicId(ident), 0), VOLATILE_GROUP),)
+    queues = (QueueRef(queue_id(TopicId(ident), 0), TRANSIENT_GROUP),)
     return TopicInfo("t", "v", TopicId(ident), 1, chosen, queues, {})
 
 
 def test_a_topic_that_does_not_live_in_memory_is_refused() -> None:
     assert wire.checked(topic()) == topic()
-    wrong = TopicInfo("t", "v", TopicId(1), 1, VOLATILE, topic().queues, {})
-    none = TopicInfo("t", "v", TopicId(1), 1, VOLATILE, (), {})
+    wrong = TopicInfo("t", "v", TopicId(1), 1, TRANSIENT, topic().queues, {})
+    none = TopicInfo("t", "v", TopicId(1), 1, TRANSIENT, (), {})
     for each in (topic(durable=True), topic(1 << 48), wrong, none):
         with pytest.raises(WireError):
             wire.checked(each)
@@ -96,7 +96,7 @@ async def test_garbage_ends_the_connection_and_nothing_else(
     two: Pair, method: int, payload: bytes
 ) -> None:
     nodes, one, other = two
-    await peer_of(one).topic("v", VOLATILE)
+    await peer_of(one).topic("v", TRANSIENT)
     (channel,) = one.leaders.channels
     channel.call(method, [payload], lambda _answer: None, 1_000)
     await until(lambda: channel.is_closed)
@@ -113,8 +113,8 @@ async def test_garbage_that_is_told_ends_the_connection(two: Pair, method: int) 
     nodes, one, _ = two
     to_store = method in (wire.DONE, wire.RELEASE, wire.LEFT)
     (near,) = one.leaders.channels
-    guests = nodes[0].service._guests
-    far = next(each for each in guests if each.peer.store == one.mesh.process)
+    all_subscribed = nodes[0].service._gateways
+    far = next(each for each in all_subscribed if each.peer.store == one.mesh.process)
     (near if to_store else far).cast(method, [b"\xc1"])
     await until(lambda: near.is_closed)
     await until(lambda: one.leaders.connected)
@@ -122,17 +122,17 @@ async def test_garbage_that_is_told_ends_the_connection(two: Pair, method: int) 
 
 async def test_a_gateway_that_tells_too_much_is_not_heard(two: Pair) -> None:
     nodes, one, _ = two
-    abroad = nodes[0].opened.client.abroad
-    abroad._announced_max = 2 - ANNOUNCED_SLACK
+    remote_memory = nodes[0].opened.client.remote_memory
+    remote_memory._announced_max = 2 - ANNOUNCED_SLACK
     (channel,) = one.leaders.channels
     for name in ("v1", "v2"):
-        await peer_of(one).topic(name, VOLATILE)
+        await peer_of(one).topic(name, TRANSIENT)
     assert one.leaders.channels == [channel]
-    state = one.volatile.replica.state
+    state = one.transient.replica.state
     one.local.reserve = None
-    await peer_of(one).topic("v3", VOLATILE)
+    await peer_of(one).topic("v3", TRANSIENT)
     assert channel.is_closed
-    abroad._announced_max = ANNOUNCED_MAX
+    remote_memory._announced_max = ANNOUNCED_MAX
     await until(lambda: nodes[0].opened.client.topic(DEFAULT_TENANT, "v3"))
     assert len(state.topic_names) == 3
 

@@ -8,9 +8,9 @@ from typing import cast
 
 from kernel.common.errors import Code, KernelError
 from kernel.common.ids import RaftGroup
-from kernel.remote.fellows.mixed_link import MixedLink
-from kernel.requests.courier import Attempt, Courier
+from kernel.remote.peer_stores.mixed_link import MixedLink
 from kernel.requests.leader import Done, Leader
+from kernel.requests.request_pipeline import Attempt, RequestPipeline
 from tests.kernel.three_stores import CLOCK
 
 GROUP = RaftGroup(1)
@@ -81,14 +81,14 @@ async def test_nothing_overtakes_what_is_unanswered_the_other_way() -> None:
     assert heard["a"] == ("late",)
 
 
-async def test_a_courier_sends_everything_again_in_the_old_order_when_the_leader_moves() -> None:
+async def test_unanswered_requests_are_sent_again_in_the_old_order_when_the_leader_moves() -> None:
     ways = Ways()
-    courier = Courier(ways.link, CLOCK, asyncio.get_running_loop())
+    request_pipeline = RequestPipeline(ways.link, CLOCK, asyncio.get_running_loop())
     heard: list[object] = []
     for what in "ab":
-        courier.send(GROUP, put(what), heard.append)
+        request_pipeline.send(GROUP, put(what), heard.append)
     ways.is_here = False
-    courier.send(GROUP, put("c"), heard.append)
+    request_pipeline.send(GROUP, put("c"), heard.append)
     async with asyncio.timeout(5):
         while len(ways.there.asked) < 3:
             await asyncio.sleep(0.001)

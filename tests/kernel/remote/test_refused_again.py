@@ -46,7 +46,7 @@ async def published(
         leader.publish(identity, part, done, 1)
 
     heard: asyncio.Future[object] = asyncio.get_running_loop().create_future()
-    client.courier.send(GROUP, attempt, heard.set_result)
+    client.request_pipeline.send(GROUP, attempt, heard.set_result)
     result = first_of(await asyncio.wait_for(heard, 20))
     return result.code if isinstance(result, KernelError) else result
 
@@ -70,10 +70,10 @@ async def succeed(nodes: list[Node], change: str) -> None:
 
 
 async def empty(peer: Peer, topic: TopicInfo) -> None:
-    taker = peer.attach(topic, credit=1)
-    await taker.wait_for(1)
-    assert not await taker.ack()
-    taker.cancel()
+    recorder = peer.attach(topic, credit=1)
+    await recorder.wait_for(1)
+    assert not await recorder.ack()
+    recorder.cancel()
 
 
 def lose_the_next_refusal(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -109,7 +109,7 @@ async def test_what_was_refused_stays_so_if_what_followed_it_is_stored(
         third = peer.submit(topic, b"third")
         await asyncio.gather(first.done, second.done, third.done)
         assert (codes(first), codes(second), codes(third)) == ([Code.BUSY], [], [])
-        assert far.courier.failures
+        assert far.request_pipeline.failures
         assert await bodies(far, topic) == [b"second", b"third"]
         assert not (await peer.publish(topic, b"first")).failures
 
@@ -160,7 +160,7 @@ async def test_a_transaction_that_was_refused_is_refused_again(tmp_path: Path) -
         peer, topic = await full(client)
         batch = batch_of(peer, topic, b"2")
         tries: list[Callable[[Leader, Done], None]] = []
-        inner = client.courier.send
+        inner = client.request_pipeline.send
 
         def send(group: RaftGroup, attempt: Callable[[Leader, Done], None], done: Done) -> None:
             tries.append(attempt)
@@ -173,14 +173,14 @@ async def test_a_transaction_that_was_refused_is_refused_again(tmp_path: Path) -
         await empty(peer, topic)
         assert not (await peer.publish(topic, b"3")).failures
         heard: asyncio.Future[object] = asyncio.get_running_loop().create_future()
-        client.courier.send(GROUP, tries[0], heard.set_result)
+        client.request_pipeline.send(GROUP, tries[0], heard.set_result)
         result = first_of(await asyncio.wait_for(heard, 20))
         assert isinstance(result, KernelError)
         assert result.code is Code.BUSY
         assert (await bodies(client, topic))[-1] == b"3"
 
 
-async def letters_of(client: ClusterClient, dead: TopicInfo, at_least: int) -> list[bytes]:
+async def dead_letters_in(client: ClusterClient, dead: TopicInfo, at_least: int) -> list[bytes]:
     """Dead letters, once there are so many."""
     async with asyncio.timeout(20):
         while len(found := await bodies(client, dead)) < at_least:
@@ -189,7 +189,7 @@ async def letters_of(client: ClusterClient, dead: TopicInfo, at_least: int) -> l
 
 
 @pytest.mark.parametrize("change", ["none", "transfer", "kill"])
-async def test_what_was_refused_and_dead_lettered_is_neither_stored_nor_lettered_again(
+async def test_what_was_refused_and_dead_lettered_is_neither_stored_nor_dead_lettered_again(
     tmp_path: Path, change: str
 ) -> None:
     """Its refusal is in the log: a repeat hears it whoever leads, also when there is room by now,
@@ -205,7 +205,7 @@ async def test_what_was_refused_and_dead_lettered_is_neither_stored_nor_lettered
         identity = client.next_identity()
         both = [published(client, topic, identity, b"2") for _ in range(2)]
         assert await asyncio.gather(*both) == [[[]], [[]]]
-        await letters_of(client, dead, 1)
+        await dead_letters_in(client, dead, 1)
         await succeed(nodes, change)
         assert await published(client, topic, identity, b"2") == [[]]
         await empty(peer, topic)
@@ -213,7 +213,7 @@ async def test_what_was_refused_and_dead_lettered_is_neither_stored_nor_lettered
         assert not (await peer.publish(topic, b"3")).failures
         assert (await bodies(client, topic))[-1:] == [b"3"]
         assert not (await peer.publish(dead, b"last")).failures
-        assert await letters_of(client, dead, 2) == [b"2", b"last"]
+        assert await dead_letters_in(client, dead, 2) == [b"2", b"last"]
 
 
 async def test_a_refused_transaction_leaves_no_dead_letter(tmp_path: Path) -> None:
@@ -228,4 +228,4 @@ async def test_a_refused_transaction_leaves_no_dead_letter(tmp_path: Path) -> No
             await client.transact(Transaction(batch_of(peer, topic, b"1", b"2")))
         assert caught.value.code is Code.REJECTED
         assert not (await peer.publish(topic, b"3", b"4")).accepted[1:]
-        assert await letters_of(client, dead, 1) == [b"4"]
+        assert await dead_letters_in(client, dead, 1) == [b"4"]

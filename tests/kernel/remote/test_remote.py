@@ -43,7 +43,7 @@ async def test_what_is_acked_is_stored_once_and_in_order_while_leaders_are_kille
                     await asyncio.sleep(0.01)
             await disturbing
             await until(lambda: len(answers) == batches)
-            assert gateway.courier.failures >= 3
+            assert gateway.request_pipeline.failures >= 3
             assert not [each for each in answers if not _is_stored(each)]
             for queue in queues:
                 assert await gateway.bodies(queue) == sent[queue]
@@ -206,7 +206,7 @@ async def test_a_store_that_hangs_is_given_up_and_another_leads(tmp_path: Path) 
             channel.call(calls.PUBLISH, stuck, outcomes.append, 300)
             assert await gateway.stored(queue, [b"x"]) == ([0],)
             assert [each.code for each in outcomes] == [Code.TIMEOUT]  # type: ignore[attr-defined]
-            assert gateway.courier.failures >= 1
+            assert gateway.request_pipeline.failures >= 1
             assert await gateway.bodies(queue) == [b"x"]
             others = [node for node in nodes if node is not leader]
             await until(lambda: leader_of(others, GROUP) is not None)

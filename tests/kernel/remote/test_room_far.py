@@ -56,9 +56,9 @@ async def test_what_has_no_room_is_refused_whoever_publishes_it(tmp_path: Path) 
         assert len(failures) == 4
         assert await ready(client, topic) == 5
         assert len(await bodies(client, topic)) == 5
-        taker = peer.attach(topic, credit=2)
-        await taker.wait_for(2)
-        await taker.ack()
+        recorder = peer.attach(topic, credit=2)
+        await recorder.wait_for(2)
+        await recorder.ack()
         assert not (await second.publish(topic, b"a", b"b")).failures
         assert refused(await local.publish(topic, b"c")) == {0: Code.REJECTED}
 
@@ -95,8 +95,8 @@ async def test_what_is_refused_may_be_dead_lettered_by_the_leader(tmp_path: Path
         topic = await peer.topic("work", options, group)
         sent = await peer.publish(topic, b"kept", b"refused")
         assert refused(sent) == {1: Code.REJECTED}
-        (letter,) = await peer.attach(dead, credit=5).wait_for(1)
-        assert (letter.body, letter.uid) == (b"refused", sent.uids[1])
+        (dead_letter,) = await peer.attach(dead, credit=5).wait_for(1)
+        assert (dead_letter.body, dead_letter.uid) == (b"refused", sent.uids[1])
         assert await bodies(client, topic) == [b"kept"]
 
 
@@ -145,8 +145,8 @@ async def test_a_store_without_space_refuses_messages_and_nothing_else(tmp_path:
         await peer.publish(topic, b"1")
         nodes[0].opened.client.accepting = False
         assert refused(await peer.publish(topic, b"2")) == {0: Code.NO_SPACE}
-        taker = peer.attach(topic, credit=1)
-        await taker.wait_for(1)
-        assert not await taker.ack()
+        recorder = peer.attach(topic, credit=1)
+        await recorder.wait_for(1)
+        assert not await recorder.ack()
         nodes[0].opened.client.accepting = True
         assert not (await peer.publish(topic, b"3")).failures

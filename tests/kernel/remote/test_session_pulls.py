@@ -22,7 +22,7 @@ from kernel.remote.client import ClusterClient
 from tests.kernel.remote.cluster import gateway_of, running_stores
 from tests.kernel.remote.gateway import GROUP, Gateway, body_of, started
 from tests.kernel.remote.test_pulls import leased, made, published
-from tests.kernel.remote.test_streams import Taker, cut, unacked
+from tests.kernel.remote.test_streams import Recorder, cut, unacked
 from tests.kernel.three_stores import leader_of, until
 
 
@@ -204,9 +204,9 @@ async def test_a_pull_is_in_no_consumers_way(tmp_path: Path) -> None:
         topic = await made(nodes)
         session = client.open_session("a connection")
         await client.receive(asks(topic, session))
-        taker = Taker(client, topic, 1, exclusive=True)
-        await client.attached(taker.consumer)
+        recorder = Recorder(client, topic, 1, exclusive=True)
+        await client.attached(recorder.consumer)
         await published(client, topic, 0, b"1", b"2")
-        await taker.wait_for(1)
+        await recorder.wait_for(1)
         got = await client.receive(asks(topic, session))
-        assert (taker.bodies, bodies(got)) == ([b"1"], [b"2"])
+        assert (recorder.bodies, bodies(got)) == ([b"1"], [b"2"])

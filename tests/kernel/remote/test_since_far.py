@@ -59,8 +59,8 @@ async def test_what_lives_in_memory_answers_at_home_and_is_refused_elsewhere(pai
     times = await marks(peer, topic, 2)
     assert await found(one, topic, times) == [0, 2, 4]
     await until(lambda: other.topic("default", "v"))
-    abroad = other.topic("default", "v")
-    assert abroad is not None
+    remote_memory = other.topic("default", "v")
+    assert remote_memory is not None
     with pytest.raises(KernelError) as failure:
-        await other.offset_since(abroad, 0, times[0])
+        await other.offset_since(remote_memory, 0, times[0])
     assert failure.value.code is Code.NOT_ALLOWED

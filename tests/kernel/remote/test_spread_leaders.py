@@ -281,7 +281,7 @@ async def assert_whole(cluster: Spread) -> None:
 async def test_changes_are_whole_after_a_leader_has_died_in_the_middle(cluster: Spread) -> None:
     nodes, client = cluster
     for node in nodes:
-        node.opened.client.duties.look_again_seconds = 1.0
+        node.opened.client.leader_tasks.look_again_seconds = 1.0
     working = asyncio.gather(*(churn(client, f"c{each}-", 8) for each in range(6)))
     await until(lambda: len(client.topics(T)) > 4)
     await nodes[1].kill()

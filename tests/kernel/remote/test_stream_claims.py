@@ -19,7 +19,7 @@ from kernel.remote.streams.service import AWAY_MS, CLAIM_MS, SETTLE_IN_MS, Strea
 from tests.kernel.remote.cluster import gateway_of, hand_over, running_stores, serving
 from tests.kernel.remote.gateway import GROUP, Gateway, started
 from tests.kernel.remote.test_pulls import leased, made, published
-from tests.kernel.remote.test_streams import Taker, cut, unacked
+from tests.kernel.remote.test_streams import Recorder, cut, unacked
 from tests.kernel.three_stores import Node, until
 
 
@@ -27,7 +27,7 @@ def service_of(node: Node) -> StreamService:
     return node.service.streams
 
 
-class Claimant(Taker):
+class Claimant(Recorder):
     """A stream of a subscriber that has this epoch now."""
 
     def __init__(self, client: ClusterClient, topic: TopicInfo, epoch: int) -> None:
@@ -101,11 +101,11 @@ async def test_what_a_gateway_holds_returns_at_once_when_it_ends_in_order(tmp_pa
     async with running_stores(tmp_path) as nodes, gateway_of(nodes) as client:
         topic = await made(nodes)
         await published(client, topic, 0, b"1", b"2")
-        heir = Taker(client, topic, 0)
+        heir = Recorder(client, topic, 0)
         async with gateway_of(nodes) as other:
-            taker = Taker(other, topic, 2)
-            await taker.wait_for(2)
-            other.acknowledge({taker.consumer: [0]})
+            recorder = Recorder(other, topic, 2)
+            await recorder.wait_for(2)
+            other.acknowledge({recorder.consumer: [0]})
         heir.consumer.grant(10)
         began = time.monotonic()
         await heir.wait_for(1)
@@ -123,37 +123,37 @@ async def test_a_new_leader_does_not_wait_for_a_gateway_that_has_ended_in_order(
             (queue,) = await gateway.topic("work")
             leader = await serving(nodes, GROUP)
             topic = leader.opened.store.replica(GROUP).state.queues[queue].topic.info()
-            taker = Taker(client, topic, 10)
+            recorder = Recorder(client, topic, 10)
             await gateway.stored(queue, [b"1"])
-            await taker.wait_for(1)
+            await recorder.wait_for(1)
             async with gateway_of(nodes) as other:
-                await other.attached(Taker(other, topic, 1).consumer)
+                await other.attached(Recorder(other, topic, 1).consumer)
             began = time.monotonic()
             await hand_over(nodes, GROUP)
             await gateway.stored(queue, [b"2"])
-            await taker.wait_for(2)
+            await recorder.wait_for(2)
             assert time.monotonic() - began < CLAIM_MS / 1_000 / 2
-            assert taker.bodies == [b"1", b"2"]
+            assert recorder.bodies == [b"1", b"2"]
 
 
-async def test_what_gateways_hold_is_counted_when_a_lone_store_ends_in_order(
+async def test_what_gateways_hold_is_counted_when_a_single_store_ends_in_order(
     tmp_path: Path,
 ) -> None:
     async with running_stores(tmp_path) as nodes:
         async with gateway_of(nodes) as client:
             topic = await made(nodes)
             await published(client, topic, 0, b"1", b"2")
-            taker = Taker(client, topic, 2)
-            await taker.wait_for(2)
+            recorder = Recorder(client, topic, 2)
+            await recorder.wait_for(2)
             await nodes[0].stop()
             await nodes[0].start()
-            client.acknowledge({taker.consumer: [0]})
+            client.acknowledge({recorder.consumer: [0]})
             await until(lambda: unacked(nodes, topic) == 1)
-            assert len(taker.got) == 2
+            assert len(recorder.got) == 2
             await nodes[0].kill()  # so that the gateway cannot say what it holds
         await nodes[0].start()
         async with gateway_of(nodes) as other:
-            heir = Taker(other, topic, 10)
+            heir = Recorder(other, topic, 10)
             await heir.wait_for(1)
             assert [body for _, _, body, _ in heir.got] == [b"2"]
             assert heir.got[0][3] > 1
@@ -168,21 +168,21 @@ async def test_the_wait_for_claims_at_its_times(tmp_path: Path) -> None:
         nodes[0].settle_in_ms = SETTLE_IN_MS
         async with gateway_of(nodes) as client:
             topic = await made(nodes)
-            taker = Taker(client, topic, 1)
+            recorder = Recorder(client, topic, 1)
             await published(client, topic, 0, b"1", b"2")
-            await taker.wait_for(1)
+            await recorder.wait_for(1)
             await nodes[0].kill()
             began = time.monotonic()
             await nodes[0].start()
             assert nodes[0].opened.store.replica(topic.queues[0].group).awaits_claims
             await until(partial(client.leaders.channel_to, topic.queues[0].group))
-            other = Taker(client, topic, 1)
+            other = Recorder(client, topic, 1)
             await other.wait_for(1)
             waited = time.monotonic() - began
             assert SETTLE_IN_MS / 1_000 - 0.2 < waited < CLAIM_MS / 1_000
             assert other.bodies == [b"2"]
-            taker.settle(0, Settlement.ACK)
-            await until(lambda: taker.settlements == [(0, None)])
+            recorder.settle(0, Settlement.ACK)
+            await until(lambda: recorder.settlements == [(0, None)])
 
 
 async def test_the_wait_for_claims_ends_although_a_gateway_stays_away(tmp_path: Path) -> None:
@@ -191,9 +191,9 @@ async def test_the_wait_for_claims_ends_although_a_gateway_stays_away(tmp_path: 
         service = service_of(nodes[0])
         service._away_ms = 3 * CLAIM_MS
         async with gateway_of(nodes) as other:
-            taker = Taker(other, topic, 1)
+            recorder = Recorder(other, topic, 1)
             await published(client, topic, 0, b"1")
-            await taker.wait_for(1)
+            await recorder.wait_for(1)
             other.streams.stop = lambda: None  # type: ignore[method-assign]
         replica = nodes[0].opened.store.replica(topic.queues[0].group)
         service.follows(replica)
@@ -210,16 +210,16 @@ async def test_settlements_reach_the_leader_over_connections_that_break(
 ) -> None:
     async with running_stores(tmp_path) as nodes, gateway_of(nodes) as client:
         topic = await made(nodes)
-        taker = Taker(client, topic, 100)
+        recorder = Recorder(client, topic, 100)
         await published(client, topic, 0, *[b"%d" % each for each in range(60)])
-        await taker.wait_for(60)
+        await recorder.wait_for(60)
         for turn in range(breaks):
             for at in range(turn * 10, turn * 10 + 10):
-                taker.settle(at, Settlement.ACK)
+                recorder.settle(at, Settlement.ACK)
             cut(nodes[0])
             await asyncio.sleep(0.02)
-        await until(lambda: len(taker.settlements) == breaks * 10)
-        assert all(failures is None for _, failures in taker.settlements)
+        await until(lambda: len(recorder.settlements) == breaks * 10)
+        assert all(failures is None for _, failures in recorder.settlements)
         await until(lambda: unacked(nodes, topic) == 60 - breaks * 10)
 
 

@@ -13,7 +13,7 @@ from kernel.api.client import ConsumerSpec, Settlement
 from kernel.api.model import DEFAULT_GROUP, DEFAULT_TENANT, QueueRef, TopicInfo, TopicOptions
 from kernel.common.errors import Code, KernelError
 from kernel.common.ids import QueueId, RaftGroup, TopicId
-from kernel.remote.streams.gateways import Guest, GuestPool, GuestStream
+from kernel.remote.streams.gateways import ConsumingGateway, GatewayCredit, GatewayStream
 from kernel.remote.streams.parts import Pool, Share
 from kernel.remote.streams.streams import Streams
 from kernel.remote.tree import consumer as tree_consumer
@@ -21,10 +21,10 @@ from kernel.rpc.channel import Channel
 from tests.kernel.remote.cluster import gateway_of, running_stores
 from tests.kernel.remote.test_pulls import made, published
 from tests.kernel.remote.test_stream_claims import service_of
-from tests.kernel.remote.test_streams import Taker
+from tests.kernel.remote.test_streams import Recorder
 from tests.kernel.remote.test_tree_far import Far
 from tests.kernel.three_stores import until
-from tests.kernel.tree_client import Guest as Subscriber
+from tests.kernel.tree_client import SubscriberClient as Subscriber
 from tests.kernel.tree_client import tell
 
 
@@ -53,21 +53,21 @@ async def test_one_stream_too_many_is_refused_and_the_others_go_on(tmp_path: Pat
         topic = await made(nodes)
         service = service_of(nodes[0])
         service._streams_max = 2
-        takers = [Taker(client, topic, 1) for _ in range(2)]
-        for taker in takers:
-            await client.attached(taker.consumer)
-        refused = Taker(client, topic, 1)
+        recorders = [Recorder(client, topic, 1) for _ in range(2)]
+        for recorder in recorders:
+            await client.attached(recorder.consumer)
+        refused = Recorder(client, topic, 1)
         with pytest.raises(KernelError) as caught:
             await client.attached(refused.consumer)
         assert caught.value.code is Code.LIMIT_EXCEEDED
         assert "2 streams" in caught.value.message
         assert (service.count, service.figures.over_streams) == (2, 1)
         await published(client, topic, 0, b"1", b"2")
-        await until(lambda: all(each.got for each in takers))
-        takers[0].settle(0, Settlement.ACK)
-        takers[0].consumer.cancel()
+        await until(lambda: all(each.got for each in recorders))
+        recorders[0].settle(0, Settlement.ACK)
+        recorders[0].consumer.cancel()
         await until(lambda: service.count == 1)
-        await client.attached(Taker(client, topic, 1).consumer)
+        await client.attached(Recorder(client, topic, 1).consumer)
 
 
 async def test_a_list_that_gets_no_stream_is_tried_again(
@@ -77,13 +77,13 @@ async def test_a_list_that_gets_no_stream_is_tried_again(
     async with running_stores(tmp_path) as nodes, gateway_of(nodes) as client:
         service = service_of(nodes[0])
         service._streams_max = 0
-        guest = await Subscriber.open(Far(client), "g", expiry_ms=None, credit=5)
-        await guest.subscribe("a")
+        consuming_gateway = await Subscriber.open(Far(client), "g", expiry_ms=None, credit=5)
+        await consuming_gateway.subscribe("a")
         await tell(Far(client), "a", b"1")
         await until(lambda: service.figures.over_streams > 1)
-        assert not guest.bodies
+        assert not consuming_gateway.bodies
         service._streams_max = 1
-        await until(lambda: guest.bodies == [b"1"])
+        await until(lambda: consuming_gateway.bodies == [b"1"])
 
 
 async def test_a_list_that_brings_nothing_any_more_has_no_stream(
@@ -92,27 +92,31 @@ async def test_a_list_that_brings_nothing_any_more_has_no_stream(
     monkeypatch.setattr(tree_consumer, "IDLE_SECONDS", 1)
     async with running_stores(tmp_path) as nodes, gateway_of(nodes) as client:
         gateway, streams = Far(client), client.streams
-        guest = await Subscriber.open(gateway, "g", expiry_ms=None, credit=50)
+        consuming_gateway = await Subscriber.open(gateway, "g", expiry_ms=None, credit=50)
         for number in range(4):
-            await guest.subscribe(f"a/{number}")
+            await consuming_gateway.subscribe(f"a/{number}")
         for number in range(4):
             await tell(gateway, f"a/{number}", b"1")
-        await until(lambda: len(guest.bodies) == 4)
+        await until(lambda: len(consuming_gateway.bodies) == 4)
         parts = set(streams._parts.values())
         looked_at: set[object] = set()
         park = streams.park
         monkeypatch.setattr(streams, "park", lambda part: looked_at.add(part) or park(part))
         await until(lambda: looked_at == parts)
         assert streams.count == 4  # what it brought is still held
-        guest.taker.settle_now(Settlement.ACK, *list(guest.taker.held.values()))
+        consuming_gateway.recorder.settle_now(
+            Settlement.ACK, *list(consuming_gateway.recorder.held.values())
+        )
         await until(lambda: streams.count == 0)
         await until(lambda: service_of(nodes[0]).count == 0)
         for number in range(4):
             await tell(gateway, f"a/{number}", b"2")
-        await until(lambda: len(guest.bodies) == 8)
+        await until(lambda: len(consuming_gateway.bodies) == 8)
         assert set(streams._parts.values()) == parts  # so that whoever knows them need not forget
-        guest.consumer.cancel()
-        guest.taker.settle_now(Settlement.ACK, *list(guest.taker.held.values()))
+        consuming_gateway.consumer.cancel()
+        consuming_gateway.recorder.settle_now(
+            Settlement.ACK, *list(consuming_gateway.recorder.held.values())
+        )
         await until(lambda: streams.count == 0)
 
 
@@ -122,15 +126,15 @@ async def test_a_list_that_was_deleted_and_made_anew_is_taken_again(
     monkeypatch.setattr(tree_consumer, "PAUSE_SECONDS", 0.05)
     async with running_stores(tmp_path) as nodes, gateway_of(nodes) as client:
         gateway = Far(client)
-        guest = await Subscriber.open(gateway, "g", expiry_ms=None, credit=50)
-        await guest.subscribe("a")
+        consuming_gateway = await Subscriber.open(gateway, "g", expiry_ms=None, credit=50)
+        await consuming_gateway.subscribe("a")
         await tell(gateway, "a", b"1")
-        await until(lambda: guest.bodies == [b"1"])
+        await until(lambda: consuming_gateway.bodies == [b"1"])
         ((consumer, _),) = service_of(nodes[0])._streams.items()
         consumer.dispatcher.end(KernelError(Code.NOT_FOUND, "the list is gone"))
         await until(lambda: not client.streams.count)
         await tell(gateway, "a", b"2")
-        await until(lambda: b"2" in guest.bodies)
+        await until(lambda: b"2" in consuming_gateway.bodies)
 
 
 async def test_ten_thousand_streams_end_in_linear_time() -> None:
@@ -152,14 +156,14 @@ async def test_ten_thousand_streams_end_in_linear_time() -> None:
         ]
         pool.left = 20
         streams.credit_changed(pool)
-        streams._turns.send()
+        streams._stream_batches.send()
         for part in parts:
             part.is_attached, part.waiters = True, None
         assert len(pool.shares) == 1
         began = time.process_time()
         for part in parts:
             part.cancel()
-        streams._turns.send()
+        streams._stream_batches.send()
         spent[count] = min(time.process_time() - began, spent.get(count, math.inf))
         assert (streams.count, pool.shares) == (0, {})
         assert len(channel.said) < 40
@@ -199,7 +203,7 @@ def test_credit_is_divided_among_stores_and_never_among_streams() -> None:
 def test_streams_that_have_credit_in_common_are_looked_at_only_when_there_was_none() -> None:
     looked: list[int] = []
 
-    class Stream(GuestStream):
+    class Stream(GatewayStream):
         __slots__ = ()
 
         def pump(self) -> None:
@@ -207,9 +211,9 @@ def test_streams_that_have_credit_in_common_are_looked_at_only_when_there_was_no
             if pool.left > 0:
                 pool.left -= 1
 
-    guest, pool = Guest("a gateway"), GuestPool(1)
+    consuming_gateway, pool = ConsumingGateway("a gateway"), GatewayCredit(1)
     for number in range(4):
-        Stream(guest, number, RaftGroup(1), (0, 0)).join(pool)
+        Stream(consuming_gateway, number, RaftGroup(1), (0, 0)).join(pool)
     pool.grant(2)
     assert len(looked) == 2
     pool.grant(2)
@@ -223,8 +227,8 @@ def test_streams_that_have_credit_in_common_are_looked_at_only_when_there_was_no
 async def test_what_gateways_consume_is_seen_in_the_metrics_of_a_store(tmp_path: Path) -> None:
     async with running_stores(tmp_path) as nodes, gateway_of(nodes) as client:
         topic = await made(nodes)
-        taker = Taker(client, topic, 1)
-        await client.attached(taker.consumer)
+        recorder = Recorder(client, topic, 1)
+        await client.attached(recorder.consumer)
         found = {
             sample.name: sample.value
             for metric in ServiceFigures(nodes[0].service).collect()

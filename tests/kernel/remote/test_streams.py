@@ -21,7 +21,7 @@ from tests.kernel.remote.test_pulls import leased, made, published
 from tests.kernel.three_stores import Node, leader_of, until
 
 
-class Taker:
+class Recorder:
     """Consumer, and all that it has heard."""
 
     def __init__(
@@ -84,18 +84,18 @@ def cut(node: Node) -> None:
 async def test_what_is_delivered_is_acked(tmp_path: Path) -> None:
     async with running_stores(tmp_path) as nodes, gateway_of(nodes) as client:
         topic = await made(nodes)
-        taker = Taker(client, topic, 10)
-        await client.attached(taker.consumer)
+        recorder = Recorder(client, topic, 10)
+        await client.attached(recorder.consumer)
         await published(client, topic, 0, b"1", b"2", b"3")
-        await taker.wait_for(3)
-        assert taker.bodies == [b"1", b"2", b"3"]
-        taker.settle(0, Settlement.ACK)
-        client.acknowledge({taker.consumer: [1, 2]})
+        await recorder.wait_for(3)
+        assert recorder.bodies == [b"1", b"2", b"3"]
+        recorder.settle(0, Settlement.ACK)
+        client.acknowledge({recorder.consumer: [1, 2]})
         await until(lambda: not unacked(nodes, topic))
-        await until(lambda: taker.settlements == [(0, None)])
-        taker.settle(0, Settlement.ACK)
-        await until(lambda: len(taker.settlements) == 2)
-        failures = taker.settlements[1][1]
+        await until(lambda: recorder.settlements == [(0, None)])
+        recorder.settle(0, Settlement.ACK)
+        await until(lambda: len(recorder.settlements) == 2)
+        failures = recorder.settlements[1][1]
         assert failures is not None
         assert failures[0].code is Code.LEASE_LOST
 
@@ -103,14 +103,14 @@ async def test_what_is_delivered_is_acked(tmp_path: Path) -> None:
 async def test_what_is_released_comes_again_and_counts(tmp_path: Path) -> None:
     async with running_stores(tmp_path) as nodes, gateway_of(nodes) as client:
         topic = await made(nodes)
-        taker = Taker(client, topic, 10)
+        recorder = Recorder(client, topic, 10)
         await published(client, topic, 0, b"x")
-        await taker.wait_for(1)
-        taker.settle(0, Settlement.RELEASE)
-        await taker.wait_for(2)
-        taker.settle(1, Settlement.RETURN)
-        await taker.wait_for(3)
-        assert [attempt for _, _, _, attempt in taker.got] == [1, 2, 2]
+        await recorder.wait_for(1)
+        recorder.settle(0, Settlement.RELEASE)
+        await recorder.wait_for(2)
+        recorder.settle(1, Settlement.RETURN)
+        await recorder.wait_for(3)
+        assert [attempt for _, _, _, attempt in recorder.got] == [1, 2, 2]
 
 
 async def test_the_last_attempt_is_a_dead_letter(tmp_path: Path) -> None:
@@ -119,37 +119,37 @@ async def test_the_last_attempt_is_a_dead_letter(tmp_path: Path) -> None:
         change = PutTopic(DEFAULT_TENANT, "work", TopicOptions(), groups)
         topic = await nodes[0].opened.client.administer(change)
         assert isinstance(topic, TopicInfo)
-        taker = Taker(client, topic, 10)
+        recorder = Recorder(client, topic, 10)
         await published(client, topic, 0, b"1", b"2")
-        await taker.wait_for(2)
-        taker.settle(1, Settlement.DEAD_LETTER)
-        taker.settle(0, Settlement.RELEASE)
-        await taker.wait_for(3)
-        taker.settle(2, Settlement.RELEASE)
+        await recorder.wait_for(2)
+        recorder.settle(1, Settlement.DEAD_LETTER)
+        recorder.settle(0, Settlement.RELEASE)
+        await recorder.wait_for(3)
+        recorder.settle(2, Settlement.RELEASE)
         await until(lambda: not unacked(nodes, topic))
-        assert taker.bodies == [b"1", b"2", b"1"]
+        assert recorder.bodies == [b"1", b"2", b"1"]
 
 
 async def test_credit_is_kept_over_several_queues(tmp_path: Path) -> None:
     async with running_stores(tmp_path) as nodes, gateway_of(nodes) as client:
         topic = await made(nodes, queues=2)
-        taker = Taker(client, topic, 3)
+        recorder = Recorder(client, topic, 3)
         for number in (0, 1):
             await published(client, topic, number, *[b"%d" % each for each in range(20)])
         seen = 0
         while seen < 40:
-            await taker.wait_for(min(seen + 3, 40))
-            assert len(taker.got) <= seen + 3
-            for at in range(seen, len(taker.got)):
-                taker.settle(at, Settlement.ACK)
-            more = len(taker.got) - seen
-            seen = len(taker.got)
-            taker.consumer.grant(more)
+            await recorder.wait_for(min(seen + 3, 40))
+            assert len(recorder.got) <= seen + 3
+            for at in range(seen, len(recorder.got)):
+                recorder.settle(at, Settlement.ACK)
+            more = len(recorder.got) - seen
+            seen = len(recorder.got)
+            recorder.consumer.grant(more)
         for number in (0, 1):
-            part = taker.consumer.parts[number]  # type: ignore[attr-defined]
-            mine = [offset for each, offset, _, _ in taker.got if each is part]
+            part = recorder.consumer.parts[number]  # type: ignore[attr-defined]
+            mine = [offset for each, offset, _, _ in recorder.got if each is part]
             assert mine == list(range(20))
-        assert {attempt for _, _, _, attempt in taker.got} == {1}
+        assert {attempt for _, _, _, attempt in recorder.got} == {1}
 
 
 async def test_an_exclusive_consumer_of_another_gateway_is_in_the_way(tmp_path: Path) -> None:
@@ -159,38 +159,38 @@ async def test_an_exclusive_consumer_of_another_gateway_is_in_the_way(tmp_path: 
         gateway_of(nodes) as other,
     ):
         topic = await made(nodes)
-        first = Taker(client, topic, 1, exclusive=True)
+        first = Recorder(client, topic, 1, exclusive=True)
         await client.attached(first.consumer)
-        second = Taker(other, topic, 1)
+        second = Recorder(other, topic, 1)
         with pytest.raises(KernelError) as caught:
             await other.attached(second.consumer)
         assert caught.value.code is Code.LOCKED
         assert not second.ended
-        third = Taker(other, topic, 1)
+        third = Recorder(other, topic, 1)
         await until(lambda: third.ended)
         assert third.ended[0].code is Code.LOCKED
         first.consumer.cancel()
         await until(lambda: not client.streams.count)
-        await other.attached(Taker(other, topic, 1).consumer)
+        await other.attached(Recorder(other, topic, 1).consumer)
 
 
 async def test_a_cut_connection_counts_no_attempt(tmp_path: Path) -> None:
     async with running_stores(tmp_path) as nodes, gateway_of(nodes) as client:
         topic = await made(nodes)
-        taker = Taker(client, topic, 100)
+        recorder = Recorder(client, topic, 100)
         await published(client, topic, 0, *[b"%d" % each for each in range(10)])
-        await taker.wait_for(10)
-        client.acknowledge({taker.consumer: [0, 1]})
+        await recorder.wait_for(10)
+        client.acknowledge({recorder.consumer: [0, 1]})
         cut(nodes[0])
-        client.acknowledge({taker.consumer: [2, 3]})
-        taker.settle(4, Settlement.ACK)
-        await until(lambda: taker.settlements == [(4, None)])
+        client.acknowledge({recorder.consumer: [2, 3]})
+        recorder.settle(4, Settlement.ACK)
+        await until(lambda: recorder.settlements == [(4, None)])
         await until(partial(client.leaders.channel_to, topic.queues[0].group))
         await published(client, topic, 0, b"10")
-        await taker.wait_for(11)
-        assert taker.bodies == [b"%d" % each for each in range(11)]
-        taker.session.close()
-        again = Taker(client, topic, 100)
+        await recorder.wait_for(11)
+        assert recorder.bodies == [b"%d" % each for each in range(11)]
+        recorder.session.close()
+        again = Recorder(client, topic, 100)
         await again.wait_for(6)
         assert again.bodies == [b"%d" % each for each in range(5, 11)]
         assert {attempt for _, _, _, attempt in again.got} == {2}
@@ -199,12 +199,12 @@ async def test_a_cut_connection_counts_no_attempt(tmp_path: Path) -> None:
 async def test_a_closed_session_returns_what_it_holds(tmp_path: Path) -> None:
     async with running_stores(tmp_path) as nodes, gateway_of(nodes) as client:
         topic = await made(nodes)
-        taker = Taker(client, topic, 2)
+        recorder = Recorder(client, topic, 2)
         await published(client, topic, 0, b"1", b"2", b"3")
-        await taker.wait_for(2)
-        taker.session.close()
+        await recorder.wait_for(2)
+        recorder.session.close()
         await until(lambda: not leased(nodes, topic))
-        again = Taker(client, topic, 10)
+        again = Recorder(client, topic, 10)
         await again.wait_for(3)
         assert sorted(again.bodies) == [b"1", b"2", b"3"]
         await until(lambda: client.streams.count == 1)
@@ -213,20 +213,20 @@ async def test_a_closed_session_returns_what_it_holds(tmp_path: Path) -> None:
 async def test_what_a_dead_gateway_held_is_released(tmp_path: Path) -> None:
     async with running_stores(tmp_path) as nodes, gateway_of(nodes) as client:
         topic = await made(nodes)
-        service = nodes[0].service._sections.of(stream_wire.TURN)
+        service = nodes[0].service._sections.of(stream_wire.STREAM_BATCH)
         service._away_ms = 50  # type: ignore[union-attr]
         async with gateway_of(nodes) as other:
-            taker = Taker(other, topic, 1)
+            recorder = Recorder(other, topic, 1)
             await published(client, topic, 0, b"x")
-            await taker.wait_for(1)
-        heir = Taker(client, topic, 1)
+            await recorder.wait_for(1)
+        heir = Recorder(client, topic, 1)
         await heir.wait_for(1)
         assert heir.got[0][3] == 2
 
 
 async def test_garbage_closes_the_connection(tmp_path: Path) -> None:
     async with running_stores(tmp_path) as nodes, gateway_of(nodes) as client:
-        for method in (stream_wire.ATTACH, stream_wire.TURN, stream_wire.CLAIMED):
+        for method in (stream_wire.ATTACH, stream_wire.STREAM_BATCH, stream_wire.CLAIMED):
             await until(partial(client.leaders.channel_to, RaftGroup(1)))
             channel = client.leaders.channel_to(RaftGroup(1))
             assert channel is not None
@@ -242,49 +242,49 @@ async def test_a_consumer_follows_its_queue_to_another_leader(tmp_path: Path) ->
             leader = leader_of(nodes, GROUP)
             assert leader is not None
             topic = leader.opened.store.replica(GROUP).state.queues[queue].topic.info()
-            taker = Taker(client, topic, 100)
+            recorder = Recorder(client, topic, 100)
             await gateway.stored(queue, [b"%d" % each for each in range(10)])
-            await taker.wait_for(10)
+            await recorder.wait_for(10)
             await leader.kill()
-            client.acknowledge({taker.consumer: [0, 1, 2]})
-            taker.settle(3, Settlement.ACK)
+            client.acknowledge({recorder.consumer: [0, 1, 2]})
+            recorder.settle(3, Settlement.ACK)
             await until(lambda: leader_of(nodes, GROUP))
             await gateway.stored(queue, [b"10"])
-            await taker.wait_for(11)
-            assert taker.bodies == [b"%d" % each for each in range(11)]
-            await until(lambda: taker.settlements == [(3, None)])
-            client.acknowledge({taker.consumer: list(range(4, 11))})
+            await recorder.wait_for(11)
+            assert recorder.bodies == [b"%d" % each for each in range(11)]
+            await until(lambda: recorder.settlements == [(3, None)])
+            client.acknowledge({recorder.consumer: list(range(4, 11))})
             await until(lambda: not unacked(nodes, topic))
 
 
 async def test_a_slow_gateway_is_given_no_more_and_loses_nothing(tmp_path: Path) -> None:
     async with running_stores(tmp_path) as nodes, gateway_of(nodes) as client:
         topic = await made(nodes)
-        service = nodes[0].service._sections.of(stream_wire.TURN)
+        service = nodes[0].service._sections.of(stream_wire.STREAM_BATCH)
         service._waiting_bytes_max = 2_000  # type: ignore[union-attr]
         bodies = [b"%d" % each + b"x" * 1_000 for each in range(50)]
         for body in bodies:
             await published(client, topic, 0, body)
-        taker = Taker(client, topic, 50)
-        await taker.wait_for(50)
-        assert taker.bodies == bodies
-        assert {attempt for _, _, _, attempt in taker.got} == {1}
+        recorder = Recorder(client, topic, 50)
+        await recorder.wait_for(50)
+        assert recorder.bodies == bodies
+        assert {attempt for _, _, _, attempt in recorder.got} == {1}
         assert service.figures.paused  # type: ignore[union-attr]
 
 
-async def test_a_volatile_topic_is_consumed_in_this_process(tmp_path: Path) -> None:
+async def test_a_transient_topic_is_consumed_in_this_process(tmp_path: Path) -> None:
     async with running_stores(tmp_path) as nodes, gateway_of(nodes) as client:
         groups = {DEFAULT_GROUP: GroupOptions()}
         change = PutTopic(DEFAULT_TENANT, "here", TopicOptions(durable=False), groups)
         topic = await client.administer(change)
         assert isinstance(topic, TopicInfo)
-        taker = Taker(client, topic, 10)
+        recorder = Recorder(client, topic, 10)
         await published(client, topic, 0, b"1", b"2")
-        await taker.wait_for(2)
-        taker.settle(0, Settlement.ACK)
-        await until(lambda: taker.settlements == [(0, None)])
-        taker.session.close()
-        again = Taker(client, topic, 10)
+        await recorder.wait_for(2)
+        recorder.settle(0, Settlement.ACK)
+        await until(lambda: recorder.settlements == [(0, None)])
+        recorder.session.close()
+        again = Recorder(client, topic, 10)
         await again.wait_for(1)
         assert again.bodies == [b"2"]
 
@@ -316,33 +316,33 @@ async def test_what_was_acked_by_handing_over_is_delivered_beyond_the_credit(
 ) -> None:
     async with running_stores(tmp_path) as nodes, gateway_of(nodes) as client:
         topic = await made(nodes)
-        taker = Taker(client, topic, 3, auto_ack=True)
-        await client.attached(taker.consumer)
+        recorder = Recorder(client, topic, 3, auto_ack=True)
+        await client.attached(recorder.consumer)
         withheld = Withheld(client)
         await published(client, topic, 0, b"1", b"2")
         await withheld.heard(stream_wire.DELIVER)
-        taker.consumer.grant(-3)
+        recorder.consumer.grant(-3)
         withheld.let_through()
-        assert taker.bodies == [b"1", b"2"]
+        assert recorder.bodies == [b"1", b"2"]
         await published(client, topic, 0, b"3")
-        taker.consumer.grant(3)
-        await taker.wait_for(3)
+        recorder.consumer.grant(3)
+        await recorder.wait_for(3)
         await until(lambda: not unacked(nodes, topic))
 
 
 async def test_what_comes_beyond_the_credit_returns_uncounted_and_in_order(tmp_path: Path) -> None:
     async with running_stores(tmp_path) as nodes, gateway_of(nodes) as client:
         topic = await made(nodes)
-        taker = Taker(client, topic, 4)
-        await client.attached(taker.consumer)
+        recorder = Recorder(client, topic, 4)
+        await client.attached(recorder.consumer)
         withheld = Withheld(client)
         await published(client, topic, 0, *[b"%d" % each for each in range(4)])
         await withheld.heard(stream_wire.DELIVER)
-        taker.consumer.grant(-3)
+        recorder.consumer.grant(-3)
         withheld.let_through()
-        assert taker.bodies == [b"0"]
+        assert recorder.bodies == [b"0"]
         await until(lambda: leased(nodes, topic) == 1)
-        taker.consumer.grant(8)
-        await taker.wait_for(4)
-        assert taker.bodies == [b"0", b"1", b"2", b"3"]
-        assert {attempt for _, _, _, attempt in taker.got} == {1}
+        recorder.consumer.grant(8)
+        await recorder.wait_for(4)
+        assert recorder.bodies == [b"0", b"1", b"2", b"3"]
+        assert {attempt for _, _, _, attempt in recorder.got} == {1}

@@ -13,7 +13,7 @@ from kernel.remote.client import ClusterClient
 from kernel.remote.served_topics import KEPT_REPORTS, Consumed, Consumers, Produced
 from tests.kernel.remote.cluster import gateway_of, running_stores
 from tests.kernel.remote.test_pulls import published
-from tests.kernel.remote.test_streams import Taker
+from tests.kernel.remote.test_streams import Recorder
 
 MOST = 10
 
@@ -53,24 +53,26 @@ async def test_consumers_are_those_that_are_there_and_those_that_have_pulled(
 ) -> None:
     async with running_stores(tmp_path) as nodes, gateway_of(nodes) as client:
         topic = await topic_of(client, "t", queues=3)
-        takers = [Taker(client, topic, 1), Taker(client, topic, 1)]
-        twice = Taker(client, topic, 1)
+        consumers_by_key = [Recorder(client, topic, 1), Recorder(client, topic, 1)]
+        twice = Recorder(client, topic, 1)
         client.attach(ConsumerSpec(topic, DEFAULT_GROUP, twice.session), twice)
         for number in (1, 2, 1):
-            spec = ReceiveSpec(topic, DEFAULT_GROUP, lease_ms=1_000, origin=3, taker=f"c{number}")
+            spec = ReceiveSpec(
+                topic, DEFAULT_GROUP, lease_ms=1_000, origin=3, consumer_key=f"c{number}"
+            )
             await client.receive(spec)
         pushed = Consumers(DEFAULT_TENANT, "t", DEFAULT_GROUP, 0)
         pulled = pushed._replace(origin=3)
         assert client.tasks.consumed(MOST) == [Consumed(pushed, 4), Consumed(pulled, 2)]
-        first, second = (each.session.id for each in takers)
-        assert client.tasks.takers(pushed) == {first: 1, second: 1, twice.session.id: 2}
-        assert client.tasks.takers(pulled) == {"c1": 1, "c2": 1}
-        assert client.tasks.takers(pushed._replace(topic="u")) == {}
-        takers[0].session.close()
+        first, second = (each.session.id for each in consumers_by_key)
+        assert client.tasks.consumers_by_key(pushed) == {first: 1, second: 1, twice.session.id: 2}
+        assert client.tasks.consumers_by_key(pulled) == {"c1": 1, "c2": 1}
+        assert client.tasks.consumers_by_key(pushed._replace(topic="u")) == {}
+        consumers_by_key[0].session.close()
         for _ in range(KEPT_REPORTS - 1):
             assert client.tasks.consumed(MOST) == [Consumed(pushed, 3), Consumed(pulled, 2)]
         assert client.tasks.consumed(MOST) == [Consumed(pushed, 3)]
-        assert client.tasks.takers(pulled) == {}
+        assert client.tasks.consumers_by_key(pulled) == {}
 
 
 async def test_who_gets_single_messages_in_a_session_is_the_session(tmp_path: Path) -> None:
@@ -79,7 +81,7 @@ async def test_who_gets_single_messages_in_a_session_is_the_session(tmp_path: Pa
         session = client.open_session("s", 7)
         await client.receive(ReceiveSpec(topic, DEFAULT_GROUP, session=session))
         of = Consumers(DEFAULT_TENANT, "t", DEFAULT_GROUP, 7)
-        assert client.tasks.takers(of) == {session.id: 1}
+        assert client.tasks.consumers_by_key(of) == {session.id: 1}
 
 
 async def test_more_who_pull_than_are_counted_are_not_told(
@@ -90,9 +92,9 @@ async def test_more_who_pull_than_are_counted_are_not_told(
         topic = await topic_of(client, "t")
         of = Consumers(DEFAULT_TENANT, "t", DEFAULT_GROUP, 3)
         for number in range(4):
-            client.tasks.pulled(ReceiveSpec(topic, DEFAULT_GROUP, origin=3, taker=number))
-        assert client.tasks.takers(of) == {0: 1, 1: 1}
+            client.tasks.pulled(ReceiveSpec(topic, DEFAULT_GROUP, origin=3, consumer_key=number))
+        assert client.tasks.consumers_by_key(of) == {0: 1, 1: 1}
         for _ in range(KEPT_REPORTS + 1):
             client.tasks.consumed(MOST)
-        client.tasks.pulled(ReceiveSpec(topic, DEFAULT_GROUP, origin=3, taker=9))
-        assert client.tasks.takers(of) == {9: 1}
+        client.tasks.pulled(ReceiveSpec(topic, DEFAULT_GROUP, origin=3, consumer_key=9))
+        assert client.tasks.consumers_by_key(of) == {9: 1}

@@ -33,7 +33,7 @@ from tests.kernel.remote.cluster import gateway_of, running_stores
 from tests.kernel.remote.gateway import GROUP, body_of
 from tests.kernel.remote.test_streams import cut
 from tests.kernel.three_stores import CLOCK, leader_of, until
-from tests.simulator.peer import Draft, Peer, Taker
+from tests.simulator.peer import Draft, Peer, Recorder
 
 
 def batch_of(peer: Peer, to: TopicInfo, *bodies: bytes) -> PublishBatch:
@@ -53,10 +53,10 @@ async def tokens_of(client: ClusterClient, topic: TopicInfo, count: int) -> list
     return tokens
 
 
-async def holding(peer: Peer, topic: TopicInfo, count: int) -> tuple[Taker, Consumer]:
-    taker = peer.attach(topic, credit=count)
-    await taker.wait_for(count)
-    return taker, taker.got[0].consumer
+async def holding(peer: Peer, topic: TopicInfo, count: int) -> tuple[Recorder, Consumer]:
+    recorder = peer.attach(topic, credit=count)
+    await recorder.wait_for(count)
+    return recorder, recorder.got[0].consumer
 
 
 async def bodies(client: ClusterClient, topic: TopicInfo) -> list[bytes]:
@@ -85,8 +85,8 @@ async def test_publishes_settlements_and_changes_happen_together(tmp_path: Path)
         source, target = await peer.topic("source"), await peer.topic("target")
         await peer.publish(source, b"1", b"2", b"3")
         (token,) = await tokens_of(client, source, 1)
-        taker, consumer = await holding(peer, source, 2)
-        assert (taker.bodies, await left(client, source)) == ([b"2", b"3"], 3)
+        recorder, consumer = await holding(peer, source, 2)
+        assert (recorder.bodies, await left(client, source)) == ([b"2", b"3"], 3)
         batch = batch_of(peer, target, b"a", b"b")
         settle = [Settle(consumer, Settlement.ACK, [1])]
         again = [Settle(consumer, Settlement.RELEASE, [2])]
@@ -97,10 +97,10 @@ async def test_publishes_settlements_and_changes_happen_together(tmp_path: Path)
             (target.queues[0].id, 1),
         ]
         assert await bodies(client, target) == [b"a", b"b"]
-        taker.held.clear()
-        taker.grant(1)
-        assert [each.attempt for each in (await taker.wait_for(3))[2:]] == [2]
-        await taker.ack(2)
+        recorder.held.clear()
+        recorder.grant(1)
+        assert [each.attempt for each in (await recorder.wait_for(3))[2:]] == [2]
+        await recorder.ack(2)
         assert await left(client, source) == 0
 
 
@@ -138,8 +138,8 @@ async def test_the_leader_knows_the_last_attempt_and_what_is_full(tmp_path: Path
         assert await refused(client, too_much) is Code.REJECTED
         assert (await bodies(client, full), await left(client, source)) == ([], 2)
         await client.transact(Transaction(batch_of(peer, full, b"a"), settle, both))
-        taker, _ = await holding(peer, dead, 2)
-        assert sorted(taker.bodies) == [b"1", b"2"]
+        recorder, _ = await holding(peer, dead, 2)
+        assert sorted(recorder.bodies) == [b"1", b"2"]
 
 
 async def test_what_a_deleted_topic_held_is_lost(tmp_path: Path) -> None:
@@ -147,9 +147,9 @@ async def test_what_a_deleted_topic_held_is_lost(tmp_path: Path) -> None:
         peer = Peer(client, CLOCK, "peer")
         source, target = await peer.topic("source"), await peer.topic("target")
         await peer.publish(source, b"1")
-        taker, consumer = await holding(peer, source, 1)
+        recorder, consumer = await holding(peer, source, 1)
         await client.administer(DeleteTopic(DEFAULT_TENANT, "source"))
-        await until(lambda: taker.error)
+        await until(lambda: recorder.error)
         wanted = Transaction(batch_of(peer, target, b"a"), [Settle(consumer, Settlement.ACK, [0])])
         assert await refused(client, wanted) is Code.LEASE_LOST
         assert await bodies(client, target) == []

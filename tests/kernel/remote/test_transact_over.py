@@ -27,8 +27,8 @@ def streams(nodes: list[Node]) -> int:
 async def over(nodes: list[Node], peer: Peer, source: TopicInfo) -> Consumer:
     """A consumer that is cancelled and holds one message."""
     await peer.publish(source, b"1")
-    taker, consumer = await holding(peer, source, 1)
-    taker.cancel()
+    recorder, consumer = await holding(peer, source, 1)
+    recorder.cancel()
     leader = leader_of(nodes, GROUP)
     assert leader is not None
     await until(lambda: all(each.ended for each in leader.service.streams._streams))
@@ -79,7 +79,7 @@ async def test_what_is_over_is_forgotten_whatever_becomes_of_its_leader(
         consumer = await over(nodes, peer, source)
         settle = Settle(consumer, Settlement.ACK, [0])
         batch = batch_of(peer, target, b"a") if what == "transact" else None
-        steps = client._transactor._steps.carry_out
+        steps = client._transactor._cross_group.carry_out
         wanted = client.transact(Transaction(batch, [settle])) if batch else steps(None, [settle])
         leader = leader_of(nodes, GROUP)
         assert leader is not None

@@ -24,7 +24,7 @@ from kernel.subscribers import local_tree
 from tests.kernel.remote.cluster import gateway_of, running_stores
 from tests.kernel.remote.gateway import body_of
 from tests.kernel.three_stores import CLOCK, Node, leader_of, until
-from tests.kernel.tree_client import Guest, Listener, retained, tell, will_of
+from tests.kernel.tree_client import Listener, SubscriberClient, retained, tell, will_of
 from tests.simulator.peer import Peer, Sent
 
 ONE_AND_THREE = pytest.mark.parametrize("count", [1, 3])
@@ -95,8 +95,8 @@ def unheard(sent: Sent) -> dict[int, int]:
 async def test_what_nobody_gets_is_told_with_its_bytes_and_nothing_else(tmp_path: Path) -> None:
     async with running_stores(tmp_path) as nodes, gateway_of(nodes) as client:
         gateway = Far(client)
-        guest = await Guest.open(gateway, "g", expiry_ms=None)
-        await guest.subscribe("kept/#")
+        subscribed = await SubscriberClient.open(gateway, "g", expiry_ms=None)
+        await subscribed.subscribe("kept/#")
         listener = Listener(gateway, "live/#")
         await gateway.client.tree.watched()
         sent = await tell(gateway, "a/0", b"four", b"", b"a longer one")
@@ -151,8 +151,8 @@ async def test_nothing_is_stored_of_a_message_that_a_tenant_may_not_retain(
 ) -> None:
     async with running_stores(tmp_path) as nodes, gateway_of(nodes) as client:
         gateway = Far(client)
-        guest = await Guest.open(gateway, "g", expiry_ms=None)
-        await guest.subscribe("#")
+        subscribed = await SubscriberClient.open(gateway, "g", expiry_ms=None)
+        await subscribed.subscribe("#")
         monkeypatch.setattr(local_tree, "RETAINED_MAX", 2)
         group_of = partial(client.topology.tree.group_of, DEFAULT_TENANT)
         first, second = [name for name in NAMES if group_of(name) == client.groups[0]][:2]
@@ -175,19 +175,19 @@ async def test_a_publish_through_one_gateway_gets_onto_the_lists_made_through_an
     ):
         subscribing, publishing = Far(one), Far(two)
         assert unlisted(await tell(publishing, "a/0", b"too early")) == [0]
-        guest = await Guest.open(subscribing, "g", expiry_ms=None)
-        assert guest.subscriber.durable
-        assert not guest.subscriber.resumed
-        assert await guest.subscribe("a/+")
-        assert not await guest.subscribe("a/+", options=b"other")
-        await guest.leave()
+        subscribed = await SubscriberClient.open(subscribing, "g", expiry_ms=None)
+        assert subscribed.subscriber.durable
+        assert not subscribed.subscriber.resumed
+        assert await subscribed.subscribe("a/+")
+        assert not await subscribed.subscribe("a/+", options=b"other")
+        await subscribed.leave()
         for name in NAMES:
             assert unlisted(await tell(publishing, name, name.encode(), b"more")) == []
         assert unlisted(await tell(publishing, "b", b"no")) == [0]
         kept = await subscribing.listed(nodes, "a/+")
         assert sorted(kept) == sorted([*(name.encode() for name in NAMES), *[b"more"] * 8])
 
-        back = await Guest.open(publishing, "g", expiry_ms=None)
+        back = await SubscriberClient.open(publishing, "g", expiry_ms=None)
         assert back.subscriber.resumed
         assert dict(back.subscriber.subscriptions) == {Subscription("a/+"): b"other"}
         assert await back.subscriber.unsubscribe(Subscription("a/+"))
@@ -197,15 +197,15 @@ async def test_a_publish_through_one_gateway_gets_onto_the_lists_made_through_an
 async def test_what_is_published_far_away_is_consumed_near_its_leader(tmp_path: Path) -> None:
     async with running_stores(tmp_path) as nodes, gateway_of(nodes) as client:
         gateway = Far(client)
-        guest = await Guest.open(gateway, "g", expiry_ms=None)
-        await guest.subscribe("a/+")
+        subscribed = await SubscriberClient.open(gateway, "g", expiry_ms=None)
+        await subscribed.subscribe("a/+")
         for name in NAMES:
             await tell(gateway, name, name.encode())
-        back = await Guest.open(Near(nodes[0]), "g", expiry_ms=None, credit=100)
-        assert sorted(each.body for each in await back.taker.wait_for(8)) == [
+        back = await SubscriberClient.open(Near(nodes[0]), "g", expiry_ms=None, credit=100)
+        assert sorted(each.body for each in await back.recorder.wait_for(8)) == [
             name.encode() for name in NAMES
         ]
-        await until(lambda: guest.lost)
+        await until(lambda: subscribed.lost)
 
 
 @ONE_AND_THREE
@@ -217,8 +217,8 @@ async def test_a_subscriber_that_is_opened_elsewhere_is_lost_and_refused(
         gateway_of(nodes) as one,
         gateway_of(nodes) as two,
     ):
-        old = await Guest.open(Far(one), "g", expiry_ms=None)
-        new = await Guest.open(Far(two), "g", expiry_ms=None)
+        old = await SubscriberClient.open(Far(one), "g", expiry_ms=None)
+        new = await SubscriberClient.open(Far(two), "g", expiry_ms=None)
         assert new.subscriber.epoch > old.subscriber.epoch
         await until(lambda: old.lost)
         with pytest.raises(KernelError) as caught:
@@ -234,10 +234,10 @@ async def test_a_subscriber_lost_while_its_gateway_was_cut_off_is_found_out(
 ) -> None:
     async with running_stores(tmp_path) as nodes, gateway_of(nodes) as client:
         gateway = Far(client)
-        old = await Guest.open(gateway, "g", expiry_ms=None)
-        other = await Guest.open(gateway, "h", expiry_ms=None)
+        old = await SubscriberClient.open(gateway, "g", expiry_ms=None)
+        other = await SubscriberClient.open(gateway, "h", expiry_ms=None)
         cut(nodes[0])
-        new = await Guest.open(Near(nodes[0]), "g", expiry_ms=None)
+        new = await SubscriberClient.open(Near(nodes[0]), "g", expiry_ms=None)
         assert new.subscriber.resumed
         await until(lambda: old.lost)
         assert await other.subscribe("a")
@@ -258,14 +258,14 @@ async def test_the_wills_of_a_gateway_that_is_gone_are_published(
         for node in nodes:
             node.opened.client.tree.owners.gone_ms = GONE_MS
         watcher = Far(watching)
-        reader = await Guest.open(watcher, "reader", expiry_ms=None)
+        reader = await SubscriberClient.open(watcher, "reader", expiry_ms=None)
         await reader.subscribe("last/#")
         async with gateway_of(nodes) as dying:
             gateway = Far(dying)
             names = [f"last/{n}" for n in range(20)]
             for name in names:
                 will = will_of(gateway, name, b"gone", retain=True)
-                await Guest.open(gateway, name, expiry_ms=None, will=will)
+                await SubscriberClient.open(gateway, name, expiry_ms=None, will=will)
             assert await retained(watcher, "last/+") == []
         wanted = [(name, b"gone") for name in sorted(names)]
         await eventually(partial(retained, watcher, "last/+"), wanted)
@@ -280,7 +280,7 @@ async def test_a_gateway_that_comes_back_in_time_keeps_its_subscribers(
         owners = nodes[0].opened.client.tree.owners
         gateway = Far(client)
         will = will_of(gateway, "last", b"gone", retain=True)
-        guest = await Guest.open(gateway, "g", expiry_ms=None, will=will)
+        subscribed = await SubscriberClient.open(gateway, "g", expiry_ms=None, will=will)
         cut(nodes[0])
         await until(lambda: not owners._here)
         await until(lambda: owners._here)
@@ -290,8 +290,8 @@ async def test_a_gateway_that_comes_back_in_time_keeps_its_subscribers(
             )
             owners.each_second()
         assert await retained(gateway, "last") == []
-        assert await guest.subscribe("a")
-        assert not guest.lost
+        assert await subscribed.subscribe("a")
+        assert not subscribed.lost
 
 
 async def test_subscribers_outlive_the_leader_of_their_group(tmp_path: Path) -> None:
@@ -301,28 +301,28 @@ async def test_subscribers_outlive_the_leader_of_their_group(tmp_path: Path) -> 
         gateway_of(nodes) as two,
     ):
         gateway, other = Far(one), Far(two)
-        guest = await Guest.open(gateway, "g", expiry_ms=None)
-        await guest.subscribe("a/+")
+        subscribed = await SubscriberClient.open(gateway, "g", expiry_ms=None)
+        await subscribed.subscribe("a/+")
         home = one.tree._subscribing.home_of(DEFAULT_TENANT, "g")
         await (await leading(nodes, home)).kill()
         await leading(nodes, home)
-        assert await guest.subscribe("b/#")
+        assert await subscribed.subscribe("b/#")
         for name in NAMES:
             assert unlisted(await tell(other, name, name.encode())) == []
         assert len(await other.listed(nodes, "a/+")) == len(NAMES)
-        assert not guest.lost
-        new = await Guest.open(other, "g", expiry_ms=None)
+        assert not subscribed.lost
+        new = await SubscriberClient.open(other, "g", expiry_ms=None)
         assert set(new.subscriber.subscriptions) == {Subscription("a/+"), Subscription("b/#")}
-        await until(lambda: guest.lost)
+        await until(lambda: subscribed.lost)
 
 
 @ONE_AND_THREE
 async def test_a_list_becomes_a_stream_with_its_first_message(tmp_path: Path, count: int) -> None:
     async with running_stores(tmp_path, count) as nodes, gateway_of(nodes) as client:
         gateway = Far(client)
-        guest = await Guest.open(gateway, "g", expiry_ms=None, credit=5)
-        await guest.subscribe("a/+")
-        await guest.subscribe("b/+")
+        subscribed = await SubscriberClient.open(gateway, "g", expiry_ms=None, credit=5)
+        await subscribed.subscribe("a/+")
+        await subscribed.subscribe("b/+")
         waits, streams = client.tree._waits, client.streams
         await asyncio.sleep(0.2)
         assert streams.count == 0
@@ -332,18 +332,18 @@ async def test_a_list_becomes_a_stream_with_its_first_message(tmp_path: Path, co
             cut(node)  # whoever leads after this is told again what is waited for
         for name in NAMES:
             await tell(gateway, name, name.encode())
-        await until(lambda: len(guest.bodies) == 5)
+        await until(lambda: len(subscribed.bodies) == 5)
         assert streams.count == 2
         assert len(waits) == 2
         await asyncio.sleep(0.2)
-        assert len(guest.bodies) == 5
-        guest.consumer.grant(len(NAMES))
-        await until(lambda: len(guest.bodies) == len(NAMES))
-        assert sorted(guest.bodies) == [name.encode() for name in NAMES]
-        guest.taker.settle_now(Settlement.ACK, *list(guest.taker.held.values()))
+        assert len(subscribed.bodies) == 5
+        subscribed.consumer.grant(len(NAMES))
+        await until(lambda: len(subscribed.bodies) == len(NAMES))
+        assert sorted(subscribed.bodies) == [name.encode() for name in NAMES]
+        subscribed.recorder.settle_now(Settlement.ACK, *list(subscribed.recorder.held.values()))
         await until(lambda: not any(part.unconfirmed for part in streams._parts.values()))
 
-        guest.consumer.cancel()
+        subscribed.consumer.cancel()
         await until(lambda: streams.count == 0)
         assert len(waits) == 0
 
@@ -361,9 +361,9 @@ async def test_a_share_ends_with_the_gateway_of_its_last_member(tmp_path: Path) 
         nodes[0].opened.client.tree.owners.gone_ms = GONE_MS
         watcher = Far(watching)
         async with gateway_of(nodes) as dying:
-            guest = await Guest.open(Far(dying), "g", clean=True, expiry_ms=0)
-            assert not guest.subscriber.durable
-            await guest.subscribe("a/+", share="s")
+            subscribed = await SubscriberClient.open(Far(dying), "g", clean=True, expiry_ms=0)
+            assert not subscribed.subscriber.durable
+            await subscribed.subscribe("a/+", share="s")
             assert unlisted(await tell(watcher, "a/1", b"1")) == []
 
         async def listed() -> bool:
@@ -411,12 +411,12 @@ async def test_garbage_from_a_store_closes_the_connection_and_the_gateway_goes_o
 ) -> None:
     async with running_stores(tmp_path) as nodes, gateway_of(nodes) as client:
         gateway = Far(client)
-        guest = await Guest.open(gateway, "g", expiry_ms=None)
+        subscribed = await SubscriberClient.open(gateway, "g", expiry_ms=None)
         before = client.leaders.channel_to(client.groups[0])
-        (channel,) = nodes[0].service._sections.of(wire.OWNER)._guests  # type: ignore[union-attr]
+        (channel,) = nodes[0].service._sections.of(wire.OWNER)._gateways  # type: ignore[union-attr]
         channel.cast(method, [b"\xff" * 40], control=True)
         assert before is not None
         await until(lambda: before.is_closed)
         await until(partial(client.leaders.channel_to, client.groups[0]))
-        assert await guest.subscribe("a")
-        assert not guest.lost
+        assert await subscribed.subscribe("a")
+        assert not subscribed.lost

@@ -33,7 +33,7 @@ class Driver(Protocol):
 
 
 class AmqpDriver:
-    """Fan-out, unroutable, volatile, rejected and acked messages."""
+    """Fan-out, unroutable, transient, rejected and acked messages."""
 
     name = "amqp"
 
@@ -49,7 +49,7 @@ class AmqpDriver:
             for _ in range(3):
                 channel.basic_publish("", "nobody", b"unroutable")
             tally["amqp", "unroutable", "api"] += 3
-            self._volatile(channel, tally)
+            self._transient(channel, tally)
             self._settled(channel, tally)
             # Behind the acks in the log of the same queue: once it is confirmed, they are there.
             channel.basic_publish("", "am-work", b"barrier")
@@ -65,7 +65,7 @@ class AmqpDriver:
         letters = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "am-dead"}
         channel.queue_declare("am-work", durable=True, arguments=letters)
 
-    def _volatile(
+    def _transient(
         self, channel: pika.adapters.blocking_connection.BlockingChannel, tally: Tally
     ) -> None:
         own = channel.queue_declare("", exclusive=True).method.queue
@@ -73,7 +73,7 @@ class AmqpDriver:
             channel.basic_publish("", own, b"transient")
         tally["amqp", "publish", "api"] += 4
         channel.queue_bind(own, "news")
-        channel.basic_publish("news", "", b"durable and volatile", PERSISTENT)
+        channel.basic_publish("news", "", b"durable and transient", PERSISTENT)
         channel.queue_unbind(own, "news")
         tally["amqp", "publish", "store"] += 1
         tally["amqp", "route", "store"] += 2

@@ -14,9 +14,9 @@ from kernel.broker.index.features import features_of
 from kernel.broker.log_commands import commands
 from kernel.common.errors import Code, KernelError
 from kernel.common.ids import Offset, QueueId, RaftGroup, TopicId, home_of, queue_id
-from kernel.requests.courier import Courier
 from kernel.requests.leader import Done, Leader, LeaseChanging
 from kernel.requests.publish_part import Part
+from kernel.requests.request_pipeline import RequestPipeline
 from kernel.store.raft_groups.member import Member
 from tests.simulator.peer import Draft
 
@@ -76,14 +76,14 @@ def group_of(queue: QueueId) -> RaftGroup:
 
 
 class Producer:
-    """Publishes through a courier: whatever breaks, once."""
+    """Publishes through a request pipeline: whatever breaks, once."""
 
     def __init__(self, run: Run, number: int) -> None:
         self._run = run
         self.number = number
         self._chance = random.Random(run.seed * 100 + number)
         self.link = SimulatedLink(run, run.seed * 100 + number)
-        self._courier = Courier(self.link, run.clock, run.loop)
+        self._request_pipeline = RequestPipeline(self.link, run.clock, run.loop)
         self._sequence = 0
         self.pending = 0
 
@@ -108,7 +108,7 @@ class Producer:
             if heard is not None:
                 heard(result)
 
-        self._courier.send(group, attempt, done)  # type: ignore[arg-type]
+        self._request_pipeline.send(group, attempt, done)  # type: ignore[arg-type]
 
     def publish(self) -> None:
         """One message, of some kind, to some queue."""
@@ -207,7 +207,7 @@ class Subscriber:
         self.queue = queue
         self.timed = queue >> 8 == TASKS or (queue >> 8 == KEYS and run.seed % 2 == 1)
         self.link = SimulatedLink(run, run.seed * 100 + 50 + number)
-        self._courier = Courier(self.link, run.clock, run.loop)
+        self._request_pipeline = RequestPipeline(self.link, run.clock, run.loop)
         self._sequence = 0
         self._at: Attachment | None = None
         self._kept: dict[int, bytes] = {}
@@ -388,4 +388,4 @@ class Subscriber:
 
         late = self._chance.random() < 0.1 and not run.draining
         wait_s = LEASE_MS / 1000 * self._chance.uniform(0.9, 2) if late else 0.0
-        run.loop.call_later(wait_s, self._courier.send, group_of(queue), attempt, heard)
+        run.loop.call_later(wait_s, self._request_pipeline.send, group_of(queue), attempt, heard)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from kernel.common.errors import Code, KernelError
 from kernel.common.ids import RaftGroup
-from kernel.requests.courier import Attempt
 from kernel.requests.leader import Done
+from kernel.requests.request_pipeline import Attempt
 
 if TYPE_CHECKING:
     from .machines import Machine
@@ -39,7 +39,7 @@ class _Road:
 
 
 class SimulatedLink:
-    """`kernel.requests.courier.Link`."""
+    """`kernel.requests.request_pipeline.Link`."""
 
     def __init__(self, run: Run, seed: int) -> None:
         self._run = run

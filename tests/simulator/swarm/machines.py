@@ -17,7 +17,7 @@ from kernel.log.journal import JournalOptions
 from kernel.raft import wire
 from kernel.raft.messages import HEARTBEAT, HEARTBEAT_ANSWER, Message
 from kernel.store.raft_groups.consensus import RaftTiming
-from kernel.store.raft_groups.quiet import BEATS
+from kernel.store.raft_groups.quiescence import BEATS
 from kernel.store.recovery.damage import Others
 from tests.simulator.computer import Computer, Wires
 from tests.simulator.disk import Crash

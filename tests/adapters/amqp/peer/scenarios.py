@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from . import definitions, letters, replies, traffic, transactions
+from . import dead_letters, definitions, replies, traffic, transactions
 from .trial import Trial
 
 SCENARIOS: dict[str, Callable[[Trial], None]] = {
@@ -43,15 +43,15 @@ SCENARIOS: dict[str, Callable[[Trial], None]] = {
         traffic.deleted_under_a_consumer,
         traffic.closing_gives_back,
         traffic.priorities,
-        letters.rejected_letters,
-        letters.expired_letters,
-        letters.full_queues,
-        letters.letters_in_circles,
-        letters.delivery_limit,
-        letters.misuse,
-        letters.copies,
-        letters.exchange_type,
-        letters.queue_mode,
+        dead_letters.rejected_dead_letters,
+        dead_letters.expired_dead_letters,
+        dead_letters.full_queues,
+        dead_letters.dead_letters_in_circles,
+        dead_letters.delivery_limit,
+        dead_letters.misuse,
+        dead_letters.copies,
+        dead_letters.exchange_type,
+        dead_letters.queue_mode,
         transactions.transaction,
         transactions.settled_in_a_transaction,
         transactions.acked_twice_in_a_transaction,

@@ -1,0 +1,326 @@
+"""Where an operator's wishes about a cluster go to: the leaders whom they concern.
+
+Any process that is connected to the stores has one; the admin API speaks to it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from collections.abc import Set as AbstractSet
+
+import msgspec
+
+from ..common.errors import Code, KernelError
+from ..common.ids import METADATA_GROUP, RaftGroup
+from ..remote.leader_calls.leaders import RemoteLeaders
+from . import messages
+from .balance import moves
+from .membership_steps import LEVEL_ENTRIES
+from .messages import (
+    Admit,
+    Dismiss,
+    Drain,
+    GatewayList,
+    GatewayStatus,
+    HandOver,
+    HeartbeatReport,
+    Keep,
+    Orders,
+    Progress,
+    Report,
+)
+from .records import NodeRecord
+
+HAND_OVER_SECONDS = 5.0
+"""For another store to lead: an election among those that are up takes a round trip."""
+
+LOOK_SECONDS = 0.05
+
+HEARTBEAT_REPORT_MS = 900
+"""A report that nobody takes within so long is over: the next one is due."""
+
+
+class NodeStatus(msgspec.Struct, frozen=True):
+    """One store."""
+
+    number: int
+    state: str
+    address: str
+    host: str
+    store: str
+    answers: bool
+    version: str
+    uptime_ms: int
+    draining: bool
+    accepting: bool
+    leads: int
+    lag: int
+    """Entries that it is behind its leaders, in the group where it is furthest behind."""
+    error: str
+
+
+class ReplicaStatus(msgspec.Struct, frozen=True):
+    node: int
+    voter: bool
+    lag: int
+
+
+class GroupStatus(msgspec.Struct, frozen=True):
+    """One Raft group, as its leader says; without one as whoever answers."""
+
+    group: int
+    leader: int
+    """0: none serves it."""
+    term: int
+    last: int
+    commit: int
+    changing: bool
+    replicas: list[ReplicaStatus]
+
+
+class ClusterStatus(msgspec.Struct, frozen=True):
+    name: str
+    nodes: list[NodeStatus]
+    groups: list[GroupStatus]
+
+
+class ClusterAdmin:
+    """See the module's head."""
+
+    def __init__(
+        self,
+        name: str,
+        remote: RemoteLeaders,
+        records: Callable[[], Mapping[int, NodeRecord]],
+    ) -> None:
+        """`records()`: the register as this process knows it."""
+        self._name = name
+        self._remote = remote
+        self._records = records
+
+    # --- Wishes -----------------------------------------------------------------------------
+
+    async def admit(self, asked: Admit) -> Progress:
+        """Have a store belong to the cluster. Raises KernelError (`admission.admitted`)."""
+        return await self._ask(METADATA_GROUP, messages.ADMIT, asked)
+
+    async def dismiss(self, number: int) -> Progress:
+        """Have a store leave it. Raises KernelError (`admission.dismissed`)."""
+        return await self._ask(METADATA_GROUP, messages.DISMISS, Dismiss(number))
+
+    async def transfer(self, group: RaftGroup, to: int) -> int:
+        """Have another store lead a group (`to` 0: whoever is furthest), and go on doing so until
+        the members of the cluster are others or `spread` is asked for; which one does now. Raises
+        KernelError: NOT_FOUND, INVALID_ARGUMENT, TIMEOUT.
+        """
+        leader = await self._transfer(group, to)
+        await self._ask(METADATA_GROUP, messages.KEEP, Keep([group]))
+        return leader
+
+    async def spread(self) -> list[tuple[int, int, int]]:
+        """Spread all leaders evenly, those that were moved by hand too; (group, from, to) of each
+        that has moved. Raises KernelError.
+        """
+        await self._ask(METADATA_GROUP, messages.KEEP, Keep([]))
+        return await self.rebalance()
+
+    async def _transfer(self, group: RaftGroup, to: int) -> int:
+        if group not in self._remote.table.groups:
+            raise KernelError(Code.NOT_FOUND, f"there is no group {group}")
+        before = self._remote.table.of(group)
+        progress = await self._ask(group, messages.HAND_OVER, HandOver(group, to))
+        if progress.done:
+            return to
+        try:
+            async with asyncio.timeout(HAND_OVER_SECONDS):
+                while self._remote.table.of(group) in {0, before}:  # noqa: ASYNC110 - told to many
+                    await asyncio.sleep(LOOK_SECONDS)
+        except TimeoutError:
+            message = f"group {group} is still led by store {before}: {progress.what}"
+            raise KernelError(Code.TIMEOUT, message) from None
+        return self._remote.table.of(group)
+
+    async def rebalance(
+        self, most: int | None = None, stays: AbstractSet[int] = frozenset()
+    ) -> list[tuple[int, int, int]]:
+        """Spread the leaders evenly, by so many moves at most, but for groups whose leader `stays`;
+        (group, from, to) of each that has moved. To a store that is behind, or has no room for
+        messages, nothing moves. Raises KernelError.
+        """
+        moved: list[tuple[int, int, int]] = []
+        for number, before, to in (await self.wanted(stays))[:most]:
+            await self._transfer(RaftGroup(number), to)
+            moved.append((number, before, to))
+        return moved
+
+    async def wanted(self, stays: AbstractSet[int] = frozenset()) -> list[tuple[int, int, int]]:
+        """(group, from, to) of each move that would spread the leaders evenly; first those from
+        stores that are not to lead.
+        """
+        reports = await self._reports()
+        leaders: dict[int, int] = {}
+        able: dict[int, set[int]] = {}
+        unable = {number for number, each in reports.items() if each.draining or not each.accepting}
+        for group in _led(reports).values():
+            leaders[group.group] = group.leader
+            behind = {
+                each.node for each in group.replicas if group.last - each.match > LEVEL_ENTRIES
+            }
+            able[group.group] = ({*group.voters} & reports.keys()) - unable - behind
+        return moves(leaders, able, stays)
+
+    # --- Gateways ---------------------------------------------------------------------------
+
+    async def send_report(self, told: HeartbeatReport) -> Orders:
+        """A gateway tells whom it serves; what it is to do. Raises KernelError
+        (`gateways.Gateways.send_report`), UNAVAILABLE.
+        """
+
+        def decode(payload: bytes) -> Orders:
+            return messages.unpack(payload, Orders)
+
+        parts = messages.pack(told)
+        return await self._remote.ask(
+            METADATA_GROUP,
+            messages.HEARTBEAT_REPORT,
+            parts,
+            decode,
+            question_ms=HEARTBEAT_REPORT_MS,
+        )
+
+    async def drain(self, name: str, *, undo: bool = False) -> Progress:
+        """Have a gateway's clients go elsewhere, now and until it is undone. Raises KernelError:
+        NOT_FOUND; NOT_ALLOWED: no other gateway could serve them.
+        """
+        return await self._ask(METADATA_GROUP, messages.DRAIN, Drain(name, undo))
+
+    async def gateways(self) -> list[GatewayStatus]:
+        """Every gateway that attends."""
+
+        def decode(payload: bytes) -> GatewayList:
+            return messages.unpack(payload, GatewayList)
+
+        told = await self._remote.ask(METADATA_GROUP, messages.GATEWAYS, (), decode)
+        return told.gateways
+
+    async def flush(self) -> bool:
+        """Have every store that leads a group write down what it has counted for the bill; whether
+        all have. What one has counted that is gone, whoever leads after it tells again.
+        """
+
+        def decode(payload: bytes) -> Progress:
+            return messages.unpack(payload, Progress)
+
+        async def one(number: int) -> bool:
+            try:
+                told = await self._remote.ask_node(number, messages.FLUSH, (), decode)
+            except KernelError:
+                return False
+            return told.done
+
+        table = self._remote.table
+        leaders = {table.of(group) for group in table.groups}
+        return all(await asyncio.gather(*map(one, leaders)))
+
+    async def _ask(
+        self, group: RaftGroup, method: int, asked: Admit | Dismiss | HandOver | Drain | Keep
+    ) -> Progress:
+        def decode(payload: bytes) -> Progress:
+            return messages.unpack(payload, Progress)
+
+        return await self._remote.ask(group, method, messages.pack(asked), decode)
+
+    # --- Status -----------------------------------------------------------------------------
+
+    async def status(self) -> ClusterStatus:
+        """Every store and every group, asked now."""
+        reports = await self._reports()
+        groups = [_group(each) for each in _led(reports).values()]
+        nodes = [
+            self._node(number, record, reports.get(number), groups, reports)
+            for number, record in sorted(self._records().items())
+        ]
+        return ClusterStatus(self._name, nodes, sorted(groups, key=lambda each: each.group))
+
+    async def _reports(self) -> dict[int, Report]:
+        numbers = list(self._records())
+        found = await asyncio.gather(*map(self._report, numbers))
+        return {number: each for number, each in zip(numbers, found, strict=True) if each}
+
+    async def _report(self, number: int) -> Report | None:
+        def decode(payload: bytes) -> Report:
+            return messages.unpack(payload, Report)
+
+        try:
+            return await self._remote.ask_node(number, messages.REPORT, (), decode)
+        except KernelError:
+            return None
+
+    def _node(
+        self,
+        number: int,
+        record: NodeRecord,
+        report: Report | None,
+        groups: list[GroupStatus],
+        reports: Mapping[int, Report],
+    ) -> NodeStatus:
+        facts = record.facts
+        lags = [each.lag for group in groups for each in group.replicas if each.node == number]
+        return NodeStatus(
+            number=number,
+            state=record.state,
+            address=f"[{facts.host}]:{facts.port}"
+            if ":" in facts.host
+            else f"{facts.host}:{facts.port}",
+            host=facts.label,
+            store=facts.store,
+            answers=report is not None,
+            version=report.version if report else "",
+            uptime_ms=report.uptime_ms if report else 0,
+            draining=report.draining if report else False,
+            accepting=report.accepting if report else False,
+            leads=sum(each.leader == number for each in groups),
+            lag=max(lags, default=0),
+            error=self._error(number, reports),
+        )
+
+    def _error(self, number: int, reports: Mapping[int, Report]) -> str:
+        """What is wrong with a store, the nearest thing first."""
+        for each in reports.values():
+            if number in each.problems:
+                return each.problems[number]
+        if number not in reports:
+            return self._remote.last_error(number) or "it does not answer"
+        for each in reports.values():
+            if number in each.errors:
+                return f"store {each.number}: {each.errors[number]}"
+        return ""
+
+
+def _led(reports: Mapping[int, Report]) -> dict[int, messages.GroupReport]:
+    """Every group, by the report of its leader of the highest term; else by that of anybody."""
+    found: dict[int, messages.GroupReport] = {}
+    for report in reports.values():
+        for each in report.groups:
+            known = found.get(each.group)
+            if known is None or (each.serves, each.term) > (known.serves, known.term):
+                found[each.group] = each
+    return found
+
+
+def _group(report: messages.GroupReport) -> GroupStatus:
+    lags = {each.node: max(0, report.last - each.match) for each in report.replicas}
+    members = [*report.voters, *report.learners]
+    return GroupStatus(
+        group=report.group,
+        leader=report.leader if report.serves else 0,
+        term=report.term,
+        last=report.last,
+        commit=report.commit,
+        changing=report.joint or bool(report.learners),
+        replicas=[
+            ReplicaStatus(node, node in report.voters, lags.get(node, 0))
+            for node in sorted(members)
+        ],
+    )

@@ -1,0 +1,345 @@
+"""The store's side of the section CLUSTER: answers what is asked about the cluster itself.
+
+Durability: ADMIT and DISMISS are answered once the record is applied, after a majority of group 0
+has fdatasynced it; what it leads to is brought about by `manager`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterable
+
+from ..api.changes import PutRecord
+from ..common.errors import Code, KernelError
+from ..common.ids import METADATA_GROUP, RaftGroup
+from ..common.ports import Clock
+from ..in_process.opening import LocalStore
+from ..raft.members.progress import STATE_NAMES
+from ..remote.leader_calls.wire import WireError
+from ..rpc.channel import Channel, Reply
+from ..rpc.frame import RpcError
+from ..rpc.handshake import Hello
+from ..store.raft_groups.peer_links import PeerLinks
+from . import kept_leaders, messages
+from .admission import admitted, dismissed
+from .gateways import Gateways
+from .membership_steps import MembershipSteps
+from .messages import (
+    Admit,
+    Dismiss,
+    Drain,
+    GatewayList,
+    GroupReport,
+    HandOver,
+    HeartbeatReport,
+    Keep,
+    Progress,
+    ReplicaReport,
+    Report,
+    Towards,
+)
+from .records import PREFIX, NodeRecord, encode, key_of, read
+from .roster import Roster
+
+DRAINED = "cluster/drained/"
+"""Beginning of the metadata records that name the gateways which are to have no clients: so it
+holds on whoever leads, and if the gateway starts anew."""
+
+REGISTER_SECONDS = 10.0
+"""For a record to be written: as long as a question may take."""
+
+TASKS_MAX = 16
+"""Requests that are being carried out: operators make them one by one."""
+
+
+class ClusterService:
+    """`remote.sections.Section`."""
+
+    methods = messages.METHODS
+
+    def __init__(
+        self,
+        local: LocalStore,
+        links: PeerLinks,
+        roster: Roster,
+        clock: Clock,
+        version: str,
+        gateway_traffic_max: int = 0,
+        hot_topic_messages: int = 0,
+    ) -> None:
+        """`version`: of this program, for people; the last two: see `Gateways`."""
+        store = local.store
+        self._store = store
+        self._client = local.client
+        self._links = links
+        self._roster = roster
+        self._clock = clock
+        self._version = version
+        self._began_ms = clock.monotonic_ms()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.steps = MembershipSteps(
+            store.consensus, lambda: links.connected, local.housekeeper.hasten
+        )
+        self.gateways = Gateways(gateway_traffic_max, hot_topic_messages)
+        self.draining = False
+        """This store is to lead nothing."""
+        self.problems: dict[int, str] = {}
+        """By number: what keeps a store from joining or leaving (of the leader of group 0)."""
+        self.flush: Callable[[], Coroutine[object, object, bool]] | None = None
+        """Has what this store has counted for the bill written down, and tells whether it is; None:
+        nothing is counted."""
+        self._group_methods: dict[int, Callable[[bytes, Reply], None]] = {
+            messages.TOWARDS: self._towards,
+            messages.HAND_OVER: self._hand_over,
+            messages.ADMIT: self._admit,
+            messages.DISMISS: self._dismiss,
+            messages.REPORT: self._report,
+            messages.FLUSH: self._flush,
+            messages.HEARTBEAT_REPORT: self._heartbeat_report,
+            messages.DRAIN: self._drain,
+            messages.GATEWAYS: self._gateways,
+            messages.KEEP: self._keep,
+        }
+
+    async def stop(self) -> None:
+        """Give up what is under way."""
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    # --- sections.Section -------------------------------------------------------------------
+
+    def opened(self, channel: Channel, peer: Hello) -> None:
+        """Nothing is told by itself."""
+
+    def closed(self, channel: Channel) -> None:
+        """What it has asked for goes on."""
+
+    def told(self, channel: Channel, method: int, payload: bytes) -> None:
+        """Everything here is asked."""
+        raise RpcError(f"method {method} is not told")
+
+    def called(self, channel: Channel, method: int, payload: bytes, reply: Reply) -> None:
+        """A question has come."""
+        answer = self._group_methods.get(method)
+        if answer is None:
+            reply(KernelError(Code.INVALID_ARGUMENT, f"a store has no method {method}"))
+            return
+        try:
+            answer(payload, reply)
+        except WireError as error:
+            raise RpcError(str(error)) from None
+        except KernelError as error:
+            reply(error)
+
+    # --- Groups -----------------------------------------------------------------------------
+
+    def _led(self, number: int) -> RaftGroup:
+        """A group that this store leads. Raises KernelError NOT_LEADER."""
+        group = RaftGroup(number)
+        if self._store.serving(group) is None:
+            hint = self._store.standing(group)[1] if group in self._store.groups else 0
+            message = f"this store does not serve group {number}"
+            raise KernelError(Code.NOT_LEADER, message, hint)
+        return group
+
+    def _towards(self, payload: bytes, reply: Reply) -> None:
+        asked = messages.unpack(payload, Towards)
+        self._led(asked.group)
+        reply(messages.pack(self.steps.towards(asked)))
+
+    def _hand_over(self, payload: bytes, reply: Reply) -> None:
+        asked = messages.unpack(payload, HandOver)
+        reply(messages.pack(self.steps.hand_over(self._led(asked.group), asked.to)))
+
+    def now_ms(self) -> int:
+        """The clock."""
+        return self._clock.monotonic_ms()
+
+    def _keep(self, payload: bytes, reply: Reply) -> None:
+        asked = messages.unpack(payload, Keep)
+        self._led(METADATA_GROUP)
+        value: bytes | None = None
+        if asked.groups:
+            keys = [kept_leaders.key_of(group) for group in asked.groups]
+            value = kept_leaders.members_of(self._roster.records)
+        else:
+            keys = list(self._client.records(kept_leaders.PREFIX))
+        self._do(_answer(self._put_all(keys, value), reply))
+
+    async def _put_all(self, keys: Iterable[str], value: bytes | None) -> None:
+        for key in keys:
+            await self._client.administer(PutRecord(key, value))
+
+    def kept(self) -> set[int]:
+        """Groups whose leader stays where an operator has moved it."""
+        members = kept_leaders.members_of(self._roster.records)
+        return kept_leaders.kept(self._client.records(kept_leaders.PREFIX), members)
+
+    async def forget_kept(self) -> None:
+        """Remove what says nothing any more. Raises KernelError."""
+        members = kept_leaders.members_of(self._roster.records)
+        records = self._client.records(kept_leaders.PREFIX)
+        await self._put_all(kept_leaders.outdated(records, members), None)
+
+    # --- The register -----------------------------------------------------------------------
+
+    def _admit(self, payload: bytes, reply: Reply) -> None:
+        asked = messages.unpack(payload, Admit)
+        self._led(METADATA_GROUP)
+        groups = len(self._store.data_groups)
+        self._write(
+            asked.number, lambda known: admitted(known, asked, self._alive(), groups), reply
+        )
+
+    def _dismiss(self, payload: bytes, reply: Reply) -> None:
+        asked = messages.unpack(payload, Dismiss)
+        self._led(METADATA_GROUP)
+        self._write(
+            asked.number, lambda known: dismissed(known, asked.number, self._alive()), reply
+        )
+
+    def _alive(self) -> set[int]:
+        return {self._store.node, *self._links.connected}
+
+    def _write(
+        self,
+        number: int,
+        decide: Callable[[dict[int, NodeRecord]], NodeRecord | None],
+        reply: Reply,
+    ) -> None:
+        found = read(self._client.records(PREFIX))
+        record = decide({each: known for each, (_, known) in found.items()})
+        if record is None:
+            reply(messages.pack(Progress(True, "nothing changes")))
+            return
+        version = found[number][0] if number in found else 0
+        self._do(_answer(self.put(record, version), reply))
+
+    def _do(self, work: Coroutine[object, object, None]) -> None:
+        if len(self._tasks) >= TASKS_MAX:
+            work.close()
+            raise KernelError(Code.BUSY, f"{TASKS_MAX} requests are under way")
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _flush(self, _payload: bytes, reply: Reply) -> None:
+        if self.flush is None:
+            reply(messages.pack(Progress(True, "nothing is counted")))
+        else:
+            self._do(_answer_flush(self.flush(), reply))
+
+    async def put(self, record: NodeRecord, expected: int) -> None:
+        """Write a record, if nobody has meanwhile. Raises KernelError."""
+        change = PutRecord(key_of(record.number), encode(record), expected)
+        await self._client.administer(change)
+
+    # --- Gateways ---------------------------------------------------------------------------
+
+    def _drained(self) -> set[str]:
+        """Names of the gateways that are to have no clients."""
+        return {key[len(DRAINED) :] for key in self._client.records(DRAINED)}
+
+    def _now_ms(self) -> int:
+        """For the table of gateways, which is that of the leader of group 0. Raises KernelError
+        NOT_LEADER.
+        """
+        try:
+            self._led(METADATA_GROUP)
+        except KernelError:
+            self.gateways.clear()
+            raise
+        return self._clock.monotonic_ms()
+
+    def _heartbeat_report(self, payload: bytes, reply: Reply) -> None:
+        told = messages.unpack(payload, HeartbeatReport)
+        drained = self._drained()
+        reply(messages.pack(self.gateways.take_report(told, drained, self._now_ms())))
+
+    def _drain(self, payload: bytes, reply: Reply) -> None:
+        asked = messages.unpack(payload, Drain)
+        now_ms, drained = self._now_ms(), self._drained()
+        if asked.undo != (asked.name in drained):
+            reply(messages.pack(Progress(True, "nothing changes")))
+            return
+        if not asked.undo:
+            self.gateways.check_drain(asked.name, drained, now_ms)
+        change = PutRecord(DRAINED + asked.name, None if asked.undo else b"")
+        self._do(_answer(self._administer(change), reply))
+
+    async def _administer(self, change: PutRecord) -> None:
+        await self._client.administer(change)
+
+    def _gateways(self, _payload: bytes, reply: Reply) -> None:
+        now_ms = self._now_ms()
+        reply(messages.pack(GatewayList(self.gateways.status(self._drained(), now_ms))))
+
+    # --- Reports ----------------------------------------------------------------------------
+
+    def _report(self, payload: bytes, reply: Reply) -> None:
+        reply(messages.pack(self.report()))
+
+    def report(self) -> Report:
+        """What this store says of itself."""
+        errors = {**self._links.errors(), **self._roster.refusals}
+        connected = self._links.connected
+        return Report(
+            number=self._store.node,
+            store=self._roster.store,
+            version=self._version,
+            uptime_ms=self._clock.monotonic_ms() - self._began_ms,
+            draining=self.draining,
+            accepting=self._client.accepting,
+            connected=connected,
+            errors={
+                number: text[: messages.TEXT_LENGTH_MAX]
+                for number, text in errors.items()
+                if number not in connected
+            },
+            problems={
+                number: text[: messages.TEXT_LENGTH_MAX] for number, text in self.problems.items()
+            },
+            groups=[self._group(group) for group in self._store.groups],
+        )
+
+    def _group(self, group: RaftGroup) -> GroupReport:
+        member = self._store.member(group)
+        core = member.core
+        members = core.tracker.members
+        replicas = [
+            ReplicaReport(
+                each.node, each.node in members.voters, each.match, STATE_NAMES[each.state]
+            )
+            for each in core.tracker.peers
+            if member.leads
+        ]
+        return GroupReport(
+            group=group,
+            term=core.term,
+            leader=core.leader,
+            serves=member.serves,
+            last=core.log.last_index,
+            commit=core.log.committed,
+            applied=member.state.applied,
+            voters=list(members.voters),
+            learners=list(members.learners),
+            joint=bool(members.voters_outgoing),
+            replicas=replicas,
+        )
+
+
+async def _answer(work: Coroutine[object, object, None], reply: Reply) -> None:
+    try:
+        async with asyncio.timeout(REGISTER_SECONDS):
+            await work
+        reply(messages.pack(Progress(False, "is under way")))
+    except KernelError as error:
+        reply(error)
+    except TimeoutError:
+        reply(KernelError(Code.TIMEOUT, "the register could not be written in time"))
+
+
+async def _answer_flush(work: Coroutine[object, object, bool], reply: Reply) -> None:
+    done = await work
+    reply(messages.pack(Progress(done, "" if done else "what was counted could not be written")))

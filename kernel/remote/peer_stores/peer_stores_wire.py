@@ -1,0 +1,76 @@
+"""What stores ask of each other beside commands and changes, each of the leader of one group.
+
+DEFINED  what has changed a definition last?      answer: index
+CLEAR    remove routes to something that is gone  answer: indexes at which look-ups show it
+IDLE     how long has nobody used a topic?        answer: ms
+MOVE     move some messages of a queue            answer: (moved, left, failure)
+
+All but MOVE may be asked again: they do no harm twice.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+from ...common.limits import GROUP_NAME_BYTES_MAX
+from ..leader_calls.calls import PEER_STORES, U16, U32, U64, Name
+
+DEFINED, CLEAR, IDLE, MOVE = PEER_STORES[0:4]
+
+
+class Defined(msgspec.Struct, frozen=True, array_like=True):
+    """DEFINED."""
+
+    group: U16
+
+
+class Clear(msgspec.Struct, frozen=True, array_like=True):
+    """CLEAR; `peer_stores.Gone`."""
+
+    group: U16
+    tenant: Name
+    kind: Literal["topic", "router"]
+    name: Name
+    home: U16
+    index: U64
+
+
+class Idle(msgspec.Struct, frozen=True, array_like=True):
+    """IDLE."""
+
+    group: U16
+    topic: U64
+
+
+class Move(msgspec.Struct, frozen=True, array_like=True):
+    """MOVE; `peer_stores.MoveStep`."""
+
+    group: U16
+    tenant: Name
+    queue: U64
+    name: Annotated[str, Meta(max_length=GROUP_NAME_BYTES_MAX)]
+    destination: Name | None
+    count: U32
+    back_to: tuple[Name, ...] | None = None
+
+
+Question = Defined | Clear | Idle | Move
+
+questions: dict[int, msgspec.msgpack.Decoder[Question]] = {
+    DEFINED: msgspec.msgpack.Decoder(Defined),
+    CLEAR: msgspec.msgpack.Decoder(Clear),
+    IDLE: msgspec.msgpack.Decoder(Idle),
+    MOVE: msgspec.msgpack.Decoder(Move),
+}
+cleared = msgspec.msgpack.Decoder(dict[U16, U64])
+number = msgspec.msgpack.Decoder(U64)
+moved = msgspec.msgpack.Decoder(tuple[U32, U64, str | None])
+_encoder = msgspec.msgpack.Encoder()
+
+
+def encode(message: object) -> list[bytes]:
+    """A question or an answer."""
+    return [_encoder.encode(message)]

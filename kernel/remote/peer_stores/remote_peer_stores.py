@@ -1,0 +1,139 @@
+"""The other stores of a cluster, as the client of a store asks them: `peer_stores.PeerStores` over
+the
+connections that a gateway has as well (`leaders`).
+
+Durability: what returns here has been answered by a leader from the apply of entries that a
+majority has fdatasynced.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from functools import partial
+from typing import TypeVar
+
+import msgspec
+
+from ...api.changes import Administration
+from ...common.errors import Code, KernelError
+from ...common.ids import RaftGroup, TopicId
+from ...common.ports import Clock, Random
+from ...in_process.opening import LocalStore
+from ...requests.leader import Identity, Leader
+from ...requests.peer_stores import Gone, Moved, MoveStep
+from ...requests.request_pipeline import RequestPipeline
+from ..definitions.administering import Administering
+from ..leader_calls.leaders import RemoteLeaders
+from ..leader_calls.wire import decode
+from . import peer_stores_wire
+from .mixed_link import MixedLink
+
+_T = TypeVar("_T")
+
+REACHED_SECONDS = 10.0
+"""A replica that is so long behind has a snapshot to fetch, or a sick disk: what waits for it fails
+with UNAVAILABLE."""
+
+
+class RemotePeerStores:
+    """See the module's head."""
+
+    def __init__(
+        self, local: LocalStore, leaders: RemoteLeaders, clock: Clock, random: Random
+    ) -> None:
+        """`leaders`: of connections to all stores, this one may be among them."""
+        loop = asyncio.get_running_loop()
+        self._store = local.store
+        self._leaders = leaders
+        self.request_pipeline = RequestPipeline(
+            MixedLink(local.store, leaders.leader, loop.call_soon), clock, loop
+        )
+        self.send = self.request_pipeline.send
+        groups, topics = local.store.data_groups, local.client.topology.topics
+        self._administering = Administering(
+            *(leaders, self.reached, groups, random.bits(63) | 1),
+            lambda topic: topics.get((topic.tenant, topic.name)),
+        )
+
+    def leader(self, group: RaftGroup) -> Leader:
+        """The leader of a group, in another store."""
+        return self._leaders.leader(group)
+
+    def next_identity(self) -> Identity:
+        """Under which a change of this store is made once."""
+        return self._administering.next_identity()
+
+    async def administer(self, change: Administration, identity: Identity | None = None) -> object:
+        """Make a change at the leader that decides it."""
+        return await self._administering.administer(change, identity)
+
+    # --- How far others are -----------------------------------------------------------------
+
+    async def level(self, groups: Iterable[RaftGroup]) -> None:
+        """Apply what these groups have committed by now."""
+        level = self._store.consensus.awaited.level
+        elsewhere = [each for each in groups if self._store.serving(each) is None]
+        try:
+            async with asyncio.timeout(REACHED_SECONDS):
+                await asyncio.gather(*map(level, elsewhere))
+        except TimeoutError:
+            raise _behind() from None
+
+    async def reached(self, indexes: Mapping[RaftGroup, int]) -> None:
+        """Return once this store has applied so much."""
+        reached = self._store.consensus.awaited.reached
+        known = self._store.groups
+        try:
+            async with asyncio.timeout(REACHED_SECONDS):
+                for group, index in indexes.items():
+                    if group in known:
+                        await reached(group, index)
+        except TimeoutError:
+            raise _behind() from None
+
+    async def defined(self, group: RaftGroup) -> int:
+        """Index of the last entry that has changed a definition of a group."""
+        return await self._ask(
+            peer_stores_wire.DEFINED, peer_stores_wire.Defined(group), peer_stores_wire.number
+        )
+
+    # --- What only a leader can do ----------------------------------------------------------
+
+    async def clear(self, group: RaftGroup, gone: Gone) -> Mapping[RaftGroup, int]:
+        """Have the routes to something that is gone removed from the routers of a group."""
+        question = peer_stores_wire.Clear(
+            group, gone.tenant, gone.kind, gone.name, gone.home, gone.index
+        )
+        found = await self._ask(peer_stores_wire.CLEAR, question, peer_stores_wire.cleared)
+        return {RaftGroup(each): index for each, index in found.items()}
+
+    async def idle_ms(self, group: RaftGroup, topic: TopicId) -> int:
+        """How long nobody has used the queues that a topic has in a group."""
+        return await self._ask(
+            peer_stores_wire.IDLE, peer_stores_wire.Idle(group, topic), peer_stores_wire.number
+        )
+
+    async def move(self, group: RaftGroup, step: MoveStep) -> Moved:
+        """Have messages moved from a queue."""
+        question = peer_stores_wire.Move(
+            *(group, step.tenant, step.queue, step.group),
+            *(step.destination, step.count, step.back_to),
+        )
+        node = self._leaders.table.of(group)
+        moved = partial(decode, peer_stores_wire.moved)
+        return Moved(
+            *await self._leaders.ask_node(
+                node, peer_stores_wire.MOVE, peer_stores_wire.encode(question), moved
+            )
+        )
+
+    async def _ask(
+        self, method: int, question: peer_stores_wire.Question, answers: msgspec.msgpack.Decoder[_T]
+    ) -> _T:
+        group, parts = RaftGroup(question.group), peer_stores_wire.encode(question)
+        return await self._leaders.ask(group, method, parts, partial(decode, answers))
+
+
+def _behind() -> KernelError:
+    return KernelError(Code.UNAVAILABLE, "this store is behind the leaders of the cluster")

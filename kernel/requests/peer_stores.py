@@ -1,0 +1,95 @@
+"""The other stores of a cluster, as the client of a store asks them (`remote.peer_stores.stores`).
+
+Every store has a replica of every group and leads some. What a group decides is decided by its
+leader; what a store knows of the groups that others lead is a little behind. These are the
+questions that bridge both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from ..api.changes import Administration
+from ..common.ids import QueueId, RaftGroup, TopicId
+from .leader import Done, Identity, Leader
+from .request_pipeline import Attempt
+
+Kind = Literal["topic", "router"]
+
+
+@dataclass(frozen=True, slots=True)
+class Gone:
+    """Something that does not exist any more, once a group has applied an index."""
+
+    tenant: str
+    kind: Kind
+    name: str
+    home: RaftGroup
+    """The group that defined it."""
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class MoveStep:
+    """Some of the ready messages of a queue that are to be moved (`mover`)."""
+
+    tenant: str
+    queue: QueueId
+    group: str
+    """Consumer group."""
+    destination: str | None
+    count: int
+    """At most so many."""
+    back_to: tuple[str, ...] | None = None
+    """See `changes.StartMove`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """What has come of that."""
+
+    moved: int
+    left: int
+    """Messages that are ready still."""
+    failure: str | None = None
+    """Value of `moves.MoveFailure`: why no more can be moved."""
+
+
+class PeerStores(Protocol):
+    """Each raises KernelError UNAVAILABLE if the leader that is asked does not answer in time."""
+
+    def send(self, group: RaftGroup, attempt: Attempt, done: Done) -> None:
+        """Have a command with an identity carried out in a group, once, whoever leads it."""
+
+    def leader(self, group: RaftGroup) -> Leader:
+        """The leader of a group, in another store."""
+
+    def next_identity(self) -> Identity:
+        """Under which a change of this store is made once."""
+
+    async def administer(self, change: Administration, identity: Identity | None = None) -> object:
+        """Make a change at the leader that decides it; this store's look-ups show it then."""
+
+    async def level(self, groups: Iterable[RaftGroup]) -> None:
+        """Return once this store has applied what these groups had committed when it asked."""
+
+    async def reached(self, indexes: Mapping[RaftGroup, int]) -> None:
+        """Return once this store has applied each group up to an index."""
+
+    async def defined(self, group: RaftGroup) -> int:
+        """Index of the last entry that has changed a definition of a group."""
+
+    async def clear(self, group: RaftGroup, gone: Gone) -> Mapping[RaftGroup, int]:
+        """Have the routes to something that is gone removed from the routers of a group. Returns
+        where look-ups show it: indexes by group.
+        """
+
+    async def idle_ms(self, group: RaftGroup, topic: TopicId) -> int:
+        """How long nobody has used the queues that a topic has in a group."""
+
+    async def move(self, group: RaftGroup, step: MoveStep) -> Moved:
+        """Have messages moved from a queue. Asked once: what becomes of it without an answer is not
+        known.
+        """
