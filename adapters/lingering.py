@@ -20,7 +20,7 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from adapters.turns import turns_of
+from adapters.read_scheduler import scheduler_of
 
 LINGER_S: Final = 2.0
 """A peer answers a goodbye within a round trip, and closes; slower ones have had their chance."""
@@ -76,10 +76,10 @@ class Lingering(asyncio.Protocol):
             self.end()
             return
         self._transport.pause_reading()
-        turns_of(self.loop).wait(_LEAVING, self)
+        scheduler_of(self.loop).wait(_LEAVING, self)
 
     def read_on(self) -> None:
-        """It may be read again (`turns`)."""
+        """It may be read again (`read_scheduler`)."""
         if not self._transport.is_closing():
             self._transport.resume_reading()
 

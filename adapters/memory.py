@@ -124,7 +124,7 @@ class Pool:
 
     @property
     def is_tight(self) -> bool:
-        """Whether most of it is used: then what comes is read in turns (`turns`)."""
+        """Whether most of it is used: then what comes is read in turns (`read_scheduler`)."""
         return self.bytes > self._tight_at
 
     @property

@@ -12,7 +12,7 @@ import asyncio
 from typing import TYPE_CHECKING, Final
 
 from adapters.memory import Excess, Share
-from adapters.turns import turns_of
+from adapters.read_scheduler import scheduler_of
 from kernel.common.crowd import address_of
 from kernel.common.listening import ListeningSockets
 
@@ -35,7 +35,8 @@ backlog. Where that is full, the next has to try again a second later."""
 
 
 class _Accepted:
-    """A connection whose handshake begins in its turn (`turns`): that costs ten times as much as to
+    """A connection whose handshake begins in its turn (`read_scheduler`): that costs ten times as
+    much as to
     take one, and who comes from another address does not wait for all of a flood.
     """
 
@@ -89,7 +90,7 @@ class TlsServer:
         factory: Callable[[], asyncio.Protocol],
     ) -> None:
         self._loop = loop
-        self.turns = turns_of(loop)
+        self.turns = scheduler_of(loop)
         self.waiting: set[_Accepted] = set()
         """Connections whose handshake has not begun."""
         self._context = context

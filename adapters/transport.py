@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Generic, Protocol, TypeVar, cast
 
 from adapters.lingering import LINGERING
 from adapters.memory import Excess, Share
+from adapters.read_scheduler import scheduler_of
 from adapters.tls_server import TlsServer
-from adapters.turns import turns_of
 from auth.tls import login_of
 from kernel.common.crowd import Crowd, address_of
 from kernel.common.listening import stop_listening
@@ -231,10 +231,10 @@ class StreamProtocol(asyncio.Protocol):
         self._input = self._output = None
 
     def take_turn(self) -> None:
-        """Be read again when others have been (`turns`)."""
+        """Be read again when others have been (`read_scheduler`)."""
         if _TURN not in self._holds and not self._closing:
             self.hold_reading(_TURN)
-            turns_of(self.loop).wait(self.judged_as(), self)
+            scheduler_of(self.loop).wait(self.judged_as(), self)
 
     def read_on(self) -> None:
         """It is this one's turn."""

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 class Locks(Protocol):
-    """One change of a topic at a time (`kernel.common.turns.KeyedLock`)."""
+    """One change of a topic at a time (`kernel.common.keyed_lock.KeyedLock`)."""
 
     def of(self, tenant: str, name: str) -> AbstractAsyncContextManager[None]:
         """The lock of a topic's name."""

@@ -118,7 +118,7 @@ class Polls(Protocol):
 
 
 class Locks(Protocol):
-    """One change of a queue at a time (`kernel.common.turns.KeyedLock`)."""
+    """One change of a queue at a time (`kernel.common.keyed_lock.KeyedLock`)."""
 
     def of(self, tenant: str, name: str) -> AbstractAsyncContextManager[None]:
         """The lock of a queue's name."""

@@ -32,8 +32,8 @@ class Reading(Protocol):
         """It may be read."""
 
 
-class KeyedLock:
-    """Those of one event loop."""
+class ReadScheduler:
+    """Whose turn it is to be read, in one event loop."""
 
     __slots__ = ("_count", "_loop", "_waiting")
 
@@ -70,12 +70,12 @@ class KeyedLock:
             self._loop.call_soon(self._next)
 
 
-_TURNS: WeakKeyDictionary[asyncio.AbstractEventLoop, KeyedLock] = WeakKeyDictionary()
+_SCHEDULERS: WeakKeyDictionary[asyncio.AbstractEventLoop, ReadScheduler] = WeakKeyDictionary()
 
 
-def turns_of(loop: asyncio.AbstractEventLoop) -> KeyedLock:
-    """The turns of an event loop, whatever listener a connection came by."""
-    turns = _TURNS.get(loop)
-    if turns is None:
-        turns = _TURNS[loop] = KeyedLock(loop)
-    return turns
+def scheduler_of(loop: asyncio.AbstractEventLoop) -> ReadScheduler:
+    """That of an event loop, whatever listener a connection came by."""
+    scheduler = _SCHEDULERS.get(loop)
+    if scheduler is None:
+        scheduler = _SCHEDULERS[loop] = ReadScheduler(loop)
+    return scheduler

@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 from adapters.base import ListenerAddress
 from adapters.memory import GatewayMemory
+from adapters.read_scheduler import READ_MAX, ReadScheduler
 from adapters.transport import Listeners, StreamProtocol
-from adapters.turns import READ_MAX, KeyedLock
 from kernel.store.drivers.system import SystemClock
 
 PEERS = 4 * READ_MAX
@@ -43,24 +43,24 @@ class Waiting:
 
 
 async def test_so_many_are_read_in_a_turn_and_those_first_that_wait_longest() -> None:
-    turns = KeyedLock(asyncio.get_running_loop())
+    scheduler = ReadScheduler(asyncio.get_running_loop())
     waiting = [Waiting() for _ in range(2 * READ_MAX + 1)]
     for each in waiting:
-        turns.wait("a", each)
+        scheduler.wait("a", each)
     for turn in range(4):
         read = min(turn * READ_MAX, len(waiting))
         assert [each.read for each in waiting] == [True] * read + [False] * (len(waiting) - read)
-        assert len(turns) == len(waiting) - read
+        assert len(scheduler) == len(waiting) - read
         await asyncio.sleep(0)
 
 
 async def test_who_comes_from_another_address_does_not_wait_behind_all_of_the_first() -> None:
-    turns = KeyedLock(asyncio.get_running_loop())
+    scheduler = ReadScheduler(asyncio.get_running_loop())
     horde, other = [Waiting() for _ in range(10 * READ_MAX)], [Waiting(), Waiting()]
     for each in horde:
-        turns.wait("a", each)
+        scheduler.wait("a", each)
     for each in other:
-        turns.wait("b", each)
+        scheduler.wait("b", each)
     await asyncio.sleep(0)
     assert all(each.read for each in other)
     assert sum(each.read for each in horde) == READ_MAX - 2
