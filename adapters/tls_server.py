@@ -35,9 +35,8 @@ backlog. Where that is full, the next has to try again a second later."""
 
 
 class _Accepted:
-    """A connection whose handshake begins in its turn (`read_scheduler`): that costs ten times as
-    much as to
-    take one, and who comes from another address does not wait for all of a flood.
+    """A connection whose handshake begins in its turn (`read_scheduler`): to begin one costs ten
+    times as much as to take one, and who comes from another address does not wait for a flood.
     """
 
     __slots__ = ("_address", "_server", "_share", "_socket", "_task")
