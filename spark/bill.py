@@ -1,6 +1,6 @@
 """Billing one period: the entry that `weir bill` and other programs call.
 
-    out/period=2026-11/run=<run_id>/    the tables of one run, see jobs/bill.py, and summary.json
+    out/period=2026-11/run=<run_id>/    tables of one run (jobs/run_tables.py), and summary.json
     out/period=2026-11/CURRENT          the run_id of the latest run
     out/period=2026-11/.lock            held by who bills the period
 
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from spark.jobs.bill import Counts
+    from spark.jobs.run_tables import Counts
 
 
 class BillingBusyError(RuntimeError):
@@ -206,7 +206,7 @@ def _execute(
     partial: Path,
 ) -> Counts:
     """Have Spark do it. Raises JobFailedError for whatever the job dies of."""
-    from spark.jobs.bill import execute
+    from spark.jobs.run_tables import execute
 
     quick = archive.rows <= QUICK_ROWS_MAX
     try:

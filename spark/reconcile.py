@@ -29,7 +29,7 @@ from spark.invoice import EXACT, Invoice
 from spark.period import Period
 from spark.rating import invoices as make_invoices
 from spark.rating import rate
-from spark.usage import DIMENSIONS, EGRESS, SUMS, Usage
+from spark.usage import DIMENSIONS, EGRESS, PROOF, SUMS, Usage
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -37,10 +37,6 @@ if TYPE_CHECKING:
     from metering.schema import ManifestEntry, Record
     from spark.bill import Summary
     from spark.pricebook import PriceBook
-
-
-# What one end offset belongs to: a topic's queues in one Raft group, since they were made.
-PROOF = ("tenant", "topic", "raft_group", "cum_since")
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,6 +47,9 @@ CUMULATIVE_ORDER = (
 
 EGRESS = (Action.DELIVER, Action.RETURN)
 
+# What one end offset belongs to: a topic's queues in one Raft group, since they were made.
+PROOF = ("tenant", "topic", "raft_group", "cum_since")
+
 
 class Usage(NamedTuple):
     """One key in one hour: DIMENSIONS, the hour's start in microseconds, SUMS."""

@@ -14,8 +14,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name every Spark text
 
 from metering.schema import INTERNAL, Action, Kind
 from spark.jobs.usage_hourly import read_archive
-from spark.reconcile import PROOF
-from spark.usage import EGRESS
+from spark.usage import EGRESS, PROOF
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

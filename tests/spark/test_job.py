@@ -55,7 +55,7 @@ def usage_frame(spark: SparkSession, rows: list[Usage]) -> DataFrame:
 def rated(spark: SparkSession, book: PriceBook, rows: list[Usage]) -> list[Invoice]:
     """The invoices that the Spark plans make of some usage."""
     from spark.jobs import rated_lines
-    from spark.jobs.bill import _invoices
+    from spark.jobs.run_tables import _invoices
 
     lines = rated_lines.build(spark, book, usage_frame(spark, rows), NOVEMBER)
     totals = rated_lines.invoice_totals(book, lines).selectExpr(
