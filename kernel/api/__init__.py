@@ -1,6 +1,7 @@
 """What adapters and the gateway see of the kernel: its interface, its model, its messages. No I/O.
 
 - `client`: what may be asked of the kernel; adapters are written against it
+- `session`, `publishing`, `consuming`: connections, batches and consumers; to be had from `client`
 - `model`: topics, queues, groups, routers, routes and sessions
 - `message`: the stored message, and how it is read
 - `changes`: changes of definitions, for `Client.administer`

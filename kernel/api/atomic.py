@@ -15,8 +15,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from .client import Consumer, LeaseChange, PublishBatch, Settlement
+from .consuming import Consumer, LeaseChange, Settlement
 from .model import Reason, TopicInfo
+from .publishing import PublishBatch
 
 TRANSACTION_MESSAGES_MAX = 8_192
 TRANSACTION_BYTES_MAX = 64 * 1024 * 1024

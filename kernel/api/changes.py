@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from .model import GroupOptions, Route, RouterOptions, TopicOptions
-
-if TYPE_CHECKING:
-    from .client import Session
+from .session import Session
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,13 +18,12 @@ them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
-from enum import Enum
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
 
 from ..common.errors import KernelError
-from ..common.ids import Offset, QueueId, SessionId
+from ..common.ids import Offset
+from .atomic import Transaction
 from .changes import Administration as Administration
 from .changes import CancelMove as CancelMove
 from .changes import DeleteGroup as DeleteGroup
@@ -37,314 +36,24 @@ from .changes import PutRoute as PutRoute
 from .changes import PutRouter as PutRouter
 from .changes import PutTopic as PutTopic
 from .changes import StartMove as StartMove
-from .filters import MessageFilter
-from .model import (
-    Reason,
-    RouterInfo,
-    TopicInfo,
-    TopicStatistics,
-)
+from .consuming import Consumer as Consumer
+from .consuming import ConsumerSink as ConsumerSink
+from .consuming import ConsumerSpec as ConsumerSpec
+from .consuming import Deliveries as Deliveries
+from .consuming import LeaseChange as LeaseChange
+from .consuming import LeaseVerb as LeaseVerb
+from .consuming import Received as Received
+from .consuming import ReceiveSpec as ReceiveSpec
+from .consuming import Settlement as Settlement
+from .consuming import SettleSink as SettleSink
+from .model import Reason, RouterInfo, TopicInfo, TopicStatistics
 from .origins import Origins
+from .publishing import Destinations as Destinations
+from .publishing import PublishBatch as PublishBatch
+from .publishing import PublishSink as PublishSink
+from .session import Session as Session
 from .transactions import HalfMessages
-
-if TYPE_CHECKING:
-    from .atomic import Transaction
-    from .tree import Tree
-
-# --- Sessions -------------------------------------------------------------------------------
-
-
-class Session(Protocol):
-    """A client connection as the kernel knows it: owner of leases, of exclusive topics and of the
-    order of what it publishes. Ends with `close`; leases return, transient property goes.
-    """
-
-    id: SessionId
-    epoch: int
-    origin: int
-    """Whose traffic it is (`kernel.api.origins`), for counting."""
-
-    def close(self) -> None:
-        """End the session: return its leases (counted as redelivered), delete what it owns.
-
-        Idempotent, does not wait.
-        """
-
-
-# --- Publishing -----------------------------------------------------------------------------
-
-
-class Destinations(Protocol):
-    """Where messages of one (router, key) go: found once, cached by the adapter.
-
-    Stale after `Client.topology_version` has changed: look it up again.
-    """
-
-    count: int
-    """Number of topics that get a copy; 0: unroutable."""
-    is_stored: bool
-    """Whether a queue gets it: then the store counts it for the bill."""
-    asks_leader: bool
-    """Only the leader of its name knows: `PublishBatch.unlisted` tells."""
-
-
-class PublishSink(Protocol):
-    """Hears of batches. One object per connection, usually the connection's driver."""
-
-    def published(self, batch: PublishBatch) -> None:
-        """Every message of the batch is stored in every destination, but for `batch.failures`.
-
-        Called once per batch, in the order of `submit` for batches to the same queue; between
-        different Raft groups the order may differ.
-        """
-
-
-class PublishBatch(Protocol):
-    """Messages of one connection, usually those that one socket read brought. Positions count
-    the `add` calls from 0.
-    """
-
-    tag: object
-    """Free for the adapter (for example the first confirm number and its channel)."""
-    unlisted: list[int]
-    """After completion: positions whose leader was asked, and has found no queue for them."""
-    unheard: Mapping[int, int]
-    """After completion: those of them that nobody gets, no live route either, and that are not
-    retained; their bytes without the header."""
-
-    @property
-    def count(self) -> int:
-        """Messages added."""
-
-    @property
-    def size_bytes(self) -> int:
-        """Their bytes, headers included."""
-
-    def place(self, position: int) -> tuple[QueueId, Offset] | None:
-        """After completion: queue and offset of a message (of its first destination); None if it
-        failed or went to something transient.
-        """
-
-    @property
-    def duplicates(self) -> Mapping[int, bytes] | None:
-        """After completion: position to the uid of the original, for messages that the topic's
-        deduplication window has dropped; `place` then tells the original's.
-        """
-
-    @property
-    def failures(self) -> Mapping[int, KernelError] | None:
-        """After completion: position to error, None if all went well. A message to several topics
-        fails if any of them refused it.
-        """
-
-    def add(self, to: Destinations, parts: Sequence[bytes], size: int, asks: object = None) -> None:
-        """One message. `parts` joined are the slot (`api.message`: header, ext, native, body)
-        and `size` is their length; `parts[0]` holds the whole header. The kernel joins them once.
-        `to.count` must not be 0. A body above a topic's `message_bytes_max` or 16 MiB, or ext and
-        native above 256 KiB, make it fail with TOO_LARGE.
-
-        A topic with several queues takes the queue of the header's ordering-key hash, or the next
-        one in turn.
-
-        `asks`: a promise that the header asks for the same (flags, priority, times, key, tag) as
-        that of the message before, if this came with the very same object: it is not looked at.
-        """
-
-    def add_alike(
-        self,
-        to: Destinations,
-        heads: Sequence[bytes],
-        bodies: Sequence[bytes],
-        sizes: Sequence[int],
-    ) -> None:
-        """Messages to one place: columns of equal length, not empty. A message is head and body,
-        `sizes` are the lengths of both together. Their headers differ in uid and lengths only: what
-        the first one asks for (time, key, tag, flags) all do. Otherwise as `add`, a position each.
-        """
-
-    def once(self, number: int, sequence: int) -> None:
-        """Store the batch at most once for a (subscriber number, sequence): a repeat within 15
-        minutes completes as the first did. Sequences of a number rise, but for repeats.
-        """
-
-    def uid(self) -> tuple[int, int]:
-        """(high, low) for the header of the next message added: unique for ever, nearly free."""
-
-    def uids(self, count: int) -> tuple[int, int]:
-        """(high, low) of the first of so many: theirs are low, low + 1, and so on."""
-
-
-# --- Consuming ------------------------------------------------------------------------------
-
-
-class Deliveries(Protocol):
-    """Columns of equal length: messages handed to one consumer in one turn of the event loop."""
-
-    @property
-    def queue(self) -> QueueId:
-        """Where the messages lie."""
-
-    @property
-    def offsets(self) -> Sequence[int]:
-        """Their offsets."""
-
-    @property
-    def slots(self) -> Sequence[bytes]:
-        """The stored bytes (`kernel.api.message`)."""
-
-    @property
-    def attempts(self) -> Sequence[int] | None:
-        """1-based attempt of each; None if every one is a first attempt."""
-
-
-class ConsumerSink(Protocol):
-    """Hears what one or many push consumers get."""
-
-    def deliver(self, consumer: Consumer, deliveries: Deliveries) -> None:
-        """Messages leased to `consumer`'s session until settled, released or session end.
-
-        The credit of the consumer has already been lowered by their number.
-        """
-
-    def consumer_ended(self, consumer: Consumer, error: KernelError) -> None:
-        """The kernel ended the consumer (topic deleted, fenced): no more deliveries come."""
-
-
-class Consumer(Protocol):
-    """A push consumer: (topic, group, session). Made by `Client.attach`."""
-
-    tag: object
-    """Free for the adapter."""
-
-    def grant(self, messages: int) -> None:
-        """Add credit for so many more deliveries (hot; may be negative to take credit back)."""
-
-    def cancel(self) -> None:
-        """Stop deliveries. Leases given stay valid until settled or the session's end."""
-
-
-class Settlement(Enum):
-    """What happens to leased messages."""
-
-    ACK = 1
-    """Done with: never delivered to the group again."""
-    RELEASE = 2
-    """Give back to the old place in order; counts as an attempt."""
-    RETURN = 3
-    """Give back as if never delivered (unplaced prefetch): no attempt is counted."""
-    DEAD_LETTER = 4
-    """To the group's dead-letter target with `reason`, or gone if it has none."""
-    SKIP = 5
-    """Filtered out: done with for the group, but never delivered. Said by the kernel alone."""
-
-
-@dataclass(frozen=True, slots=True)
-class ConsumerSpec:
-    """What `Client.attach` makes a consumer of."""
-
-    topic: TopicInfo
-    group: str
-    session: Session | None
-    """Holder of the leases; None only with `lease_ms`."""
-    priority: int = 0
-    """Higher ones are served first while they have credit; equals in turn."""
-    exclusive: bool = False
-    """Refuse with LOCKED if the group has a consumer, and keep others out."""
-    auto_ack: bool = False
-    """A delivery is acked by handing it to the sink (at most once)."""
-    filter: MessageFilter | None = None
-    """Take only what matches; the rest counts as consumed for the whole group."""
-    lease_ms: int | None = None
-    """Deliveries are leased for so long, by the log, instead of until the session's end. 0: the
-    message is ready again at once, its attempt counted; its token stays that of the last holder."""
-    pull: bool = False
-    """Stands for single receives, not for a waiting consumer: not counted as one."""
-    origin: int = 0
-    """Whose traffic it is, if there is no session to tell."""
-    tag: object = None
-    fair: bool = False
-    """Of a pull with `lease_ms`: nobody's backlog keeps others waiting (`broker.fairness`)."""
-    note: int = 0
-    """What the log says of leases with a time beside them (u64): for whoever leads next."""
-
-
-class LeaseVerb(Enum):
-    """What happens to a message leased by token."""
-
-    ACK = 1
-    """Done with. Also while the lease has run out, as long as nobody got the message since."""
-    RELEASE = 2
-    """Ready again after `delay_ms`; the delivery counts as an attempt."""
-    RETURN = 3
-    """Ready again after `delay_ms`; the delivery does not count as an attempt."""
-    EXTEND = 4
-    """Leased until `delay_ms` from now; the token stays."""
-    DEAD_LETTER = 5
-    """To the group's dead-letter target, or gone if it has none."""
-    ACK_IN_TIME = 6
-    """As ACK, but only as long as the lease has not run out."""
-
-
-@dataclass(frozen=True, slots=True)
-class LeaseChange:
-    """One lease and what is to happen to it."""
-
-    token: bytes
-    verb: LeaseVerb
-    delay_ms: int = 0
-    reason: Reason = Reason.REJECTED
-    slot_bytes: int = 0
-    """With RETURN, of a message that has reached nobody: the size of its slot, so that what was
-    counted as delivered to this lease is counted as returned. 0: somebody has got it."""
-
-
-class SettleSink(Protocol):
-    """Hears that a settlement which gets an answer is on disk."""
-
-    def settled(self, tag: object, failures: Mapping[int, KernelError] | None) -> None:
-        """All offsets of the call with this tag are settled, but for `failures`."""
-
-
-@dataclass(frozen=True, slots=True)
-class ReceiveSpec:
-    """One pull: lease up to `messages` messages, waiting up to `wait_ms` for the first.
-
-    `session` given: leases last as long as it (settle by `Client.settle` with the consumer
-    `Received.consumer`); else until `lease_ms` from now, and each has a token.
-    """
-
-    topic: TopicInfo
-    group: str
-    messages: int = 1
-    wait_ms: int = 0
-    session: Session | None = None
-    lease_ms: int | None = None
-    filter: MessageFilter | None = None
-    """Take only what matches; the rest counts as consumed for the whole group."""
-    origin: int = 0
-    """Whose traffic it is, if there is no session to tell."""
-    fair: bool = False
-    """As `ConsumerSpec.fair`; the messages' keys say whose they are."""
-    note: int = 0
-    """As `ConsumerSpec.note`."""
-    consumer_key: Hashable = None
-    """The connection that it came by, if no session tells (`remote.served_topics`)."""
-
-
-@dataclass(frozen=True, slots=True)
-class Received:
-    """What a pull brought: columns of equal length, empty if nothing came in time."""
-
-    deliveries: Deliveries | None
-    consumer: Consumer | None
-    """Holder of the leases, for `Client.settle`, if the pull had a session."""
-    tokens: Sequence[bytes]
-    """Lease tokens, if it had none."""
-    ready: int
-    """Messages of the group still ready after this pull (a hint)."""
-
-
-# --- The client -----------------------------------------------------------------------------
+from .tree import Tree
 
 
 class Client(Protocol):

@@ -25,7 +25,9 @@ from typing import Protocol
 import msgspec
 
 from ..common.errors import Code, KernelError
-from .client import ConsumerSink, Destinations, Session
+from .consuming import ConsumerSink
+from .publishing import Destinations
+from .session import Session
 
 
 class WatchSink(Protocol):

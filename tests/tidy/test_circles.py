@@ -27,7 +27,6 @@ STILL_CIRCLES = (
         "adapters.sqs.attempts adapters.sqs.delivered adapters.sqs.environment "
         "adapters.sqs.queues adapters.sqs.stored"
     ),
-    "kernel.api.atomic kernel.api.changes kernel.api.client kernel.api.tree",
     (
         "kernel.broker.delivery.consumers kernel.broker.delivery.dispatch_port "
         "kernel.broker.delivery.dispatcher kernel.broker.delivery.sole_consumer"
