@@ -28,10 +28,6 @@ STILL_CIRCLES = (
         "adapters.sqs.queues adapters.sqs.stored"
     ),
     (
-        "kernel.broker.delivery.consumers kernel.broker.delivery.dispatch_port "
-        "kernel.broker.delivery.dispatcher kernel.broker.delivery.sole_consumer"
-    ),
-    (
         "kernel.broker.group_state.idle_queue "
         "kernel.broker.group_state.idle_record kernel.broker.group_state.queues "
         "kernel.broker.group_state.state "

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ...api.client import ConsumerSink, ConsumerSpec
-from .consumers import Credit, DispatchedConsumer
+from .consumers import Credit, DispatchedConsumer, ServingDispatcher
 from .dispatcher import AWAITS_CLAIMS, Dispatcher
 
 
@@ -35,7 +35,9 @@ def keeper(dispatcher: Dispatcher, spec: ConsumerSpec, sink: ConsumerSink) -> Di
     return consumer
 
 
-def claim(dispatcher: Dispatcher, consumer: DispatchedConsumer, offsets: Iterable[int]) -> None:
+def claim(
+    dispatcher: ServingDispatcher, consumer: DispatchedConsumer, offsets: Iterable[int]
+) -> None:
     """Lease to `consumer` what it was handed by the last leader: all that is ready, and whose
     ordering key nobody else holds. The rest has been settled, or is another consumer's by now.
     """

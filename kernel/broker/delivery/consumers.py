@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from typing import Protocol
 
-from ...api.client import ConsumerSink, ConsumerSpec
-from ...api.model import QueueRef
+from ...api.client import ConsumerSink, ConsumerSpec, Settlement
+from ...api.model import QueueRef, Reason
 from ...common.errors import Code, KernelError
 from ...common.ids import QueueId
 from ..group_state.progress import Progress
-
-if TYPE_CHECKING:
-    from .dispatcher import Dispatcher
+from ..group_state.state import QueueState
+from .ready import Ready
 
 
 class Handed:
@@ -51,6 +50,62 @@ class Handed:
             self.attempts = [self.attempts[at] for at in places]
 
 
+class ServingDispatcher(Protocol):
+    """The dispatcher, as its consumers and those who act for them see it."""
+
+    queue: QueueState
+    group: str
+    ready: Ready
+    held_count: int
+    """Messages that its consumers hold."""
+    leasing_count: int
+    """Messages whose timed lease is on its way into the log."""
+
+    @property
+    def ready_count(self) -> int:
+        """Messages that wait for a taker."""
+
+    @property
+    def leased_count(self) -> int:
+        """Messages that somebody holds."""
+
+    def pump(self) -> None:
+        """Hand out what can be handed out."""
+
+    def detach(self, consumer: DispatchedConsumer) -> None:
+        """Take a consumer out of dispatch; it keeps what it holds."""
+
+    def is_last_attempt(self, offset: int) -> bool:
+        """Whether a message is dead-lettered if its present delivery comes to nothing."""
+
+    def blocks(self, offset: int) -> bool:
+        """Whether somebody else holds the ordering key of a message."""
+
+    def hold(self, consumer: DispatchedConsumer, offsets: Sequence[int]) -> None:
+        """A consumer holds messages that have been taken out of `ready`."""
+
+    def settle(
+        self,
+        consumer: DispatchedConsumer,
+        how: Settlement,
+        offsets: Sequence[int],
+        reason: Reason,
+        *,
+        urgent: bool,
+        logged: bool = False,
+    ) -> list[int]:
+        """Settle what a consumer holds; returns the offsets it does not hold."""
+
+    def acknowledge(self, consumer: DispatchedConsumer, offsets: list[int]) -> None:
+        """Ack what a consumer holds, nothing else, without an answer (hot)."""
+
+    def return_handed(self, consumer: DispatchedConsumer, handed: Handed) -> None:
+        """What a consumer was handed and nobody looked at is ready again, no attempt counted."""
+
+    def tell_when_moved(self, consumer: DispatchedConsumer, tell: Callable[[], None]) -> bool:
+        """Have `tell` called after the next turn if something may be on its way to the consumer."""
+
+
 class Credit:
     """Deliveries that may still be handed out. Shared by the queues of one consumer."""
 
@@ -77,7 +132,7 @@ class DispatchedConsumer:
     )
 
     def __init__(
-        self, dispatcher: Dispatcher, spec: ConsumerSpec, sink: ConsumerSink, pool: Credit
+        self, dispatcher: ServingDispatcher, spec: ConsumerSpec, sink: ConsumerSink, pool: Credit
     ) -> None:
         self.dispatcher = dispatcher
         self.spec = spec

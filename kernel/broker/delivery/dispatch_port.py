@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol, TypeVar
 
 from ...api.client import Settlement
 from ...api.model import Reason
@@ -12,30 +12,34 @@ from ...common.ids import QueueId
 from ...log.format.entry import Opened
 from ..log_commands.commands import Change
 
-if TYPE_CHECKING:
-    from .dispatcher import Dispatcher
+DispatcherT_contra = TypeVar("DispatcherT_contra", contravariant=True)
+"""Who asks: the dispatcher, which knows this port and not the other way round."""
 
 
-class Port(Protocol):
+class Entries(Protocol):
+    """Log entries that are in memory."""
+
+    @property
+    def newest(self) -> Opened:
+        """The entry that was applied last, in the turn of the dispatchers that follows."""
+
+    def entry(self, index: int) -> bytes | None:
+        """A log entry, if it is in memory."""
+
+
+class Port(Entries, Protocol[DispatcherT_contra]):
     """What a dispatcher asks of its node."""
 
     @property
     def origins(self) -> Origins:
         """Readers of native blocks, for filters."""
 
-    @property
-    def newest(self) -> Opened:
-        """The entry that was applied last, in the turn of the dispatchers that follows."""
-
     def may_hand_out(self) -> bool:
         """Whether this node is sure that no other leads the group by now. If not, it halts its
         dispatchers until it is.
         """
 
-    def entry(self, index: int) -> bytes | None:
-        """A log entry, if it is in memory."""
-
-    def fetch(self, index: int, dispatcher: Dispatcher) -> None:
+    def fetch(self, index: int, dispatcher: DispatcherT_contra) -> None:
         """Read a log entry, then call `fetched`."""
 
     def propose_settle(
@@ -88,11 +92,11 @@ class Port(Protocol):
     def tell_when_moved(self, tell: Callable[[], None]) -> None:
         """Call `tell` once after the next turn of the dispatchers."""
 
-    def wake(self, dispatcher: Dispatcher, delay_ms: int) -> Callable[[], None]:
+    def wake(self, dispatcher: DispatcherT_contra, delay_ms: int) -> Callable[[], None]:
         """Call `woken` after so long; what is returned takes that back."""
 
-    def unused(self, dispatcher: Dispatcher) -> None:
+    def unused(self, dispatcher: DispatcherT_contra) -> None:
         """Its last push consumer has gone."""
 
-    def idle(self, dispatcher: Dispatcher) -> None:
+    def idle(self, dispatcher: DispatcherT_contra) -> None:
         """Nobody takes from it any more, nor waits."""

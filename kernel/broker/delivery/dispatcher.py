@@ -50,7 +50,7 @@ FETCHES, AWAITS_CLAIMS, NO_LEASE = 1, 2, 4
 class Dispatcher:
     """One (queue, group) at its leader."""
 
-    def __init__(self, queue: QueueState, group: str, port: Port) -> None:
+    def __init__(self, queue: QueueState, group: str, port: Port[Dispatcher]) -> None:
         self.queue = queue
         self.group = group
         self._port = port

@@ -11,18 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 from ...common.limits import MARK_RENEW
 from ...log.format import entry as entries
 from ..group_state.progress import Progress
 from ..index.runs import Part
-from .consumers import DispatchedConsumer, Handed
-from .dispatch_port import Port
+from .consumers import DispatchedConsumer, Handed, ServingDispatcher
+from .dispatch_port import Entries
 from .ready import Ready
-
-if TYPE_CHECKING:
-    from .dispatcher import Dispatcher
 
 
 class SoleConsumer:
@@ -45,10 +41,10 @@ class SoleConsumer:
 
     def __init__(
         self,
-        dispatcher: Dispatcher,
+        dispatcher: ServingDispatcher,
         progress: Progress,
         ready: Ready,
-        port: Port,
+        port: Entries,
         ask_mark: Callable[[int], None],
     ) -> None:
         """`ask_mark(level)` has the dispatch mark moved ahead."""
