@@ -29,8 +29,9 @@ from kernel.api.model import (
     TopicOptions,
 )
 from kernel.api.origins import INTERNAL
-from kernel.broker.group_state import usage
-from kernel.broker.group_state.usage import OTHER_GROUP, Grade, TopicUsage, Verb, counts, units_of
+from kernel.broker.group_state import topic_usage, usage
+from kernel.broker.group_state.topic_usage import OTHER_GROUP, TopicUsage
+from kernel.broker.group_state.usage import Grade, Verb, counts, units_of
 from kernel.broker.log_commands import commands
 from kernel.broker.snapshots.snapshot import dump, load, state_hash
 from kernel.common.ids import TRANSIENT_GROUP, Offset
@@ -317,9 +318,9 @@ async def test_deleted_topics_beyond_the_limit_are_forgotten_and_counted(
 
 def test_groups_beyond_the_limit_share_one_name() -> None:
     counted = TopicUsage()
-    for number in range(usage.GROUPS_COUNTED_MAX + 5):
+    for number in range(topic_usage.GROUPS_COUNTED_MAX + 5):
         counted.taken_by(f"g{number}", 1).messages += 1
-    assert len(counted.taken) == usage.GROUPS_COUNTED_MAX + 1
+    assert len(counted.taken) == topic_usage.GROUPS_COUNTED_MAX + 1
     (others,) = [tally for (group, _), tally in counted.taken.items() if group == OTHER_GROUP]
     assert others.messages == 5
 

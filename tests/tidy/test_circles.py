@@ -28,13 +28,6 @@ STILL_CIRCLES = (
         "adapters.sqs.queues adapters.sqs.stored"
     ),
     (
-        "kernel.broker.group_state.idle_queue "
-        "kernel.broker.group_state.idle_record kernel.broker.group_state.queues "
-        "kernel.broker.group_state.state "
-        "kernel.broker.group_state.topic_state kernel.broker.group_state.usage "
-        "kernel.broker.snapshots.snapshot_records"
-    ),
-    (
         "kernel.raft.core kernel.raft.election kernel.raft.follower kernel.raft.leader "
         "kernel.raft.read_only kernel.raft.roles kernel.raft.sending kernel.raft.status"
     ),

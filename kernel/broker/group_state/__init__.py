@@ -6,5 +6,5 @@
 - `limits`: queues that take no more than they may hold
 - `recent`: deduplication ids of a queue
 - `halves`: half messages; `retained`: retained messages; `tree_state`: subscribers
-- `usage`, `tally`: what was served of each topic, for the bill
+- `usage`, `topic_usage`, `tally`: what was served of each topic, for the bill
 """

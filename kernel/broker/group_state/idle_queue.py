@@ -17,7 +17,7 @@ from ..snapshots.snapshot_records import ProgressRecord, QueueRecord
 from .idle_record import IdleGroup, IdleQueue, write
 from .progress import Progress
 from .topic_state import QueueState, TopicState
-from .usage import counted_of
+from .topic_usage import counted_of
 
 PLAIN_GROUPS_MAX = 8
 """Groups of a plain queue: a record has twenty bytes for each."""

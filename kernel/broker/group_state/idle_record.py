@@ -10,7 +10,7 @@ from __future__ import annotations
 import msgspec
 
 from ..index.run_page import YoungRun
-from .usage import NOTHING_COUNTED, Counted, TopicUsage, usage_of
+from .topic_usage import NOTHING_COUNTED, Counted, TopicUsage, usage_of
 
 IdleGroup = tuple[int, list[int], int, int]
 """(floor, marks, time of last use, expired)"""

@@ -22,7 +22,7 @@ from ..snapshots.snapshot_records import QueueRecord
 from .idle_queue import is_plain, is_plain_record, of_record, pack, unpack, was_handed_out
 from .idle_record import IdleQueue, read
 from .topic_state import QueueState, TopicState
-from .usage import NOTHING_COUNTED
+from .topic_usage import NOTHING_COUNTED
 
 LIVE_MAX = 4_096
 """Queues that nobody keeps and that stay objects nevertheless: 3 MB. To lay one down and take it up

@@ -19,7 +19,7 @@ from .idle_record import IdleQueue, is_counted, read, write
 from .pending_acks import PendingAcks
 from .progress import Progress, unacked_by_any
 from .recent import Recent
-from .usage import NOTHING_COUNTED, Counted, TopicUsage, usage_of
+from .topic_usage import NOTHING_COUNTED, Counted, TopicUsage, usage_of
 
 _STREAM = TopicKind.STREAM
 

@@ -21,39 +21,41 @@ by the command METERED; a deleted topic's counts stay until then, RETIRED_MAX of
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
 from itertools import pairwise
-from typing import TYPE_CHECKING
-
-import msgspec
+from typing import Protocol
 
 from ...api.message import HEADER_BYTES, SLOT_BYTES_SMALL, UNIT_BYTES
 from ...common.ids import TopicId, is_index
 from ..index.features import CLASS_SHIFT, CLASSES, COPY, Feature
-from .tally import Tally, Three
-
-if TYPE_CHECKING:
-    from .state import GroupState, QueueState, TopicState
+from .queues import Queues
+from .tally import Three
+from .topic_state import QueueState, TopicState
+from .topic_usage import (
+    ACKED_BIT,
+    NOTHING_COUNTED,
+    ORDERED_BIT,
+    ORIGIN_BITS,
+    RETURNED_BIT,
+    LedgerRecord,
+    RetiredUsage,
+    TopicUsage,
+    UsageRecord,
+    counted_of,
+    taken_three,
+    usage_of,
+)
 
 RETIRED_MAX = 10_000
 """Deleted topics of a Raft group whose counts nobody has reported yet: some 500 bytes each. At a
 report a minute this is 160 deletions a second; beyond it the oldest go unbilled, and counted."""
 
-GROUPS_COUNTED_MAX = 64
-"""Counters of consumer groups of one topic; those that come later are counted as OTHER_GROUP."""
-
-OTHER_GROUP = "__other"
-
 PATTERN_PREFIX = "__tree/"
 """Before the patterns of reference lists, which are counted like topics: no topic is named so."""
 
 _GRADED = int(Feature.KEY | Feature.DELAY) | COPY | CLASSES
-_ORIGIN_BITS = 8
-_ACKED_BIT = 1 << _ORIGIN_BITS
-_ORDERED_BIT = 2 << _ORIGIN_BITS
-_RETURNED_BIT = 4 << _ORIGIN_BITS
 
 
 class Verb(IntEnum):
@@ -82,118 +84,6 @@ class Grade(IntEnum):
 
 HALF_FEATURES = CLASSES
 """Bits that a committed half message is counted with: both classes, which no publishing has."""
-
-
-_NOTHING_SENT: dict[int, Tally] = {}
-_NOTHING_TAKEN: dict[tuple[str, int], Tally] = {}
-_NO_TALLY = Tally()
-"""Shared by the topics that nothing was counted of; never changed."""
-
-
-class TopicUsage:
-    """Counts of one topic in one Raft group."""
-
-    __slots__ = (
-        "_sent",
-        "acked_group",
-        "acked_kind",
-        "acked_tally",
-        "last",
-        "leased_group",
-        "leased_kind",
-        "leased_tally",
-        "sent_key",
-        "sent_tally",
-        "since",
-        "taken",
-    )
-
-    def __init__(self) -> None:
-        self.since = 0
-        """Log index of the first entry counted; 0: none yet."""
-        self.last = 0
-        """Log index of the last one."""
-        self._sent = _NOTHING_SENT
-        """By `origin | features << 8`, with the features in _GRADED, once there are two of them."""
-        self.taken = _NOTHING_TAKEN
-        """By group and origin with _ACKED_BIT, _RETURNED_BIT and _ORDERED_BIT."""
-        # The counters used last are at hand: a topic mostly has one writer's and one reader's kind.
-        self.sent_key = -1
-        self.sent_tally = _NO_TALLY
-        self.leased_group = self.acked_group = ""
-        self.leased_kind = self.acked_kind = -1
-        self.leased_tally = self.acked_tally = _NO_TALLY
-
-    def sent_by(self, key: int) -> Tally:
-        """The counter of a key of `sent`, at hand from now on."""
-        tally = self._sent.get(key)
-        if tally is None:
-            tally = Tally()
-            if self.sent_key >= 0:
-                self._sent = {**self.sent, key: tally}
-        self.sent_key, self.sent_tally = key, tally
-        return tally
-
-    @property
-    def sent(self) -> Mapping[int, Tally]:
-        """Every counter of what was stored."""
-        if self.sent_key >= 0 and self._sent is _NOTHING_SENT:
-            return {self.sent_key: self.sent_tally}
-        return self._sent
-
-    def restore_sent(self, key: int, messages: int, size: int, units: int) -> None:
-        """Become what a snapshot says."""
-        tally = self.sent_by(key)
-        tally.messages, tally.size, tally.more_units = messages, size, units - messages
-
-    def taken_by(self, group: str, kind: int) -> Tally:
-        """The counter of a key of `taken`, at hand from now on."""
-        tally = self.taken.get((group, kind))
-        if tally is None:
-            if self.taken is _NOTHING_TAKEN:
-                self.taken = {}
-            folded = OTHER_GROUP if len(self.taken) >= GROUPS_COUNTED_MAX else group
-            tally = self.taken.setdefault((folded, kind), Tally())
-        if kind & _ACKED_BIT:
-            self.acked_group, self.acked_kind, self.acked_tally = group, kind, tally
-        elif not kind & _RETURNED_BIT:
-            self.leased_group, self.leased_kind, self.leased_tally = group, kind, tally
-        return tally
-
-    def returned(
-        self,
-        index: int,
-        origin: int,
-        group: str,
-        count: int,
-        size: int,
-        units: int,
-        ordered: bool | None,
-    ) -> None:
-        """Leases have reached nobody; `ordered`: None if the group is gone, and its leases tell."""
-        self.last = index
-        if ordered is None:
-            ordered = (group, origin | _ORDERED_BIT) in self.taken
-        kind = origin | _RETURNED_BIT | (_ORDERED_BIT if ordered else 0)
-        tally = self.taken_by(group, kind)
-        tally.messages += count
-        tally.size += size
-        tally.more_units += units - count
-
-
-NOTHING_COUNTED = TopicUsage()
-"""Of every topic that nothing was counted of yet; never changed."""
-
-
-@dataclass(slots=True)
-class RetiredUsage:
-    """Counts of a topic that was deleted."""
-
-    tenant: str
-    name: str
-    usage: TopicUsage
-    end: int
-    """Its end offset, all queues of this Raft group together."""
 
 
 class Ledger:
@@ -234,7 +124,7 @@ class Ledger:
         if usage.last <= self.metered:
             usage = self._enter(topic, index)
         usage.last = index
-        key = origin | (features & _GRADED) << _ORIGIN_BITS if features else origin
+        key = origin | (features & _GRADED) << ORIGIN_BITS if features else origin
         tally = usage.sent_tally if key == usage.sent_key else usage.sent_by(key)
         tally.messages += count
         tally.size += size
@@ -256,7 +146,7 @@ class Ledger:
         if usage.last <= self.metered:
             usage = self._enter(topic, index)
         usage.last = index
-        kind = origin | _ORDERED_BIT if topic.definition.groups[group].ordered else origin
+        kind = origin | ORDERED_BIT if topic.definition.groups[group].ordered else origin
         if kind == usage.leased_kind and group == usage.leased_group:
             tally = usage.leased_tally
         else:
@@ -313,7 +203,7 @@ class Ledger:
         if usage.last <= self.metered:
             usage = self._enter(topic, index)
         usage.last = index
-        kind = origin | _ACKED_BIT | _ORDERED_BIT if ordered else origin | _ACKED_BIT
+        kind = origin | ACKED_BIT | ORDERED_BIT if ordered else origin | ACKED_BIT
         if kind == usage.acked_kind and group == usage.acked_group:
             usage.acked_tally.messages += count
         else:
@@ -395,7 +285,15 @@ class UsageCount:
     """Of the topic's queues in this Raft group together; ROUTED of all origins is equal to it."""
 
 
-def counts(state: GroupState) -> Iterator[UsageCount]:
+class CountedGroup(Protocol):
+    """The state of a Raft group, as far as it is counted."""
+
+    ledger: Ledger
+    topics: dict[TopicId, TopicState]
+    queues: Queues
+
+
+def counts(state: CountedGroup) -> Iterator[UsageCount]:
     """Every counter of the topics that were counted since the last METERED; those of one topic
     stand together, ROUTED first.
     """
@@ -423,15 +321,15 @@ def _counts(ident: TopicId, item: RetiredUsage) -> Iterator[UsageCount]:
     found: dict[tuple[Verb, str, int, Grade], list[int]] = {}
     for verb in (Verb.ROUTED, Verb.PUBLISHED):
         for key, tally in item.usage.sent.items():
-            features = key >> _ORIGIN_BITS
+            features = key >> ORIGIN_BITS
             if verb is Verb.ROUTED or not features & COPY:
                 _add(found, (verb, "", key & 255, _grade(features)), tally.three)
     for (group, kind), tally in item.usage.taken.items():
-        verb = Verb.RETURNED if kind & _RETURNED_BIT else Verb.DELIVERED
-        if kind & _ACKED_BIT:
+        verb = Verb.RETURNED if kind & RETURNED_BIT else Verb.DELIVERED
+        if kind & ACKED_BIT:
             verb = Verb.ACKED
-        grade = Grade.ORDERED if kind & _ORDERED_BIT else Grade.PLAIN
-        _add(found, (verb, group, kind & 255, grade), _taken_three(kind, tally))
+        grade = Grade.ORDERED if kind & ORDERED_BIT else Grade.PLAIN
+        _add(found, (verb, group, kind & 255, grade), taken_three(kind, tally))
     for (verb, group, origin, grade), (messages, size, units) in found.items():
         yield UsageCount(
             ident,
@@ -473,30 +371,6 @@ def _add(
 # --- Snapshots --------------------------------------------------------------------------------
 
 
-class LedgerRecord(msgspec.Struct, frozen=True, array_like=True, tag="ledger"):
-    """How far the counts of this Raft group were reported."""
-
-    metered: int
-    forgotten: int
-
-
-class UsageRecord(msgspec.Struct, frozen=True, array_like=True, tag="usage"):
-    """Counts of one topic; `end` is -1 if it lives, else its end offset."""
-
-    topic: int
-    tenant: str
-    name: str
-    since: int
-    last: int
-    sent: list[tuple[int, int, int, int]]
-    taken: list[tuple[str, int, int, int, int]]
-    end: int
-
-
-Counted = tuple[int, int, list[tuple[int, int, int, int]], list[tuple[str, int, int, int, int]]]
-"""(since, last, what was stored, what was taken) of a topic."""
-
-
 def living_usage(topic: TopicState) -> UsageRecord:
     """The record of a topic's counts."""
     return usage_record(topic.id, RetiredUsage(topic.tenant, topic.name, topic.usage, -1))
@@ -507,45 +381,17 @@ def usage_record(ident: TopicId, item: RetiredUsage) -> UsageRecord:
     return UsageRecord(ident, item.tenant, item.name, *counted_of(item.usage), item.end)
 
 
-def _taken_three(kind: int, tally: Tally) -> Three:
-    """Of acks nobody knows bytes and units."""
-    return (tally.messages, 0, 0) if kind & _ACKED_BIT else tally.three
-
-
 def _messages(usage: TopicUsage) -> int:
     return sum(each.messages for each in usage.sent.values())
 
 
-def counted_of(usage: TopicUsage) -> Counted:
-    """All of it, as it stands in records."""
-    return (
-        usage.since,
-        usage.last,
-        [(key, *usage.sent[key].three) for key in sorted(usage.sent)],
-        [(*key, *_taken_three(key[1], usage.taken[key])) for key in sorted(usage.taken)],
-    )
-
-
-def usage_of(counted: Counted) -> TopicUsage:
-    """Inverse of `counted_of`."""
-    since, last, sent, taken = counted
-    usage = TopicUsage()
-    usage.since = since
-    usage.last = last
-    for each in sent:
-        usage.restore_sent(*each)
-    if taken:
-        usage.taken = {(group, kind): Tally(*three) for group, kind, *three in taken}
-    return usage
-
-
-def restore_ledger(state: GroupState, record: LedgerRecord) -> None:
+def restore_ledger(state: CountedGroup, record: LedgerRecord) -> None:
     """Take over a record of a snapshot."""
     state.ledger.metered = record.metered
     state.ledger.forgotten = record.forgotten
 
 
-def restore_usage(state: GroupState, record: UsageRecord) -> None:
+def restore_usage(state: CountedGroup, record: UsageRecord) -> None:
     """Take over a record of a snapshot."""
     ident = TopicId(record.topic)
     counted = (record.since, record.last, record.sent, record.taken)

@@ -36,7 +36,8 @@ from ..group_state.state import (
     Section,
     TopicState,
 )
-from ..group_state.usage import LedgerRecord, living_usage, usage_record
+from ..group_state.topic_usage import LedgerRecord
+from ..group_state.usage import living_usage, usage_record
 from ..index.run_page import RunPage
 from .snapshot_records import (
     FORMAT,

@@ -24,7 +24,8 @@ from ..group_state.state import (
     RouterState,
     TopicState,
 )
-from ..group_state.usage import LedgerRecord, UsageRecord, restore_ledger, restore_usage
+from ..group_state.topic_usage import LedgerRecord, UsageRecord
+from ..group_state.usage import restore_ledger, restore_usage
 from ..index.run_page import RunPage
 from .cut import Cut
 from .queue_records import progress_of, queue_of, restore_pages

@@ -21,7 +21,7 @@ from ...api.model import (
 )
 from ...common.errors import KernelError, error_named
 from ...raft.messages import Membership
-from ..group_state.usage import LedgerRecord, UsageRecord
+from ..group_state.topic_usage import LedgerRecord, UsageRecord
 from .tree_records import RetainedRecord, SubscriberRecord, WillItemRecord
 
 FORMAT = 1
