@@ -47,6 +47,7 @@ from ..requests.request_pipeline import Attempt, RequestPipeline
 from ..requests.session import LocalSession
 from ..routing.topology import Topology
 from ..store.replicas.listener import Relay
+from ..store.replicas.replica import Replica
 from ..store.transient import TransientGroup
 from ..transactions.half_message_client import HalfMessageClient
 from .definitions.administering import Administering
@@ -80,7 +81,8 @@ class ClusterClient(BaseClient):
         """`groups`: numbers of the cluster's data groups; `meeting`: where other gateways can reach
         this one.
         """
-        origins, relay = Origins(), Relay()
+        origins = Origins()
+        relay: Relay[Replica] = Relay()
         transient = TransientGroup(asyncio.get_running_loop(), clock, relay, origins)
         super().__init__(Topology(groups), transient.log, clock, random)
         self.leaders = leaders

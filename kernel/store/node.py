@@ -91,7 +91,7 @@ class Store:
         self._fatal = fatal
         self.node = node
         self._peers = peers or Alone()
-        self._relay = Relay()
+        self._relay: Relay[Replica] = Relay()
         self._writer = workers("weir-journal-writer")
         reading = workers("weir-journal-reader")
         self.unreadable = Unreadable(loop, self, journal, losses, clock, reading, fatal)
@@ -135,11 +135,11 @@ class Store:
         """Call `action` after every commit (housekeeping)."""
         self._after_write = action
 
-    def also_tell(self, listener: Listener) -> None:
+    def also_tell(self, listener: Listener[Replica]) -> None:
         """Have somebody beside this process's client hear of what groups apply; before `start`."""
         self._relay.add(listener)
 
-    async def start(self, listener: Listener, *, clean: bool = False) -> None:
+    async def start(self, listener: Listener[Replica], *, clean: bool = False) -> None:
         """Take part. Of a group without other members this node becomes the leader at once: raises
         and syncs its term, takes back what had been handed out (unless the last run ended in order,
         `clean`), serves. Returns once it leads all of these.

@@ -76,7 +76,7 @@ class TransientGroup:
     """The group, the entries it keeps, and when it takes what was asked for. `host.Host`."""
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, clock: Clock, relay: Relay, origins: Origins
+        self, loop: asyncio.AbstractEventLoop, clock: Clock, relay: Relay[Replica], origins: Origins
     ) -> None:
         self._loop = loop
         self.origins = origins

@@ -48,7 +48,7 @@ async def test_what_a_snapshot_does_not_have_is_forgotten(world: World) -> None:
 
     heard: list[tuple[str, bytes | None]] = []
     client.watch_records(lambda key, value: heard.append((key, value)))
-    relay = Relay()
+    relay: Relay[Replica] = Relay()
     relay.add(client)
     for state in snapshots:
         old = store.replica(state.group).state

@@ -31,7 +31,6 @@ STILL_CIRCLES = (
         "kernel.raft.core kernel.raft.election kernel.raft.follower kernel.raft.leader "
         "kernel.raft.read_only kernel.raft.roles kernel.raft.sending kernel.raft.status"
     ),
-    "kernel.store.replicas.host kernel.store.replicas.listener kernel.store.replicas.replica",
 )
 """The circles there still are, to be broken by a port or a smaller owner. The list only shrinks: a
 module that is in no circle any more must leave it."""

@@ -90,7 +90,7 @@ class Origin:
     """Its groups began with one member."""
 
 
-class ConsensusHost(Host, LeaderHost, Protocol):
+class ConsensusHost(Host[Replica], LeaderHost, Protocol):
     """What is asked of the store."""
 
     def await_disk(self, member: Member, ready: Ready) -> None:
@@ -116,7 +116,7 @@ class Consensus:
         node: int,
         origin: Origin,
         host: ConsensusHost,
-        relay: Relay,
+        relay: Relay[Replica],
         journal: Journal,
         clock: Clock,
         peers: Peers,

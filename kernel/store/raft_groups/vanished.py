@@ -10,7 +10,7 @@ from ..replicas.listener import Relay
 from ..replicas.replica import Replica
 
 
-def tell_vanished(relay: Relay, old: GroupState, replica: Replica) -> None:
+def tell_vanished(relay: Relay[Replica], old: GroupState, replica: Replica) -> None:
     """Tell of routers, routes, records and reference lists that `replica`, whose state has taken
     the place of `old`, does not have; of records that are others too. Who hears of `replaced` next
     learns what there is, and which topics have gone.

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol, TypeVar
 
 from ...api.origins import Origins
 from ...common.ids import RaftGroup
 
-if TYPE_CHECKING:
-    from .replica import Replica
+ReplicaT_contra = TypeVar("ReplicaT_contra", contravariant=True)
+"""Who asks: the replica, which knows its host and not the other way round."""
 
 
 class Timer(Protocol):
@@ -19,7 +19,7 @@ class Timer(Protocol):
         """Never mind."""
 
 
-class Host(Protocol):
+class Host(Protocol[ReplicaT_contra]):
     """What a replica asks of the store it lives in."""
 
     origins: Origins
@@ -37,7 +37,7 @@ class Host(Protocol):
         held, or (`log`) all of the group's.
         """
 
-    def dirty(self, replica: Replica, *, urgent: bool) -> None:
+    def dirty(self, replica: ReplicaT_contra, *, urgent: bool) -> None:
         """The replica has something to propose: at the next commit, or within 5 ms."""
 
     def call_later(self, delay_ms: int, action: Callable[[], None]) -> Timer:

@@ -40,7 +40,12 @@ class Replica(Observer):
     """One group: follows the log; at its leader it fills entries and hands out messages."""
 
     def __init__(
-        self, state: GroupState, host: Host, relay: Relay, retention: Retention, clock: LogClock
+        self,
+        state: GroupState,
+        host: Host[Replica],
+        relay: Relay[Replica],
+        retention: Retention,
+        clock: LogClock,
     ) -> None:
         self.group = state.group
         self.state = state
