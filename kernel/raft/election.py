@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from . import messages
 from .members.quorum import VOTE_LOST, VOTE_WON
 from .messages import (
@@ -16,18 +14,17 @@ from .messages import (
     VOTE_ANSWER,
     Message,
 )
+from .sending import broadcast
+from .state import RaftState
 
-if TYPE_CHECKING:
-    from .core import RaftCore
 
-
-def may_campaign(core: RaftCore) -> bool:
+def may_campaign(core: RaftState) -> bool:
     """Whether this node may become leader: a voter with its snapshot installed."""
     own = core.tracker.own
     return own is not None and not own.learner and core.log.snapshot is None
 
 
-def _knows_members(core: RaftCore) -> bool:
+def _knows_members(core: RaftState) -> bool:
     """False while a change of membership is committed but not applied here: this node would count
     the votes by the wrong configuration.
     """
@@ -35,7 +32,7 @@ def _knows_members(core: RaftCore) -> bool:
     return not log.configurations or log.configurations[0] > log.committed
 
 
-def hang_up(core: RaftCore, *, forced: bool = False) -> bool:
+def hang_up(core: RaftState, *, forced: bool = False) -> bool:
     """The leader is given up (or asks for it, `forced`): campaign. False if this node cannot."""
     if core.role == LEADER or not may_campaign(core) or not _knows_members(core):
         return False
@@ -46,7 +43,7 @@ def hang_up(core: RaftCore, *, forced: bool = False) -> bool:
     return True
 
 
-def _campaign(core: RaftCore, kind: int, *, forced: bool) -> None:
+def _campaign(core: RaftState, kind: int, *, forced: bool) -> None:
     if kind == PREVOTE:
         core.become_pre_candidate()
         term, answer = core.term + 1, PREVOTE_ANSWER
@@ -75,7 +72,7 @@ def _campaign(core: RaftCore, kind: int, *, forced: bool) -> None:
         core.own_vote = own
 
 
-def renew(core: RaftCore) -> bool:
+def renew(core: RaftState) -> bool:
     """A leader that has told another voter to campaign, in vain, begins a new term: the other may
     still do so, in spite of every lease, but only in the term that is over then. False if this node
     cannot.
@@ -86,7 +83,7 @@ def renew(core: RaftCore) -> bool:
     return hang_up(core, forced=True)
 
 
-def abstain(core: RaftCore, term: int) -> None:
+def abstain(core: RaftState, term: int) -> None:
     """Nobody gets this node's vote in any term up to this one: it votes for itself, and does not
     campaign. To be called of a follower.
     """
@@ -95,7 +92,7 @@ def abstain(core: RaftCore, term: int) -> None:
     core.vote = core.node
 
 
-def on_vote(core: RaftCore, message: Message) -> None:
+def on_vote(core: RaftState, message: Message) -> None:
     """A candidate asks. Any role serves this, learners too: the candidate may know better than
     this node whether it is a voter. Not so a node that knows no member at all: either it is new and
     nobody's voter yet, or it has lost its disk, and with it the votes it gave.
@@ -118,7 +115,7 @@ def on_vote(core: RaftCore, message: Message) -> None:
         _refuse(core, message, answer)
 
 
-def _refuse(core: RaftCore, message: Message, answer: int) -> None:
+def _refuse(core: RaftState, message: Message, answer: int) -> None:
     """The candidate gets no vote, but hears how far this node knows the log to be committed, as far
     as the candidate's own goes: that may be news to it, of an end of a joint configuration above
     all. Who has the longest log may be a voter no more, and would else keep the others for ever
@@ -132,7 +129,7 @@ def _refuse(core: RaftCore, message: Message, answer: int) -> None:
     )
 
 
-def learn_committed(core: RaftCore, message: Message) -> None:
+def learn_committed(core: RaftState, message: Message) -> None:
     """A refusal, which may come late, names an entry that is committed: so is this log up to it, if
     it has the very same one. Who campaigns and learns of a change of members begins again, once
     that is applied.
@@ -144,7 +141,7 @@ def learn_committed(core: RaftCore, message: Message) -> None:
             core.become_follower(core.term, 0)
 
 
-def on_vote_answer(core: RaftCore, message: Message) -> None:
+def on_vote_answer(core: RaftState, message: Message) -> None:
     """A voter has answered this candidate, or this node has voted for itself."""
     learn_committed(core, message)
     wanted = PREVOTE_ANSWER if core.role == PRE_CANDIDATE else VOTE_ANSWER
@@ -161,11 +158,12 @@ def on_vote_answer(core: RaftCore, message: Message) -> None:
             # crash it would win the same term with their votes once more, and give the log two
             # entries of one index and term.
             core.become_leader()
+            broadcast(core)
     elif result == VOTE_LOST:
         core.become_follower(core.term, 0)
 
 
-def other_term(core: RaftCore, message: Message) -> bool:
+def other_term(core: RaftState, message: Message) -> bool:
     """Whether a message of another term is to be handled (then this node has taken it over
     unless it is about a pre-vote).
     """

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from . import messages
 from .election import hang_up
 from .errors import LogDamaged, NotLeader
 from .messages import APPEND_ANSWER, FOLLOWER, Message, ReadState, Snapshot
-
-if TYPE_CHECKING:
-    from .core import RaftCore
+from .state import RaftState
 
 
-def _heard(core: RaftCore, message: Message) -> None:
+def _heard(core: RaftState, message: Message) -> None:
     """The sender leads this term."""
     if core.role != FOLLOWER:
         core.become_follower(message.term, message.sender)
@@ -22,7 +19,7 @@ def _heard(core: RaftCore, message: Message) -> None:
     core.leader = message.sender
 
 
-def on_append(core: RaftCore, message: Message) -> None:
+def on_append(core: RaftState, message: Message) -> None:
     """Entries, or a commit index. Answered once they are on disk."""
     _heard(core, message)
     log = core.log
@@ -52,7 +49,7 @@ def on_append(core: RaftCore, message: Message) -> None:
     core.after_sync.append(answer)
 
 
-def on_heartbeat(core: RaftCore, message: Message) -> None:
+def on_heartbeat(core: RaftState, message: Message) -> None:
     """The leader lives."""
     _heard(core, message)
     core.log.commit_to(message.commit)
@@ -68,7 +65,7 @@ def on_heartbeat(core: RaftCore, message: Message) -> None:
     )
 
 
-def on_snapshot(core: RaftCore, message: Message) -> None:
+def on_snapshot(core: RaftState, message: Message) -> None:
     """A snapshot in place of entries that the leader does not have any more."""
     _heard(core, message)
     log = core.log
@@ -78,7 +75,7 @@ def on_snapshot(core: RaftCore, message: Message) -> None:
     core.after_sync.append(Message(APPEND_ANSWER, core.node, message.sender, core.term, 0, index))
 
 
-def restore(core: RaftCore, snapshot: Snapshot) -> bool:
+def restore(core: RaftState, snapshot: Snapshot) -> bool:
     """Take the snapshot, unless this log has what it holds or this node is not in it."""
     log = core.log
     if snapshot.index <= log.committed or not snapshot.membership.has(core.node):
@@ -90,7 +87,7 @@ def restore(core: RaftCore, snapshot: Snapshot) -> bool:
     return True
 
 
-def install(core: RaftCore, snapshot: Snapshot) -> None:
+def install(core: RaftState, snapshot: Snapshot) -> None:
     """It takes the place of log and membership. LogDamaged if as much is committed."""
     if snapshot.index <= core.log.committed:
         raise LogDamaged(f"a snapshot of {snapshot.index} in place of a log that is longer")
@@ -99,30 +96,30 @@ def install(core: RaftCore, snapshot: Snapshot) -> None:
     core.tracker.switch(snapshot.membership, core.log.last_index)
 
 
-def on_timeout_now(core: RaftCore, _message: Message) -> None:
+def on_timeout_now(core: RaftState, _message: Message) -> None:
     """The leader hands over."""
     hang_up(core, forced=True)
 
 
-def forward(core: RaftCore, message: Message) -> None:
+def forward(core: RaftState, message: Message) -> None:
     """Send on to the leader what only it can do. NotLeader if none is known."""
     if not core.leader:
         raise NotLeader(0)
     core.messages.append(replace(message, to=core.leader))
 
 
-def on_propose(core: RaftCore, message: Message) -> None:
+def on_propose(core: RaftState, message: Message) -> None:
     """Proposals for the leader. NotLeader unless this node forwards them."""
     if not core.options.forward_proposals:
         raise NotLeader(core.leader)
     forward(core, message)
 
 
-def on_candidate_request(_core: RaftCore, _message: Message) -> None:
+def on_candidate_request(_core: RaftState, _message: Message) -> None:
     """There is no leader to ask."""
     raise NotLeader(0)
 
 
-def on_read_index_answer(core: RaftCore, message: Message) -> None:
+def on_read_index_answer(core: RaftState, message: Message) -> None:
     """The leader has confirmed a read of this node."""
     core.read_states.append(ReadState(message.index, message.context))

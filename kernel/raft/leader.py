@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from . import messages
 from .errors import (
@@ -19,14 +18,12 @@ from .members.quorum import VOTE_WON
 from .messages import ENTRY_OVERHEAD_BYTES, NORMAL, Entry, Message
 from .read_only import answer, release
 from .sending import broadcast, heartbeat, send_append, time_out_now
-
-if TYPE_CHECKING:
-    from .core import RaftCore
+from .state import RaftState
 
 # --- Proposals ------------------------------------------------------------------------------
 
 
-def check_may_propose(core: RaftCore) -> None:
+def check_may_propose(core: RaftState) -> None:
     """NotLeader or TransferUnderWay if the leader may not append now."""
     if core.tracker.own is None:
         raise NotLeader(0)
@@ -34,7 +31,7 @@ def check_may_propose(core: RaftCore) -> None:
         raise TransferUnderWay(f"leadership goes to node {core.transferee}")
 
 
-def propose(core: RaftCore, bodies: Sequence[bytes]) -> int:
+def propose(core: RaftState, bodies: Sequence[bytes]) -> int:
     """Append entries and send them; index of the first. See `RaftCore.propose`."""
     if core.transferee or core.tracker.own is None:
         check_may_propose(core)
@@ -60,7 +57,7 @@ def propose(core: RaftCore, bodies: Sequence[bytes]) -> int:
     return first
 
 
-def propose_change(core: RaftCore, body: bytes) -> int:
+def propose_change(core: RaftState, body: bytes) -> int:
     """Append an encoded change of membership. ConfigurationRefused if another one is not applied
     yet, or it does not fit what is in force.
     """
@@ -84,7 +81,7 @@ def propose_change(core: RaftCore, body: bytes) -> int:
     return index
 
 
-def on_propose(core: RaftCore, message: Message) -> None:
+def on_propose(core: RaftState, message: Message) -> None:
     """A follower has forwarded proposals: all of one kind."""
     if message.entries[0].kind == messages.CONFIGURATION:
         for entry in message.entries:
@@ -96,7 +93,7 @@ def on_propose(core: RaftCore, message: Message) -> None:
 # --- Committing -----------------------------------------------------------------------------
 
 
-def maybe_commit(core: RaftCore) -> bool:
+def maybe_commit(core: RaftState) -> bool:
     """Commit what a quorum has, if it is of this term; earlier terms go along (Raft 5.4.2)."""
     index = core.tracker.committed()
     log = core.log
@@ -108,7 +105,7 @@ def maybe_commit(core: RaftCore) -> bool:
     return True
 
 
-def own_stable(core: RaftCore) -> None:
+def own_stable(core: RaftState) -> None:
     """The leader's own disk has more of the log."""
     own = core.tracker.own
     index = core.log.stable_index
@@ -120,7 +117,7 @@ def own_stable(core: RaftCore) -> None:
             broadcast(core)
 
 
-def on_append_answer(core: RaftCore, message: Message) -> None:
+def on_append_answer(core: RaftState, message: Message) -> None:
     """A member has, or lacks, what was sent."""
     progress = core.tracker.progress.get(message.sender)
     if progress is None:
@@ -150,13 +147,13 @@ def on_append_answer(core: RaftCore, message: Message) -> None:
         time_out_now(core, message.sender)
 
 
-def catch_up(core: RaftCore, progress: Progress) -> None:
+def catch_up(core: RaftState, progress: Progress) -> None:
     """Fill a member's window."""
     while send_append(core, progress, if_empty=False):
         pass
 
 
-def _on_rejected(core: RaftCore, progress: Progress, message: Message) -> None:
+def _on_rejected(core: RaftState, progress: Progress, message: Message) -> None:
     hint = message.hint
     if message.log_term > 0:
         hint = core.log.find_conflict(hint, message.log_term)[0]
@@ -166,7 +163,7 @@ def _on_rejected(core: RaftCore, progress: Progress, message: Message) -> None:
         send_append(core, progress)
 
 
-def on_heartbeat_answer(core: RaftCore, message: Message) -> None:
+def on_heartbeat_answer(core: RaftState, message: Message) -> None:
     """A member lives: let what is held up go on, count it for leases and reads."""
     progress = core.tracker.progress.get(message.sender)
     if progress is None:
@@ -189,7 +186,7 @@ def on_heartbeat_answer(core: RaftCore, message: Message) -> None:
 # --- Members --------------------------------------------------------------------------------
 
 
-def check_quorum(core: RaftCore) -> None:
+def check_quorum(core: RaftState) -> None:
     """An election timeout has passed: step down if no quorum was heard of in it."""
     if not core.tracker.quorum_active():
         core.become_follower(core.term, 0)
@@ -197,7 +194,7 @@ def check_quorum(core: RaftCore) -> None:
         progress.recent_active = False
 
 
-def on_transfer(core: RaftCore, message: Message) -> None:
+def on_transfer(core: RaftState, message: Message) -> None:
     """The sender is to lead. A learner cannot; a second request replaces the first."""
     to = message.sender
     progress = core.tracker.progress.get(to)
@@ -212,7 +209,7 @@ def on_transfer(core: RaftCore, message: Message) -> None:
         send_append(core, progress)
 
 
-def members_changed(core: RaftCore) -> None:
+def members_changed(core: RaftState) -> None:
     """Another membership is in force."""
     own = core.tracker.own
     if own is None or own.learner:
@@ -230,7 +227,7 @@ def members_changed(core: RaftCore) -> None:
         core.transferee = 0
 
 
-def leave_joint_if_due(core: RaftCore) -> None:
+def leave_joint_if_due(core: RaftState) -> None:
     """End a joint configuration that is to end by itself, once nothing else is under way."""
     if core.tracker.members.auto_leave and core.log.applied >= core.pending_change:
         try:
@@ -243,14 +240,14 @@ def leave_joint_if_due(core: RaftCore) -> None:
 # --- The driver's reports -------------------------------------------------------------------
 
 
-def report_unreachable(core: RaftCore, node: int) -> None:
+def report_unreachable(core: RaftState, node: int) -> None:
     """See `RaftCore.report_unreachable`."""
     progress = core.tracker.progress.get(node)
     if progress is not None and progress.state == REPLICATE:
         progress.become_probe()
 
 
-def report_snapshot(core: RaftCore, node: int, *, installed: bool) -> None:
+def report_snapshot(core: RaftState, node: int, *, installed: bool) -> None:
     """See `RaftCore.report_snapshot`."""
     progress = core.tracker.progress.get(node)
     if progress is None or progress.state != SNAPSHOTTING:
@@ -261,7 +258,7 @@ def report_snapshot(core: RaftCore, node: int, *, installed: bool) -> None:
     progress.paused = True
 
 
-def replica_lost(core: RaftCore, node: int, snapshot_index: int = 0) -> None:
+def replica_lost(core: RaftState, node: int, snapshot_index: int = 0) -> None:
     """A member has lost its log. It gets nothing but the snapshot up to `snapshot_index`, if that
     is on its way.
     """
@@ -276,7 +273,7 @@ def replica_lost(core: RaftCore, node: int, snapshot_index: int = 0) -> None:
         progress.paused = True
 
 
-def is_level(core: RaftCore) -> bool:
+def is_level(core: RaftState) -> bool:
     """See `RaftCore.is_level`."""
     log = core.log
     last = log.last_index
@@ -290,7 +287,7 @@ def is_level(core: RaftCore) -> bool:
     )
 
 
-def wake(core: RaftCore) -> None:
+def wake(core: RaftState) -> None:
     """See `RaftCore.wake`. Time has passed that was not counted: no answer from before is good for
     a lease.
     """

@@ -6,67 +6,16 @@ of heartbeats. Once a quorum has answered it, it is served, and with it all that
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from . import messages
 from .errors import ReadsFull
 from .messages import Message, ReadState
 from .sending import heartbeat
-
-if TYPE_CHECKING:
-    from .core import RaftCore
+from .state import RaftState
 
 
-class PendingRead:
-    """A request on its round."""
-
-    __slots__ = ("acks", "index", "request")
-
-    def __init__(self, index: int, request: Message, node: int) -> None:
-        self.index = index
-        self.request = request
-        self.acks = {node: True}
-
-
-class ReadOnly:
-    """Requests by context, in the order they came (a dict keeps it)."""
-
-    __slots__ = ("_pending",)
-
-    def __init__(self) -> None:
-        self._pending: dict[bytes, PendingRead] = {}
-
-    def __len__(self) -> int:
-        return len(self._pending)
-
-    def add(self, index: int, request: Message, node: int) -> None:
-        """A request comes when `index` is committed; `node`, the leader, agrees with itself."""
-        if request.context not in self._pending:
-            self._pending[request.context] = PendingRead(index, request, node)
-
-    def acknowledge(self, node: int, context: bytes) -> dict[int, bool] | None:
-        """A member has answered the round of this context: who has by now. None: no such round."""
-        pending = self._pending.get(context)
-        if pending is None:
-            return None
-        pending.acks[node] = True
-        return pending.acks
-
-    def take(self, context: bytes) -> list[PendingRead]:
-        """The round of this context is confirmed: it and all before it."""
-        done: list[PendingRead] = []
-        for each in list(self._pending):
-            done.append(self._pending.pop(each))
-            if each == context:
-                break
-        return done
-
-    def last_context(self) -> bytes:
-        """Context of the newest request, for the next regular heartbeat; empty if none waits."""
-        return next(reversed(self._pending)) if self._pending else b""
-
-
-def on_read_index(core: RaftCore, message: Message) -> None:
+def on_read_index(core: RaftState, message: Message) -> None:
     """Somebody wants to read what is committed now."""
     waiting = len(core.reads) + len(core.postponed_reads)
     if core.tracker.is_singleton and core.tracker.own is not None:
@@ -80,7 +29,7 @@ def on_read_index(core: RaftCore, message: Message) -> None:
         _begin_read(core, message)
 
 
-def _begin_read(core: RaftCore, message: Message) -> None:
+def _begin_read(core: RaftState, message: Message) -> None:
     if core.options.lease_reads and holds_lease(core):
         answer(core, message, core.log.committed)
         return
@@ -88,13 +37,13 @@ def _begin_read(core: RaftCore, message: Message) -> None:
     heartbeat(core, message.context)
 
 
-def release(core: RaftCore) -> None:
+def release(core: RaftState) -> None:
     postponed, core.postponed_reads = core.postponed_reads, []
     for message in postponed:
         _begin_read(core, message)
 
 
-def answer(core: RaftCore, request: Message, index: int) -> None:
+def answer(core: RaftState, request: Message, index: int) -> None:
     if request.sender == core.node:
         core.read_states.append(ReadState(index, request.context))
     else:
@@ -114,7 +63,7 @@ LEASE_MARGIN_TICKS: Final = 2
 """A tick of this node and one of the follower are not begun together: each may be short by one."""
 
 
-def holds_lease(core: RaftCore) -> bool:
+def holds_lease(core: RaftState) -> bool:
     """Whether no other leader can have been elected by now: a quorum has answered a heartbeat sent
     less than an election timeout ago, and grants no vote until then.
     """

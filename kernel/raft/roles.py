@@ -5,18 +5,13 @@ None: such a message says nothing to this role and is ignored.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from . import election, follower, leader, read_only
-from .messages import MESSAGE_KINDS, Message
+from .messages import MESSAGE_KINDS
+from .state import Handlers
 
-if TYPE_CHECKING:
-    from .core import RaftCore
-
-Handler = Callable[["RaftCore", Message], None]
-
-_CANDIDATE: Final[tuple[Handler | None, ...]] = (
+_CANDIDATE: Final[Handlers] = (
     follower.on_candidate_request,  # PROPOSE
     follower.on_append,  # APPEND
     None,  # APPEND_ANSWER
@@ -33,7 +28,7 @@ _CANDIDATE: Final[tuple[Handler | None, ...]] = (
     None,  # READ_INDEX_ANSWER
 )
 
-HANDLERS: Final[tuple[tuple[Handler | None, ...], ...]] = (
+HANDLERS: Final[tuple[Handlers, ...]] = (
     (  # FOLLOWER
         follower.on_propose,  # PROPOSE
         follower.on_append,  # APPEND

@@ -8,23 +8,20 @@ the window of unanswered appends is full, and meanwhile an empty append per answ
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from . import messages
 from .members.progress import REPLICATE, SNAPSHOTTING, Progress
 from .messages import APPEND, ENTRY_OVERHEAD_BYTES, Entry, Message, ReadWanted
-
-if TYPE_CHECKING:
-    from .core import RaftCore
+from .state import RaftState
 
 
-def broadcast(core: RaftCore) -> None:
+def broadcast(core: RaftState) -> None:
     """Send everyone what they lack, or at least the commit index."""
     for progress in core.tracker.peers:
         send_append(core, progress)
 
 
-def send_append(core: RaftCore, progress: Progress, *, if_empty: bool = True) -> bool:
+def send_append(core: RaftState, progress: Progress, *, if_empty: bool = True) -> bool:
     """Send a member the next entries (an empty append only if `if_empty`), or a snapshot if the
     log does not reach back so far. False if nothing was sent.
     """
@@ -74,7 +71,7 @@ def send_append(core: RaftCore, progress: Progress, *, if_empty: bool = True) ->
     return True
 
 
-def _send_snapshot(core: RaftCore, progress: Progress) -> bool:
+def _send_snapshot(core: RaftState, progress: Progress) -> bool:
     if not progress.recent_active:
         return False
     snapshot = core.log.storage_snapshot()
@@ -86,7 +83,7 @@ def _send_snapshot(core: RaftCore, progress: Progress) -> bool:
     return True
 
 
-def heartbeat(core: RaftCore, context: bytes) -> None:
+def heartbeat(core: RaftState, context: bytes) -> None:
     """Tell everyone who leads, and as much of the commit index as each is known to have."""
     committed = core.log.committed
     for progress in core.tracker.peers:
@@ -105,7 +102,7 @@ def heartbeat(core: RaftCore, context: bytes) -> None:
         progress.sent_commit = commit
 
 
-def time_out_now(core: RaftCore, to: int) -> None:
+def time_out_now(core: RaftState, to: int) -> None:
     # It may campaign whenever this arrives, in spite of every lease, so that this leader's lease
     # is worth nothing for the rest of the term.
     core.lease_void = True

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from .messages import LEADER, Membership
-
-if TYPE_CHECKING:
-    from .core import RaftCore
+from .state import RaftState
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +46,7 @@ class Status:
     """By node; empty unless this node leads."""
 
 
-def status_of(core: RaftCore) -> Status:
+def status_of(core: RaftState) -> Status:
     """The state of a core now."""
     log = core.log
     members: tuple[MemberStatus, ...] = ()
