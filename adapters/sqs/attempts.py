@@ -20,10 +20,9 @@ from . import errors
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from kernel.api.client import ReceiveSpec
+    from kernel.api.client import Client, ReceiveSpec
 
-    from .delivered import Delivery
-    from .environment import Environment
+    from .received import Delivery
 
 ATTEMPTS_KEPT_MAX: Final = 5_000
 """Attempts remembered, 2 KB each with ten messages; the oldest are forgotten first."""
@@ -105,15 +104,16 @@ def attempt_of(queue: int, deliveries: Sequence[Delivery], tokens: Sequence[byte
     return Attempt(queue, [each._replace(slot=b"") for each in deliveries], tokens)
 
 
-async def repeated(environment: Environment, spec: ReceiveSpec, key: Key) -> list[Delivery]:
+async def repeated(
+    attempts: Attempts, client: Client, now_ms: int, spec: ReceiveSpec, key: Key
+) -> list[Delivery]:
     """What an attempt brought and still holds, leased anew; none: it is to be received.
 
     Raises InvalidParameterValue: one of its messages was changed.
     """
-    attempt = environment.attempts.find(key, environment.clock.wall_ms())
+    attempt = attempts.find(key, now_ms)
     if attempt is None or not spec.lease_ms:
         return []
-    client = environment.client
     changes = [LeaseChange(token, LeaseVerb.EXTEND, spec.lease_ms) for token in attempt.tokens]
     outcomes = await client.settle_leases(spec.topic, DEFAULT_GROUP, changes, Origin.SQS)
     held: list[Delivery] = []

@@ -8,7 +8,7 @@ attribute `weir.encoding` tells.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from kernel.api.origins import Origins
 
     from .environment import Context
+    from .received import Delivery
     from .shapes import MessageAttributeValue, ReceiveMessageRequest
 
 _ENCODING_MARK: Final = ENCODING_ATTRIBUTE.encode()
@@ -59,17 +60,6 @@ class Death(msgspec.Struct, frozen=True):
 
 _DEATHS: Final = msgspec.msgpack.Decoder(list[Death])
 _ATTRIBUTES: Final = msgspec.msgpack.Decoder(dict[str, object])
-
-
-class Delivery(NamedTuple):
-    """One message that was received."""
-
-    slot: bytes
-    handle: str
-    offset: int
-    attempt: int
-    """From 1."""
-    first_received_ms: int
 
 
 def view(

@@ -17,12 +17,13 @@ if TYPE_CHECKING:
 
     from adapters.base import CallMeter
     from adapters.refused import Refused
+    from auth.rules import Permission
     from kernel.api.client import Client, PublishBatch, Received, ReceiveSpec
     from kernel.api.model import TopicInfo
     from kernel.common.ports import Clock
 
     from .gate import Caller
-    from .queues import Queues
+    from .ready_queue import Queue
     from .refusal import Refusal
     from .settings import SqsSettings
 
@@ -66,6 +67,25 @@ class Catalogue(Protocol):
 
     def topics(self, tenant: str) -> Iterable[TopicInfo]:
         """Every topic of a tenant, in any order."""
+
+
+class QueueFinder(Protocol):
+    """Finds queues (`queues`)."""
+
+    async def topic(self, tenant: str, name: str) -> TopicInfo | None:
+        """A topic that SQS may see, by name; None if there is none."""
+
+    async def is_taken(self, tenant: str, name: str) -> bool:
+        """Whether a topic has the name, be it visible or not."""
+
+    def known(self, context: Context, url: str | None, number: Permission) -> Queue | None:
+        """As `find`, without waiting (hot); None: this gateway has to load the name first."""
+
+    async def find(self, context: Context, url: str | None, number: Permission) -> Queue:
+        """The queue of a URL, which the caller may use as `number` says. Raises SqsError."""
+
+    async def find_to_consume(self, context: Context, url: str | None, number: Permission) -> Queue:
+        """As `find`; makes the group `default` if the topic has none yet (a stream)."""
 
 
 class Publisher(Protocol):
@@ -132,7 +152,7 @@ class Environment:
     catalogue: Catalogue
     clock: Clock
     settings: SqsSettings
-    queues: Queues
+    queues: QueueFinder
     publisher: Publisher
     polls: Polls
     locks: Locks

@@ -15,10 +15,11 @@ from kernel.api.model import DEFAULT_GROUP
 from kernel.common.errors import Code, KernelError
 
 from . import attempts, errors, receipt_handle, selection, validation
-from .delivered import Delivery, view
+from .delivered import view
 from .errors import SqsError
 from .gate import CONSUME
 from .queues import check_right, check_tree
+from .received import Delivery
 from .settings import RECEIVE_BYTES_MAX
 from .shapes import ReceiveMessageResult
 
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from kernel.api.client import Received
 
     from .environment import Context
-    from .queues import Queue
+    from .ready_queue import Queue
     from .shapes import ReceiveMessageRequest
 
 _NOTHING = ReceiveMessageResult()
@@ -48,7 +49,13 @@ async def receive_message(context: Context, request: ReceiveMessageRequest) -> R
     spec = _spec(queue, request, context.peer.consumer_key)
     attempt_id = request.receive_request_attempt_id if queue.is_fifo else None
     if attempt_id is not None:
-        again = await attempts.repeated(environment, spec, (queue.topic.id, attempt_id))
+        again = await attempts.repeated(
+            environment.attempts,
+            environment.client,
+            environment.clock.wall_ms(),
+            spec,
+            (queue.topic.id, attempt_id),
+        )
         if again:
             return _result(context, queue, request, again)
     try:

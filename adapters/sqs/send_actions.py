@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from kernel.api.client import PublishBatch
 
     from .environment import Context
-    from .queues import Queue
+    from .ready_queue import Queue
     from .shape_base import Shape
     from .shapes import (
         BatchResultErrorEntry,

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from kernel.common.errors import KernelError
 
     from .environment import Context
-    from .queues import Queue
+    from .ready_queue import Queue
     from .shapes import (
         BatchResultErrorEntry,
         ChangeMessageVisibilityBatchRequest,

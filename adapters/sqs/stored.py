@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from kernel.api.origins import Origins
 
     from .environment import Context
-    from .queues import Queue
+    from .ready_queue import Queue
     from .shapes import MessageAttributeValue, OutgoingMessage
 
 _WEIR_PREFIX: Final = "weir."
