@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
     from .callers import Caller, Gate
     from .clients import Clients
+    from .questions import Producers
     from .settings import RocketmqSettings
     from .topics import Topics
-    from .transactions import Producers
     from .wire import Place
 
 

@@ -24,6 +24,7 @@ from adapters.rocketmq.environment import Environment, Listener
 from adapters.rocketmq.errors import RocketmqError
 from adapters.rocketmq.grpc_calls import grpc_calls
 from adapters.rocketmq.names import shown_topic, topic_name
+from adapters.rocketmq.questions import Producers
 from adapters.rocketmq.relay import Relay
 from adapters.rocketmq.routes import place_named, place_of
 from adapters.rocketmq.service import SERVICE, Service
@@ -31,7 +32,6 @@ from adapters.rocketmq.settings import DRAIN_GRACE_S, STREAMS_MAX, RocketmqSetti
 from adapters.rocketmq.stored import register_origin
 from adapters.rocketmq.telemetry import Streams
 from adapters.rocketmq.topics import Topics
-from adapters.rocketmq.transactions import Producers
 from adapters.rocketmq.waiting import Polls, SharedBatches, SharedChanges
 from adapters.transport import Tasks
 from auth.mqv2 import MqV2Verifier

@@ -54,9 +54,9 @@ if TYPE_CHECKING:
     from .callers import Caller
     from .clients import Extension
     from .environment import Call, Environment, Listener
+    from .questions import Questions
     from .stubs import Endpoints, Publishing, Settings, Subscription
     from .topics import Topic
-    from .transactions import Questions
     from .wire import Place
 
     Unary = Callable[[bytes, Call], Awaitable[bytes]]

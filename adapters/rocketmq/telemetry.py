@@ -40,8 +40,8 @@ if TYPE_CHECKING:
     from .callers import Caller
     from .clients import KnownClient
     from .environment import Call
+    from .questions import Questions
     from .service import Service
-    from .transactions import Questions
 
 _log = structlog.get_logger("weir.rocketmq")
 

@@ -7,7 +7,8 @@
 
 When and how often is asked, and how many may wait, are options of the topic (`HalfOptions`). As in
 the reference, the topic's name is that of the producer group. A client is a producer of a topic
-from the settings that name it, or its first transactional message, until its stream ends.
+from the settings that name it, or its first transactional message, until its stream ends
+(`questions`).
 
 Durability: OK to a send means that the message, and to an EndTransaction that the decision, is in
 the log, on the disks of a majority of the voters (one node: on this node's). A transaction id is
@@ -16,29 +17,17 @@ the kernel's token in hexadecimal.
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from adapters.tree_rights import allowed, into_topic
 from kernel.common.errors import Code as KernelCode
 from kernel.common.errors import KernelError
 
 from . import wire
-from .delivered import Writer
 from .errors import Code, RocketmqError
-from .settings import STREAM_TOPICS_MAX
 from .stubs import parse_end_transaction
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from kernel.api.client import Client
-    from kernel.api.model import TopicInfo
-    from kernel.api.origins import Origins
-    from kernel.api.transactions import HalfCheck, HalfWatch
-
     from .callers import Caller
-    from .clients import ClientKey
     from .environment import Call, Environment
     from .stored import Draft
     from .topics import Topic
@@ -92,89 +81,3 @@ async def end_transaction(environment: Environment, data: bytes, call: Call) -> 
 
 def _not_a_transaction(text: str) -> RocketmqError:
     return RocketmqError(Code.INVALID_TRANSACTION_ID, text)
-
-
-# --- Questions ----------------------------------------------------------------------------------
-
-
-class Questions:
-    """What is asked over one telemetry stream."""
-
-    __slots__ = ("_ask", "_caller", "_client", "_watches")
-
-    def __init__(self, client: Client, caller: Caller, ask: Callable[[bytes], None]) -> None:
-        self._client = client
-        self._caller = caller
-        self._ask = ask
-        self._watches: dict[int, HalfWatch] = {}
-        """By topic id."""
-
-    def about(self, topic: Topic, name: Name) -> None:
-        """Ask about messages of a topic; `name`: as the client spells it."""
-        info = topic.info
-        if not topic.has_transactions or info.id in self._watches:
-            return
-        if len(self._watches) < STREAM_TOPICS_MAX:
-            sink = _Sink(name, self._client.origins, partial(self._put, info))
-            self._watches[info.id] = self._client.halves.watch(info.tenant, info.name, sink)
-
-    def _put(self, topic: TopicInfo, question: bytes) -> None:
-        """Ask, if the client still may publish to the topic: a question holds its message."""
-        caller = self._caller
-        if caller.is_admitted() and allowed(caller.rights, into_topic(topic.name, topic)):
-            self._ask(question)
-
-    def close(self) -> None:
-        """Ask nothing more."""
-        for watch in self._watches.values():
-            watch.close()
-        self._watches.clear()
-
-
-class _Sink:
-    """`kernel.api.transactions.HalfSink` of one topic and stream."""
-
-    __slots__ = ("_ask", "_writer")
-
-    def __init__(self, name: Name, origins: Origins, ask: Callable[[bytes], None]) -> None:
-        self._writer = Writer(name, 0, 0, "", origins)
-        self._ask = ask
-
-    def check(self, check: HalfCheck) -> None:
-        """Ask the producer."""
-        self._ask(wire.transaction_check(self._writer.half(check.slot), check.token.hex()))
-
-
-class Producers:
-    """The streams of all clients, as far as they may be asked. Belongs to the event loop."""
-
-    def __init__(self, client: Client) -> None:
-        self._client = client
-        self._open: dict[ClientKey, list[Questions]] = {}
-        self.not_asked = 0
-        """Questions that were not put, because the client does not read or has just gone."""
-
-    def joined(self, caller: Caller, ask: Callable[[bytes], bool]) -> Questions:
-        """A caller has a stream, over which `ask` puts a question, if it can. To be ended by
-        `left`.
-        """
-
-        def put(question: bytes) -> None:
-            self.not_asked += not ask(question)
-
-        questions = Questions(self._client, caller, put)
-        self._open.setdefault((caller.tenant, caller.client_id), []).append(questions)
-        return questions
-
-    def left(self, key: ClientKey, questions: Questions) -> None:
-        """The stream is over."""
-        questions.close()
-        streams = self._open[key]
-        streams.remove(questions)
-        if not streams:
-            del self._open[key]
-
-    def publishes(self, key: ClientKey, topic: Topic, name: Name) -> None:
-        """A client sends to a topic of transactions: some clients say so in no other way."""
-        for questions in self._open.get(key, ()):
-            questions.about(topic, name)

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 from adapters.rocketmq.callers import Caller, Tenants
 from adapters.rocketmq.clients import Clients, KnownClient
 from adapters.rocketmq.errors import Code, RocketmqError
+from adapters.rocketmq.questions import Questions
 from adapters.rocketmq.settings import RocketmqSettings
 from adapters.rocketmq.telemetry import Stream
-from adapters.rocketmq.transactions import Questions
 from adapters.tree_rights import PUBLISH_TOPIC
 from auth.principal import Principal
 from tests.adapters.in_process import EveryRight
