@@ -57,7 +57,7 @@ class RecentUids:
 
 
 class Inbox:
-    """`adapters.mqtt.live.LiveReceiver` of one connection."""
+    """`adapters.mqtt.subscription.LiveReceiver` of one connection."""
 
     __slots__ = (
         "_backlog",

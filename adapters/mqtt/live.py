@@ -10,48 +10,18 @@ still waiting for retained messages, are singles.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
+from adapters.mqtt.subscription import LivePattern
 from adapters.mqtt.views import View
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from adapters.mqtt.codec.encoder import PublishFrame
-    from adapters.mqtt.subscription import Subscribed
-    from adapters.mqtt.views import FrameKind
+    from adapters.mqtt.subscription import LiveReceiver, Subscribed
     from kernel.api.origins import Origins
     from kernel.api.tree import Tree, Watch
     from kernel.common.ports import Clock
-
-
-class LiveReceiver(Protocol):
-    """A session's side of the fan-out."""
-
-    publisher: int
-    """Hash of its subscriber name, for No Local."""
-
-    def live(self, frame: PublishFrame, view: View, kind: FrameKind) -> None:
-        """A message for a subscription that overlaps with no other (hot)."""
-
-    def live_single(self, view: View, subscription: Subscribed) -> None:
-        """A message for a subscription that needs a look of its own."""
-
-
-class LivePattern:
-    """Who watches one pattern of one tenant."""
-
-    __slots__ = ("key", "kinds", "singles", "watch")
-
-    def __init__(self, key: tuple[str, str]) -> None:
-        self.key = key
-        self.kinds: dict[FrameKind, dict[LiveReceiver, None]] = {}
-        self.singles: dict[LiveReceiver, Subscribed] | None = None
-        self.watch: Watch | None = None
-
-    @property
-    def is_empty(self) -> bool:
-        return not self.kinds and not self.singles
 
 
 class LiveRouter:

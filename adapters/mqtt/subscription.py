@@ -1,22 +1,25 @@
-"""One subscription of a session: its options, how it is served, and what overlaps with what."""
+"""One subscription of a session: its options, how it is served, who watches its pattern with it,
+and what overlaps with what.
+"""
 
 from __future__ import annotations
 
 from enum import IntEnum
 from struct import Struct
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from adapters.mqtt.views import FrameKind
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from adapters.mqtt.codec.encoder import PublishFrame
     from adapters.mqtt.events import SubscriptionRequest
-    from adapters.mqtt.live import LivePattern
     from adapters.mqtt.topic_filter import TopicFilter
     from adapters.mqtt.views import View
     from kernel.api.client import Consumer
     from kernel.api.model import TopicInfo
+    from kernel.api.tree import Watch
 
 _OPTIONS: Final = Struct("<BI")
 _QOS: Final = 0x03
@@ -114,6 +117,35 @@ class Subscribed:
     @property
     def is_shared(self) -> bool:
         return bool(self.filter.share_name)
+
+
+class LiveReceiver(Protocol):
+    """A session's side of the fan-out."""
+
+    publisher: int
+    """Hash of its subscriber name, for No Local."""
+
+    def live(self, frame: PublishFrame, view: View, kind: FrameKind) -> None:
+        """A message for a subscription that overlaps with no other (hot)."""
+
+    def live_single(self, view: View, subscription: Subscribed) -> None:
+        """A message for a subscription that needs a look of its own."""
+
+
+class LivePattern:
+    """Who watches one pattern of one tenant."""
+
+    __slots__ = ("key", "kinds", "singles", "watch")
+
+    def __init__(self, key: tuple[str, str]) -> None:
+        self.key = key
+        self.kinds: dict[FrameKind, dict[LiveReceiver, None]] = {}
+        self.singles: dict[LiveReceiver, Subscribed] | None = None
+        self.watch: Watch | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.kinds and not self.singles
 
 
 def overlaps(one: TopicFilter, other: TopicFilter) -> bool:
