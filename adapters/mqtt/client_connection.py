@@ -55,7 +55,8 @@ if TYPE_CHECKING:
     from adapters.base import Rights
     from adapters.mqtt.codec.packets import Connect
     from adapters.mqtt.codec.packets import Will as GivenWill
-    from adapters.mqtt.environment import Environment, Host
+    from adapters.mqtt.environment import Environment
+    from adapters.mqtt.host import Host
     from adapters.mqtt.system_topics import Tenant
     from kernel.api.client import Session as KernelSession
     from kernel.api.tree import Subscriber

@@ -17,8 +17,8 @@ from adapters.refused import TEXT_CHARACTERS_MAX, Refused
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from adapters.mqtt.environment import Host
     from adapters.mqtt.events import ConnectionClosed
+    from adapters.mqtt.host import Host
     from kernel.common.ports import Clock
 
 LINES_MAX: Final = 60

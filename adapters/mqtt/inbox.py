@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
     from adapters.base import Rights
     from adapters.mqtt.codec.encoder import PublishFrame
-    from adapters.mqtt.environment import Environment, Host
+    from adapters.mqtt.environment import Environment
+    from adapters.mqtt.host import Host
     from adapters.mqtt.session import Session
     from adapters.mqtt.traffic import TenantTraffic
     from adapters.mqtt.views import FrameKind, View

@@ -29,8 +29,9 @@ if TYPE_CHECKING:
 
     from adapters.base import Rights
     from adapters.mqtt.codec.packets import PublishRun
-    from adapters.mqtt.environment import Environment, Host
+    from adapters.mqtt.environment import Environment
     from adapters.mqtt.events import ConnectionClosed, PublishesReleased
+    from adapters.mqtt.host import Host
     from adapters.mqtt.session import Session
     from kernel.api.client import Destinations, PublishBatch
     from kernel.api.client import Session as KernelSession

@@ -16,7 +16,8 @@ from adapters.moving import Moving
 from adapters.mqtt.client_connection import ClientConnection
 from adapters.mqtt.closings import Closings
 from adapters.mqtt.codec.topic_names import TopicNames
-from adapters.mqtt.environment import Counters, Environment, MqttSettings
+from adapters.mqtt.counters import Counters
+from adapters.mqtt.environment import Environment, MqttSettings
 from adapters.mqtt.limits import TURN_BYTES, WHEEL_TICK_MS
 from adapters.mqtt.live import LiveRouter
 from adapters.mqtt.stored import NamesKnown, register_origin

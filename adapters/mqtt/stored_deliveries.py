@@ -32,8 +32,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from adapters.mqtt.codec.encoder import PublishFrame
-    from adapters.mqtt.environment import Environment, Host
+    from adapters.mqtt.environment import Environment
     from adapters.mqtt.events import DeliveriesCompleted, DeliveriesReceived
+    from adapters.mqtt.host import Host
     from adapters.mqtt.inbox import Inbox
     from adapters.mqtt.session import Session
     from adapters.mqtt.traffic import Deliveries as DeliveryCounters

@@ -12,19 +12,21 @@ INTERVAL_MS those that have changed, at QoS 0.
 from __future__ import annotations
 
 from math import exp
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from adapters.mqtt.codec.encoder import publish_frame
 from adapters.mqtt.codec.packet_types import MQTT_5, RETAIN_BIT
 from adapters.mqtt.codec.properties import hop_properties
-from adapters.mqtt.environment import Counters
+from adapters.mqtt.counters import Counters
 from adapters.mqtt.subscription import Way, combined
 from auth.rules import Action, Kind, permission
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from adapters.mqtt.inbox import Inbox
+    from adapters.base import Rights
+    from adapters.mqtt.codec.encoder import PublishFrame
+    from adapters.mqtt.filter_table import FilterTable
     from adapters.mqtt.subscription import Subscribed
     from kernel.common.ports import Clock
 
@@ -171,6 +173,17 @@ class Connected:
                 bridges.append(client_id)
 
 
+class FigureReader(Protocol):
+    """A connection that has subscribed to figures (`inbox`)."""
+
+    tenant: str
+    rights: Rights
+    filters: FilterTable
+
+    def figure(self, frame: PublishFrame) -> None:
+        """Sends one of the figures, unless the client is behind."""
+
+
 class Figures:
     """Of one adapter: what is counted, and who reads it."""
 
@@ -188,7 +201,7 @@ class Figures:
         self._look = look
         self._began_ms = self._due_ms = clock.monotonic_ms()
         self._tenants: dict[str, Tenant] = {}
-        self._readers: dict[Inbox, None] = {}
+        self._readers: dict[FigureReader, None] = {}
         self._told: dict[str, dict[str, str]] = {}
         """What readers of each tenant were told last."""
         self._seen = Connected()
@@ -210,7 +223,7 @@ class Figures:
 
     # --- Readers ----------------------------------------------------------------------------
 
-    def read_by(self, inbox: Inbox, subscribed: Subscribed) -> None:
+    def read_by(self, inbox: FigureReader, subscribed: Subscribed) -> None:
         """A subscription below ROOT is open."""
         self._readers[inbox] = None
         values = self._values(inbox.tenant)
@@ -219,7 +232,7 @@ class Figures:
             subscribed.held = None
             self._tell(inbox, values, only=subscribed)
 
-    def forget(self, inbox: Inbox) -> None:
+    def forget(self, inbox: FigureReader) -> None:
         """A connection reads nothing any more. Idempotent."""
         self._readers.pop(inbox, None)
 
@@ -243,7 +256,9 @@ class Figures:
             }
         self._tell_some(list(self._readers), changed)
 
-    def _tell_some(self, left: list[Inbox], changed: Mapping[str, Mapping[str, str]]) -> None:
+    def _tell_some(
+        self, left: list[FigureReader], changed: Mapping[str, Mapping[str, str]]
+    ) -> None:
         for inbox in left[-READERS_TOGETHER_MAX:]:
             if inbox in self._readers:
                 self._tell(inbox, changed.get(inbox.tenant, {}))
@@ -252,7 +267,7 @@ class Figures:
             self._soon(lambda: self._tell_some(left, changed))
 
     def _tell(
-        self, inbox: Inbox, values: Mapping[str, str], only: Subscribed | None = None
+        self, inbox: FigureReader, values: Mapping[str, str], only: Subscribed | None = None
     ) -> None:
         """`only`: what is handed over to a new subscription, as retained."""
         may_see_node = inbox.rights.allows(ADMINISTER_NODE, NODE_RESOURCE)

@@ -12,7 +12,8 @@ from msgspec.structs import replace
 from adapters.mqtt import notes
 from adapters.mqtt.codec.packet_types import PacketType
 from adapters.mqtt.codec.reason_codes import ALLOWED, ReasonCode, carried_by, v3_return_code
-from adapters.mqtt.environment import Counters, Login
+from adapters.mqtt.counters import Counters
+from adapters.mqtt.environment import Login
 from adapters.mqtt.inbox import RecentUids
 from adapters.mqtt.limits import RECENT_UIDS_MAX
 from adapters.mqtt.notes import Progress

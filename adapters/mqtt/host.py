@@ -1,0 +1,28 @@
+"""What a connection asks of its driver."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from adapters.transport import StreamHost
+
+
+class Host(StreamHost, Protocol):
+    """The driver of one connection: it moves bytes."""
+
+    is_writing_paused: bool
+    """The peer does not read fast enough."""
+    listener: str
+    """Name of the listener that it came by."""
+
+    def deadline_moved(self) -> None:
+        """The session's deadline is another one now, and may be nearer."""
+
+    def signed_in(self, tenant: str) -> None:
+        """The connection is a tenant's: its octets are counted."""
+
+    def count_octets(self) -> None:
+        """Count what came and went since the last time."""
+
+    def close(self) -> None:
+        """Write what is there and close the transport."""
