@@ -17,12 +17,11 @@ Rules (confirm mode, RabbitMQ's extension):
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Container
 
-    from adapters.amqp.channel import Channel
 
 ACK_FRAME: Final = struct.Struct(">BHIIQBB")
 """A whole basic.ack, or basic.nack: head, method key, delivery tag, bits, frame end."""
@@ -94,12 +93,21 @@ class Confirms:
         return b"".join(frames)
 
 
+class ConfirmingChannel(Protocol):
+    """A channel in confirm mode."""
+
+    def has_news(self) -> None:
+        """Its confirms have changed."""
+
+
 class Segment:
     """Publishes of one channel that stand together in a batch and have consecutive numbers."""
 
     __slots__ = ("_confirms", "channel", "first", "last", "position")
 
-    def __init__(self, channel: Channel, confirms: Confirms, position: int, number: int) -> None:
+    def __init__(
+        self, channel: ConfirmingChannel, confirms: Confirms, position: int, number: int
+    ) -> None:
         self.channel = channel
         self._confirms = confirms
         self.position = position

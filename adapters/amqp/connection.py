@@ -22,7 +22,8 @@ from typing import TYPE_CHECKING
 
 from adapters.amqp import handshake, limits, spec
 from adapters.amqp.caller import Caller
-from adapters.amqp.channel import Channel, ChannelMethods
+from adapters.amqp.channel import Channel
+from adapters.amqp.channel_methods import ChannelMethods
 from adapters.amqp.consuming import Consumers
 from adapters.amqp.errors import (
     CHANNEL_ERROR,

@@ -24,6 +24,7 @@ import struct
 from itertools import repeat
 from typing import TYPE_CHECKING, Final, cast
 
+from adapters.amqp.channel import Link
 from adapters.amqp.confirms import ACK_FRAME, ACK_KEY, ACK_SIZE
 from adapters.amqp.frames import (
     CLASS_BASIC,
@@ -32,13 +33,9 @@ from adapters.amqp.frames import (
     HEAD,
     encode_content,
 )
-from adapters.amqp.limits import (
-    DELIVERY_BYTES_FIRST_GUESS,
-    DELIVERY_BYTES_WINDOW,
-    PREFETCH_UNLIMITED,
-)
-from adapters.amqp.methods import encode_method, short_string
+from adapters.amqp.methods import encode_method
 from adapters.amqp.patience import Patiences
+from adapters.amqp.shape import NO_HEAD, SHAPELESS, Shape
 from adapters.amqp.spec import BasicCancel
 from adapters.amqp.stored import ROUTE_LENGTH_BYTES
 from adapters.amqp.translation import view
@@ -54,9 +51,7 @@ if TYPE_CHECKING:
 
     from adapters.amqp.channel import Channel
     from adapters.amqp.environment import Environment, Host
-    from adapters.base import DeliveryCounter
     from kernel.api.client import Consumer, Deliveries
-    from kernel.api.model import TopicInfo
 
 _DELIVER_KEY: Final = CLASS_BASIC << 16 | 60
 _METHOD_START: Final = struct.Struct(">BHII").pack
@@ -82,98 +77,6 @@ _DEAD_LETTER: Final = int(Flag.DEAD_LETTER)
 _HEAD_BYTES: Final = LENGTHS_AT + LENGTHS.size
 _MANY: Final = 8
 """Deliveries at once from which columns are faster than a loop."""
-_NO_HEAD: Final = b"\0"
-"""What no slot begins with: its first octet is the version of its format, from 1."""
-
-
-class Shape:
-    """What the messages of a queue that were published alike, which they mostly were, have in
-    common: how they are told, and how they are sent to one link.
-    """
-
-    __slots__ = ("before", "between", "body_at", "head", "native", "native_at")
-
-    def __init__(
-        self,
-        head: bytes,
-        native: bytes,
-        native_at: int,
-        body_at: int,
-        before: bytes,
-        between: bytes,
-    ) -> None:
-        self.head = head
-        """The first octets of their slots, lengths included."""
-        self.native = native
-        """Their native block, at `native_at`."""
-        self.native_at = native_at
-        self.body_at = body_at
-        self.before = before
-        """What stands before the delivery tag."""
-        self.between = between
-        """What stands between delivery tag and body."""
-
-
-_SHAPELESS: Final = Shape(_NO_HEAD, b"", 0, 0, b"", b"")
-
-
-class Link:
-    """One AMQP consumer."""
-
-    __slots__ = (
-        "channel",
-        "consumer",
-        "counter",
-        "credit",
-        "limit",
-        "low",
-        "no_ack",
-        "queue",
-        "shape",
-        "size_estimate",
-        "tag",
-        "tag_bytes",
-        "tells_attempt",
-        "topic",
-        "unacked",
-    )
-
-    def __init__(self, channel: Channel, tag: str, queue: str, limit: int, *, no_ack: bool) -> None:
-        self.channel = channel
-        self.tag = tag
-        self.queue = queue
-        self.no_ack = no_ack
-        self.limit = limit or PREFETCH_UNLIMITED
-        """Deliveries it may have unacknowledged."""
-        self.unacked = 0
-        self.credit = 0
-        """What its kernel consumer may still hand out."""
-        self.low = 0
-        """Credit down to which none is added."""
-        self.shape = _SHAPELESS
-        """Of the message delivered last."""
-        self.size_estimate = DELIVERY_BYTES_FIRST_GUESS
-        self.consumer: Consumer | None = None
-        self.topic: TopicInfo | None = None
-        """Of the queue, if consuming it takes a right."""
-        self.counter: DeliveryCounter | None = None
-        self.tag_bytes = short_string(tag)
-        self.tells_attempt = False
-        """Whether redeliveries say how often they came, as a quorum queue's do."""
-
-    def room(self, *, is_writing_paused: bool) -> int:
-        """The credit it should have now."""
-        if is_writing_paused:
-            return 0
-        window = DELIVERY_BYTES_WINDOW // self.size_estimate or 1
-        self.low = min(self.limit, window) // 2
-        if self.no_ack:
-            return min(PREFETCH_UNLIMITED, window)
-        left = min(self.limit - self.unacked, window)
-        if self.channel.limit is not None:
-            self.low = PREFETCH_UNLIMITED
-            left = min(left, self.channel.limit - self.channel.outstanding)
-        return max(left, 0)
 
 
 class Consumers:
@@ -273,7 +176,7 @@ class Consumers:
                 self._environment.origins,
                 tells_attempt=link.tells_attempt,
             )
-            head, native, native_at, body_at, body_bytes = _NO_HEAD, b"", 0, 0, len(body)
+            head, native, native_at, body_at, body_bytes = NO_HEAD, b"", 0, 0, len(body)
         number = link.channel.number
         method_bytes = _DELIVER_FIXED + len(link.tag_bytes) + len(route)
         before = _METHOD_START(1, number, method_bytes, _DELIVER_KEY) + link.tag_bytes
@@ -286,7 +189,7 @@ class Consumers:
             return Shape(head, native, native_at, body_at, before, between)
         out += (before, _PACK_TAG(tag), _REDELIVERED[attempt > 1], route, header, block, _END)
         self._append_body(out, number, body)
-        return _SHAPELESS
+        return SHAPELESS
 
     def _append_body(self, out: list[bytes], number: int, body: bytes) -> None:
         """Body frames of a message that has none, or several."""

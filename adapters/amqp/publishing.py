@@ -19,6 +19,7 @@ import struct
 from typing import TYPE_CHECKING, Final, cast
 
 from adapters.amqp import spec
+from adapters.amqp.assembly import Assembly
 from adapters.amqp.confirms import Segment
 from adapters.amqp.direct_reply import block_of
 from adapters.amqp.errors import (
@@ -44,9 +45,9 @@ from adapters.amqp.limits import (
     PUBLISH_BYTES_RESUME,
 )
 from adapters.amqp.methods import decode_method
-from adapters.amqp.returns import Returns, may_be_for_nobody
+from adapters.amqp.returns import Returns
 from adapters.amqp.stamps import HEADER, Stamp
-from adapters.amqp.targets import Head, Target, Targets
+from adapters.amqp.targets import Head, Target, Targets, may_be_for_nobody
 from adapters.amqp.transaction import Message, Room
 from adapters.chunks import keep_chunk
 from kernel.api.message import HEADER_BYTES
@@ -74,22 +75,6 @@ _UNPACK_SIZE: Final = struct.Struct(">I").unpack_from
 _PACK_HEADER: Final = HEADER.pack
 _LEAST: Final = 12 + 22
 """Octets of the shortest basic.publish frame's start and of the shortest header frame."""
-
-
-class Assembly:
-    """A message that is being received on a channel."""
-
-    __slots__ = ("arguments", "block", "body_bytes", "parts", "received", "stamp", "target", "to")
-
-    def __init__(self, target: Target, arguments: bytes) -> None:
-        self.target = target
-        self.arguments = arguments
-        self.to: Destinations | None = None
-        self.stamp: Stamp | None = None
-        self.block = b""
-        self.body_bytes = 0
-        self.received = 0
-        self.parts: list[bytes] = []
 
 
 class Publisher:

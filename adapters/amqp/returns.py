@@ -20,15 +20,9 @@ if TYPE_CHECKING:
     from adapters.amqp.channel import Channel
     from adapters.amqp.environment import Environment, Host
     from adapters.amqp.targets import Target
-    from kernel.api.client import Destinations
 
 Kept = tuple["Channel", "Target", bytes, bytes]
 """Channel, target, property block and body of a message."""
-
-
-def may_be_for_nobody(to: Destinations) -> bool:
-    """Whether a message has somewhere to go only if its leader finds something."""
-    return to.asks_leader and to.count == 1
 
 
 class Returns:

@@ -7,7 +7,7 @@ with 403, or it would wait for ever for messages that do not come; what it held 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from adapters.amqp.errors import ACCESS_REFUSED, CONNECTION_FORCED, AmqpError
 from adapters.amqp.lifecycle import ChannelState
@@ -20,15 +20,34 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from adapters.amqp.caller import Caller
-    from adapters.amqp.channel import Channel
-    from adapters.amqp.connection import Connection
-    from adapters.amqp.consuming import Link
+    from adapters.amqp.channel import Channel, Link
     from adapters.amqp.environment import Counters
+    from adapters.amqp.handshake import ClientFeatures
+    from adapters.amqp.method_base import Method
+    from adapters.base import Rights
 
 USER_GONE: Final = "the user was removed, disabled or signed out"
 
 
-def recheck(connection: Connection, counters: Counters) -> Iterator[None]:
+class RecheckedConnection(Protocol):
+    """A connection whose rights are looked at again."""
+
+    rights: Rights | None
+    caller: Caller | None
+    channels: dict[int, Channel]
+    features: ClientFeatures
+
+    def send(self, number: int, method: Method) -> None:
+        """Append a method to the output."""
+
+    def fail(self, number: int, error: AmqpError) -> None:
+        """Close a channel, or with 0 the connection."""
+
+    def rights_changed(self) -> None:
+        """What was found to be allowed has to be looked at again."""
+
+
+def recheck(connection: RecheckedConnection, counters: Counters) -> Iterator[None]:
     """`adapters.base.Holder.recheck` of one connection."""
     rights, caller = connection.rights, connection.caller
     if rights is None:
@@ -65,7 +84,7 @@ def withdrawn(caller: Caller, link: Link) -> AmqpError:
     return AmqpError(ACCESS_REFUSED, f"access to {where} was withdrawn from user '{user}'")
 
 
-def _end(connection: Connection, caller: Caller, channel: Channel, link: Link) -> None:
+def _end(connection: RecheckedConnection, caller: Caller, channel: Channel, link: Link) -> None:
     if not connection.features.wants_cancel_notify:
         connection.fail(channel.number, withdrawn(caller, link))
         return

@@ -21,7 +21,6 @@ from adapters.amqp.errors import (
 from adapters.amqp.exchanges import needs_attributes
 from adapters.amqp.limits import ROUTES_MAX
 from adapters.amqp.names import PREDECLARED, is_reply_address, resource, router_key
-from adapters.amqp.returns import may_be_for_nobody
 from adapters.amqp.router_rights import PUBLISH_ROUTER, names_topic, through
 from adapters.amqp.stored import attributes_of, native_prefix
 from adapters.tree_rights import PUBLISH_TOPIC, into_topic
@@ -263,6 +262,11 @@ class Targets:
 
     def _no_exchange(self, name: str) -> AmqpError:
         return AmqpError(NOT_FOUND, f"no {resource('exchange', name, self._caller.virtual_host)}")
+
+
+def may_be_for_nobody(to: Destinations) -> bool:
+    """Whether a message has somewhere to go only if its leader finds something."""
+    return to.asks_leader and to.count == 1
 
 
 def _is_text(key: str) -> bool:

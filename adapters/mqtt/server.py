@@ -52,7 +52,7 @@ _log = structlog.get_logger("weir.mqtt")
 
 
 class MqttProtocol(StreamProtocol):
-    """One TCP or TLS connection. `adapters.mqtt.environment.Host` of its driver."""
+    """One TCP or TLS connection. `adapters.mqtt.host.Host` of its driver."""
 
     __slots__ = ("_adapter", "_counted", "_later", "_tenant", "_traffic", "client", "listener")
 
