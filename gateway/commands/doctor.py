@@ -185,7 +185,11 @@ async def _go_on(directory: Path, found: Examination) -> None:
 
     loop = asyncio.get_running_loop()
     local = open_store(
-        *(DirectoryDisk(directory), SystemClock(), SystemRandom(), partial(Worker, loop), fatal),
+        DirectoryDisk(directory),
+        SystemClock(),
+        SystemRandom(),
+        partial(Worker, loop),
+        fatal,
         repair=True,
     )
     register_origins(local.client.origins)

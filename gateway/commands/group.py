@@ -64,8 +64,14 @@ def list_groups(
     """List groups with their backlog."""
     rows, _ = connect(url, data, tenant).pages("groups", topic=topic)
     columns = (
-        *("group", "topic", "ready", "leased", "delayed", "expired"),
-        *("oldest", "consumers"),
+        "group",
+        "topic",
+        "ready",
+        "leased",
+        "delayed",
+        "expired",
+        "oldest",
+        "consumers",
     )
     shown = [
         (
