@@ -125,7 +125,7 @@ $(READY_RUN): pyproject.toml constraints.txt | $(BIN)/python
 
 $(READY_DEV): pyproject.toml constraints.txt | $(BIN)/python
 	@echo "Setting up $(VENV) with the tools for development ..."
-	@$(INSTALL) -e '.[dev,s3]'
+	@$(INSTALL) -e '.[dev]'
 	@touch $@ $(READY_RUN)
 
 $(READY_NPM): tests/npm/package.json
@@ -135,5 +135,5 @@ $(READY_NPM): tests/npm/package.json
 
 $(READY_SPARK): $(READY_DEV)
 	@echo "Setting up $(VENV) with PySpark (500 MB to download) ..."
-	@$(INSTALL) -e '.[dev,s3,spark]'
+	@$(INSTALL) -e '.[dev,spark]'
 	@touch $@

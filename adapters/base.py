@@ -12,13 +12,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
+
+from auth.principal import DEFAULT_TENANT, Principal
 
 if TYPE_CHECKING:
     import ssl
     from collections.abc import Iterable, Iterator, Mapping
 
-    from auth.principal import Principal
     from auth.rules import Permission
 
     from .moving import ConsumersByKey
@@ -51,6 +52,24 @@ class Rights(Protocol):
 
     def rules(self) -> object:
         """What decides now: another object whenever what is allowed may be another."""
+
+
+class Everyone:
+    """Rights of a listener that signs nobody in."""
+
+    principal: Final = Principal(DEFAULT_TENANT, "anonymous")
+
+    def allows(self, number: Permission, name: str, /) -> bool:
+        """Always."""
+        return True
+
+    def is_alive(self) -> bool:
+        """Always."""
+        return True
+
+    def rules(self) -> object:
+        """Always the same."""
+        return self
 
 
 class Holder(Protocol):

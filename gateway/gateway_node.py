@@ -127,7 +127,9 @@ class GatewayNode:
         self._name = gateway_name(self._data, self._random)
         hello = partial(self._hello, self._process)
         self._meeting = MeetingPoint(
-            *(hello, security.secret, self._clock),
+            hello,
+            security.secret,
+            self._clock,
             server_tls=security.server_tls,
             client_tls=security.client_tls,
             turned_away=TurnedAway(_log, self._clock),
@@ -190,8 +192,13 @@ class GatewayNode:
         self._meter(client, cluster_admin, tasks)
         await front.serve(self._metering)
         self._heartbeat_reporter = HeartbeatReporter(
-            *(self._name, self._process, self._settings, client, front.adapters),
-            *(cluster_admin, self._clock),
+            name=self._name,
+            process=self._process,
+            settings=self._settings,
+            client=client,
+            adapters=front.adapters,
+            cluster_admin=cluster_admin,
+            clock=self._clock,
         )
         self._reporting = tasks.create_task(self._heartbeat_reporter.run())
         figures = GatewayFigures(client.leaders, client, self._heartbeat_reporter, self._meeting)

@@ -265,7 +265,7 @@ class StoreNode:
             return [store.replica(each) for each in store.groups if store.serving(each)]
 
         self._metering = NodeMetering(
-            *(local.client, led, node_of(self._data), self._data, self._clock, settings)
+            local.client, led, node_of(self._data), self._data, self._clock, settings
         )
         self._metering.start(tasks)
         cluster_service.flush = self._metering.flush

@@ -17,9 +17,10 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from adapters.base import Everyone
 from adapters.tree_rights import allowed, into_topic, out_of_topic
 from auth.errors import AuthError
-from auth.principal import DEFAULT_TENANT, Principal, SignInMode, split_login
+from auth.principal import DEFAULT_TENANT, SignInMode, split_login
 from auth.rules import Action, Kind, permission
 
 from . import errors
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
     from adapters.base import CallCounter, Rights
     from auth.mqv2 import MqV2Verifier
     from auth.records import AccessKey
-    from auth.rules import Permission
     from kernel.api.model import TopicInfo
 
     from .settings import RocketmqSettings
@@ -56,24 +56,6 @@ NO_CREDENTIAL: Final = "Credential=,"
 """What clients without an access key send."""
 
 _NODE: Final = frozenset({"HTTP", "NODE_JS", "NODEJS"})
-
-
-class Everyone:
-    """Rights of a listener that signs nobody in (`adapters.base.Rights`)."""
-
-    principal: Final = Principal(DEFAULT_TENANT, "anonymous")
-
-    def allows(self, number: Permission, name: str, /) -> bool:
-        """Always."""
-        return True
-
-    def is_alive(self) -> bool:
-        """Always."""
-        return True
-
-    def rules(self) -> object:
-        """Always the same."""
-        return self
 
 
 @dataclass(frozen=True, slots=True)

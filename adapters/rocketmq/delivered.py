@@ -124,8 +124,15 @@ class Writer:
             user, system = _foreign(messages.decode(slot), self._origins)
         return b"".join(
             (
-                *(self._topic, user, _SYSTEM_PROPERTIES, wire.varint(len(system) + len(own))),
-                *(system, own, _BODY, wire.varint(len(body)), body),
+                self._topic,
+                user,
+                _SYSTEM_PROPERTIES,
+                wire.varint(len(system) + len(own)),
+                system,
+                own,
+                _BODY,
+                wire.varint(len(body)),
+                body,
             )
         )
 

@@ -95,9 +95,18 @@ class PlainSends(NamedTuple):
             heads = list(
                 map(
                     layout.pack,
-                    *(repeat(_START), sizes, repeat(native), repeat(length + _EXT.size)),
-                    *(repeat(high), lows, repeat(now_ms), repeat(_BEFORE_ID[length]), idents),
-                    *(repeat(_BEFORE_PROPERTIES[length]), idents, repeat(tails[0])),
+                    repeat(_START),
+                    sizes,
+                    repeat(native),
+                    repeat(length + _EXT.size),
+                    repeat(high),
+                    lows,
+                    repeat(now_ms),
+                    repeat(_BEFORE_ID[length]),
+                    idents,
+                    repeat(_BEFORE_PROPERTIES[length]),
+                    idents,
+                    repeat(tails[0]),
                 )
             )
             slot_sizes = [layout.size + size for size in sizes]
@@ -113,8 +122,18 @@ def _head(ident: bytes, tail: bytes, size: int, high: int, low: int, now_ms: int
     layout = _layout(length, len(tail))
     native = layout.size - HEADER.size - _EXT.size - length
     return layout.pack(
-        *(_START, size, native, length + _EXT.size, high, low, now_ms, _BEFORE_ID[length]),
-        *(ident, _BEFORE_PROPERTIES[length], ident, tail),
+        _START,
+        size,
+        native,
+        length + _EXT.size,
+        high,
+        low,
+        now_ms,
+        _BEFORE_ID[length],
+        ident,
+        _BEFORE_PROPERTIES[length],
+        ident,
+        tail,
     )
 
 

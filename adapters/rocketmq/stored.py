@@ -125,8 +125,20 @@ class Drafts:
         native = _native(message, system.SerializeToString())
         ext = messages.encode_ext({int(name): value for name, value in fields.items()})
         header = HEADER.pack(
-            *(VERSION, _ORIGIN, level, flags, len(body), len(native), len(ext), *uid),
-            *(self._now_ms, 0, delay_ms, key, tag, 0),
+            VERSION,
+            _ORIGIN,
+            level,
+            flags,
+            len(body),
+            len(native),
+            len(ext),
+            *uid,
+            self._now_ms,
+            0,
+            delay_ms,
+            key,
+            tag,
+            0,
         )
         head = header + ext + native
         return (head, body), len(head) + len(body), ident, key, delay_ms

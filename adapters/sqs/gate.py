@@ -12,10 +12,11 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from adapters.base import Everyone
 from auth import sigv4
 from auth.errors import AuthError
-from auth.principal import DEFAULT_TENANT, Principal, SignInMode
-from auth.rules import Action, Kind, Permission, permission
+from auth.principal import DEFAULT_TENANT, SignInMode
+from auth.rules import Action, Kind, permission
 
 from . import errors, kernel_errors, native
 from .errors import SqsError
@@ -53,24 +54,6 @@ class Caller:
     """Whether the key that signed may still sign: asked of what waits."""
     counters: dict[str, CallCounter] = field(default_factory=dict, compare=False)
     """Of the calls that were carried out, by action."""
-
-
-class Everyone:
-    """Rights of a listener that signs nobody in (`adapters.base.Rights`)."""
-
-    principal: Final = Principal(DEFAULT_TENANT, "anonymous")
-
-    def allows(self, number: Permission, name: str, /) -> bool:
-        """Always."""
-        return True
-
-    def is_alive(self) -> bool:
-        """Always."""
-        return True
-
-    def rules(self) -> object:
-        """Always the same."""
-        return self
 
 
 class Gate:

@@ -27,7 +27,9 @@ class GeneratorProcess:
     async def start(cls, module: str, spec: msgspec.Struct) -> GeneratorProcess:
         """Start a worker module with its spec."""
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", module),
+            sys.executable,
+            "-m",
+            module,
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             limit=LINE_BYTES_MAX,

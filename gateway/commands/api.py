@@ -21,10 +21,8 @@ import ssl
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode, urlsplit
-
-import typer
 
 from auth.development import is_loopback
 from auth.errors import AuthError
@@ -58,23 +56,6 @@ _EXIT_CODES = {400: ExitCode.USAGE, 404: ExitCode.NOT_FOUND, 413: ExitCode.USAGE
 
 Facts = dict[str, Any]
 """An answer: a JSON object, read by the names that gateway/admin gives."""
-
-UrlOption = Annotated[
-    str | None,
-    typer.Option("--url", metavar="URL", help="Admin address.", envvar="WEIR_URL"),
-]
-DataOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--data", metavar="DIR", help="Data directory of the server.", envvar="WEIR_NODE__DATA"
-    ),
-]
-TenantOption = Annotated[
-    str | None,
-    typer.Option(
-        "--tenant", metavar="NAME", help="Whose; that of the login.", envvar="WEIR_TENANT"
-    ),
-]
 
 
 class NoAnswer(CommandError):

@@ -17,7 +17,8 @@ from benchmarks.load.mqtt_plan import SIZE_MIN as MQTT_SIZE_MIN
 from benchmarks.load.mqtt_plan import Load, MqttOptions
 from benchmarks.load.verify import PRODUCERS_MAX
 from gateway.commands import bench_sqs
-from gateway.commands.output import CommandError, Format, FormatOption, Table, put, say
+from gateway.commands.options import FormatOption
+from gateway.commands.output import CommandError, Format, Table, put, say
 
 if TYPE_CHECKING:
     from benchmarks.load.report import LoadReport

@@ -9,7 +9,8 @@ import typer
 from benchmarks.load.errors import BenchError
 from benchmarks.load.sqs_plan import BACKLOG_MAX, CONNECTIONS_MAX, MESSAGES_MAX, Mode, SqsOptions
 from benchmarks.load.sqs_wire import SIZE_MAX, SIZE_MIN
-from gateway.commands.output import CommandError, Format, FormatOption, Table, put, say
+from gateway.commands.options import FormatOption
+from gateway.commands.output import CommandError, Format, Table, put, say
 
 Url = Annotated[str, typer.Option(help="The endpoint; that of AWS works too.")]
 ModeOption = Annotated[

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gateway.admin.address import read_address
-from gateway.commands.api import DEFAULT_DATA, DataOption, NoAnswer, connect
-from gateway.commands.output import CommandError, ExitCode, Format, FormatOption, say
+from gateway.commands.api import DEFAULT_DATA, NoAnswer, connect
+from gateway.commands.options import DataOption, FormatOption
+from gateway.commands.output import CommandError, ExitCode, Format, say
 from gateway.commands.values import put_one
 from gateway.data_lock import DataDirectoryInUse
 from kernel.common.errors import KernelError

@@ -9,10 +9,10 @@ from typing import Annotated
 
 import typer
 
-from gateway.commands.api import Api, DataOption, Facts, UrlOption, connect, path_of
+from gateway.commands.api import Api, Facts, path_of
 from gateway.commands.node import say_unlike
-from gateway.commands.options import Assignments, ConfigFile, DataDirectory, load_settings
-from gateway.commands.output import CommandError, ExitCode, Format, FormatOption, Table, put, say
+from gateway.commands.options import FormatOption, ServerOptions, SettingsOptions, with_groups
+from gateway.commands.output import CommandError, ExitCode, Format, Table, put, say
 from gateway.commands.store import AS_STORE
 from gateway.commands.values import text
 from kernel.common.ids import METADATA_GROUP
@@ -32,14 +32,10 @@ NumberArgument = Annotated[int, typer.Argument(metavar="NUMBER", help="Number of
 
 
 @app.command("init")
-def begin(
-    config: ConfigFile = None,
-    data: DataDirectory = None,
-    assignments: Assignments = None,
-    output: FormatOption = Format.TABLE,
-) -> None:
+@with_groups
+def begin(*, options: SettingsOptions, output: FormatOption = Format.TABLE) -> None:
     """Make an empty data directory that of the first store of a new cluster; then `weir store`."""
-    settings = load_settings(config, data, [AS_STORE, *(assignments or ())]).settings
+    settings = options.load(AS_STORE).settings
     from gateway.data_lock import DataDirectoryInUse
     from gateway.process import StartRefused
     from gateway.store_node import found_cluster
@@ -61,16 +57,17 @@ def begin(
 
 
 @app.command("status")
+@with_groups
 def status(
     groups: Annotated[
         bool, typer.Option("--groups", help="Show the Raft groups instead of the stores.")
     ] = False,
-    url: UrlOption = None,
-    data: DataOption = None,
+    *,
+    server: ServerOptions,
     output: FormatOption = Format.TABLE,
 ) -> None:
     """Show every store: whether it answers, how many groups it leads, how far it is behind."""
-    api = connect(url, data)
+    api = server.connect()
     found = api.get("/cluster")
     put(found, _groups(found) if groups else _stores(found), output)
     if not found["nodes"]:
@@ -105,6 +102,7 @@ def _groups(found: Facts) -> Table:
 
 
 @app.command("join")
+@with_groups
 def join(
     same_host: Annotated[
         bool,
@@ -114,12 +112,12 @@ def join(
         int, typer.Option("--replaces", metavar="NUMBER", help="Store whose place it takes.", min=0)
     ] = 0,
     wait: WaitOption = WAIT_SECONDS,
-    url: UrlOption = None,
-    data: DataOption = None,
+    *,
+    server: ServerOptions,
     output: FormatOption = Format.TABLE,
 ) -> None:
     """Have the store asked, which runs, let into the cluster of its node.cluster.peers."""
-    api = connect(url, data)
+    api = server.connect()
     asked = api.call(
         "POST", "/cluster/join", {"replaces": replaces, "same_host": same_host}, good=(202,)
     )
@@ -130,15 +128,16 @@ def join(
 
 
 @app.command("remove")
+@with_groups
 def remove(
     number: NumberArgument,
     wait: WaitOption = WAIT_SECONDS,
-    url: UrlOption = None,
-    data: DataOption = None,
+    *,
+    server: ServerOptions,
     output: FormatOption = Format.TABLE,
 ) -> None:
     """Have a store leave the cluster; ask another one of its stores."""
-    api = connect(url, data)
+    api = server.connect()
     api.call("DELETE", path_of("cluster", "stores", str(number)), good=(202,))
     _await(api, number, None, wait)
     say(f"store {number} has left the cluster")
@@ -175,30 +174,28 @@ def _await(api: Api, number: int, state: str | None, seconds: int) -> None:
 
 
 @app.command("transfer")
+@with_groups
 def transfer(
     group: Annotated[int, typer.Argument(metavar="GROUP", help="Number of the Raft group.")],
     to: Annotated[
         int, typer.Option("--to", metavar="NUMBER", help="Store that is to lead; 0: any.", min=0)
     ] = 0,
-    url: UrlOption = None,
-    data: DataOption = None,
+    *,
+    server: ServerOptions,
     output: FormatOption = Format.TABLE,
 ) -> None:
     """Have another store lead a group, until stores come or go, or `weir cluster rebalance`."""
     path = path_of("cluster", "groups", str(group), "transfer")
-    moved = connect(url, data).post(path, {"to": to})
+    moved = server.connect().post(path, {"to": to})
     rows = [(text(moved["group"]), text(moved["leader"]))]
     put(moved, Table(("group", "leader"), rows), output)
 
 
 @app.command("rebalance")
-def rebalance(
-    url: UrlOption = None,
-    data: DataOption = None,
-    output: FormatOption = Format.TABLE,
-) -> None:
+@with_groups
+def rebalance(*, server: ServerOptions, output: FormatOption = Format.TABLE) -> None:
     """Spread the leaders of the groups evenly over the stores."""
-    found = connect(url, data).post("/cluster/rebalance", {})
+    found = server.connect().post("/cluster/rebalance", {})
     columns = ("group", "was", "leader")
     rows = [tuple(text(each[name]) for name in columns) for each in found["moved"]]
     put(found, Table(columns, rows), output)

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gateway.commands.options import Assignments, ConfigFile, DataDirectory, load_settings
-from gateway.commands.output import Format, FormatOption, Table, put, say
+from gateway.commands.options import FormatOption, SettingsOptions, with_groups
+from gateway.commands.output import Format, Table, put, say
 from gateway.config_merge import is_fact
 from gateway.config_path import Path, spell
 
@@ -19,17 +19,17 @@ app = typer.Typer(help="Show and check the settings.", no_args_is_help=True)
 
 
 @app.command()
+@with_groups
 def show(
-    config: ConfigFile = None,
-    data: DataDirectory = None,
-    assignments: Assignments = None,
+    *,
+    settings: SettingsOptions,
     origin: Annotated[
         bool, typer.Option("--origin", help="Say where each value came from.")
     ] = False,
     output: FormatOption = Format.TABLE,
 ) -> None:
     """Show every setting that can be changed, with the value `weir serve` would use."""
-    loaded = load_settings(config, data, assignments)
+    loaded = settings.load()
     shown = {path: v for path, v in loaded.values.items() if not is_fact(path)}
     rows = [(spell(path), _text(value), loaded.origins[path]) for path, value in shown.items()]
     if origin:
@@ -43,14 +43,10 @@ def show(
 
 
 @app.command()
-def check(
-    config: ConfigFile = None,
-    data: DataDirectory = None,
-    assignments: Assignments = None,
-    output: FormatOption = Format.TABLE,
-) -> None:
+@with_groups
+def check(*, settings: SettingsOptions, output: FormatOption = Format.TABLE) -> None:
     """Check the settings without serving: exit code 0 if they can be used, 2 if not."""
-    loaded = load_settings(config, data, assignments)
+    loaded = settings.load()
     changed = sum(origin != "default" for origin in loaded.origins.values())
     served = [name for name, protocol in loaded.settings.protocols.items() if protocol.enabled]
     say(f"ok: {changed} settings changed; serving {', '.join(served) or 'no protocol'}")

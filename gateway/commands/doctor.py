@@ -14,16 +14,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gateway.commands.api import DEFAULT_DATA, DataOption
-from gateway.commands.output import (
-    CommandError,
-    ExitCode,
-    Format,
-    FormatOption,
-    Table,
-    put,
-    say,
-)
+from gateway.commands.api import DEFAULT_DATA
+from gateway.commands.options import DataOption, FormatOption
+from gateway.commands.output import CommandError, ExitCode, Format, Table, put, say
 from gateway.data_lock import DataDirectoryInUse, lock_data_directory
 from kernel.common.errors import KernelError
 from kernel.log.errors import JournalError
@@ -185,7 +178,11 @@ async def _go_on(directory: Path, found: Examination) -> None:
 
     loop = asyncio.get_running_loop()
     local = open_store(
-        *(DirectoryDisk(directory), SystemClock(), SystemRandom(), partial(Worker, loop), fatal),
+        DirectoryDisk(directory),
+        SystemClock(),
+        SystemRandom(),
+        partial(Worker, loop),
+        fatal,
         repair=True,
     )
     register_origins(local.client.origins)

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import typer
 
-from gateway.commands.options import Assignments, ConfigFile, DataDirectory, load_settings
+from gateway.commands.options import SettingsOptions, with_groups
 from gateway.commands.serve import check_packages
 
 AS_GATEWAY = "node.role=gateway"
 """What the command says, the settings need not say too."""
 
 
-def gateway(
-    config: ConfigFile = None,
-    data: DataDirectory = None,
-    assignments: Assignments = None,
-) -> None:
+@with_groups
+def gateway(*, settings: SettingsOptions) -> None:
     """Serve all enabled protocols before the stores of a cluster until SIGTERM or Ctrl-C."""
-    loaded = load_settings(config, data, [AS_GATEWAY, *(assignments or ())])
+    loaded = settings.load(AS_GATEWAY)
     check_packages()
     from gateway.app import run
 

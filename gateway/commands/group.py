@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated, Any
 
 import typer
 
-from gateway.commands.api import DataOption, TenantOption, UrlOption, connect, path_of
-from gateway.commands.output import CommandError, ExitCode, Format, FormatOption, Table, put
+from gateway.commands.api import path_of
+from gateway.commands.options import FormatOption, TenantOptions, YesOption, with_groups
+from gateway.commands.output import CommandError, ExitCode, Format, Table, put
 from gateway.commands.values import (
     CHANGED,
     CREATED,
     NONE,
-    YesOption,
     confirm,
     duration_text,
     milliseconds,
@@ -53,19 +54,56 @@ SingleActive = Annotated[
 ]
 
 
+@dataclass(frozen=True, slots=True)
+class GroupSettings:
+    """What can be set on a group, as options; None: not named."""
+
+    ordered: Ordered = None
+    attempts: Attempts = None
+    dead_letter: DeadLetterTo = None
+    lease: Lease = None
+    in_flight: InFlight = None
+    single_active: SingleActive = None
+
+    def fields(self) -> dict[str, Any]:
+        """The settings that were given, as the API names them."""
+        fields: dict[str, Any] = {
+            name: value
+            for name, value in (
+                ("ordered", self.ordered),
+                ("in_flight_max", self.in_flight),
+                ("single_active_consumer", self.single_active),
+            )
+            if value is not None
+        }
+        if self.attempts is not None:
+            fields["attempts_max"] = number_or_none(self.attempts)
+        if self.dead_letter is not None:
+            fields["dead_letter"] = _target(self.dead_letter)
+        if self.lease is not None:
+            fields["lease_ms"] = milliseconds(self.lease)
+        return fields
+
+
 @app.command("ls")
+@with_groups
 def list_groups(
     topic: Annotated[str | None, typer.Argument(metavar="[TOPIC]", help="Only its.")] = None,
-    url: UrlOption = None,
-    data: DataOption = None,
-    tenant: TenantOption = None,
+    *,
+    server: TenantOptions,
     output: FormatOption = Format.TABLE,
 ) -> None:
     """List groups with their backlog."""
-    rows, _ = connect(url, data, tenant).pages("groups", topic=topic)
+    rows, _ = server.connect().pages("groups", topic=topic)
     columns = (
-        *("group", "topic", "ready", "leased", "delayed", "expired"),
-        *("oldest", "consumers"),
+        "group",
+        "topic",
+        "ready",
+        "leased",
+        "delayed",
+        "expired",
+        "oldest",
+        "consumers",
     )
     shown = [
         (
@@ -84,19 +122,20 @@ def list_groups(
 
 
 @app.command("info")
+@with_groups
 def show_group(
     topic: TopicName,
     group: GroupName,
-    url: UrlOption = None,
-    data: DataOption = None,
-    tenant: TenantOption = None,
+    *,
+    server: TenantOptions,
     output: FormatOption = Format.TABLE,
 ) -> None:
     """Show one with its figures and settings."""
-    _show(connect(url, data, tenant).get(path_of("topics", topic, "groups", group)), output)
+    _show(server.connect().get(path_of("topics", topic, "groups", group)), output)
 
 
 @app.command("create")
+@with_groups
 def create_group(
     topic: TopicName,
     group: GroupName,
@@ -104,89 +143,51 @@ def create_group(
         StartChoice | None,
         typer.Option("--start", help="Where it begins; with what is there unless told otherwise."),
     ] = None,
-    ordered: Ordered = None,
-    attempts: Attempts = None,
-    dead_letter: DeadLetterTo = None,
-    lease: Lease = None,
-    in_flight: InFlight = None,
-    single_active: SingleActive = None,
-    url: UrlOption = None,
-    data: DataOption = None,
-    tenant: TenantOption = None,
+    *,
+    settings: GroupSettings,
+    server: TenantOptions,
     output: FormatOption = Format.SUMMARY,
 ) -> None:
     """Create a group on a topic."""
-    body = _fields(ordered, attempts, dead_letter, lease, in_flight, single_active)
+    body = settings.fields()
     body["name"] = group
     if start is not None:
         body["start"] = start.value
-    made = connect(url, data, tenant).post(path_of("topics", topic) + "/groups", body)
+    made = server.connect().post(path_of("topics", topic) + "/groups", body)
     _show(made, output, CREATED)
 
 
 @app.command("set")
+@with_groups
 def set_group(
     topic: TopicName,
     group: GroupName,
-    ordered: Ordered = None,
-    attempts: Attempts = None,
-    dead_letter: DeadLetterTo = None,
-    lease: Lease = None,
-    in_flight: InFlight = None,
-    single_active: SingleActive = None,
-    url: UrlOption = None,
-    data: DataOption = None,
-    tenant: TenantOption = None,
+    *,
+    settings: GroupSettings,
+    server: TenantOptions,
     output: FormatOption = Format.SUMMARY,
 ) -> None:
     """Change settings; what is not named stays."""
-    body = _fields(ordered, attempts, dead_letter, lease, in_flight, single_active)
-    changed = connect(url, data, tenant).patch(path_of("topics", topic, "groups", group), body)
+    body = settings.fields()
+    changed = server.connect().patch(path_of("topics", topic, "groups", group), body)
     _show(changed, output, CHANGED)
 
 
 @app.command("rm")
+@with_groups
 def remove_group(
     topic: TopicName,
     group: GroupName,
     yes: YesOption = False,
-    url: UrlOption = None,
-    data: DataOption = None,
-    tenant: TenantOption = None,
+    *,
+    server: TenantOptions,
     output: FormatOption = Format.TABLE,
 ) -> None:
     """Remove a group; what it alone still held is let go."""
-    api = connect(url, data, tenant)
+    api = server.connect()
     confirm(f"Removing group {group} of {topic}", group, yes=yes)
     api.delete(path_of("topics", topic, "groups", group))
     put({"name": group, "topic": topic}, Table(("removed", "topic"), [(group, topic)]), output)
-
-
-def _fields(
-    ordered: bool | None,
-    attempts: str | None,
-    dead_letter: str | None,
-    lease: str | None,
-    in_flight: int | None,
-    single_active: bool | None,
-) -> dict[str, Any]:
-    """The settings that were given, as the API names them."""
-    fields: dict[str, Any] = {
-        name: value
-        for name, value in (
-            ("ordered", ordered),
-            ("in_flight_max", in_flight),
-            ("single_active_consumer", single_active),
-        )
-        if value is not None
-    }
-    if attempts is not None:
-        fields["attempts_max"] = number_or_none(attempts)
-    if dead_letter is not None:
-        fields["dead_letter"] = _target(dead_letter)
-    if lease is not None:
-        fields["lease_ms"] = milliseconds(lease)
-    return fields
 
 
 def _target(given: str) -> dict[str, str | None] | None:

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import typer
 
-from gateway.commands.api import DataOption, NoAnswer, UrlOption, connect
-from gateway.commands.output import CommandError, ExitCode, Format, FormatOption, Table, put
+from gateway.commands.api import NoAnswer
+from gateway.commands.options import FormatOption, ServerOptions, with_groups
+from gateway.commands.output import CommandError, ExitCode, Format, Table, put
 from gateway.commands.values import text
 
 
-def health(
-    url: UrlOption = None,
-    data: DataOption = None,
-    output: FormatOption = Format.TABLE,
-) -> None:
+@with_groups
+def health(*, server: ServerOptions, output: FormatOption = Format.TABLE) -> None:
     """Say how a node is: exit code 0 if every check is well, 3 if one is not or none answers."""
     try:
-        found = connect(url, data).call("GET", "/health", good=(200, 503))
+        found = server.connect().call("GET", "/health", good=(200, 503))
     except NoAnswer as error:
         raise CommandError(error.message, ExitCode.UNHEALTHY, error.hint) from error
     rows = [(check["name"], text(check["ok"]), text(check["reason"])) for check in found["checks"]]

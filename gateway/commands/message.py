@@ -8,15 +8,13 @@ from typing import Annotated, Any
 
 import typer
 
-from gateway.commands.api import (
-    DataOption,
-    TenantOption,
-    UrlOption,
-    connect,
-    path_of,
-    tenant_option,
+from gateway.commands.api import path_of, tenant_option
+from gateway.commands.options import (
+    FormatOption,
+    TenantOptions,
+    with_groups,
 )
-from gateway.commands.output import CommandError, ExitCode, Format, FormatOption, Table, put, say
+from gateway.commands.output import CommandError, ExitCode, Format, Table, put, say
 from gateway.commands.values import milliseconds, pairs, put_one, text
 from kernel.store.drivers.system import SystemClock
 
@@ -35,6 +33,7 @@ TopicName = Annotated[str, typer.Argument(metavar="TOPIC", help="Name of the top
 
 
 @app.command()
+@with_groups
 def peek(
     topic: TopicName,
     queue: Annotated[
@@ -52,15 +51,14 @@ def peek(
     limit: Annotated[
         int, typer.Option("--limit", "-n", help="Most messages.", min=1)
     ] = MESSAGES_DEFAULT,
-    url: UrlOption = None,
-    data: DataOption = None,
-    tenant: TenantOption = None,
+    *,
+    server: TenantOptions,
     output: FormatOption = Format.TABLE,
 ) -> None:
     """Show messages of a topic, whatever their state. Nothing is leased, nothing is counted."""
     path = path_of("topics", topic) + "/messages"
     since_ms = None if since is None else SystemClock().wall_ms() - milliseconds(since)
-    page = connect(url, data, tenant).get(
+    page = server.connect().get(
         path,
         queue=queue,
         from_queue=from_queue,
@@ -85,10 +83,11 @@ def peek(
         again = f"--{'from-' * (queue is None)}queue {at} --offset {begin}"
         again += "" if since is None else f" --since {since}"
         again += "" if limit == MESSAGES_DEFAULT else f" --limit {limit}"
-        say(f"there is more: weir message peek {topic} {again}{tenant_option(tenant)}")
+        say(f"there is more: weir message peek {topic} {again}{tenant_option(server.tenant)}")
 
 
 @app.command()
+@with_groups
 def send(
     topic: TopicName,
     body: Annotated[
@@ -107,9 +106,8 @@ def send(
     priority: Annotated[int, typer.Option("--priority", min=0, max=255)] = 0,
     delay: Annotated[str | None, typer.Option("--delay", help="Delivered after (30s).")] = None,
     ttl: Annotated[str | None, typer.Option("--ttl", help="Expires after (5m).")] = None,
-    url: UrlOption = None,
-    data: DataOption = None,
-    tenant: TenantOption = None,
+    *,
+    server: TenantOptions,
     output: FormatOption = Format.TABLE,
 ) -> None:
     """Send one message; says its id once it is on disk."""
@@ -127,7 +125,7 @@ def send(
     }
     message["priority"] = priority
     message["attributes"] = pairs(attributes, "--attribute")
-    api = connect(url, data, tenant)
+    api = server.connect()
     if body is None:
         message["body_base64"] = base64.b64encode(_read_body()).decode()
     else:

@@ -7,8 +7,9 @@ from typing import Annotated
 
 import typer
 
-from gateway.commands.api import Api, DataOption, Facts, UrlOption, connect, path_of
-from gateway.commands.output import CommandError, ExitCode, Format, FormatOption, Table, put, say
+from gateway.commands.api import Api, Facts, path_of
+from gateway.commands.options import FormatOption, ServerOptions, with_groups
+from gateway.commands.output import CommandError, ExitCode, Format, Table, put, say
 from gateway.commands.values import text
 from kernel.store.drivers.system import SystemClock
 
@@ -23,16 +24,17 @@ NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="As `weir node
 
 
 @app.command("ls")
+@with_groups
 def show(
     tasks: Annotated[
         bool, typer.Option("--tasks", help="Show which topics they serve to whom instead.")
     ] = False,
-    url: UrlOption = None,
-    data: DataOption = None,
+    *,
+    server: ServerOptions,
     output: FormatOption = Format.TABLE,
 ) -> None:
     """Show every gateway: its clients, its traffic, whether it is being drained."""
-    found = connect(url, data).get("/cluster/gateways")
+    found = server.connect().get("/cluster/gateways")
     put(found, _tasks(found) if tasks else _gateways(found), output)
     say_unlike(found)
 
@@ -85,6 +87,7 @@ def _tasks(found: Facts) -> Table:
 
 
 @app.command("drain")
+@with_groups
 def drain(
     name: NameArgument,
     undo: Annotated[
@@ -99,12 +102,12 @@ def drain(
             "--force", help="Then say who is left, and call it drained: they are cut off."
         ),
     ] = False,
-    url: UrlOption = None,
-    data: DataOption = None,
+    *,
+    server: ServerOptions,
     output: FormatOption = Format.TABLE,
 ) -> None:
     """Have a gateway's clients go to the others, each in its protocol's own way."""
-    api = connect(url, data)
+    api = server.connect()
     api.post(path_of("cluster", "gateways", name, "drain"), {"undo": undo})
     if undo:
         say(f"{name} serves clients again")

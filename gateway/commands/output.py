@@ -12,10 +12,9 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import msgspec
-import typer
 import yaml
 
 if TYPE_CHECKING:
@@ -41,11 +40,6 @@ class Format(StrEnum):
     JSON = "json"
     YAML = "yaml"
     NAME = "name"
-
-
-FormatOption = Annotated[
-    Format, typer.Option("--output", "-o", help="Form of the answer.", show_default=True)
-]
 
 
 class CommandError(Exception):

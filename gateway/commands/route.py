@@ -5,14 +5,22 @@ A route is wholly its identity: there is nothing to set on one. Remove it and cr
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated, Any
 
 import typer
 
-from gateway.commands.api import DataOption, TenantOption, UrlOption, connect, path_of
-from gateway.commands.output import CommandError, ExitCode, Format, FormatOption, Table, put
-from gateway.commands.values import NONE, YesOption, confirm, pairs, put_one, text
+from gateway.commands.api import path_of
+from gateway.commands.options import (
+    FormatOption,
+    PrefixOption,
+    TenantOptions,
+    YesOption,
+    with_groups,
+)
+from gateway.commands.output import CommandError, ExitCode, Format, Table, put
+from gateway.commands.values import NONE, confirm, pairs, put_one, text
 
 routers = typer.Typer(help="Routers: what AMQP calls exchanges.", no_args_is_help=True)
 routes = typer.Typer(help="Routes from routers: what AMQP calls bindings.", no_args_is_help=True)
@@ -39,116 +47,123 @@ Internal = Annotated[
 ]
 
 
+@dataclass(frozen=True, slots=True)
+class RouterSettings:
+    """What can be set on a router, as options; None: not named."""
+
+    alternate: Alternate = None
+    internal: Internal = None
+
+    def fields(self) -> dict[str, Any]:
+        """The settings that were given, as the API names them."""
+        fields: dict[str, Any] = {}
+        if self.alternate is not None:
+            fields["alternate"] = None if self.alternate == NONE else self.alternate
+        if self.internal is not None:
+            fields["internal"] = self.internal
+        return fields
+
+
 @routers.command("ls")
+@with_groups
 def list_routers(
-    prefix: Annotated[str, typer.Option("--prefix", help="Only names that begin so.")] = "",
-    url: UrlOption = None,
-    data: DataOption = None,
-    tenant: TenantOption = None,
-    output: FormatOption = Format.TABLE,
+    prefix: PrefixOption = "", *, server: TenantOptions, output: FormatOption = Format.TABLE
 ) -> None:
     """List routers by name."""
-    rows, _ = connect(url, data, tenant).pages("routers", prefix=prefix)
+    rows, _ = server.connect().pages("routers", prefix=prefix)
     columns = ("name", "match", "durable", "routes")
     shown = [tuple(text(row[column]) for column in columns) for row in rows]
     put({"routers": rows}, Table(columns, shown), output)
 
 
 @routers.command("info")
+@with_groups
 def show_router(
-    router: RouterName,
-    url: UrlOption = None,
-    data: DataOption = None,
-    tenant: TenantOption = None,
-    output: FormatOption = Format.TABLE,
+    router: RouterName, *, server: TenantOptions, output: FormatOption = Format.TABLE
 ) -> None:
     """Show one router."""
-    found = connect(url, data, tenant).get(path_of("routers", router))
+    found = server.connect().get(path_of("routers", router))
     put_one(found, router, found.items(), output)
 
 
 @routers.command("create")
+@with_groups
 def create_router(
     router: RouterName,
     match: Annotated[
         MatchChoice, typer.Option("--match", help="How its routes are chosen.")
     ] = MatchChoice.EXACT,
-    alternate: Alternate = None,
-    internal: Internal = None,
-    url: UrlOption = None,
-    data: DataOption = None,
-    tenant: TenantOption = None,
+    *,
+    settings: RouterSettings,
+    server: TenantOptions,
     output: FormatOption = Format.TABLE,
 ) -> None:
     """Create a router."""
-    body = {"name": router, "match": match.value, **_fields(alternate, internal)}
-    made = connect(url, data, tenant).post("/routers", body)
+    body = {"name": router, "match": match.value, **settings.fields()}
+    made = server.connect().post("/routers", body)
     put_one(made, router, made.items(), output)
 
 
 @routers.command("set")
+@with_groups
 def set_router(
     router: RouterName,
-    alternate: Alternate = None,
-    internal: Internal = None,
-    url: UrlOption = None,
-    data: DataOption = None,
-    tenant: TenantOption = None,
+    *,
+    settings: RouterSettings,
+    server: TenantOptions,
     output: FormatOption = Format.TABLE,
 ) -> None:
     """Change settings; what is not named stays."""
-    fields = _fields(alternate, internal)
-    changed = connect(url, data, tenant).patch(path_of("routers", router), fields)
+    fields = settings.fields()
+    changed = server.connect().patch(path_of("routers", router), fields)
     put_one(changed, router, changed.items(), output)
 
 
 @routers.command("rm")
+@with_groups
 def remove_router(
     router: RouterName,
     yes: YesOption = False,
     if_unused: Annotated[
         bool, typer.Option("--if-unused", help="Only if it has no routes.")
     ] = False,
-    url: UrlOption = None,
-    data: DataOption = None,
-    tenant: TenantOption = None,
+    *,
+    server: TenantOptions,
     output: FormatOption = Format.TABLE,
 ) -> None:
     """Delete a router with the routes from and to it."""
-    api = connect(url, data, tenant)
+    api = server.connect()
     confirm(f"Deleting router {router} and its routes", router, yes=yes)
     api.delete(path_of("routers", router), if_unused=if_unused)
     put({"name": router}, Table(("deleted",), [(router,)]), output)
 
 
 @routes.command("ls")
+@with_groups
 def list_routes(
-    router: RouterName,
-    url: UrlOption = None,
-    data: DataOption = None,
-    tenant: TenantOption = None,
-    output: FormatOption = Format.TABLE,
+    router: RouterName, *, server: TenantOptions, output: FormatOption = Format.TABLE
 ) -> None:
     """List the routes from a router, in the order in which they came."""
-    found = connect(url, data, tenant).get(path_of("routers", router) + "/routes")
+    found = server.connect().get(path_of("routers", router) + "/routes")
     shown = [(row["id"], text(row["key"]), _target(row)) for row in found["routes"]]
     put(found, Table(("id", "key", "to"), shown), output)
 
 
 @routes.command("info")
+@with_groups
 def show_route(
     router: RouterName,
     route: RouteId,
-    url: UrlOption = None,
-    data: DataOption = None,
-    tenant: TenantOption = None,
+    *,
+    server: TenantOptions,
     output: FormatOption = Format.TABLE,
 ) -> None:
     """Show one route."""
-    _show(connect(url, data, tenant).get(path_of("routers", router, "routes", route)), output)
+    _show(server.connect().get(path_of("routers", router, "routes", route)), output)
 
 
 @routes.command("create")
+@with_groups
 def create_route(
     router: RouterName,
     topic: Annotated[str | None, typer.Option("--topic", help="Topic it leads to.")] = None,
@@ -161,9 +176,8 @@ def create_route(
     any_of: Annotated[
         bool, typer.Option("--any", help="One attribute is enough, instead of all.")
     ] = False,
-    url: UrlOption = None,
-    data: DataOption = None,
-    tenant: TenantOption = None,
+    *,
+    server: TenantOptions,
     output: FormatOption = Format.TABLE,
 ) -> None:
     """Add a route. Adding it again changes nothing."""
@@ -176,33 +190,24 @@ def create_route(
         "attributes": pairs(attributes, "--attribute"),
         "combine": "any_of" if any_of else "all_of",
     }
-    _show(connect(url, data, tenant).post(path_of("routers", router) + "/routes", body), output)
+    _show(server.connect().post(path_of("routers", router) + "/routes", body), output)
 
 
 @routes.command("rm")
+@with_groups
 def remove_route(
     router: RouterName,
     route: RouteId,
     yes: YesOption = False,
-    url: UrlOption = None,
-    data: DataOption = None,
-    tenant: TenantOption = None,
+    *,
+    server: TenantOptions,
     output: FormatOption = Format.TABLE,
 ) -> None:
     """Remove a route; the topic and its messages stay."""
-    api = connect(url, data, tenant)
+    api = server.connect()
     confirm(f"Removing route {route} from {router}", route, yes=yes)
     api.delete(path_of("routers", router, "routes", route))
     put({"id": route, "source": router}, Table(("removed", "router"), [(route, router)]), output)
-
-
-def _fields(alternate: str | None, internal: bool | None) -> dict[str, Any]:
-    fields: dict[str, Any] = {}
-    if alternate is not None:
-        fields["alternate"] = None if alternate == NONE else alternate
-    if internal is not None:
-        fields["internal"] = internal
-    return fields
 
 
 def _target(route: dict[str, Any]) -> str:

@@ -8,20 +8,17 @@ from pathlib import Path
 import typer
 
 import gateway
-from gateway.commands.options import Assignments, ConfigFile, DataDirectory, load_settings
+from gateway.commands.options import SettingsOptions, with_groups
 from gateway.commands.output import CommandError, ExitCode
 
 PACKAGES = ("kernel", "adapters", "auth", "metering")
 """Our packages that share their name with packages on PyPI; a foreign one would win silently."""
 
 
-def serve(
-    config: ConfigFile = None,
-    data: DataDirectory = None,
-    assignments: Assignments = None,
-) -> None:
+@with_groups
+def serve(*, settings: SettingsOptions) -> None:
     """Serve all enabled protocols until SIGTERM or Ctrl-C."""
-    loaded = load_settings(config, data, assignments)
+    loaded = settings.load()
     check_packages()
     from gateway.app import run
 

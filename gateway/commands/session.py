@@ -6,9 +6,10 @@ from typing import Annotated
 
 import typer
 
-from gateway.commands.api import DataOption, TenantOption, UrlOption, connect, path_of
-from gateway.commands.output import Format, FormatOption, Table, put
-from gateway.commands.values import YesOption, confirm
+from gateway.commands.api import path_of
+from gateway.commands.options import FormatOption, TenantOptions, YesOption, with_groups
+from gateway.commands.output import Format, Table, put
+from gateway.commands.values import confirm
 
 app = typer.Typer(help="Sessions of MQTT clients.", no_args_is_help=True)
 
@@ -21,12 +22,12 @@ def session() -> None:
 
 
 @app.command("rm")
+@with_groups
 def remove_session(
     client: ClientId,
     yes: YesOption = False,
-    url: UrlOption = None,
-    data: DataOption = None,
-    tenant: TenantOption = None,
+    *,
+    server: TenantOptions,
     output: FormatOption = Format.TABLE,
 ) -> None:
     """End a session, whosever it is; its client id is free then."""
@@ -35,5 +36,5 @@ def remove_session(
         client,
         yes=yes,
     )
-    connect(url, data, tenant).delete(path_of("sessions", client))
+    server.connect().delete(path_of("sessions", client))
     put({"client": client}, Table(("removed",), [(client,)]), output)

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import typer
 
-from gateway.commands.options import Assignments, ConfigFile, DataDirectory, load_settings
+from gateway.commands.options import SettingsOptions, with_groups
 from gateway.commands.serve import check_packages
 
 AS_STORE = "node.role=store"
 """What the command says, the settings need not say too."""
 
 
-def store(
-    config: ConfigFile = None,
-    data: DataDirectory = None,
-    assignments: Assignments = None,
-) -> None:
+@with_groups
+def store(*, settings: SettingsOptions) -> None:
     """Run a store of a cluster until SIGTERM or Ctrl-C; its leaderships go to others first."""
-    loaded = load_settings(config, data, [AS_STORE, *(assignments or ())])
+    loaded = settings.load(AS_STORE)
     check_packages()
     from gateway.app import run
 

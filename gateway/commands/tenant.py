@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import typer
 
-from gateway.commands.api import DataOption, UrlOption, connect
-from gateway.commands.output import Format, FormatOption, Table, put
+from gateway.commands.options import FormatOption, ServerOptions, with_groups
+from gateway.commands.output import Format, Table, put
 from gateway.commands.values import text
 
 app = typer.Typer(help="Tenants: the settings name them, below `tenants`.", no_args_is_help=True)
@@ -17,13 +17,10 @@ def tenant() -> None:
 
 
 @app.command("ls")
-def list_tenants(
-    url: UrlOption = None,
-    data: DataOption = None,
-    output: FormatOption = Format.TABLE,
-) -> None:
+@with_groups
+def list_tenants(*, server: ServerOptions, output: FormatOption = Format.TABLE) -> None:
     """List tenants, and what each protocol calls them."""
-    found = connect(url, data).get("/tenants")
+    found = server.connect().get("/tenants")
     columns = ("name", "virtual_host", "account", "namespace", "users", "is_configured")
     shown = [tuple(text(row[column]) for column in columns) for row in found["tenants"]]
     put(found, Table(columns, shown), output)

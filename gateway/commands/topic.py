@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gateway.commands.api import DataOption, TenantOption, UrlOption, connect, path_of
-from gateway.commands.output import CommandError, ExitCode, Format, FormatOption, Table, put
+from gateway.commands.api import path_of
+from gateway.commands.options import (
+    FormatOption,
+    PrefixOption,
+    TenantOptions,
+    YesOption,
+    with_groups,
+)
+from gateway.commands.output import CommandError, ExitCode, Format, Table, put
 from gateway.commands.values import (
     CHANGED,
     CREATED,
-    YesOption,
     confirm,
     duration_text,
     milliseconds_or_none,
@@ -93,135 +100,118 @@ TreeOption = Annotated[
 ]
 
 
+@dataclass(frozen=True, slots=True)
+class TopicSettings:
+    """What can be set on a topic of either kind, as options; None: not named."""
+
+    ttl: Ttl = None
+    retention: Retention = None
+    max_messages: MaxMessages = None
+    max_message_bytes: MaxBytes = None
+    overflow: OverflowOption = None
+    deduplication: Deduplication = None
+    unused_expiry: Expiry = None
+    tree: TreeOption = None
+
+    def fields(self) -> dict[str, Any]:
+        """The settings that were given, as the API names them."""
+        fields: dict[str, Any] = {
+            name: milliseconds_or_none(given)
+            for name, given in (
+                ("message_ttl_ms", self.ttl),
+                ("retention_ms", self.retention),
+                ("deduplication_ms", self.deduplication),
+                ("unused_expiry_ms", self.unused_expiry),
+            )
+            if given is not None
+        }
+        if self.tree is not None:
+            fields["tree"] = self.tree is OnOff.ON
+        if self.max_messages is not None:
+            fields["messages_max"] = number_or_none(self.max_messages)
+        if self.max_message_bytes is not None:
+            fields["message_bytes_max"] = self.max_message_bytes
+        if self.overflow is not None:
+            fields["overflow"] = self.overflow.value
+        return fields
+
+
+@with_groups
 def list_topics(
     context: typer.Context,
-    prefix: Annotated[str, typer.Option("--prefix", help="Only names that begin so.")] = "",
+    prefix: PrefixOption = "",
     limit: Annotated[int, typer.Option("--limit", help="Most rows.", min=1)] = 1000,
-    url: UrlOption = None,
-    data: DataOption = None,
-    tenant: TenantOption = None,
+    *,
+    server: TenantOptions,
     output: FormatOption = Format.TABLE,
 ) -> None:
     """List them by name, with their backlog."""
     kind = WORK if _is_queue(context) else None
-    rows, after = connect(url, data, tenant).pages("topics", limit, prefix=prefix, type=kind)
+    rows, after = server.connect().pages("topics", limit, prefix=prefix, type=kind)
     columns = ("name", "type", "queues", "groups", "ready", "leased")
     shown = [tuple(text(row[column]) for column in columns) for row in rows]
     put({"topics": rows, "next": after}, Table(columns, shown), output)
 
 
-def show_topic(
-    name: Name,
-    url: UrlOption = None,
-    data: DataOption = None,
-    tenant: TenantOption = None,
-    output: FormatOption = Format.TABLE,
-) -> None:
+@with_groups
+def show_topic(name: Name, *, server: TenantOptions, output: FormatOption = Format.TABLE) -> None:
     """Show one with its settings, queues, groups and figures."""
-    _show(connect(url, data, tenant).get(path_of("topics", name)), output)
+    _show(server.connect().get(path_of("topics", name)), output)
 
 
+@with_groups
 def create_topic(
     name: Name,
     kind: Annotated[
         StreamType, typer.Option("--type", help="What RocketMQ clients may send.")
     ] = StreamType.NORMAL,
     queue_count: Queues = None,
-    ttl: Ttl = None,
-    retention: Retention = None,
-    max_messages: MaxMessages = None,
-    max_message_bytes: MaxBytes = None,
-    overflow: OverflowOption = None,
-    deduplication: Deduplication = None,
-    unused_expiry: Expiry = None,
-    tree: TreeOption = None,
-    url: UrlOption = None,
-    data: DataOption = None,
-    tenant: TenantOption = None,
+    *,
+    settings: TopicSettings,
+    server: TenantOptions,
     output: FormatOption = Format.SUMMARY,
 ) -> None:
     """Create a stream: kept for 72 hours unless told otherwise, read by named groups."""
-    fields = _fields(
-        ttl,
-        retention,
-        max_messages,
-        max_message_bytes,
-        overflow,
-        deduplication,
-        unused_expiry,
-        tree,
-    )
-    body = {"name": name, "type": kind.value, **_queue_count(queue_count), **fields}
-    _show(connect(url, data, tenant).post("/topics", body), output, CREATED)
+    queues = _queue_count(queue_count)
+    body = {"name": name, "type": kind.value, **queues, **settings.fields()}
+    _show(server.connect().post("/topics", body), output, CREATED)
 
 
+@with_groups
 def create_queue(
     name: Name,
     queue_count: Queues = None,
     priority_max: Annotated[
         int | None, typer.Option("--max-priority", help="Highest priority (0 to 255).")
     ] = None,
-    ttl: Ttl = None,
-    retention: Retention = None,
-    max_messages: MaxMessages = None,
-    max_message_bytes: MaxBytes = None,
-    overflow: OverflowOption = None,
-    deduplication: Deduplication = None,
-    unused_expiry: Expiry = None,
-    tree: TreeOption = None,
-    url: UrlOption = None,
-    data: DataOption = None,
-    tenant: TenantOption = None,
+    *,
+    settings: TopicSettings,
+    server: TenantOptions,
     output: FormatOption = Format.SUMMARY,
 ) -> None:
     """Create a work topic with the group `default`, which SQS and AMQP consume."""
-    fields = _fields(
-        ttl,
-        retention,
-        max_messages,
-        max_message_bytes,
-        overflow,
-        deduplication,
-        unused_expiry,
-        tree,
-    )
-    body = {"name": name, "type": WORK, **_queue_count(queue_count), **fields}
+    body = {"name": name, "type": WORK, **_queue_count(queue_count), **settings.fields()}
     if priority_max is not None:
         body["priority_max"] = priority_max
-    _show(connect(url, data, tenant).post("/topics", body), output, CREATED)
+    _show(server.connect().post("/topics", body), output, CREATED)
 
 
+@with_groups
 def set_topic(
     name: Name,
-    ttl: Ttl = None,
-    retention: Retention = None,
-    max_messages: MaxMessages = None,
-    max_message_bytes: MaxBytes = None,
-    overflow: OverflowOption = None,
-    deduplication: Deduplication = None,
-    unused_expiry: Expiry = None,
-    tree: TreeOption = None,
-    url: UrlOption = None,
-    data: DataOption = None,
-    tenant: TenantOption = None,
+    *,
+    settings: TopicSettings,
+    server: TenantOptions,
     output: FormatOption = Format.SUMMARY,
 ) -> None:
     """Change settings; what is not named stays."""
-    fields = _fields(
-        ttl,
-        retention,
-        max_messages,
-        max_message_bytes,
-        overflow,
-        deduplication,
-        unused_expiry,
-        tree,
-    )
+    fields = settings.fields()
     if not fields:
         raise CommandError("nothing to change: name a setting", ExitCode.USAGE)
-    _show(connect(url, data, tenant).patch(path_of("topics", name), fields), output, CHANGED)
+    _show(server.connect().patch(path_of("topics", name), fields), output, CHANGED)
 
 
+@with_groups
 def remove_topic(
     name: Name,
     yes: YesOption = False,
@@ -231,13 +221,12 @@ def remove_topic(
     if_unused: Annotated[
         bool, typer.Option("--if-unused", help="Only if nobody consumes.")
     ] = False,
-    url: UrlOption = None,
-    data: DataOption = None,
-    tenant: TenantOption = None,
+    *,
+    server: TenantOptions,
     output: FormatOption = Format.TABLE,
 ) -> None:
     """Delete it with its messages, groups and the routes to it."""
-    api = connect(url, data, tenant)
+    api = server.connect()
     confirm(f"Deleting {name} and its messages", name, yes=yes)
     path = path_of("topics", name)
     deleted = api.delete(path, if_empty=if_empty, if_unused=if_unused)
@@ -245,6 +234,7 @@ def remove_topic(
     put(answer, Table(("deleted", "messages"), [(name, str(deleted["messages"]))]), output)
 
 
+@with_groups
 def purge_topic(
     name: Name,
     group: Annotated[str, typer.Option("--group", help="Whose messages.")] = "default",
@@ -252,13 +242,12 @@ def purge_topic(
         bool, typer.Option("--in-flight", help="Also those that consumers hold.")
     ] = False,
     yes: YesOption = False,
-    url: UrlOption = None,
-    data: DataOption = None,
-    tenant: TenantOption = None,
+    *,
+    server: TenantOptions,
     output: FormatOption = Format.TABLE,
 ) -> None:
     """Drop what a group has not consumed yet."""
-    api = connect(url, data, tenant)
+    api = server.connect()
     confirm(f"Dropping the messages of {name} for group {group}", name, yes=yes)
     body = {"group": group, "in_flight": in_flight}
     purged = api.post(path_of("topics", name) + "/purge", body)
@@ -286,38 +275,6 @@ def _is_queue(context: typer.Context) -> bool:
 
 def _queue_count(count: int | None) -> dict[str, Any]:
     return {} if count is None else {"queues": count}
-
-
-def _fields(
-    ttl: str | None,
-    retention: str | None,
-    max_messages: str | None,
-    max_message_bytes: int | None,
-    overflow: OverflowChoice | None,
-    deduplication: str | None,
-    unused_expiry: str | None,
-    tree: OnOff | None,
-) -> dict[str, Any]:
-    """The settings that were given, as the API names them."""
-    fields: dict[str, Any] = {
-        name: milliseconds_or_none(given)
-        for name, given in (
-            ("message_ttl_ms", ttl),
-            ("retention_ms", retention),
-            ("deduplication_ms", deduplication),
-            ("unused_expiry_ms", unused_expiry),
-        )
-        if given is not None
-    }
-    if tree is not None:
-        fields["tree"] = tree is OnOff.ON
-    if max_messages is not None:
-        fields["messages_max"] = number_or_none(max_messages)
-    if max_message_bytes is not None:
-        fields["message_bytes_max"] = max_message_bytes
-    if overflow is not None:
-        fields["overflow"] = overflow.value
-    return fields
 
 
 def _half(bounds: dict[str, int]) -> str:

@@ -12,16 +12,16 @@ from typing import Annotated, Any
 
 import typer
 
-from gateway.commands.api import (
-    DataOption,
-    TenantOption,
-    UrlOption,
-    connect,
-    path_of,
-    tenant_option,
+from gateway.commands.api import path_of, tenant_option
+from gateway.commands.options import (
+    FormatOption,
+    PrefixOption,
+    TenantOptions,
+    YesOption,
+    with_groups,
 )
-from gateway.commands.output import CommandError, ExitCode, Format, FormatOption, Table, put
-from gateway.commands.values import YesOption, confirm, put_one, text
+from gateway.commands.output import CommandError, ExitCode, Format, Table, put
+from gateway.commands.values import confirm, put_one, text
 
 users = typer.Typer(help="Users of every protocol and of the admin API.", no_args_is_help=True)
 keys = typer.Typer(help="Access keys, by which SQS and RocketMQ sign.", no_args_is_help=True)
@@ -49,48 +49,42 @@ Rules = Annotated[
 
 
 @users.command("ls")
+@with_groups
 def list_users(
-    prefix: Annotated[str, typer.Option("--prefix", help="Only names that begin so.")] = "",
-    url: UrlOption = None,
-    data: DataOption = None,
-    tenant: TenantOption = None,
-    output: FormatOption = Format.TABLE,
+    prefix: PrefixOption = "", *, server: TenantOptions, output: FormatOption = Format.TABLE
 ) -> None:
     """List users by name."""
-    rows, _ = connect(url, data, tenant).pages("users", prefix=prefix)
+    rows, _ = server.connect().pages("users", prefix=prefix)
     columns = ("name", "policies", "enabled", "has_password", "keys")
     shown = [tuple(text(row[column]) for column in columns) for row in rows]
     put({"users": rows}, Table(columns, shown), output)
 
 
 @users.command("info")
+@with_groups
 def show_user(
-    user: UserName,
-    url: UrlOption = None,
-    data: DataOption = None,
-    tenant: TenantOption = None,
-    output: FormatOption = Format.TABLE,
+    user: UserName, *, server: TenantOptions, output: FormatOption = Format.TABLE
 ) -> None:
     """Show one user."""
-    found = connect(url, data, tenant).get(path_of("users", user))
+    found = server.connect().get(path_of("users", user))
     put_one(found, user, found.items(), output)
 
 
 @users.command("create")
+@with_groups
 def create_user(
     user: UserName,
     password: Password = False,
     policy: Policies = None,
-    url: UrlOption = None,
-    data: DataOption = None,
-    tenant: TenantOption = None,
+    *,
+    server: TenantOptions,
     output: FormatOption = Format.TABLE,
 ) -> None:
     """Create a user. Without a password only access keys sign it in (`weir key create USER`).
 
     In another tenant than `default` its login is TENANT:USER.
     """
-    api = connect(url, data, tenant)
+    api = server.connect()
     body: dict[str, Any] = {"name": user, "policies": policy or []}
     if password:
         body["password"] = _read_password(user)
@@ -99,6 +93,7 @@ def create_user(
 
 
 @users.command("set")
+@with_groups
 def set_user(
     user: UserName,
     password: Password = False,
@@ -115,13 +110,12 @@ def set_user(
             "that still know the old one.",
         ),
     ] = False,
-    url: UrlOption = None,
-    data: DataOption = None,
-    tenant: TenantOption = None,
+    *,
+    server: TenantOptions,
     output: FormatOption = Format.TABLE,
 ) -> None:
     """Change a user; --policy replaces the whole list."""
-    api = connect(url, data, tenant)
+    api = server.connect()
     body: dict[str, Any] = {"sign_out": True} if sign_out else {}
     if policy or no_policies:
         body["policies"] = policy or []
@@ -134,103 +128,91 @@ def set_user(
 
 
 @users.command("rm")
+@with_groups
 def remove_user(
     user: UserName,
     yes: YesOption = False,
-    url: UrlOption = None,
-    data: DataOption = None,
-    tenant: TenantOption = None,
+    *,
+    server: TenantOptions,
     output: FormatOption = Format.TABLE,
 ) -> None:
     """Remove a user and its access keys."""
-    api = connect(url, data, tenant)
+    api = server.connect()
     confirm(f"Removing user {user} and its keys", user, yes=yes)
     api.delete(path_of("users", user))
     put({"name": user}, Table(("removed",), [(user,)]), output)
 
 
 @keys.command("ls")
+@with_groups
 def list_keys(
     user: Annotated[str | None, typer.Argument(metavar="[USER]", help="Only its.")] = None,
-    url: UrlOption = None,
-    data: DataOption = None,
-    tenant: TenantOption = None,
+    *,
+    server: TenantOptions,
     output: FormatOption = Format.TABLE,
 ) -> None:
     """List access keys."""
-    found = connect(url, data, tenant).get("/keys", user=user)
+    found = server.connect().get("/keys", user=user)
     columns = ("key_id", "user", "enabled")
     shown = [tuple(text(row[column]) for column in columns) for row in found["keys"]]
     put(found, Table(columns, shown), output)
 
 
 @keys.command("info")
-def show_key(
-    key: KeyId,
-    url: UrlOption = None,
-    data: DataOption = None,
-    tenant: TenantOption = None,
-    output: FormatOption = Format.TABLE,
-) -> None:
+@with_groups
+def show_key(key: KeyId, *, server: TenantOptions, output: FormatOption = Format.TABLE) -> None:
     """Show one access key, without its secret."""
-    found = connect(url, data, tenant).get(path_of("keys", key))
+    found = server.connect().get(path_of("keys", key))
     put_one(found, key, found.items(), output)
 
 
 @keys.command("create")
+@with_groups
 def create_key(
-    user: UserName,
-    url: UrlOption = None,
-    data: DataOption = None,
-    tenant: TenantOption = None,
-    output: FormatOption = Format.TABLE,
+    user: UserName, *, server: TenantOptions, output: FormatOption = Format.TABLE
 ) -> None:
     """Make an access key. Its secret is shown this once."""
-    made = connect(url, data, tenant).post("/keys", {"user": user})
+    made = server.connect().post("/keys", {"user": user})
     put_one(made, made["key_id"], made.items(), output)
 
 
 @keys.command("set")
+@with_groups
 def set_key(
     key: KeyId,
     enabled: Enabled = None,
-    url: UrlOption = None,
-    data: DataOption = None,
-    tenant: TenantOption = None,
+    *,
+    server: TenantOptions,
     output: FormatOption = Format.TABLE,
 ) -> None:
     """Enable or disable an access key."""
     if enabled is None:
         raise CommandError("nothing to set: give --enabled or --disabled", ExitCode.USAGE)
-    changed = connect(url, data, tenant).patch(path_of("keys", key), {"enabled": enabled})
+    changed = server.connect().patch(path_of("keys", key), {"enabled": enabled})
     put_one(changed, key, changed.items(), output)
 
 
 @keys.command("rm")
+@with_groups
 def remove_key(
     key: KeyId,
     yes: YesOption = False,
-    url: UrlOption = None,
-    data: DataOption = None,
-    tenant: TenantOption = None,
+    *,
+    server: TenantOptions,
     output: FormatOption = Format.TABLE,
 ) -> None:
     """Remove an access key."""
-    api = connect(url, data, tenant)
+    api = server.connect()
     confirm(f"Removing access key {key}", key, yes=yes)
     api.delete(path_of("keys", key))
     put({"key_id": key}, Table(("removed",), [(key,)]), output)
 
 
 @policies.command("ls")
-def list_policies(
-    url: UrlOption = None,
-    data: DataOption = None,
-    tenant: TenantOption = None,
-    output: FormatOption = Format.TABLE,
-) -> None:
+@with_groups
+def list_policies(*, server: TenantOptions, output: FormatOption = Format.TABLE) -> None:
     """List policies, the built-in ones first."""
-    found = connect(url, data, tenant).get("/policies")
+    found = server.connect().get("/policies")
     shown = [
         (row["name"], text(row["is_built_in"]), "; ".join(row["rules"]))
         for row in found["policies"]
@@ -239,61 +221,51 @@ def list_policies(
 
 
 @policies.command("info")
+@with_groups
 def show_policy(
-    policy: PolicyName,
-    url: UrlOption = None,
-    data: DataOption = None,
-    tenant: TenantOption = None,
-    output: FormatOption = Format.TABLE,
+    policy: PolicyName, *, server: TenantOptions, output: FormatOption = Format.TABLE
 ) -> None:
     """Show one policy, rule by rule."""
-    _show_policy(connect(url, data, tenant).get(path_of("policies", policy)), output)
+    _show_policy(server.connect().get(path_of("policies", policy)), output)
 
 
 @policies.command("create")
+@with_groups
 def create_policy(
-    policy: PolicyName,
-    rule: Rules,
-    url: UrlOption = None,
-    data: DataOption = None,
-    tenant: TenantOption = None,
-    output: FormatOption = Format.TABLE,
+    policy: PolicyName, rule: Rules, *, server: TenantOptions, output: FormatOption = Format.TABLE
 ) -> None:
     """Create a policy of one or more rules."""
-    api = connect(url, data, tenant)
+    api = server.connect()
     known = {each["name"] for each in api.get("/policies")["policies"]}
     if policy in known:
-        hint = f"`weir policy set {policy}{tenant_option(tenant)} --rule ...` replaces its rules"
+        again = f"weir policy set {policy}{tenant_option(server.tenant)} --rule ..."
+        hint = f"`{again}` replaces its rules"
         raise CommandError(f"there is a policy {policy} already", ExitCode.FAILED, hint)
     _show_policy(api.put(path_of("policies", policy), {"rules": rule}), output)
 
 
 @policies.command("set")
+@with_groups
 def set_policy(
-    policy: PolicyName,
-    rule: Rules,
-    url: UrlOption = None,
-    data: DataOption = None,
-    tenant: TenantOption = None,
-    output: FormatOption = Format.TABLE,
+    policy: PolicyName, rule: Rules, *, server: TenantOptions, output: FormatOption = Format.TABLE
 ) -> None:
     """Replace the rules of a policy; who holds it is bound by the new ones at once."""
-    api = connect(url, data, tenant)
+    api = server.connect()
     api.get(path_of("policies", policy))
     _show_policy(api.put(path_of("policies", policy), {"rules": rule}), output)
 
 
 @policies.command("rm")
+@with_groups
 def remove_policy(
     policy: PolicyName,
     yes: YesOption = False,
-    url: UrlOption = None,
-    data: DataOption = None,
-    tenant: TenantOption = None,
+    *,
+    server: TenantOptions,
     output: FormatOption = Format.TABLE,
 ) -> None:
     """Remove a policy that no user holds."""
-    api = connect(url, data, tenant)
+    api = server.connect()
     confirm(f"Removing policy {policy}", policy, yes=yes)
     api.delete(path_of("policies", policy))
     put({"name": policy}, Table(("removed",), [(policy,)]), output)

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from gateway.commands.output import CommandError, ExitCode, Format, Table, put, put_line
 
@@ -21,10 +19,6 @@ CREATED, CHANGED = "created", "changed"
 
 _UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _DURATION = re.compile(r"([0-9]{1,15})(ms|s|m|h|d)")
-
-YesOption = Annotated[
-    bool, typer.Option("--yes", "-y", help="Do it without asking.", show_default=False)
-]
 
 
 def milliseconds(text: str) -> int:

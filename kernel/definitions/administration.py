@@ -72,11 +72,13 @@ class Administrator(Definer):
         of a gateway."""
         self._last_ident: dict[RaftGroup, int] = {}
         self._transient = TransientDefinitions(
-            *(store.transient_group, topology, proposer),
+            store.transient_group,
+            topology,
+            proposer,
             lambda change: self.delete_router(change, Asked()),
         )
         self._clearing = Clearing(
-            *(store, topology, self.exists, self._transient.target_gone, self._clear_route)
+            store, topology, self.exists, self._transient.target_gone, self._clear_route
         )
         self._repairing = Repairing(store, topology, proposer, self._keyed_lock, self._clearing)
         self._mending: dict[RaftGroup, asyncio.Event] = {}

@@ -159,16 +159,25 @@ class Definer(ABC):
             ident = self._new_ident(home, spread=set(groups) != {home})
         # The queues elsewhere first: once the topic can be found, a publish must not miss one.
         queues = commands.PutQueues(
-            ident,
-            known.version + 1 if known is not None else 1,
-            *(change.tenant, change.name, options),
-            tuple(QueueRef(queue_id(ident, each), group) for each, group in enumerate(groups)),
-            {**(known.groups if known is not None else {}), **change.groups},
+            topic=ident,
+            version=known.version + 1 if known is not None else 1,
+            tenant=change.tenant,
+            name=change.name,
+            options=options,
+            queues=tuple(
+                QueueRef(queue_id(ident, each), group) for each, group in enumerate(groups)
+            ),
+            groups={**(known.groups if known is not None else {}), **change.groups},
         )
         await self._propose_to(set(groups) - {home}, queues)
         put = commands.PutTopic(
-            *(change.tenant, change.name, options, dict(change.groups)),
-            *(change.must_be_new, ident, tuple(map(int, groups))),
+            tenant=change.tenant,
+            name=change.name,
+            options=options,
+            groups=dict(change.groups),
+            must_be_new=change.must_be_new,
+            ident=ident,
+            placement=tuple(map(int, groups)),
         )
         info = await self._decide(home, put, asked)
         assert isinstance(info, TopicInfo)

@@ -66,12 +66,11 @@ class BaseClient(Lookups, ABC):
         self.proposer = Proposer(self.next_identity, self.send_to)
         self.leases = LeaseChanges(self.proposer)
         self._transactor = Transactor(
-            *(
-                self.proposer,
-                self.publisher.refusal,
-                CrossGroupTransaction(self.submit, self.settle),
-            ),
-            *(self.topic, self._has_settled),
+            self.proposer,
+            self.publisher.refusal,
+            CrossGroupTransaction(self.submit, self.settle),
+            self.topic,
+            self._has_settled,
         )
 
     @property

@@ -103,7 +103,11 @@ class LocalClient(BaseClient):
         self._watchers: list[Callable[[str, bytes | None], None]] = []
         self._receiver = Receiver(self._dispatcher, self._loop)
         self.moves = Mover(
-            *(store, self.topology, self.proposer, self.leader_of, clock.wall_ms),
+            store,
+            self.topology,
+            self.proposer,
+            self.leader_of,
+            clock.wall_ms,
             lambda: uuid_text(random.bits(128)),
         )
         self._consuming = Consuming(store.replica, store.dirty)

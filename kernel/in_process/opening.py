@@ -112,7 +112,12 @@ def open_store(
     options = options or JournalOptions(segment_bytes=SEGMENT_BYTES)
     losses = _losses(disk, repair=repair)
     recovered = recover(
-        *(disk, random, options, data_groups, node, members),
+        disk,
+        random,
+        options,
+        data_groups,
+        node,
+        members,
         heals=peers is not None,
         repair=repair,
     )
@@ -148,16 +153,28 @@ def open_store(
     )
     store.unreadable.expect(recovered.lost)
     local = LocalStore(
-        *(store, client, housekeeper, recovered.replayed, recovered.clean, recovered.lost)
+        store, client, housekeeper, recovered.replayed, recovered.clean, recovered.lost
     )
     if peers is not None:
-        outgoing = workers("weir-snapshots-out")
-        hear = store.consensus.healing.hear
-        local.source = SnapshotSource(disk, clock, outgoing, store, hear)
-        incoming = workers("weir-snapshots-in")
-        receiver = SnapshotReceiver(disk, incoming, peers, store, housekeeper, fatal)
-        local.receiver = store.consensus.receiver = receiver
+        _transfer_snapshots(local, disk, clock, workers, peers, fatal)
     return local
+
+
+def _transfer_snapshots(
+    local: LocalStore,
+    disk: Disk,
+    clock: Clock,
+    workers: Workers,
+    peers: Peers,
+    fatal: Callable[[str, BaseException], None],
+) -> None:
+    """Let the store send snapshots to others and receive theirs."""
+    store = local.store
+    outgoing = workers("weir-snapshots-out")
+    local.source = SnapshotSource(disk, clock, outgoing, store, store.consensus.healing.hear)
+    incoming = workers("weir-snapshots-in")
+    receiver = SnapshotReceiver(disk, incoming, peers, store, local.housekeeper, fatal)
+    local.receiver = store.consensus.receiver = receiver
 
 
 def _losses(disk: Disk, *, repair: bool) -> Losses:

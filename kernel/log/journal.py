@@ -348,8 +348,14 @@ class Journal:
         JournalError if an index is beyond what is stable.
         """
         checkpoint = next_checkpoint(
-            *(self._checkpoint, self._groups, self._locations, self._writer),
-            *(self._space.closed(), self._damaged, snapshots, installed),
+            self._checkpoint,
+            self._groups,
+            self._locations,
+            self._writer,
+            self._space.closed(),
+            self._damaged,
+            snapshots,
+            installed,
         )
         return CheckpointJob(self._disk, checkpoint)
 

@@ -109,7 +109,7 @@ class ClusterClient(BaseClient):
         self.definitions.hear(self.tasks)
         administrator = random.bits(63) | 1
         self.administering = Administering(
-            *(leaders, self.definitions.reached, self.groups, administrator), self._mirrored
+            leaders, self.definitions.reached, self.groups, administrator, self._mirrored
         )
         self.mesh = Mesh(self, leaders, clock, random, meeting)
         self.remote_memory: RemoteMemory = self.mesh.remote_memory

@@ -116,7 +116,13 @@ class Store:
         self.consensus = Consensus(
             node,
             origin,
-            *(self, self._relay, journal, clock, self._peers, timing, jitter),
+            self,
+            self._relay,
+            journal,
+            clock,
+            self._peers,
+            timing,
+            jitter,
         )
         self._groups = self.consensus.members
         self._ticker = Ticker(loop, clock, timing.tick_ms, self._tick)

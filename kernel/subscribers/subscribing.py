@@ -485,8 +485,11 @@ def _joining(subscriber: HeldSubscriber, subscription: Subscription) -> Control:
 
 def _leaving(subscriber: HeldSubscriber, subscription: Subscription) -> Control:
     return leaving(
-        *(subscriber.tenant, subscription, subscriber.number),
-        *(subscriber.member, subscriber.epoch),
+        subscriber.tenant,
+        subscription,
+        subscriber.number,
+        subscriber.member,
+        subscriber.epoch,
     )
 
 

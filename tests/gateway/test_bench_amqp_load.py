@@ -29,7 +29,8 @@ async def bench(url: str, *arguments: str) -> tuple[int, str, str]:
     """The command itself, as `weir bench amqp`: exit code, stdout, stderr."""
     process = await asyncio.create_subprocess_exec(
         sys.executable,
-        *("-m", "gateway", "bench", "amqp", "--url", url, *arguments),
+        *f"-m gateway bench amqp --url {url}".split(),
+        *arguments,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
         cwd=ROOT,

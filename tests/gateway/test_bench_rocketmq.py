@@ -62,13 +62,9 @@ def report(ran: subprocess.CompletedProcess[str]) -> RocketmqReport:
 
 
 def test_a_run_receives_what_it_published(served: Process) -> None:
-    pid = str(served.process.pid)
-    ran = bench(
-        served,
-        *("--messages", "600", "--batch", "4", "--producers", "3", "--consumers", "2"),
-        *("--producer-processes", "2", "--window", "4", "--size", "100", "--pid", pid),
-        *("-o", "json"),
-    )
+    counts = f"--messages 600 --batch 4 --producers 3 --consumers 2 --pid {served.process.pid}"
+    how = ("--producer-processes", "2", "--window", "4", "--size", "100", "-o", "json")
+    ran = bench(served, *counts.split(), *how)
     found = report(ran)
     check = found.verification
     assert (check.published, check.received, check.lost, check.duplicated) == (600, 600, 0, 0)

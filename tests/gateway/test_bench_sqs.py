@@ -201,9 +201,10 @@ async def test_nobody_there_is_told() -> None:
 
 async def bench(*arguments: str) -> tuple[int, str, str]:
     """`weir bench sqs`: exit code, stdout, stderr."""
+    command = ("-m", "gateway", "bench", "sqs", "--messages", "50", "--warmup", "5", *arguments)
     process = await asyncio.create_subprocess_exec(
         sys.executable,
-        *("-m", "gateway", "bench", "sqs", "--messages", "50", "--warmup", "5", *arguments),
+        *command,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
         cwd=ROOT,

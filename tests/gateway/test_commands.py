@@ -89,6 +89,33 @@ def test_every_command_has_all_forms_of_output(name: str) -> None:
     assert {each.value for each in Format} == {"summary", "table", "json", "yaml", "name"}
 
 
+LOCAL = {"bill", "cluster init", "config check", "config show", "doctor"}
+"""Commands that ask no server, or (`bill`) one if it runs."""
+OF_NO_TENANT = {"health", "cluster", "node", "tenant"}
+"""What belongs to the whole server."""
+
+
+@pytest.mark.parametrize("name", sorted(OURS.keys() - LOCAL))
+def test_every_command_is_told_its_server_and_tenant_alike(name: str) -> None:
+    noun = name.split(maxsplit=1)[0]
+    wanted = {"--url", "--data"} | (set() if noun in OF_NO_TENANT else {"--tenant"})
+    assert options(OURS[name]) & {"--url", "--data", "--tenant"} == wanted
+    known = {each.opts[0]: each for each in ALL["topic ls"].params}
+    for option in OURS[name].params:
+        if option.opts[0] in wanted:
+            same = known[option.opts[0]]
+            assert (option.help, option.envvar) == (same.help, same.envvar)
+
+
+@pytest.mark.parametrize("name", [*sorted(NO_DATA), "cluster init", "config check", "config show"])
+def test_every_command_is_told_its_settings_alike(name: str) -> None:
+    wanted = {"--config", "--data", "--set"}
+    assert options(ALL[name]) >= wanted
+    known = {each.opts[0]: each.help for each in ALL["serve"].params}
+    told = {each.opts[0]: each.help for each in ALL[name].params if each.opts[0] in wanted}
+    assert told == known
+
+
 @pytest.mark.parametrize("name", [n for n in OURS if n.split()[-1] in {"rm", "purge"}])
 def test_what_destroys_asks_for_yes(name: str) -> None:
     assert "--yes" in options(OURS[name])

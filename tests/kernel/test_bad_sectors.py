@@ -23,7 +23,7 @@ from kernel.log.format.record import HEADER_BYTES
 from kernel.log.reading.aside import lost_name
 from kernel.store.reader import PAUSES_SECONDS
 from kernel.store.recovery.examination import examine
-from tests.kernel.test_lost_entries import DURABLE_SECONDS, entry_of, lost
+from tests.kernel.test_lost_entries import DURABLE_SECONDS, entry_of, lost, rewrite_over_damage
 from tests.simulator.disk import SECTOR_BYTES
 from tests.simulator.world import World, simulated
 
@@ -336,27 +336,7 @@ async def test_a_mark_that_does_not_read_costs_nothing(world: World) -> None:
 
 @simulated()
 async def test_a_rewrite_that_meets_it_gives_it_up(world: World) -> None:
-    """Nobody takes this one, and it would keep its segment for ever."""
-    peer = world.peer()
-    world.opened.housekeeper.sparse_bytes_min = 0
-    topic, busy = await peer.topic("stuck"), await peer.topic("busy")
-    await peer.publish(topic, b"stuck")
-    key = entry_of(world, topic, 0)
-    spoilt = asyncio.Event()
-    rewrite = world.opened.store.journal.rewrite
-
-    def damaged(*what: object) -> object:
-        if not spoilt.is_set():
-            spoil(world, key)
-            spoilt.set()
-        return rewrite(*what)  # type: ignore[arg-type]
-
-    world.opened.store.journal.rewrite = damaged  # type: ignore[method-assign,assignment]
-    recorder = peer.attach(busy, credit=1_000_000)
-    while not spoilt.is_set():
-        await peer.publish(busy, *[b"x" * 1_000] * 20)
-        await recorder.ack()
-        await asyncio.sleep(1)
+    topic = await rewrite_over_damage(world, lambda key: spoil(world, key))
     await asyncio.sleep(PATIENCE_SECONDS + DURABLE_SECONDS)
     assert lost(world) == [("stuck", ((0, 1),))]
     assert world.figures(topic).ready == 0

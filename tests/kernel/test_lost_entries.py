@@ -59,6 +59,35 @@ def damage(world: World, group: RaftGroup, index: int) -> Callable[[], None]:
     return lambda: world.disk.flip(*place)
 
 
+async def rewrite_over_damage(
+    world: World, harm: Callable[[tuple[RaftGroup, int]], object]
+) -> TopicInfo:
+    """A topic whose only message a rewrite of its segment finds harmed: nobody takes it, and it
+    would keep its segment for ever.
+    """
+    peer = world.peer()
+    world.opened.housekeeper.sparse_bytes_min = 0
+    topic, busy = await peer.topic("stuck"), await peer.topic("busy")
+    await peer.publish(topic, b"stuck")
+    key = entry_of(world, topic, 0)
+    spoilt = asyncio.Event()
+    rewrite = world.opened.store.journal.rewrite
+
+    def damaged(*what: object) -> object:
+        if not spoilt.is_set():
+            harm(key)
+            spoilt.set()
+        return rewrite(*what)  # type: ignore[arg-type]
+
+    world.opened.store.journal.rewrite = damaged  # type: ignore[method-assign,assignment]
+    recorder = peer.attach(busy, credit=1_000_000)
+    while not spoilt.is_set():
+        await peer.publish(busy, *[b"x" * 1_000] * 20)
+        await recorder.ack()
+        await asyncio.sleep(1)
+    return topic
+
+
 def lost(world: World) -> list[tuple[str, tuple[tuple[int, int], ...]]]:
     """(topic, ranges of offsets) of everything that was given up, also as the files say it."""
     known = world.opened.store.unreadable.losses
@@ -339,27 +368,7 @@ async def test_a_message_with_many_in_its_entry_takes_them_all_along(world: Worl
 
 @simulated()
 async def test_a_rewrite_that_meets_it_gives_it_up(world: World) -> None:
-    """Nobody takes this one, and it would keep its segment for ever."""
-    peer = world.peer()
-    world.opened.housekeeper.sparse_bytes_min = 0
-    topic, busy = await peer.topic("stuck"), await peer.topic("busy")
-    await peer.publish(topic, b"stuck")
-    key = entry_of(world, topic, 0)
-    spoilt = asyncio.Event()
-    rewrite = world.opened.store.journal.rewrite
-
-    def damaged(*what: object) -> object:
-        if not spoilt.is_set():
-            damage(world, *key)
-            spoilt.set()
-        return rewrite(*what)  # type: ignore[arg-type]
-
-    world.opened.store.journal.rewrite = damaged  # type: ignore[method-assign,assignment]
-    recorder = peer.attach(busy, credit=1_000_000)
-    while not spoilt.is_set():
-        await peer.publish(busy, *[b"x" * 1_000] * 20)
-        await recorder.ack()
-        await asyncio.sleep(1)
+    topic = await rewrite_over_damage(world, lambda key: damage(world, *key))
     await asyncio.sleep(DURABLE_SECONDS)
     assert lost(world) == [("stuck", ((0, 1),))]
     assert world.figures(topic).ready == 0

@@ -55,7 +55,11 @@ def topic(*groups: int, name: str = "t", limit: int | None = None) -> TopicInfo:
 def two_byte_topic() -> TopicInfo:
     """A topic that takes bodies of at most two bytes."""
     return TopicInfo(
-        *("default", "t", TopicId(next(numbers)), 1, TopicOptions(message_bytes_max=2)),
+        "default",
+        "t",
+        TopicId(next(numbers)),
+        1,
+        TopicOptions(message_bytes_max=2),
         (QueueRef(queue_id(TopicId(1), 0), RaftGroup(1)),),
         {},
     )

@@ -422,7 +422,10 @@ class Looks:
         ident = queue_id(TopicId(1), 0)
         topic = TopicState(
             TopicId(1),
-            *(DEFAULT_TENANT, "work", 1, options),
+            DEFAULT_TENANT,
+            "work",
+            1,
+            options,
             (QueueRef(ident, RaftGroup(1)),),
             {DEFAULT_GROUP: GroupOptions()},
         )

@@ -68,7 +68,10 @@ class Publisher:
     async def topic(self, node: Node) -> None:
         heard: list[object] = []
         change = commands.PutTopic(
-            *("default", "orders", TopicOptions(), {DEFAULT_GROUP: GroupOptions()}),
+            "default",
+            "orders",
+            TopicOptions(),
+            {DEFAULT_GROUP: GroupOptions()},
             must_be_new=False,
             ident=TOPIC,
             placement=(GROUP,),

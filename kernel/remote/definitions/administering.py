@@ -70,7 +70,7 @@ class Administering:
         group = wire.decides(self._groups, change)
         question = wire.encode_question(group, identity or self.next_identity(), change)
         indexes, result = await self._leaders.ask(
-            *(group, wire.ADMINISTER, question, wire.decode_answer), question_ms=ADMINISTER_MS
+            group, wire.ADMINISTER, question, wire.decode_answer, question_ms=ADMINISTER_MS
         )
         await self._reached(indexes)
         if isinstance(result, KernelError):

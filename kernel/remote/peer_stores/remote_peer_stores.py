@@ -52,7 +52,10 @@ class RemotePeerStores:
         self.send = self.request_pipeline.send
         groups, topics = local.store.data_groups, local.client.topology.topics
         self._administering = Administering(
-            *(leaders, self.reached, groups, random.bits(63) | 1),
+            leaders,
+            self.reached,
+            groups,
+            random.bits(63) | 1,
             lambda topic: topics.get((topic.tenant, topic.name)),
         )
 
@@ -117,8 +120,13 @@ class RemotePeerStores:
     async def move(self, group: RaftGroup, step: MoveStep) -> Moved:
         """Have messages moved from a queue."""
         question = peer_stores_wire.Move(
-            *(group, step.tenant, step.queue, step.group),
-            *(step.destination, step.count, step.back_to),
+            group=group,
+            tenant=step.tenant,
+            queue=step.queue,
+            name=step.group,
+            destination=step.destination,
+            count=step.count,
+            back_to=step.back_to,
         )
         node = self._leaders.table.of(group)
         moved = partial(decode, peer_stores_wire.moved)

@@ -204,9 +204,16 @@ class DeadLetterSender:
         if target is None or self._stopped:
             return
         item = OutboxItem(
-            *(0, topic.tenant, topic.name, target, topic.queues[0].id, Offset(0), LogIndex(0), 0),
-            Reason.OVERFLOW,
-            0,
+            number=0,
+            tenant=topic.tenant,
+            topic=topic.name,
+            target=target,
+            queue=topic.queues[0].id,
+            offset=Offset(0),
+            index=LogIndex(0),
+            slot=0,
+            reason=Reason.OVERFLOW,
+            attempts=0,
         )
         message = messages.decode(slot)
         key = self._key(item, message)

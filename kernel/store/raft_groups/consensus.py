@@ -170,7 +170,10 @@ class Consensus:
         index, term, name = self._journal.snapshot_of(group)
         membership = state.membership or Membership((self.node,))
         log = GroupLog(
-            *(self._journal, group, index, term),
+            self._journal,
+            group,
+            index,
+            term,
             born_alone=self._origin.born_alone,
             recent_bytes_max=RECENT_BYTES_MAX // len(self._origin.states),
         )

@@ -16,7 +16,7 @@ it is told to `repair`: then it goes on with what there is.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ...broker.group_state.state import GroupState
@@ -106,12 +106,9 @@ def recover(
     check(others, damaged, checkpoint)
     for number in damaged:
         journal.void(number)
-    states: dict[RaftGroup, GroupState] = {}
-    for number in map(RaftGroup, numbers):
-        states[number] = GroupState(number)
-        # Who has lost group 0 does not know which groups there are: it makes up none.
-        unknown = METADATA_GROUP in damaged and number not in on_disk
-        states[number].membership = Membership() if unknown or number in damaged else first
+    # Who has lost group 0 does not know which groups there are: it makes up none.
+    unknown = set(numbers) - on_disk if METADATA_GROUP in damaged else set()
+    states = _new_states(numbers, first, {*damaged, *unknown})
     sound = {group: each for group, each in snapshots.states.items() if group not in damaged}
     states.update(sound)
     snapshot_members = {group: each.membership for group, each in sound.items()}
@@ -128,11 +125,26 @@ def recover(
     if record is not None:  # the number the store began with; more could be empty groups only
         states = {group: each for group, each in states.items() if group <= int(record[1])}
     return Recovered(
-        *(journal, states, replay.configurations, snapshot_members, replay.applied),
+        journal,
+        states,
+        replay.configurations,
+        snapshot_members,
+        replay.applied,
         recovered.clean,
         {RaftGroup(number): why for number, why in damaged.items()},
         missing.lost,
     )
+
+
+def _new_states(
+    numbers: Iterable[int], first: Membership | None, without: Collection[int]
+) -> dict[RaftGroup, GroupState]:
+    """The groups as they begin. `without`: those that have no members here."""
+    states: dict[RaftGroup, GroupState] = {}
+    for number in map(RaftGroup, numbers):
+        states[number] = GroupState(number)
+        states[number].membership = Membership() if number in without else first
+    return states
 
 
 def _sync_names(disk: Disk) -> None:

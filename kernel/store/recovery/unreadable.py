@@ -259,7 +259,9 @@ class Unreadable:
         segment = aside.segment.number if aside.segment is not None else 0
         named = [
             LostMessages(
-                *(state.topics[topic_of(queue)].tenant, state.topics[topic_of(queue)].name, queue),
+                state.topics[topic_of(queue)].tenant,
+                state.topics[topic_of(queue)].name,
+                queue,
                 tuple(ranges),
                 _uids(state, queue, index, aside),
             )
@@ -268,7 +270,10 @@ class Unreadable:
         ]
         retained = state.retained.messages if state.retained.slots_of(index) else {}
         return Loss(
-            *(state.group, index, segment, aside.offset),
+            state.group,
+            index,
+            segment,
+            aside.offset,
             aside.reason,
             self._clock.wall_ms(),
             tuple(named),

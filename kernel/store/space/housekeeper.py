@@ -103,7 +103,7 @@ class Housekeeper:
         self._accept = accept
         self._fatal = fatal
         self._watch = DiskWatch(
-            *(disk, self._worker, self._judge_space, reserve_bytes, store.unreadable.losses.look)
+            disk, self._worker, self._judge_space, reserve_bytes, store.unreadable.losses.look
         )
         self.sparse_bytes_min = sparse_bytes_min
         """A smaller journal is never rewritten; may be changed at any time."""

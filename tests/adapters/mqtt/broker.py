@@ -38,6 +38,8 @@ from tests.adapters.kernels import kernel_of
 from tests.adapters.mqtt.support import client_decoder, single
 
 WAIT_S = 10
+KEPT = 600
+"""Seconds for which a session outlives its connection."""
 
 
 async def eventually(condition: Callable[[], bool]) -> None:
@@ -327,3 +329,13 @@ async def serving_over(
         await adapter.stop()
         for client in broker.clients:
             client.writer.close()
+
+
+async def kept(broker: Broker, name: str = "kept", level: int = 5, **fields) -> WireClient:
+    expiry = KEPT if level == 5 else None
+    return await broker.connect(name, level, clean=False, expiry=expiry, **fields)
+
+
+def present(client: WireClient) -> bool:
+    assert client.connack is not None
+    return client.connack.session_present

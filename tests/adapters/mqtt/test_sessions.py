@@ -26,25 +26,14 @@ from adapters.mqtt.environment import MqttSettings
 from adapters.mqtt.limits import TURN_BYTES
 from adapters.tree_rights import CONSUME_TREE
 from auth.errors import AuthCode, AuthError
-from tests.adapters.mqtt.broker import Broker, WireClient, serving
+from tests.adapters.mqtt.broker import KEPT, Broker, WireClient, kept, present, serving
 
-KEPT = 600
 PUBLISH, PUBREC, PUBREL, PUBCOMP = (
     PacketType.PUBLISH,
     PacketType.PUBREC,
     PacketType.PUBREL,
     PacketType.PUBCOMP,
 )
-
-
-async def kept(broker: Broker, name: str = "kept", level: int = 5, **fields) -> WireClient:
-    expiry = KEPT if level == 5 else None
-    return await broker.connect(name, level, clean=False, expiry=expiry, **fields)
-
-
-def present(client: WireClient) -> bool:
-    assert client.connack is not None
-    return client.connack.session_present
 
 
 # --- Coming and going -----------------------------------------------------------------------

@@ -15,25 +15,14 @@ from adapters.mqtt.codec.packets import (
 from adapters.mqtt.codec.properties import Properties
 from adapters.mqtt.codec.reason_codes import ReasonCode
 from adapters.mqtt.publishing import PUBLISH_TREE
-from tests.adapters.mqtt.broker import Broker, WireClient, serving
+from tests.adapters.mqtt.broker import KEPT, Broker, WireClient, kept, serving
 
-KEPT = 600
 PUBLISH, PUBREC, PUBREL, PUBCOMP = (
     PacketType.PUBLISH,
     PacketType.PUBREC,
     PacketType.PUBREL,
     PacketType.PUBCOMP,
 )
-
-
-async def kept(broker: Broker, name: str = "kept", level: int = 5, **fields) -> WireClient:
-    expiry = KEPT if level == 5 else None
-    return await broker.connect(name, level, clean=False, expiry=expiry, **fields)
-
-
-def present(client: WireClient) -> bool:
-    assert client.connack is not None
-    return client.connack.session_present
 
 
 # --- Shared subscriptions -------------------------------------------------------------------

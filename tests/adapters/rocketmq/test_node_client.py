@@ -45,7 +45,10 @@ def test_the_client_for_node(broker: Broker, tmp_path: Path, way: str) -> None:
     said = npm_clients.run_with(
         "rocketmq-client-nodejs",
         program,
-        *(broker.address, way, KEY_ID, SECRET),
+        broker.address,
+        way,
+        KEY_ID,
+        SECRET,
         GRPC_DEFAULT_SSL_ROOTS_FILE_PATH=roots,
     )
     found = json.loads(said)

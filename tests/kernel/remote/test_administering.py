@@ -206,7 +206,7 @@ async def test_a_purge_tells_how_many_messages_it_has_dropped(
     _, client = one
     info = cast("TopicInfo", await client.administer(put_topic("orders")))
     peer = peer_of(client)
-    await peer.publish(info, *[b"1", b"2", b"3"])
+    await peer.publish(info, b"1", b"2", b"3")
     assert await client.administer(PurgeTopic(T, "orders", DEFAULT_GROUP)) == 3
     await peer.publish(info, b"4")
     assert await refused(client, DeleteTopic(T, "orders", if_empty=True)) is Code.IN_USE
@@ -230,7 +230,7 @@ async def test_messages_are_moved_by_a_task_of_the_store(one: tuple[Node, Cluste
     _, client = one
     source = cast("TopicInfo", await client.administer(put_topic("dead")))
     target = cast("TopicInfo", await client.administer(put_topic("orders")))
-    await peer_of(client).publish(source, *[b"1", b"2"])
+    await peer_of(client).publish(source, b"1", b"2")
     start = StartMove(T, "dead", DEFAULT_GROUP, "orders")
     task = await ask(client, 1, start)
     assert await ask(client, 1, start) == task

@@ -49,7 +49,13 @@ class Definer:
         number = self._numbers[home] = self._numbers.get(home, 0) + 1
         ident = TopicId(home << 32 | number)
         change = commands.PutTopic(
-            *(DEFAULT_TENANT, name, options or TopicOptions(), GROUPS, False, ident, (int(home),))
+            DEFAULT_TENANT,
+            name,
+            options or TopicOptions(),
+            GROUPS,
+            must_be_new=False,
+            ident=ident,
+            placement=(int(home),),
         )
         info = await self.propose(home, change)
         assert isinstance(info, TopicInfo)

@@ -91,7 +91,10 @@ class Producer:
         """Create a topic."""
         name, options, group = TOPICS[topic]
         change = commands.PutTopic(
-            *("default", name, options, {DEFAULT_GROUP: group}),
+            "default",
+            name,
+            options,
+            {DEFAULT_GROUP: group},
             must_be_new=False,
             ident=topic,
             placement=(home_of(topic),) * options.queues,
@@ -135,8 +138,13 @@ class Producer:
         features = features_of(parts[0])
         uid = self.number.to_bytes(8, "big") + number.to_bytes(8, "big")
         sent = Sent(
-            *(uid, self.number, number, int(queue), draft.key),
-            *(draft.ttl_ms, draft.deduplication_id),
+            uid=uid,
+            producer=self.number,
+            number=number,
+            queue=int(queue),
+            key=draft.key,
+            ttl_ms=draft.ttl_ms,
+            deduplication=draft.deduplication_id,
         )
         rules = self._run.queues
         rules.sent[uid] = sent
@@ -239,7 +247,8 @@ class Subscriber:
             return None
         spec = ConsumerSpec(
             state.topic.info(),
-            *(DEFAULT_GROUP, None),
+            DEFAULT_GROUP,
+            None,
             lease_ms=self._lease_ms() if self.timed else None,
             pull=self.timed,
             fair=self._run.seed % 3 == 1,

@@ -137,7 +137,11 @@ class Machine(Computer):
                 self._fatal(sentence, error)
 
         opened = open_store(
-            *(self.disk, self.clock, random_s, workers, fatal),
+            self.disk,
+            self.clock,
+            random_s,
+            workers,
+            fatal,
             options=OPTIONS,
             data_groups=DATA_GROUPS,
             node=self.number,

@@ -167,8 +167,13 @@ class Run:
         for error in self.loop.errors:
             self.crashed("".join(traceback.format_exception(error))[-3_000:])
         return Outcome(
-            *(self.seed, self.events, self.found, self.counters, self.crash),
-            *(self.loop.time(), self.notes),
+            self.seed,
+            self.events,
+            self.found,
+            self.counters,
+            self.crash,
+            self.loop.time(),
+            self.notes,
         )
 
     def _close(self) -> None:
