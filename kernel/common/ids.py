@@ -15,9 +15,10 @@ METADATA_GROUP = RaftGroup(0)
 TRANSIENT_GROUP = RaftGroup(0xFFFF)
 """Group number of transient topics in every process; never on disk."""
 
-REMOTE_MEMORY_FIRST = RaftGroup(0xF000)
-"""Numbers from here up to the transient group stand for the transient groups of other processes, as
-each process numbers those that it hears; never on disk or on the wire."""
+MEMORY_FIRST = RaftGroup(0xF000)
+"""Groups from here up are kept in the memory of one process, without a log: no other process ever
+leads one. The last one is this process's own (TRANSIENT_GROUP); it numbers those of other processes
+as it comes to know them, so these numbers are never on disk or on the wire."""
 
 LogIndex = NewType("LogIndex", int)
 """Position of an entry in one Raft group's log, from 1. Never a message's offset."""
@@ -71,25 +72,6 @@ def topic_of(queue: QueueId) -> TopicId:
 def home_of(topic: TopicId) -> RaftGroup:
     """Raft group that holds the topic's definition."""
     return RaftGroup(topic >> 32)
-
-
-def is_remote_memory(group: RaftGroup) -> bool:
-    """Whether it stands for the transient group of another process."""
-    return REMOTE_MEMORY_FIRST <= group < TRANSIENT_GROUP
-
-
-_TOPIC_BITS = (1 << 32) - 1
-_QUEUE_BITS = (1 << 40) - 1
-
-
-def topic_in(group: RaftGroup, topic: TopicId) -> TopicId:
-    """The id of a transient topic as it is where its process has another number."""
-    return TopicId(group << 32 | topic & _TOPIC_BITS)
-
-
-def queue_in(group: RaftGroup, queue: QueueId) -> QueueId:
-    """The id of a transient topic's queue as it is where its process has another number."""
-    return QueueId(group << 40 | queue & _QUEUE_BITS)
 
 
 UUID_VERSION_BITS = 0x8000

@@ -35,7 +35,6 @@ from ..requests.publisher import MemoryLog, Publisher
 from ..requests.request_pipeline import Attempt
 from ..requests.session import LocalSession
 from ..requests.sessions import Sessions
-from ..routing.destinations import RemoteLiveRoutes
 from ..routing.lookups import Lookups
 from ..routing.topology import Topology
 from ..transactions.cross_group import CrossGroupTransaction
@@ -44,9 +43,6 @@ from ..transactions.transactor import Transactor
 
 class BaseClient(Lookups, ABC):
     """The common half of `client.Client`."""
-
-    remote_memory: RemoteLiveRoutes
-    """What lives in the memory of other processes."""
 
     def __init__(
         self, topology: Topology, transient_log: MemoryLog, clock: Clock, random: Random

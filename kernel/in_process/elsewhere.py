@@ -5,17 +5,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Protocol
 
 from ..api.changes import Administration
 from ..common.errors import Code, KernelError
 from ..common.ids import RaftGroup
 from ..requests.leader import Leader
-from ..routing.destinations import Found, RemoteLiveRoutes
 
 
-class Elsewhere(RemoteLiveRoutes, Protocol):
+class Elsewhere(Protocol):
     """See the module's head."""
 
     def leader(self, group: RaftGroup) -> Leader:
@@ -39,9 +37,6 @@ class Elsewhere(RemoteLiveRoutes, Protocol):
 
 class NothingElsewhere:
     """`Elsewhere` of a store that serves no gateway."""
-
-    def publish_live(self, group: RaftGroup, messages: Sequence[tuple[Found, bytes]]) -> None:
-        """Nobody is there."""
 
     def leader(self, group: RaftGroup) -> Leader:
         """Nobody is there. Raises KernelError NOT_FOUND."""

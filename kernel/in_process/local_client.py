@@ -41,14 +41,13 @@ from ..broker.group_state.state import QueueState, RouterState
 from ..broker.group_state.tree_state import TreeEvent
 from ..common.errors import Code, KernelError
 from ..common.ids import (
+    MEMORY_FIRST,
     METADATA_GROUP,
-    REMOTE_MEMORY_FIRST,
     TRANSIENT_GROUP,
     RaftGroup,
     SessionId,
     TopicId,
     home_of,
-    is_remote_memory,
     uuid_text,
 )
 from ..common.ports import Clock, Random
@@ -189,13 +188,13 @@ class LocalClient(BaseClient):
 
     def leader_here(self, group: RaftGroup) -> Leader | None:
         """The leader of a group that cannot move away from this process."""
-        if self.send is None or group >= REMOTE_MEMORY_FIRST:
+        if self.send is None or group >= MEMORY_FIRST:
             return self.leader_of(group)
         return None
 
     def leader_of(self, group: RaftGroup) -> Leader:
         """The leader of a group, in this store unless another one leads, or in a gateway."""
-        if is_remote_memory(group):
+        if MEMORY_FIRST <= group < TRANSIENT_GROUP:
             return self.remote_memory.leader(group)
         if self._peer_stores is None or group == TRANSIENT_GROUP or self._store.serving(group):
             return self._store.leader(group)

@@ -30,13 +30,12 @@ from ..api.origins import Origins
 from ..broker.delivery.consumers import DispatchedConsumer
 from ..broker.delivery.dispatcher import Dispatcher
 from ..common.ids import (
+    MEMORY_FIRST,
     METADATA_GROUP,
-    REMOTE_MEMORY_FIRST,
     TRANSIENT_GROUP,
     RaftGroup,
     SessionId,
     home_of,
-    is_remote_memory,
 )
 from ..common.ports import Clock, Random
 from ..in_process.base_client import BaseClient
@@ -173,7 +172,7 @@ class ClusterClient(BaseClient):
 
     def leader_here(self, group: RaftGroup) -> Leader | None:
         """The leader of a group that cannot move away from this process."""
-        if group >= REMOTE_MEMORY_FIRST:
+        if group >= MEMORY_FIRST:
             return self.leader_of(group)
         return None
 
@@ -181,11 +180,9 @@ class ClusterClient(BaseClient):
         """The leader of a group, wherever it is."""
         if group == TRANSIENT_GROUP:
             return self.transient.leader
-        return (
-            self.mesh.remote_memory.leader(group)
-            if is_remote_memory(group)
-            else self.leaders.leader(group)
-        )
+        if group >= MEMORY_FIRST:
+            return self.remote_memory.leader(group)
+        return self.leaders.leader(group)
 
     # --- Metadata ---------------------------------------------------------------------------
 
@@ -223,11 +220,13 @@ class ClusterClient(BaseClient):
 
     def attach(self, spec: ConsumerSpec, sink: ConsumerSink) -> Consumer:
         """A new push consumer without credit."""
-        if spec.topic.queues[0].group == TRANSIENT_GROUP:
+        group = spec.topic.queues[0].group
+        if group == TRANSIENT_GROUP:
             return self._consuming.attach(spec, cast("LocalSession", spec.session), sink)
-        if is_remote_memory(spec.topic.queues[0].group):
-            remote_process = self.remote_memory.remote_process(spec.topic.queues[0].group)
-            return self.mesh.remote_consumers.attach(remote_process, spec, sink)
+        if group >= MEMORY_FIRST:
+            return self.mesh.remote_consumers.attach(
+                self.remote_memory.remote_process(group), spec, sink
+            )
         return self.streams.attach(spec, sink)
 
     async def attached(self, consumer: Consumer) -> None:
@@ -274,12 +273,13 @@ class ClusterClient(BaseClient):
 
     async def receive(self, spec: ReceiveSpec) -> Received:
         """Pull messages (see `client.ReceiveSpec`)."""
-        if spec.topic.queues[0].group == TRANSIENT_GROUP:
+        group = spec.topic.queues[0].group
+        if group == TRANSIENT_GROUP:
             self.local.used(spec.topic)
             return await self._receiver.receive(spec)
-        if is_remote_memory(spec.topic.queues[0].group):
+        if group >= MEMORY_FIRST:
             return await self.mesh.remote_consumers.receive(
-                self.remote_memory.remote_process(spec.topic.queues[0].group), spec
+                self.remote_memory.remote_process(group), spec
             )
         self.tasks.pulled(spec)
         if spec.session is not None:

@@ -26,8 +26,8 @@ from ..api.refusals import FULL, TOO_MANY_RETAINED, too_large_for
 from ..broker.index.features import COPY, LARGE, features_of
 from ..broker.machine import Placed
 from ..common.errors import Code, KernelError
-from ..common.ids import REMOTE_MEMORY_FIRST, Offset, QueueId, RaftGroup
-from ..routing.destinations import Found, RemoteLiveRoutes, named
+from ..common.ids import MEMORY_FIRST, Offset, QueueId, RaftGroup
+from ..routing.destinations import Forwarder, Found, named
 from ..routing.watches import LocalWatch
 from .publish_part import RUN_SLOTS_MAX, BatchPart, grows, refer
 
@@ -44,10 +44,6 @@ class BatchHost(Protocol):
 
     uid_high: int
     next_uid: int
-
-    @property
-    def remote_memory(self) -> RemoteLiveRoutes:
-        """Live routes of other processes."""
 
 
 class Batch:
@@ -294,7 +290,7 @@ class Batch:
         if to.routed_in is not None:
             part, slot = self._slot_in(to.routed_in, parts, size, position)
             part.routed.append([to.tenant, to.tree_name, slot, 1, bits])
-        if to.watches or to.live_processes:
+        if to.watches or to.forwarders:
             self.live.append((position, to, parts))
 
     def _slot_in(
@@ -312,7 +308,7 @@ class Batch:
         """Queue and offset of a message (see `client.PublishBatch.place`)."""
         for part, placed in self._results:
             positions = part.positions
-            if part.group >= REMOTE_MEMORY_FIRST:
+            if part.group >= MEMORY_FIRST:
                 continue
             if position < len(positions) and positions[position] == position:
                 # So it is in a batch that goes to one Raft group as a whole.
@@ -427,21 +423,21 @@ class Batch:
         """Give the live routes what there is for them, but for what was refused elsewhere."""
         failures = self.failures or ()
         slots: dict[LocalWatch, list[bytes]] = {}
-        remote_memory: dict[RaftGroup, list[tuple[Found, bytes]]] = {}
+        forwarded: dict[Forwarder, list[tuple[Found, bytes]]] = {}
         for position, found, parts in self.live:
             if position in failures:
                 continue
             slot = b"".join(parts)
             for watch in found.watches:
                 slots.setdefault(watch, []).append(slot)
-            for group in found.live_processes:
-                remote_memory.setdefault(group, []).append((found, slot))
+            for forwarder in found.forwarders:
+                forwarded.setdefault(forwarder, []).append((found, slot))
         self.live = []
         for watch, each in slots.items():
             if watch.sink is not None:
                 watch.sink.published_live(watch, each)
-        for group, messages in remote_memory.items():
-            self._host.remote_memory.publish_live(group, messages)
+        for forwarder, messages in forwarded.items():
+            forwarder.forward(messages)
 
 
 def _pick(to: Found, topic: TopicInfo, header: bytes) -> QueueRef:

@@ -2,8 +2,8 @@
 
 Durability: `published` is called once every part of a batch is applied, which happens only to
 entries that are fdatasynced; what is transient or for live routes only is answered from memory, in
-a later turn of the loop. What is in another process's memory is answered when that has it (`remote.
-abroad`); nobody waits for live routes.
+a later turn of the loop. What is in another process's memory is answered when that has it; nobody
+waits for live routes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ..api.model import TopicInfo
 from ..api.origins import INTERNAL
 from ..api.refusals import NO_SPACE
 from ..common.errors import Code, KernelError
-from ..common.ids import TRANSIENT_GROUP, RaftGroup, is_remote_memory
+from ..common.ids import MEMORY_FIRST, TRANSIENT_GROUP, RaftGroup
 from ..common.limits import (
     PROPOSAL_BYTES_MAX,
     PUBLISH_DEADLINE_MS,
@@ -26,7 +26,7 @@ from ..common.limits import (
     TRANSIENT_ENTRIES_MAX,
 )
 from ..common.ports import Clock
-from ..routing.destinations import Found, RemoteLiveRoutes
+from ..routing.destinations import Found
 from .leader import Done, Identity, Leader
 from .publish import Batch
 from .publish_part import BatchPart
@@ -38,10 +38,6 @@ class PublishHost(Protocol):
 
     uid_high: int
     next_uid: int
-
-    @property
-    def remote_memory(self) -> RemoteLiveRoutes:
-        """Live routes of other processes."""
 
     @property
     def accepting(self) -> bool:
@@ -132,8 +128,8 @@ class Publisher:
         """Why a part cannot be taken now; None if it can."""
         if part.group == TRANSIENT_GROUP:
             return self.transient_refusal(part.size_bytes)
-        if is_remote_memory(part.group):
-            return None  # its way there has a bound of its own
+        if part.group >= MEMORY_FIRST:
+            return None  # of another process: the way there has a bound of its own
         return self.durable_refusal(0)
 
     def transient_refusal(self, size: int) -> KernelError | None:

@@ -4,6 +4,7 @@
 - `routing`: routers compiled for look-up by key
 - `tree_table`, `tree_routes`: who wants a name of the topic tree, for one tenant and for all
 - `watches`: live routes of the topic tree in this process
-- `destinations`: where the messages of one router and key, or of one tree name, go
+- `destinations`: where the messages of one router and key, or of one tree name, go; `Forwarder`:
+  one that carries them on by itself
 - `lookups`: what a client answers from the cache
 """

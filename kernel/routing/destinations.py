@@ -13,14 +13,23 @@ from ..common.ids import RaftGroup
 from .watches import LocalWatch
 
 
+class Forwarder(Protocol):
+    """A destination that carries messages on by itself, all of a batch at once: it keeps none, and
+    nobody waits for it. It may have patterns of the tree (`tree_routes.add_forwarder`).
+    """
+
+    def forward(self, messages: Sequence[tuple[Found, bytes]]) -> None:
+        """Take slots, each with the destinations under which it was published."""
+
+
 class Found:
     """`client.Destinations`: topics, the tree's routes, and a short cut for a single queue."""
 
     __slots__ = (
         "asks_leader",
         "count",
+        "forwarders",
         "is_stored",
-        "live_processes",
         "name",
         "refs",
         "retain_in",
@@ -42,7 +51,7 @@ class Found:
         *,
         refs: tuple[QueueRef, ...] = (),
         watches: tuple[LocalWatch, ...] = (),
-        live_processes: tuple[RaftGroup, ...] = (),
+        forwarders: tuple[Forwarder, ...] = (),
         retain_in: RaftGroup | None = None,
         routed_in: RaftGroup | None = None,
         tree_name: str = "",
@@ -58,8 +67,8 @@ class Found:
         """Reference lists of tree patterns, all in one Raft group."""
         self.watches = watches
         """Live routes of this process."""
-        self.live_processes = live_processes
-        """Other processes that have live routes for `tree_name`."""
+        self.forwarders = forwarders
+        """Who else takes what is published to `tree_name`, each of them once."""
         self.retain_in = retain_in
         """Raft group that keeps the message as its name's retained one; None: not retained."""
         self.routed_in = routed_in
@@ -70,7 +79,7 @@ class Found:
         self.name = name
         """Tree name that a message must be given, since its writer knows nothing of the tree."""
         kept = (retain_in is not None) + (routed_in is not None)
-        self.count = len(topics) + len(refs) + len(watches) + len(live_processes) + kept
+        self.count = len(topics) + len(refs) + len(watches) + len(forwarders) + kept
         self.is_stored = bool(topics or refs)
         """Whether it gets into a queue; with `routed_in`, whether it is known to."""
         self.asks_leader = routed_in is not None and not topics
@@ -114,7 +123,7 @@ def united(found: Sequence[Found]) -> Found:
         merged.topics,
         refs=tree.refs,
         watches=tree.watches,
-        live_processes=tree.live_processes,
+        forwarders=tree.forwarders,
         retain_in=tree.retain_in,
         routed_in=tree.routed_in,
         tree_name=tree.tree_name,
@@ -138,10 +147,3 @@ def named(parts: Sequence[bytes], name: bytes) -> tuple[Sequence[bytes], int]:
     header = bytearray(slot[:at])
     messages.LENGTHS.pack_into(header, messages.LENGTHS_AT, body_bytes, native_bytes, len(ext))
     return (bytes(header) + ext, slot[at + ext_bytes :]), len(slot) + len(ext) - ext_bytes
-
-
-class RemoteLiveRoutes(Protocol):
-    """Live routes of other processes."""
-
-    def publish_live(self, group: RaftGroup, messages: Sequence[tuple[Found, bytes]]) -> None:
-        """Have another process hand slots to its live routes."""

@@ -27,14 +27,12 @@ class Topology:
         self._tables: dict[tuple[str, str], RouteTable] = {}
         self._to: dict[tuple[str, str, str], dict[tuple[str, Route], None]] = {}
         """(tenant, "topic" or "router", name) to the routes that lead there."""
-        self.remote_routers: dict[tuple[str, str], RaftGroup] = {}
-        """Volatile routers of other processes, by (tenant, name), and the group of each process."""
         self.gone: Callable[[str, str, str], None] = _nobody_minds
         """Told of each thing that is gone and did not live in this process: (tenant, "topic" or
         "router", name)."""
-        self.remote_routes: Callable[[str, str], Iterable[Route]] = _no_routes
-        """Routes from a router that live in the memory of other processes, which may be known
-        before it is."""
+        self.further_routes: Callable[[str, str], Iterable[Route]] = _no_routes
+        """A source of further routes from a router, which may be known before the router is: asked
+        whenever one comes or changes."""
 
     @property
     def version(self) -> int:
@@ -71,7 +69,7 @@ class Topology:
         """A router is new or has changed its options; `routes` are further ones it has."""
         known = self._tables.get((tenant, name))
         table = self._tables[tenant, name] = RouteTable(options)
-        further = *routes, *self.remote_routes(tenant, name)
+        further = *routes, *self.further_routes(tenant, name)
         for route in dict.fromkeys((*(known.routes if known is not None else ()), *further)):
             table.add(route)
             self._note(tenant, name, route)
@@ -83,15 +81,15 @@ class Topology:
             self.tree.remove_door(tenant, name)
         self._changed()
 
-    def remove_router(self, tenant: str, name: str) -> None:
-        """A router is gone, with its routes."""
+    def remove_router(self, tenant: str, name: str, *, was_here: bool = False) -> None:
+        """A router is gone, with its routes. `was_here`: it lived in this process's memory."""
         table = self._tables.pop((tenant, name), None)
         self.tree.remove_door(tenant, name)
         if table is not None:
             for route in table.routes:
                 self._forget(tenant, name, route)
             self._changed()
-            if table.options.durable or (tenant, name) in self.remote_routers:
+            if not was_here:
                 self.gone(tenant, "router", name)
 
     def add_route(self, tenant: str, router: str, route: Route) -> None:
@@ -231,7 +229,7 @@ def _nobody_minds(_tenant: str, _kind: str, _name: str) -> None:
 
 
 def _no_routes(_tenant: str, _router: str) -> Iterable[Route]:
-    """What there is abroad, if nobody tells."""
+    """None: there is no further source."""
     return ()
 
 

@@ -14,7 +14,7 @@ from ..api.tree import WatchSink
 from ..common.ids import RaftGroup
 from ..common.limits import NAME_BYTES_MAX, TREE_CACHE_NAMES
 from ..common.placement import home_group
-from .destinations import Found
+from .destinations import Forwarder, Found
 from .tree_table import PatternRoutes, TreeTable, check_name, check_pattern, is_pattern, is_reserved
 from .watches import LocalWatch
 
@@ -132,19 +132,19 @@ class TreeRoutes:
         """(tenant, pattern) of the live routes of this process."""
         return self._watched.keys()
 
-    def add_live_process(self, tenant: str, pattern: str, group: RaftGroup) -> None:
-        """Another process has live routes of a pattern."""
+    def add_forwarder(self, tenant: str, pattern: str, forwarder: Forwarder) -> None:
+        """Somebody carries on what is published under a pattern."""
         routes = self._tables.setdefault(tenant, TreeTable()).make(pattern)
-        if group not in routes.live_processes:
-            routes.live_processes = (*routes.live_processes, group)
+        if forwarder not in routes.forwarders:
+            routes.forwarders = (*routes.forwarders, forwarder)
             self._routes_changed()
 
-    def remove_live_process(self, tenant: str, pattern: str, group: RaftGroup) -> None:
-        """It has none any more."""
+    def remove_forwarder(self, tenant: str, pattern: str, forwarder: Forwarder) -> None:
+        """It does not any more."""
         table = self._tables.get(tenant)
         routes = table.find(pattern) if table is not None else None
         if table is not None and routes is not None:
-            routes.live_processes = tuple(each for each in routes.live_processes if each != group)
+            routes.forwarders = tuple(each for each in routes.forwarders if each is not forwarder)
             table.prune(pattern)
             self._routes_changed()
 
@@ -211,12 +211,13 @@ class TreeRoutes:
             for topic in self._through_doors(tenant, name):
                 reached.setdefault(topic.id, topic)
         found = self._found(tenant, name, tuple(reached.values()), retain=False)
-        if found.refs or found.watches or found.live_processes or found.routed_in is not None:
+        live = found.watches or found.forwarders
+        if found.refs or live or found.routed_in is not None:
             found = Found(
                 found.topics,
                 refs=found.refs,
                 watches=found.watches,
-                live_processes=found.live_processes,
+                forwarders=found.forwarders,
                 routed_in=found.routed_in,
                 tree_name=name,
                 tenant=tenant,
@@ -238,9 +239,7 @@ class TreeRoutes:
             routed_in=group if far else None,
             tree_name=name,
             watches=tuple(watch for each in matched for watch in each.watches),
-            live_processes=tuple(
-                dict.fromkeys(group for each in matched for group in each.live_processes)
-            ),
+            forwarders=tuple(dict.fromkeys(one for each in matched for one in each.forwarders)),
             retain_in=group if retain else None,
             tenant=tenant,
             spread=crc32(name.encode()) or 1,

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from ..api.model import QueueRef
 from ..common.errors import Code, KernelError
-from ..common.ids import RaftGroup
 from ..common.limits import TREE_NAME_BYTES_MAX, TREE_ROOTS_RESERVED
+from .destinations import Forwarder
 from .watches import LocalWatch
 
 
@@ -24,12 +24,12 @@ class PatternRoutes:
     """Its reference lists, at most one in each Raft group."""
     watches: tuple[LocalWatch, ...] = ()
     """Live routes of this process, in the order they came: it has one of a pattern, or few."""
-    live_processes: tuple[RaftGroup, ...] = ()
-    """Other processes that have some."""
+    forwarders: tuple[Forwarder, ...] = ()
+    """Who carries on what is published here."""
 
     def is_empty(self) -> bool:
         """Nobody is left."""
-        return not self.indexes and not self.watches and not self.live_processes
+        return not self.indexes and not self.watches and not self.forwarders
 
 
 class _Level:

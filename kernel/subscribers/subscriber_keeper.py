@@ -22,7 +22,6 @@ from ..common.errors import KernelError
 from ..common.ids import RaftGroup
 from ..requests.proposer import Proposer
 from ..requests.publish import Batch
-from ..routing.destinations import RemoteLiveRoutes
 from ..routing.topology import Topology
 from ..store.leading.needless import needless
 from ..store.node import Store
@@ -50,10 +49,6 @@ class TreeHost(Protocol):
     topology: Topology
     uid_high: int
     next_uid: int
-
-    @property
-    def remote_memory(self) -> RemoteLiveRoutes:
-        """Live routes of other processes."""
 
     @property
     def identity(self) -> int:

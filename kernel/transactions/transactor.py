@@ -28,7 +28,7 @@ from ..api.client import Settlement
 from ..api.model import QueueRef, TopicInfo
 from ..api.origins import INTERNAL
 from ..common.errors import Code, KernelError
-from ..common.ids import Offset, QueueId, RaftGroup, is_remote_memory
+from ..common.ids import MEMORY_FIRST, TRANSIENT_GROUP, Offset, QueueId, RaftGroup
 from ..requests.leader import Done, Holder, Leader, LeaseChanging, Settling, Together
 from ..requests.proposer import Proposer
 from ..requests.publish import Batch
@@ -100,7 +100,9 @@ class Transactor:
         if not transaction.whole:
             there = [each for each in transaction.settlements if self._is_there(each)]
             groups = _groups(batch, there)
-            if len(groups) != 1 or any(map(is_remote_memory, groups)):
+            # Nobody carries out anything together in the memory of another process.
+            far = any(MEMORY_FIRST <= group < TRANSIENT_GROUP for group in groups)
+            if far or len(groups) != 1:
                 await self._cross_group.carry_out(batch, there)
                 return
             transaction = replace(transaction, settlements=there)

@@ -27,8 +27,8 @@ from ...rpc.channel import Channel, Reply
 from ...rpc.frame import MESSAGE_BYTES_MAX, RpcError
 from ...rpc.handshake import Hello
 from ..sections import Section, Sections
-from ..transactions.wire import decode_prepare, decode_transact
 from . import calls, wire
+from .transaction_wire import decode_prepare, decode_transact
 
 CALLS_MAX = 16_384
 """Batches of one connection under way here: more than a request pipeline sends to 16 groups at

@@ -24,9 +24,8 @@ from ...requests.leader import Done, Identity, LeaseChanging, Together
 from ...requests.publish_part import Part
 from ...rpc.channel import Channel
 from ...rpc.frame import MESSAGE_BYTES_MAX
-from ..streams.parts import Part as StreamPart
-from ..transactions.wire import encode_prepare, encode_transact
 from . import calls, wire
+from .transaction_wire import StreamConsumer, encode_prepare, encode_transact
 
 NOT_DONE = frozenset({Code.NOT_LEADER, Code.BUSY})
 """Errors of a call that say that it was not carried out."""
@@ -117,7 +116,7 @@ class RemoteLeader:
         they are attached to: until they are, this is as if nobody led.
         """
         lane = self._open()
-        streams = [cast("StreamPart", each.consumer) for each in what.settlements]
+        streams = [cast("StreamConsumer", each.consumer) for each in what.settlements]
         if not all(each.is_attached or each.is_gone for each in streams):
             lane.calls[_Call(done)] = None
             self._break(lane, KernelError(Code.BUSY, "a consumer is not attached"))

@@ -1,5 +1,5 @@
 """What a gateway and a store say to each other: the calls of `leader.Leader`, and their
-answers (transactions: `transactions.wire`).
+answers (transactions: `transaction_wire`).
 
     payload: u32 bytes of the head | head: msgpack of one of the structs below | bodies
 

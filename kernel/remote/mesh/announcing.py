@@ -14,14 +14,14 @@ Bound: ANNOUNCED_MAX things in all; `full` says when one more must be refused.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 
 import msgspec
 
 from ...broker.group_state.state import GroupState
 from ...common.errors import Code, KernelError
 from ...common.ids import TopicId
-from ...routing.topology import Topology
+from ...routing.tree_routes import TreeRoutes
 from ...rpc.channel import Channel
 from .. import things
 from ..leader_calls.wire import WireError, decode
@@ -78,12 +78,19 @@ class Announcer:
     """See the module's head."""
 
     def __init__(
-        self, state: GroupState, topology: Topology, *, announced_max: int = ANNOUNCED_MAX
+        self,
+        state: GroupState,
+        tree: TreeRoutes,
+        routers_elsewhere: Container[tuple[str, str]],
+        *,
+        announced_max: int = ANNOUNCED_MAX,
     ) -> None:
-        """`state`: of the transient group."""
+        """`state`: of the transient group; `routers_elsewhere`: (tenant, name) of each router that
+        lives in the memory of another process.
+        """
         self._state = state
-        self._topology = topology
-        self._tree = topology.tree
+        self._tree = tree
+        self._routers_elsewhere = routers_elsewhere
         self._announced_max = announced_max
         self._loop = asyncio.get_running_loop()
         self._hearers: dict[Channel, _Hearer] = {}
@@ -235,7 +242,7 @@ class Announcer:
             return (wire.RouteIs if there else things.RouteGone)(tenant, name, key[3])
         if key[0] == "router":
             # Half of one that lives elsewhere is not told of, only the routes that it has here.
-            elsewhere = (tenant, name) in self._topology.remote_routers
+            elsewhere = (tenant, name) in self._routers_elsewhere
             if router is None or router.options.durable or elsewhere:
                 return things.RouterGone(tenant, name)
             return things.RouterIs(tenant, name, router.options)

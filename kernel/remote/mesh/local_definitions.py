@@ -83,6 +83,9 @@ class Heard(Protocol):
     def check_room(self) -> None:
         """Raises KernelError LIMIT_EXCEEDED if one more cannot be told of."""
 
+    def has_router(self, tenant: str, name: str) -> bool:
+        """Whether a router lives in the memory of another process, which has told of it."""
+
 
 class _TransientOutboxes:
     """`dead_letters.Outboxes` of a process that has no other group."""
@@ -260,16 +263,19 @@ class LocalDefinitions:
         tenant, name = router.tenant, router.name
         if not removed:
             self._topology.put_router(tenant, name, router.options, router.routes)
-        elif router.options.durable or (tenant, name) in self._topology.remote_routers:
+        elif router.options.durable or self._is_elsewhere(tenant, name):
             for route in router.routes:
                 self._topology.remove_route(tenant, name, route)
         else:
-            self._topology.remove_router(tenant, name)
+            self._topology.remove_router(tenant, name, was_here=True)
         if self.heard is not None:
             routes: list[Key] = [("route", tenant, name, each) for each in router.routes]
             self.heard.changed(("router", tenant, name), *(routes if removed else ()))
             if removed:
                 self.heard.route_count_changed(-len(routes))
+
+    def _is_elsewhere(self, tenant: str, name: str) -> bool:
+        return self.heard is not None and self.heard.has_router(tenant, name)
 
     def route_changed(self, router: RouterState, route: Route, *, removed: bool) -> None:
         """A route came or went."""

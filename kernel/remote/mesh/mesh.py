@@ -1,8 +1,8 @@
 """What lives in the memory of one gateway, usable from all others (ADR 12).
 
     here:  LocalDefinitions, TreeRoutes -> Announcer -> stores and other gateways
-    there: their announcements          -> Abroad    -> look-ups here
-    publish to what lives there         -> Abroad    -> Link ~~> Inboxes there
+    there: their announcements          -> RemoteMemory -> look-ups here
+    publish to what lives there         -> RemoteMemory -> Link ~~> Inboxes there
 
 Gateways learn of each other from the stores (MEET): each tells at which address it can be reached,
 and dials all the others. One that no store hears any more is gone, unless it still speaks to this
@@ -62,7 +62,8 @@ class Mesh:
         self.remote_memory = RemoteMemory(
             process.topology, clock, random, dead_letters.topic_appeared
         )
-        self.announcer = Announcer(process.transient.replica.state, process.topology)
+        state, tree = process.transient.replica.state, process.topology.tree
+        self.announcer = Announcer(state, tree, self.remote_memory.routers)
         self.announcer.conflict = self._conflict
         self.inboxes = Inboxes(process, clock, GONE_MS)
         self.remote_consumers = self.remote_memory.remote_consumers = RemoteConsumers()
@@ -209,6 +210,10 @@ class Mesh:
     def check_room(self) -> None:
         """Raises KernelError LIMIT_EXCEEDED if one more cannot be told of."""
         self.announcer.check_room()
+
+    def has_router(self, tenant: str, name: str) -> bool:
+        """Whether a router lives in the memory of another process, which has told of it."""
+        return (tenant, name) in self.remote_memory.routers
 
     async def taken(self) -> None:
         """Return once the others have taken what has changed until now."""

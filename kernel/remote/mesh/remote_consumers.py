@@ -19,11 +19,12 @@ from dataclasses import dataclass
 from ...api.client import ConsumerSink, ConsumerSpec, Received, ReceiveSpec, Settlement, SettleSink
 from ...api.model import Reason, TopicInfo
 from ...common.errors import Code, KernelError
-from ...common.ids import TRANSIENT_GROUP, QueueId, SessionId, queue_in
+from ...common.ids import QueueId, SessionId
 from ...rpc.channel import Channel
 from ...rpc.frame import RpcError
 from ..leader_calls.wire import WireError, decode
 from . import remote_consumer_wire as wire
+from .pseudo_groups import queue_there
 from .remote_process import ASK_MS, RemoteProcess
 
 PULL_SLACK_MS = 5_000
@@ -142,7 +143,7 @@ def _single(topic: TopicInfo) -> QueueId:
             "a topic of several queues in the memory of another gateway is consumed only there"
         )
         raise KernelError(Code.NOT_ALLOWED, message)
-    return queue_in(TRANSIENT_GROUP, topic.queues[0].id)
+    return queue_there(topic.queues[0].id)
 
 
 class RemoteConsumers:

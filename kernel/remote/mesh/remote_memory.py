@@ -17,7 +17,7 @@ Durability: none, on either side.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from ...api.changes import (
@@ -34,16 +34,14 @@ from ...api.changes import (
 from ...api.model import Route, RouterOptions, TopicInfo
 from ...common.errors import Code, KernelError
 from ...common.ids import (
+    MEMORY_FIRST,
     METADATA_GROUP,
-    REMOTE_MEMORY_FIRST,
     TRANSIENT_GROUP,
     RaftGroup,
     home_of,
-    is_remote_memory,
 )
 from ...common.limits import SESSION_CLAIM_MS
 from ...common.ports import Clock, Random
-from ...routing.destinations import Found
 from ...routing.topology import Topology
 from ...rpc.channel import Channel, Reply
 from ...rpc.frame import RpcError
@@ -54,10 +52,11 @@ from ..leader_calls import calls
 from ..leader_calls.wire import WireError, decode
 from . import wire
 from .link import Link
+from .pseudo_groups import PSEUDO_GROUPS, as_here, is_pseudo_group
 from .remote_consumer_wire import HANDED_OVER
 from .remote_consumers import RemoteConsumers
 from .remote_memory_leader import RemoteMemoryLeader
-from .remote_process import Key, Process, RemoteProcess, as_here, gone_leader
+from .remote_process import Key, Process, RemoteMemoryFigures, RemoteProcess, gone_leader
 
 GONE_MS = SESSION_CLAIM_MS
 """As long as leases are kept for a gateway that was cut off
@@ -79,22 +78,6 @@ class Arbiter(Protocol):
 
     def is_anothers(self, kind: str, tenant: str, name: str, process: Process) -> bool:
         """Whether a name of a "topic" or "router" is for certain another's."""
-
-
-class RemoteMemoryFigures:
-    """Counters since this process began."""
-
-    __slots__ = ("announced", "gone", "live_dropped", "refused")
-
-    def __init__(self) -> None:
-        self.announced = 0
-        """Things told."""
-        self.refused = 0
-        """Frames refused at LINK_BYTES_MAX or LINK_FRAMES_MAX, or for a process that is gone."""
-        self.live_dropped = 0
-        """Messages for live routes, of these."""
-        self.gone = 0
-        """Processes given up."""
 
 
 def _nobody_minds(_tenant: str, _name: str) -> None:
@@ -128,6 +111,8 @@ class RemoteMemory:
         self._by_channel: dict[Channel, RemoteProcess] = {}
         self._routes: dict[tuple[str, str], dict[Route, RemoteProcess]] = {}
         """By (tenant, router), and who has each."""
+        self.routers: dict[tuple[str, str], RaftGroup] = {}
+        """Routers that look-ups show and that live elsewhere in memory, by (tenant, name)."""
         self.figures = RemoteMemoryFigures()
         self.arbiter: Arbiter | None = None
         self.remote_consumers: RemoteConsumers | None = None
@@ -135,7 +120,7 @@ class RemoteMemory:
         self._appeared = appeared
         self.given_up: Callable[[Process], None] = lambda _process: None
         """Told of each process that is given up."""
-        topology.remote_routes = self._routes_from
+        topology.further_routes = self._routes_from
 
     # --- Life -------------------------------------------------------------------------------
 
@@ -170,7 +155,7 @@ class RemoteMemory:
     def stop(self) -> None:
         """Nothing more is sent; what is on its way fails."""
         for remote_process in self._remote_processes.values():
-            remote_process.link.over()
+            remote_process.over()
 
     def _give_up(self, remote_process: RemoteProcess) -> None:
         del self._remote_processes[remote_process.process]
@@ -178,7 +163,7 @@ class RemoteMemory:
         self.figures.gone += 1
         for key in list(remote_process.known):
             self._forget(remote_process, key)
-        remote_process.link.over()
+        remote_process.over()
         self.given_up(remote_process.process)
 
     # --- sections.Section -------------------------------------------------------------------
@@ -241,7 +226,7 @@ class RemoteMemory:
         remote_process = self._remote_processes.get(process)
         if remote_process is None:
             remote_process = RemoteProcess(
-                process, self._free_group(), Link(self._random.bits(63)), self._refused
+                process, self._free_group(), Link(self._random.bits(63)), self.figures
             )
             self._remote_processes[process] = self._by_group[remote_process.group] = remote_process
         elif remote_process.channel is not None:
@@ -256,13 +241,12 @@ class RemoteMemory:
         """One that nobody has, and that was not used lately: what was cached of a process that is
         gone must not be taken for another's.
         """
-        count = TRANSIENT_GROUP - REMOTE_MEMORY_FIRST
-        for _ in range(count):
-            self._last_group = (self._last_group + 1) % count
-            number = RaftGroup(REMOTE_MEMORY_FIRST + self._last_group)
+        for _ in range(PSEUDO_GROUPS):
+            self._last_group = (self._last_group + 1) % PSEUDO_GROUPS
+            number = RaftGroup(MEMORY_FIRST + self._last_group)
             if number not in self._by_group:
                 return number
-        raise RpcError(f"{count} processes have told what they have")
+        raise RpcError(f"{PSEUDO_GROUPS} processes have told what they have")
 
     # --- What is told -----------------------------------------------------------------------
 
@@ -318,15 +302,15 @@ class RemoteMemory:
                 self._appeared(tenant, name)
         elif isinstance(thing, RouterOptions):
             options = topology.router_options(tenant, name)
-            if options is None or (tenant, name) in topology.remote_routers:
-                topology.remote_routers[tenant, name] = remote_process.group
+            if options is None or (tenant, name) in self.routers:
+                self.routers[tenant, name] = remote_process.group
                 topology.put_router(tenant, name, thing, ())
         elif len(key) == 4:
             self._routes.setdefault((tenant, name), {})[key[3]] = remote_process
             if topology.is_router(tenant, name):
                 topology.add_route(tenant, name, key[3])
         else:
-            topology.tree.add_live_process(tenant, name, remote_process.group)
+            topology.tree.add_forwarder(tenant, name, remote_process)
 
     def _forget(self, remote_process: RemoteProcess, key: Key) -> None:
         """A thing is gone; one of another guest with that name comes to light."""
@@ -340,14 +324,14 @@ class RemoteMemory:
             topology.remove_topic(thing)
             self.show_others("topic", tenant, name)
         elif isinstance(thing, RouterOptions):
-            if topology.remote_routers.get((tenant, name)) == remote_process.group:
+            if self.routers.get((tenant, name)) == remote_process.group:
                 topology.remove_router(tenant, name)
-                del topology.remote_routers[tenant, name]
+                del self.routers[tenant, name]
                 self.show_others("router", tenant, name)
         elif len(key) == 4:
             self._forget_route(remote_process, tenant, name, key[3])
         else:
-            topology.tree.remove_live_process(tenant, name, remote_process.group)
+            topology.tree.remove_forwarder(tenant, name, remote_process)
 
     def _forget_route(
         self, remote_process: RemoteProcess, tenant: str, router: str, route: Route
@@ -394,46 +378,17 @@ class RemoteMemory:
         """The leader of a pseudo-group. Of one that is gone: whose publishes fail."""
         remote_process = self._by_group.get(group)
         if remote_process is None:
-            return gone_leader(group, self._refused)
+            return gone_leader(group, self.figures.frame_refused)
         return remote_process.leader
-
-    def publish_live(self, group: RaftGroup, messages: Sequence[tuple[Found, bytes]]) -> None:
-        """Have another process hand slots to its live routes; nobody waits for that. What finds no
-        room on the way is dropped, as for any subscriber of memory that cannot keep up.
-        """
-        remote_process = self._by_group.get(group)
-        if remote_process is None:
-            return
-        live: list[tuple[str, str, int, int]] = []
-        lengths: list[int] = []
-        last: Found | None = None
-        for found, slot in messages:
-            if found is last:
-                tenant, name, first, count = live[-1]
-                live[-1] = tenant, name, first, count + 1
-            else:
-                live.append((found.tenant, found.tree_name, len(lengths), 1))
-                last = found
-            lengths.append(len(slot))
-        size = sum(lengths)
-        if remote_process.link.refusal(size) is not None:
-            self._refused()
-            self.figures.live_dropped += len(lengths)
-            return
-        head = wire.encode_messages((), live, lengths, 0)
-        remote_process.link.send(head, [slot for _, slot in messages], size, _nobody_waits)
-
-    def _refused(self) -> None:
-        self.figures.refused += 1
 
     # --- Changes ----------------------------------------------------------------------------
 
     def lives_in(self, change: Administration) -> RaftGroup | None:
-        """Pseudo-group of the process in whose memory a change is to be made; None: not abroad."""
+        """Pseudo-group of the process in whose memory a change is to be made; None: in none."""
         if isinstance(change, PutTopic | DeleteTopic | PurgeTopic | DeleteGroup):
             return self._home_of_topic(change.tenant, change.name)
         if isinstance(change, PutRouter | DeleteRouter):
-            return self._topology.remote_routers.get((change.tenant, change.name))
+            return self.routers.get((change.tenant, change.name))
         if isinstance(change, DeleteRoute):
             remote_process = self._routes.get((change.tenant, change.router), {}).get(change.route)
             return remote_process.group if remote_process is not None else None
@@ -444,7 +399,7 @@ class RemoteMemory:
     def _home_of_topic(self, tenant: str, name: str) -> RaftGroup | None:
         topic = self._topology.topics.get((tenant, name))
         home = home_of(topic.id) if topic is not None else TRANSIENT_GROUP
-        return home if is_remote_memory(home) else None
+        return home if is_pseudo_group(home) else None
 
     def _home_of_route(self, change: PutRoute) -> RaftGroup | None:
         """A route lives with its topic, if that lives in memory, else with its router."""
@@ -452,10 +407,8 @@ class RemoteMemory:
         topic = self._topology.topics.get((tenant, route.topic or ""))
         if topic is not None and not topic.options.durable:
             return self._home_of_topic(tenant, topic.name)
-        remote_memory = self._topology.remote_routers
-        return remote_memory.get((tenant, change.router)) or remote_memory.get(
-            (tenant, route.router or "")
-        )
+        home = self.routers.get
+        return home((tenant, change.router)) or home((tenant, route.router or ""))
 
     def keeps(self, change: Administration) -> bool:
         """Whether what is to be changed lives in a process that has it to itself. One that could
@@ -491,7 +444,3 @@ class RemoteMemory:
             result = as_here(result, group)
             return known if known == result else result
         return result
-
-
-def _nobody_waits(_error: KernelError | None) -> None:
-    """What a frame for live routes came to."""

@@ -14,12 +14,13 @@ from collections.abc import Callable, Sequence
 from ...api.model import TopicStatistics
 from ...broker.log_commands import commands
 from ...common.errors import Code, KernelError
-from ...common.ids import TRANSIENT_GROUP, Offset, QueueId, RaftGroup, queue_in
+from ...common.ids import Offset, QueueId, RaftGroup
 from ...requests.leader import Done, Identity, LeaseChanging, Together
 from ...requests.publish_part import Part
 from ..leader_calls.wire import decode_statistics
 from . import wire
 from .link import Link
+from .pseudo_groups import queue_there
 
 Ask = Callable[[int, Sequence[bytes]], "asyncio.Future[bytes]"]
 
@@ -52,7 +53,7 @@ class RemoteMemoryLeader:
             self._loop.call_soon(done, refusal)
             return
         there = [
-            (queue_in(TRANSIENT_GROUP, QueueId(queue)), slot, count, features)
+            (queue_there(QueueId(queue)), slot, count, features)
             for queue, slot, count, features in part.runs
         ]
         head = wire.encode_messages(there, (), part.lengths, origin)
@@ -60,7 +61,7 @@ class RemoteMemoryLeader:
 
     async def figures(self, queue: QueueId, group: str) -> TopicStatistics:
         """Figures of one queue and group. Raises KernelError: NOT_FOUND, UNAVAILABLE."""
-        question = wire.encode(wire.Figures(queue_in(TRANSIENT_GROUP, queue), group))
+        question = wire.encode(wire.Figures(queue_there(queue), group))
         return decode_statistics(await self._ask(wire.FIGURES, question))
 
     # --- What is refused --------------------------------------------------------------------

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 
-from ...api.model import QueueRef, Route, RouterOptions, TopicInfo
+from ...api.model import Route, RouterOptions, TopicInfo
 from ...common.errors import Code, KernelError
-from ...common.ids import RaftGroup, queue_in, topic_in
+from ...common.ids import RaftGroup
+from ...routing.destinations import Found
 from ...rpc.channel import Channel
+from . import wire
 from .link import Link
 from .remote_memory_leader import RemoteMemoryLeader
 
@@ -23,14 +25,49 @@ Key = tuple[str, str, str] | tuple[str, str, str, Route]
 pattern)."""
 
 
-class RemoteProcess:
-    """A process that has told what lives in its memory."""
+class RemoteMemoryFigures:
+    """Counters since this process began."""
 
-    __slots__ = ("channel", "group", "known", "leader", "link", "lost_ms", "process", "untold")
+    __slots__ = ("announced", "gone", "live_dropped", "refused")
+
+    def __init__(self) -> None:
+        self.announced = 0
+        """Things told."""
+        self.refused = 0
+        """Frames refused at LINK_BYTES_MAX or LINK_FRAMES_MAX, or for a process that is gone."""
+        self.live_dropped = 0
+        """Messages for live routes, of these."""
+        self.gone = 0
+        """Processes given up."""
+
+    def frame_refused(self) -> None:
+        """One more."""
+        self.refused += 1
+
+
+class RemoteProcess:
+    """A process that has told what lives in its memory. `destinations.Forwarder` of its live
+    routes.
+    """
+
+    __slots__ = (
+        "_figures",
+        "_is_over",
+        "channel",
+        "group",
+        "known",
+        "leader",
+        "link",
+        "lost_ms",
+        "process",
+        "untold",
+    )
 
     def __init__(
-        self, process: Process, group: RaftGroup, link: Link, refused: Callable[[], None]
+        self, process: Process, group: RaftGroup, link: Link, figures: RemoteMemoryFigures
     ) -> None:
+        self._figures = figures
+        self._is_over = False
         self.process = process
         self.group = group
         self.link = link
@@ -40,7 +77,37 @@ class RemoteProcess:
         self.known: dict[Key, TopicInfo | RouterOptions | None] = {}
         self.untold: dict[Key, None] | None = None
         """While everything is told anew: what was known before and has not been told again."""
-        self.leader = RemoteMemoryLeader(group, link, self.ask, refused)
+        self.leader = RemoteMemoryLeader(group, link, self.ask, figures.frame_refused)
+
+    def over(self) -> None:
+        """It is given up: what is on its way fails, and nothing is carried on to it any more."""
+        self._is_over = True
+        self.link.over()
+
+    def forward(self, messages: Sequence[tuple[Found, bytes]]) -> None:
+        """Have it hand slots to its live routes; nobody waits for that. What finds no room on the
+        way is dropped, as for any subscriber of memory that cannot keep up.
+        """
+        if self._is_over:
+            return
+        live: list[tuple[str, str, int, int]] = []
+        lengths: list[int] = []
+        last: Found | None = None
+        for found, slot in messages:
+            if found is last:
+                tenant, name, first, count = live[-1]
+                live[-1] = tenant, name, first, count + 1
+            else:
+                live.append((found.tenant, found.tree_name, len(lengths), 1))
+                last = found
+            lengths.append(len(slot))
+        size = sum(lengths)
+        if self.link.refusal(size) is not None:
+            self._figures.frame_refused()
+            self._figures.live_dropped += len(lengths)
+            return
+        head = wire.encode_messages((), live, lengths, 0)
+        self.link.send(head, [slot for _, slot in messages], size, _nobody_waits)
 
     def ask(
         self, method: int, parts: Sequence[bytes], timeout_ms: int = ASK_MS
@@ -68,13 +135,8 @@ class RemoteProcess:
         return future
 
 
-def as_here(topic: TopicInfo, group: RaftGroup) -> TopicInfo:
-    """A topic of another process, with ids of its pseudo-group."""
-    queues = tuple(QueueRef(queue_in(group, each.id), group) for each in topic.queues)
-    ident = topic_in(group, topic.id)
-    return TopicInfo(
-        *(topic.tenant, topic.name, ident, topic.version, topic.options, queues, topic.groups)
-    )
+def _nobody_waits(_error: KernelError | None) -> None:
+    """What a frame for live routes came to."""
 
 
 class _NoLink(Link):

@@ -20,6 +20,7 @@ from ...api.model import QueueRef, Reason
 from ...common.errors import Code, KernelError
 from ...common.ids import SessionId
 from ...rpc.channel import Channel
+from ..leader_calls.transaction_wire import StreamConsumer
 from . import wire as stream_wire
 
 
@@ -219,6 +220,11 @@ class Part:
         if not self.ended:
             self.ended = True
             self.host.cancelled(self)
+
+
+def _is_stream_consumer(part: Part) -> StreamConsumer:
+    """Type check only: a transaction may settle what a part holds."""
+    return part
 
 
 class SpreadParts:

@@ -20,10 +20,10 @@ from kernel.api.model import (
     TopicOptions,
 )
 from kernel.common.errors import Code, KernelError
-from kernel.common.ids import is_remote_memory
 from kernel.remote.client import ClusterClient
 from kernel.remote.mesh import announcing, inbox
 from kernel.remote.mesh import link as mesh_link
+from kernel.remote.mesh.pseudo_groups import is_pseudo_group
 from tests.kernel.remote.cluster import (
     Pair,
     lose,
@@ -46,7 +46,7 @@ async def test_a_transient_topic_is_published_to_from_another_gateway(pair: Pair
     mine = await peer_of(one).topic("replies", TRANSIENT)
     recorder = recorder_at(one, mine)
     theirs = seen(other, "replies")  # at once: whoever was answered may tell everybody
-    assert is_remote_memory(theirs.queues[0].group)
+    assert is_pseudo_group(theirs.queues[0].group)
     sent = await peer_of(other).publish(theirs, b"1", b"2", b"3")
     assert not sent.failures
     got = await recorder.wait_for(3)
@@ -294,7 +294,7 @@ async def test_gateways_need_no_store_to_reach_what_they_know(two: Pair) -> None
     await until(lambda: nodes[0].opened.client.topic(DEFAULT_TENANT, "v"))
     assert (one.mesh.remote_memory.figures.gone, other.mesh.remote_memory.figures.gone) == (0, 0)
     await peer_of(other).topic("w", TRANSIENT)
-    assert is_remote_memory(seen(one, "w").queues[0].group)
+    assert is_pseudo_group(seen(one, "w").queues[0].group)
 
 
 async def test_a_process_that_does_not_take_what_it_is_told_is_not_waited_for_long(

@@ -117,6 +117,30 @@ async def test_live_messages_that_find_no_room_are_dropped_and_counted(
     assert figures.live_dropped
 
 
+async def test_what_was_found_before_a_gateway_was_given_up_keeps_nothing_for_it(
+    two: Pair,
+) -> None:
+    _, one, other = two
+    await listen(other, "a")
+    to = one.tree.to(DEFAULT_TENANT, "a")
+    remote_memory = one.mesh.remote_memory
+    (remote_process,) = (
+        remote_memory._remote_processes[each]
+        for each in remote_memory.processes
+        if each[1] == other.mesh.process
+    )
+    remote_memory._gone_ms = 100
+    await lose(other)
+    await until(lambda: remote_memory.figures.gone == 1)
+    sent = await peer_of(one).publish(to, Draft(b"x", name="a"))
+    assert not sent.failures
+    assert (
+        remote_process.link.frames,
+        remote_process.link.bytes,
+        remote_memory.figures.live_dropped,
+    ) == (0, 0, 0)
+
+
 async def test_live_routes_are_bounded(two: Pair) -> None:
     _, one, other = two
     one.mesh.announcer._announced_max = 3

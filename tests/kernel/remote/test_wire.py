@@ -28,14 +28,14 @@ from kernel.broker.log_commands import commands, tree_commands
 from kernel.common.errors import Code, KernelError
 from kernel.common.ids import Offset, QueueId, RaftGroup, TopicId
 from kernel.remote.leader_calls import calls, wire
-from kernel.remote.streams.parts import Part as StreamPart
-from kernel.remote.streams.parts import Pool
-from kernel.remote.transactions.wire import (
+from kernel.remote.leader_calls.transaction_wire import (
     decode_prepare,
     decode_transact,
     encode_prepare,
     encode_transact,
 )
+from kernel.remote.streams.parts import Part as StreamPart
+from kernel.remote.streams.parts import Pool
 from kernel.requests.leader import LeaseChanging, Settling, Together
 from kernel.requests.publish_part import Part
 

@@ -10,6 +10,7 @@ what it held is lost, unless the transaction has been carried out before.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Protocol, cast
 
 import msgspec
 
@@ -23,12 +24,23 @@ from ...common.ids import Offset, QueueId, RaftGroup
 from ...common.limits import GROUP_NAME_BYTES_MAX
 from ...requests.leader import Identity, LeaseChanging, Together
 from ...requests.publish_part import Part
-from ..leader_calls.calls import Prepare, Transact
-from ..leader_calls.wire import WireError, message_of, messages_of, split
-from ..streams.parts import Part as StreamPart
+from .calls import Prepare, Transact
+from .wire import WireError, message_of, messages_of, split
 
 _transact = msgspec.msgpack.Decoder(Transact)
 _prepare = msgspec.msgpack.Decoder(Prepare)
+
+
+class StreamConsumer(Protocol):
+    """A consumer of a queue whose leader is far away, and knows it by its stream."""
+
+    number: int
+    """Of the stream."""
+    is_attached: bool
+    """The leader has taken it in."""
+    is_gone: bool
+    """Forgotten: what it held is lost."""
+
 
 Changes = list[tuple[QueueId, str, Sequence[LeaseChanging]]]
 
@@ -36,11 +48,10 @@ Changes = list[tuple[QueueId, str, Sequence[LeaseChanging]]]
 def encode_transact(
     at: tuple[RaftGroup, int], identity: Identity, what: Together, origin: int
 ) -> list[bytes]:
-    """A TRANSACT; `at`: group and lane. Its consumers are `streams.parts.Part`s."""
+    """A TRANSACT; `at`: group and lane. Its consumers are `StreamConsumer`s."""
     settlements: list[object] = []
     for each in what.settlements:
-        stream = each.consumer
-        assert isinstance(stream, StreamPart)
+        stream = cast("StreamConsumer", each.consumer)
         number = 0 if stream.is_gone else stream.number
         settlements.append((number, each.how, each.reason, each.offsets))
     changes = [
