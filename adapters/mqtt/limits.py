@@ -106,5 +106,7 @@ SUBSCRIPTIONS_PER_SESSION_MAX: Final = 10_000
 # How often deadlines of connections are looked at. Keep alive is in seconds, and half of one more
 # interval is grace already.
 WHEEL_TICK_MS: Final = 1_000
+# Deadlines that are looked at in one turn of the loop: 30 ms if all of them are over.
+DEADLINES_TOGETHER_MAX: Final = 200
 # A WebSocket handshake is an HTTP request of some hundred bytes.
 WEBSOCKET_HANDSHAKE_BYTES_MAX: Final = 16 * 1024

@@ -17,7 +17,7 @@ from adapters.mqtt.client_connection import ClientConnection
 from adapters.mqtt.closings import Closings
 from adapters.mqtt.codec.topic_names import TopicNames
 from adapters.mqtt.environment import Counters, Environment, MqttSettings
-from adapters.mqtt.limits import TURN_BYTES, WHEEL_TICK_MS
+from adapters.mqtt.limits import DEADLINES_TOGETHER_MAX, TURN_BYTES, WHEEL_TICK_MS
 from adapters.mqtt.live import LiveRouter
 from adapters.mqtt.stored import NamesKnown, register_origin
 from adapters.mqtt.system_topics import Connected, Figures
@@ -45,8 +45,6 @@ LOOK_MS: Final = 10_000
 FINISH_S: Final = 5.0
 """How long `stop` waits for the last notes and wills to be on disk; a sync takes milliseconds."""
 
-_HOLD: Final = "turns"
-
 _log = structlog.get_logger("weir.mqtt")
 
 
@@ -69,28 +67,32 @@ class MqttProtocol(StreamProtocol):
     # --- StreamProtocol ---------------------------------------------------------------------
 
     def opened(self) -> None:
+        self.read_little()
         self._adapter.entered(self)
 
     def received(self, data: bytes) -> None:
         if self._later:
             self._later += data
+        elif self._tenant is None:
+            # What ten thousand begin with one CONNECT each takes seconds.
+            self._later = data
+            self.hold_input(self.unfinished_bytes)
+            self.take_turn()
         elif len(data) <= TURN_BYTES or self.client.session.missing_bytes >= len(data):
             self.take(data)
         else:
-            self._later = data
-            self.hold_reading(_HOLD)
-            self._take_turn()
+            self._later = data[TURN_BYTES:]
+            self.take_turn()
+            self.take(data[:TURN_BYTES])
 
-    def _take_turn(self) -> None:
-        """Take a part of what was read; what else there is comes after everybody else's turn."""
-        if self._closing:
-            return  # `connection_lost` does what is still to be done
+    def read_on(self) -> None:
+        """See `read_scheduler.Reading`: what was read before comes first, a part in each turn."""
         part, self._later = self._later[:TURN_BYTES], self._later[TURN_BYTES:]
+        super().read_on()
         if self._later:
-            self.loop.call_soon(self._take_turn)
-        else:
-            self.release_reading(_HOLD)
-        self.take(part)
+            self.take_turn()
+        if part and not self.client.session.is_over:
+            self.take(part)
 
     def take(self, data: bytes) -> None:
         """What one turn brings."""
@@ -150,6 +152,7 @@ class MqttProtocol(StreamProtocol):
             self._traffic = ConnectionTraffic(meter, tenant)
         self._tenant = self._adapter.environment.figures.of(tenant)
         self._adapter.known(self)
+        self.read_much()
 
     def count_octets(self) -> None:
         """See `Host`; called about every ten seconds."""
@@ -396,7 +399,17 @@ class MqttAdapter:
         self._memory.look()
         now_ms = self._clock.monotonic_ms()
         self.environment.figures.tick()
-        for client in self._wheel.due(now_ms):
+        self._check(list(self._wheel.due(now_ms)))
+
+    def _check(self, due: list[ClientConnection]) -> None:
+        """Of very many, some in each turn: ten thousand may be late at once."""
+        now_ms = self._clock.monotonic_ms()
+        for client in due[-DEADLINES_TOGETHER_MAX:]:
+            if client.session.is_over:
+                continue
             deadline_ms = client.check_deadline(now_ms)
             if not client.session.is_over:
                 self.look_at(client, deadline_ms)
+        del due[-DEADLINES_TOGETHER_MAX:]
+        if due:
+            self.loop.call_soon(self._check, due)
