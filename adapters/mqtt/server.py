@@ -255,7 +255,7 @@ class MqttAdapter:
             settings=settings,
             names=TopicNames(settings.session.topic_levels_max),
             known=NamesKnown(),
-            live=LiveRouter(client.tree, client.origins, clock),
+            live=LiveRouter(client.tree, client.origins, clock, self._soon),
             counters=Counters(),
             figures=Figures(clock, version, self._soon, self._connected),
             traffic=TrafficBook(meter),
@@ -347,6 +347,7 @@ class MqttAdapter:
             gauges={
                 "subscriptions": sum(each.client.subscription_count for each in connections),
                 "live_patterns": self.environment.live.pattern_count,
+                "live_waiting_bytes": self.environment.live.waiting_bytes,
             },
             staying=self._moving.staying(),
         )
