@@ -115,6 +115,8 @@ class Book:
         except OSError:
             return False
         lingering = Lingering(self, loop, transport)
+        # How it is read is settled when reading begins.
+        transport.pause_reading()
         transport.set_protocol(lingering)
         self._lingering.add(lingering)
         transport.resume_reading()

@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 
     from kernel.common.ports import Clock
 
+    _Soon = Callable[[Callable[[], None]], object]
+
 INPUT_BYTES_MAX: Final = 64 * 1024 * 1024
 """Four of the largest messages, or a thousand clients with half a request of 64 KB."""
 
@@ -51,6 +53,10 @@ YOUNG_MS: Final = 1_000
 FREED: Final = 16
 """One part of so many is free when connections have been dropped: those go in some 20 ms, in which
 nobody else is served, and who it is costs no more to find than there are addresses."""
+
+DROPPED_TOGETHER_MAX: Final = 128
+"""In one turn of the event loop, which takes some 20 ms: ten thousand that hold little would take
+seconds. Only what is above twice the budget goes at once, however many that are."""
 
 LOOK_MS: Final = 500
 """What a client holds while nothing is written to it is measured so often."""
@@ -121,6 +127,10 @@ class Pool:
         all are looked at again."""
         self._dropping = False
         self._relief_is_due = False
+        self._goes_on = False
+        """Whether connections are being dropped, some in each turn."""
+        self._soon: _Soon | None = None
+        """Calls in a later turn of the event loop; None until one has told of itself."""
 
     @property
     def is_tight(self) -> bool:
@@ -132,20 +142,23 @@ class Pool:
         """Connections that hold something."""
         return sum(len(each.shares) for each in self._addresses.values())
 
-    def hold(self, share: Share, size: int) -> None:
+    def hold(self, share: Share, size: int, soon: _Soon | None = None) -> None:
         """A connection holds so much now; it may be dropped before this returns."""
         change = size - share.bytes
         if not change:
             return
+        if soon is not None:
+            self._soon = soon
         self._count(share, size)
         if change > 0 and self.bytes > self._relieve_at:
             self._relieve()
 
-    def note(self, share: Share, size: int, soon: Callable[[Callable[[], None]], object]) -> None:
+    def note(self, share: Share, size: int, soon: _Soon) -> None:
         """As `hold`, from inside of anything: whoever is to be dropped is dropped in a turn of the
         event loop (`soon`) of its own.
         """
         self._count(share, size)
+        self._soon = soon
         if self.bytes > self._relieve_at and not self._relief_is_due:
             self._relief_is_due = True
             soon(self._relieve)
@@ -187,18 +200,25 @@ class Pool:
         share.bytes = size
 
     def _relieve(self) -> None:
-        """Drop connections until there is room again."""
+        """Drop connections until there is room again; of very many, the rest in later turns."""
         self._relief_is_due = False
-        if self._dropping or self.bytes <= self.bytes_max:
+        target = self.bytes_max - self.bytes_max // FREED
+        if self._dropping or self.bytes <= (target if self._goes_on else self.bytes_max):
+            self._goes_on = False
             return
-        self._dropping = True
+        self._dropping, self._goes_on = True, False
         try:
-            self._drop_until(self.bytes_max - self.bytes_max // FREED)
+            self._goes_on = not self._drop_until(target)
         finally:
             self._dropping = False
             self._relieve_at = max(self.bytes_max, self.bytes + self.bytes_max // FREED)
+        if self._goes_on and self._soon is not None:
+            self._relief_is_due = True
+            self._soon(self._relieve)
 
-    def _drop_until(self, target: int) -> None:
+    def _drop_until(self, target: int) -> bool:
+        """Whether nobody is left to be dropped for it."""
+        left = DROPPED_TOGETHER_MAX
         now_ms = self._clock.monotonic_ms()
         # Within an address the slowest costs most, and what it holds falls with each that goes: so
         # only addresses are compared, each by its slowest, and looked at once more when it changes.
@@ -219,10 +239,14 @@ class Pool:
                 heapreplace(ranked, (now_costs, place, address))
             elif now_ms - address.slowest.since_ms < YOUNG_MS and self.bytes <= 2 * self.bytes_max:
                 heappop(ranked)  # all of its others are younger
+            elif not left and self._soon is not None and self.bytes <= 2 * self.bytes_max:
+                return False
             else:
                 share = address.slowest
                 self._count(share, 0)
                 share.drop()
+                left = max(0, left - 1)
+        return True
 
 
 class ListenerMemory:

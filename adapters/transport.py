@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Generic, Protocol, TypeVar, cast
 from adapters.lingering import LINGERING
 from adapters.memory import Excess, Share
 from adapters.read_scheduler import scheduler_of
+from adapters.small_reads import SmallReads
 from adapters.tls_server import TlsServer
 from auth.tls import login_of
 from kernel.common.crowd import Crowd, address_of
@@ -36,10 +37,6 @@ if TYPE_CHECKING:
 
 WRITE_BUFFER_BYTES_MAX = 256 * 1024
 """High-water mark of a connection's send buffer: two of the largest usual frames."""
-
-LAG_BYTES = 64 * 1024
-"""So much written at once may stay: it is looked at again, as what was left over from the last time
-is. Less is on its way before anything could be looked at."""
 
 BACKLOG = 1_024
 """Connections the kernel keeps for us while we are busy: a reconnecting fleet comes at once."""
@@ -172,7 +169,7 @@ class StreamProtocol(asyncio.Protocol):
         if share is None:
             share = self._input = Share(self.judged_as(), self._drop_input, self._unfinished)
         pool = self._memory.input
-        pool.hold(share, size)
+        pool.hold(share, size, self.loop.call_soon)
         if size and pool.is_tight:
             self.take_turn()
 
@@ -261,9 +258,9 @@ class StreamProtocol(asyncio.Protocol):
         out.clear()
         if transport is not None and not self._closing and not transport.is_closing():
             self.bytes_out += len(data)
-            lags = len(data) >= LAG_BYTES or transport.get_write_buffer_size()
             transport.write(data)
-            if lags:
+            # The socket has taken it, but for what its peer is behind.
+            if transport.get_write_buffer_size():
                 self.lags()
 
     def close(self) -> None:
@@ -335,6 +332,22 @@ class StreamProtocol(asyncio.Protocol):
     def is_reading_held(self) -> bool:
         """Whether there is a reason not to read."""
         return bool(self._holds)
+
+    def read_little(self) -> None:
+        """Little at once, until its client is known (`small_reads`). To be called in `opened`."""
+        if self.transport is not None:
+            self.transport.set_protocol(SmallReads(self.loop, self))
+
+    def read_much(self) -> None:
+        """As much at once as there is, from now on."""
+        transport = self.transport
+        if transport is None or transport.is_closing():
+            return
+        # How it is read is settled when reading begins.
+        transport.pause_reading()
+        transport.set_protocol(self)
+        if not self._holds:
+            transport.resume_reading()
 
     # --- asyncio.Protocol -------------------------------------------------------------------
 

@@ -65,6 +65,14 @@ FILTER_CHARACTERS_TOGETHER_MAX: Final = 256 * 1024
 # those of so many bytes: 20 ms of SUBSCRIBEs, 0.3 ms of PUBLISHes of 100 bytes. A message that is
 # larger is not cut into turns.
 TURN_BYTES: Final = 64 * 1024
+# Subscribers that get a live message in one turn of the loop: to write to so many takes 50 ms at
+# 16 KB. For many messages at once, or large ones, so many fewer that these bounds hold too.
+FAN_OUT_TOGETHER_MAX: Final = 1_000
+FAN_OUT_DELIVERIES_MAX: Final = 16_000
+FAN_OUT_BYTES_MAX: Final = 16 * 1024 * 1024
+# Live messages that wait until those before them have reached all of very many subscribers. From
+# half of it on, who has published is not read; what comes all the same is not put off.
+FAN_OUT_WAITING_BYTES_MAX: Final = 16 * 1024 * 1024
 # Matching costs a step a level; device hierarchies use fewer than ten.
 TOPIC_LEVELS_MAX: Final = 128
 
@@ -106,5 +114,7 @@ SUBSCRIPTIONS_PER_SESSION_MAX: Final = 10_000
 # How often deadlines of connections are looked at. Keep alive is in seconds, and half of one more
 # interval is grace already.
 WHEEL_TICK_MS: Final = 1_000
+# Deadlines that are looked at in one turn of the loop: 30 ms if all of them are over.
+DEADLINES_TOGETHER_MAX: Final = 200
 # A WebSocket handshake is an HTTP request of some hundred bytes.
 WEBSOCKET_HANDSHAKE_BYTES_MAX: Final = 16 * 1024

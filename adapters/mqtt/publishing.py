@@ -193,6 +193,7 @@ class Publisher:
             batch.tag = _Sent(tokens, unsure)
             self._counters.published += len(tokens)
             env.client.submit(batch)
+            env.live.publishes(self._host)
         if singles:
             self._note(singles)
         if refused:

@@ -18,7 +18,7 @@ from adapters.mqtt.closings import Closings
 from adapters.mqtt.codec.topic_names import TopicNames
 from adapters.mqtt.counters import Counters
 from adapters.mqtt.environment import Environment, MqttSettings
-from adapters.mqtt.limits import TURN_BYTES, WHEEL_TICK_MS
+from adapters.mqtt.limits import DEADLINES_TOGETHER_MAX, TURN_BYTES, WHEEL_TICK_MS
 from adapters.mqtt.live import LiveRouter
 from adapters.mqtt.stored import NamesKnown, register_origin
 from adapters.mqtt.system_topics import Connected, Figures
@@ -46,8 +46,6 @@ LOOK_MS: Final = 10_000
 FINISH_S: Final = 5.0
 """How long `stop` waits for the last notes and wills to be on disk; a sync takes milliseconds."""
 
-_HOLD: Final = "turns"
-
 _log = structlog.get_logger("weir.mqtt")
 
 
@@ -70,28 +68,32 @@ class MqttProtocol(StreamProtocol):
     # --- StreamProtocol ---------------------------------------------------------------------
 
     def opened(self) -> None:
+        self.read_little()
         self._adapter.entered(self)
 
     def received(self, data: bytes) -> None:
         if self._later:
             self._later += data
+        elif self._tenant is None:
+            # What ten thousand begin with one CONNECT each takes seconds.
+            self._later = data
+            self.hold_input(self.unfinished_bytes)
+            self.take_turn()
         elif len(data) <= TURN_BYTES or self.client.session.missing_bytes >= len(data):
             self.take(data)
         else:
-            self._later = data
-            self.hold_reading(_HOLD)
-            self._take_turn()
+            self._later = data[TURN_BYTES:]
+            self.take_turn()
+            self.take(data[:TURN_BYTES])
 
-    def _take_turn(self) -> None:
-        """Take a part of what was read; what else there is comes after everybody else's turn."""
-        if self._closing:
-            return  # `connection_lost` does what is still to be done
+    def read_on(self) -> None:
+        """See `read_scheduler.Reading`: what was read before comes first, a part in each turn."""
         part, self._later = self._later[:TURN_BYTES], self._later[TURN_BYTES:]
+        super().read_on()
         if self._later:
-            self.loop.call_soon(self._take_turn)
-        else:
-            self.release_reading(_HOLD)
-        self.take(part)
+            self.take_turn()
+        if part and not self.client.session.is_over:
+            self.take(part)
 
     def take(self, data: bytes) -> None:
         """What one turn brings."""
@@ -151,6 +153,7 @@ class MqttProtocol(StreamProtocol):
             self._traffic = ConnectionTraffic(meter, tenant)
         self._tenant = self._adapter.environment.figures.of(tenant)
         self._adapter.known(self)
+        self.read_much()
 
     def count_octets(self) -> None:
         """See `Host`; called about every ten seconds."""
@@ -253,7 +256,7 @@ class MqttAdapter:
             settings=settings,
             names=TopicNames(settings.session.topic_levels_max),
             known=NamesKnown(),
-            live=LiveRouter(client.tree, client.origins, clock),
+            live=LiveRouter(client.tree, client.origins, clock, self._soon),
             counters=Counters(),
             figures=Figures(clock, version, self._soon, self._connected),
             traffic=TrafficBook(meter),
@@ -345,6 +348,7 @@ class MqttAdapter:
             gauges={
                 "subscriptions": sum(each.client.subscription_count for each in connections),
                 "live_patterns": self.environment.live.pattern_count,
+                "live_waiting_bytes": self.environment.live.waiting_bytes,
             },
             staying=self._moving.staying(),
         )
@@ -397,7 +401,17 @@ class MqttAdapter:
         self._memory.look()
         now_ms = self._clock.monotonic_ms()
         self.environment.figures.tick()
-        for client in self._wheel.due(now_ms):
+        self._check(list(self._wheel.due(now_ms)))
+
+    def _check(self, due: list[ClientConnection]) -> None:
+        """Of very many, some in each turn: ten thousand may be late at once."""
+        now_ms = self._clock.monotonic_ms()
+        for client in due[-DEADLINES_TOGETHER_MAX:]:
+            if client.session.is_over:
+                continue
             deadline_ms = client.check_deadline(now_ms)
             if not client.session.is_over:
                 self.look_at(client, deadline_ms)
+        del due[-DEADLINES_TOGETHER_MAX:]
+        if due:
+            self.loop.call_soon(self._check, due)

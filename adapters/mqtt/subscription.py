@@ -8,6 +8,11 @@ from enum import IntEnum
 from struct import Struct
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
+from adapters.mqtt.limits import (
+    FAN_OUT_BYTES_MAX,
+    FAN_OUT_DELIVERIES_MAX,
+    FAN_OUT_TOGETHER_MAX,
+)
 from adapters.mqtt.views import FrameKind
 
 if TYPE_CHECKING:
@@ -132,20 +137,63 @@ class LiveReceiver(Protocol):
         """A message for a subscription that needs a look of its own."""
 
 
+Place = tuple[LiveReceiver, "FrameKind | Subscribed"]
+"""A receiver among the members of a kind, or as one of the singles."""
+
+
+class Round:
+    """Messages on their way to very many."""
+
+    __slots__ = ("amount", "joined", "later", "left", "skips", "views")
+
+    def __init__(self, views: list[View], left: dict[Place, None], skips: dict[Place, int]) -> None:
+        self.views = views
+        self.left = left
+        """Who has not got them yet."""
+        self.skips = skips
+        """How many of them came before somebody joined."""
+        self.later: list[View] = []
+        """What is the next round."""
+        self.joined: dict[Place, int] = {}
+        """Its `skips`."""
+        size = sum(view.size_bytes for view in views)
+        some = min(
+            FAN_OUT_TOGETHER_MAX,
+            FAN_OUT_DELIVERIES_MAX // len(views),
+            FAN_OUT_BYTES_MAX // max(1, size),
+        )
+        self.amount = max(1, some)
+        """Of subscribers that get them in one turn."""
+
+
 class LivePattern:
     """Who watches one pattern of one tenant."""
 
-    __slots__ = ("key", "kinds", "singles", "watch")
+    __slots__ = ("key", "kinds", "round", "singles", "watch")
 
     def __init__(self, key: tuple[str, str]) -> None:
         self.key = key
         self.kinds: dict[FrameKind, dict[LiveReceiver, None]] = {}
         self.singles: dict[LiveReceiver, Subscribed] | None = None
         self.watch: Watch | None = None
+        self.round: Round | None = None
 
     @property
     def is_empty(self) -> bool:
         return not self.kinds and not self.singles
+
+    @property
+    def size(self) -> int:
+        """Of its subscribers."""
+        return sum(map(len, self.kinds.values())) + len(self.singles or ())
+
+    def places(self) -> dict[Place, None]:
+        """All of them, as they are now."""
+        found: dict[Place, None] = {}
+        for kind, members in self.kinds.items():
+            found.update(dict.fromkeys((each, kind) for each in members))
+        found.update(dict.fromkeys((self.singles or {}).items()))
+        return found
 
 
 def overlaps(one: TopicFilter, other: TopicFilter) -> bool:

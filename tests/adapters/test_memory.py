@@ -7,7 +7,14 @@ from functools import partial
 
 import pytest
 
-from adapters.memory import FREED, YOUNG_MS, GatewayMemory, Pool, Share
+from adapters.memory import (
+    DROPPED_TOGETHER_MAX,
+    FREED,
+    YOUNG_MS,
+    GatewayMemory,
+    Pool,
+    Share,
+)
 
 BYTES_MAX = 8_000
 
@@ -173,3 +180,25 @@ def test_what_is_noted_from_inside_of_something_drops_nobody_there(clients: Clie
     assert clients.dropped == ["a/1"]
     clients.pool.note(share, 40, later.append)
     assert later == []
+
+
+def test_very_many_go_in_turns_and_what_is_above_twice_the_budget_at_once(clients: Clients) -> None:
+    soon: list[Callable[[], None]] = []
+    count = 2 * BYTES_MAX
+    for number in range(count):
+        clients.holds(f"a/{number}", 1)
+    assert clients.dropped == []  # all of them are young
+    clients.clock.now_ms += YOUNG_MS
+    clients.shares["b/0"] = Share("b", lambda: clients.dropped.append("b/0"), None)
+    clients.pool.note(clients.shares["b/0"], 1_000, soon.append)
+    most = 0
+    while soon:
+        before = len(clients.dropped)
+        soon.pop()()
+        if most:
+            assert len(clients.dropped) - before <= DROPPED_TOGETHER_MAX
+        most = max(most, len(clients.dropped) - before)
+        assert clients.pool.bytes <= 2 * BYTES_MAX
+    assert most == 1_000  # as many as were above twice the budget
+    assert clients.pool.bytes == BYTES_MAX - BYTES_MAX // FREED
+    assert "b/0" not in clients.dropped

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from adapters.base import ListenerAddress
 from adapters.memory import GatewayMemory
 from adapters.read_scheduler import READ_MAX, ReadScheduler
+from adapters.small_reads import READ_BYTES
 from adapters.transport import Listeners, StreamProtocol
 from kernel.store.drivers.system import SystemClock
 
@@ -66,12 +67,21 @@ async def test_who_comes_from_another_address_does_not_wait_behind_all_of_the_fi
     assert sum(each.read for each in horde) == READ_MAX - 2
 
 
-async def _served(memory: GatewayMemory) -> tuple[Listeners[Gathering], list[Gathering]]:
+class Unknown(Gathering):
+    """Of a client that has not signed in."""
+
+    def opened(self) -> None:
+        self.read_little()
+
+
+async def _served(
+    memory: GatewayMemory, kind: type[Gathering] = Gathering
+) -> tuple[Listeners[Gathering], list[Gathering]]:
     loop = asyncio.get_running_loop()
     made: list[Gathering] = []
 
     def make(_: ListenerAddress) -> Gathering:
-        made.append(Gathering(loop, memory))
+        made.append(kind(loop, memory))
         return made[-1]
 
     wanted = ListenerAddress("tcp", "127.0.0.1", 0)
@@ -117,3 +127,24 @@ async def test_nobody_waits_while_there_is_room() -> None:
     peer.close()
     await listeners.stop_accepting()
     made[0].abort()
+
+
+async def test_of_whoever_is_not_known_little_is_read_at_once() -> None:
+    memory = GatewayMemory(SystemClock())
+    listeners, made = await _served(memory, Unknown)
+    sizes: list[int] = []
+    peer = socket.create_connection(listeners.addresses()["tcp"])
+    await until(lambda: made and made[0].transport)
+    connection = made[0]
+    connection.received = lambda data: sizes.append(len(data))  # type: ignore[method-assign]
+    peer.sendall(b"x" * SENT)
+    await until(lambda: sum(sizes) == SENT)
+    assert max(sizes) == READ_BYTES
+    sizes.clear()
+    connection.read_much()
+    peer.sendall(b"x" * SENT)
+    await until(lambda: sum(sizes) == SENT)
+    assert max(sizes) > READ_BYTES
+    peer.close()
+    await listeners.stop_accepting()
+    connection.abort()

@@ -462,5 +462,5 @@ async def test_a_session_that_ends_with_its_connection_leaves_nothing(broker: Br
     giver = await broker.connect("giver")
     assert await giver.publish("a/b") == ReasonCode.NO_MATCHING_SUBSCRIBERS
     statistics = broker.adapter.statistics()
-    assert statistics.gauges == {"subscriptions": 0, "live_patterns": 0}
+    assert statistics.gauges == {"subscriptions": 0, "live_patterns": 0, "live_waiting_bytes": 0}
     assert statistics.connections == 1
