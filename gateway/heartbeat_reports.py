@@ -1,7 +1,7 @@
 """A gateway tells the manager every second whom it serves, and does what it hears: some of its
 clients are to go to another gateway (`kernel.cluster.gateways`, `Adapter.move`).
 
-    adapters' connections, topics in use, traffic --ATTEND--> leader of group 0
+    adapters' connections, topics in use, traffic --HEARTBEAT_REPORT--> leader of group 0
     adapters' move(connections, to)               <--Orders--
 
 While nobody leads group 0 nothing is told, and nobody moves. Adapters may go on sending a client to

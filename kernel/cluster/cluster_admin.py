@@ -196,7 +196,7 @@ class ClusterAdmin:
         return await self._ask(METADATA_GROUP, messages.DRAIN, Drain(name, undo))
 
     async def gateways(self) -> list[GatewayStatus]:
-        """Every gateway that attends."""
+        """Every gateway that reports."""
 
         def decode(payload: bytes) -> GatewayList:
             return messages.unpack(payload, GatewayList)

@@ -1,6 +1,6 @@
 """The way of a client's commands to the leaders of their Raft groups, for what must be done once.
 
-    client --send(group, attempt, done)--> Courier --Link.send--> leader
+    client --send(group, attempt, done)--> RequestPipeline --LeaderLink.send--> leader
 
 Every such command has a batch identity (client, epoch, sequence) under which the group executes
 it once and answers repeats with the stored result (docs/design/delivery.md#publish). So trying

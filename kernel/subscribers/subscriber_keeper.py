@@ -2,7 +2,7 @@
 
 A subscriber's record lives in one Raft group, the reference lists it reads in others, so leaving
 them follows its end; `repair` compares a group's lists with all subscriptions when its leader
-begins. All of it is the duty of the group's leader.
+begins. All of it is a task of the group's leader.
 """
 
 from __future__ import annotations

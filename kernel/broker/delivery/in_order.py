@@ -135,8 +135,8 @@ class InOrder:
     def next(
         self, dispatch_round: DispatchRound, asking: ConsumerSpec, count: int
     ) -> tuple[Run, Sequence[int]] | None:
-        """Some of the next up to `count` messages for a taker, which lie in one run; perhaps none,
-        though there are others. None: there is nothing for it.
+        """Some of the next up to `count` messages for a consumer, which lie in one run; perhaps
+        none, though there are others. None: there is nothing for it.
         """
         timed = asking.lease_ms is not None
         if timed and asking.pull and self._looks_ahead:

@@ -1,4 +1,4 @@
-"""A plain queue at rest: in one short record, with what was counted of its topic.
+"""A plain idle queue, packed: in one short record, with what was counted of its topic.
 
 A queue is **plain** if a few runs without features and groups that hold nothing, and acked nothing
 out of order, say all of it, and nothing about it waits for a moment in time but its topic's
@@ -144,7 +144,7 @@ def record_of(queue: QueueState) -> QueueRecord:
 
 
 def record_at(packed: IdleQueue, ident: QueueId, topic: TopicState) -> QueueRecord:
-    """The same of one at rest."""
+    """The same of a packed one."""
     groups = {
         name: ProgressRecord(floor, marks, [], used_ms, expired)
         for name, (floor, marks, used_ms, expired) in sorted(packed.groups.items())

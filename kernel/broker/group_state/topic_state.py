@@ -2,7 +2,7 @@
 
 Plain records, changed only by `machine` and what it is made of. A million topics may stand in one
 process: what many have in common is one object (`alike`), the definition is the very object that
-gateways in this process look up, and counts that rest are kept as their snapshot record.
+gateways in this process look up, and counts of idle queues are kept as their snapshot record.
 """
 
 from __future__ import annotations

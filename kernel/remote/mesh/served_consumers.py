@@ -1,4 +1,4 @@
-"""Volatile topics of this gateway that are consumed at others (`remote_consumers` is their end).
+"""Transient topics of this gateway that are consumed at others (`remote_consumers` is their end).
 
 Each consumer elsewhere has one here, with a session of its own. It ends with the connection: what
 it holds returns, as redelivered.
@@ -161,7 +161,7 @@ class ServedConsumers:
             served.over()
 
     async def stop(self) -> None:
-        """Nothing is lent any more."""
+        """No consumer elsewhere is served any more."""
         for channel in list(self._served):
             self.closed(channel)
         await asyncio.gather(*self._tasks, return_exceptions=True)

@@ -1,5 +1,5 @@
 """What a gateway's streams say to stores: gathered while a turn of the loop lasts, then sent, one
-TURN for a store (`wire`).
+STREAM_BATCH for a store (`wire`).
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ A store says which groups it serves. All parts of such a group are attached ther
 hold, then CLAIMED says that these are all. What has been settled and is not known to be applied is
 claimed too, and settled again; a RETURN is not: what nobody claims is ready again by itself.
 
-What a turn of the loop brings goes out together when it is over (`turns`).
+What a turn of the loop brings goes out together when it is over (`stream_batches`).
 
 Surplus (more than the credit left) goes back with a RETURN that is answered. The store has no
 credit until then, and what comes before the answer goes back as well: so nothing overtakes.

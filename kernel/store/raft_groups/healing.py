@@ -49,7 +49,7 @@ from ..snapshots.transfer import Ask, Plea, PleaPart, SnapshotReceiver, plead
 from .member import Member
 
 FIRST_PLEA_MS = 2_000
-"""A store that has just started lets its disk and its connections come to rest."""
+"""A store that has just started lets its disk and its connections settle."""
 
 PLEA_MS = 1_000
 """Between two pleas: what the leader does meanwhile takes a round trip, or a checkpoint."""
