@@ -312,7 +312,7 @@ async def test_a_dead_letter_waits_for_its_topic_to_exist(
 
 @simulated()
 async def test_what_waits_holds_up_nobody_and_survives_restarts(world: World) -> None:
-    """Also when the target group has long forgotten the number that the dead letter had at first."""
+    """Also when the target group has long forgotten the number that it had at first."""
     peer = world.peer()
     lost = await peer.topic("lost", None, GroupOptions(dead_letter=DeadLetter(None, "missing")))
     await peer.topic("dead")
@@ -424,7 +424,7 @@ async def test_a_circle_with_a_consumer_in_it_goes_on(world: World) -> None:
 
 @simulated()
 async def test_a_dead_letter_is_no_duplicate_of_another_that_had_the_same_id(world: World) -> None:
-    """A deduplication id tells repeated sends to one topic; dead letters of others may have it too."""
+    """A deduplication id tells repeated sends to one topic; those of others may have it too."""
     peer = world.peer()
     await peer.topic("dead", TopicOptions(deduplication_ms=300_000))
     for name in ("a", "b"):

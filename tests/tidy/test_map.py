@@ -22,6 +22,9 @@ ROOMS = sorted(
     and file.parts[0] in {"kernel", "adapters", "auth", "gateway", "metering", "spark"}
 )
 
+NEWCOMER_FINDS = 16
+"""Of the 24 of docs/newcomer.md. Make it larger when you can."""
+
 STEP = re.compile(r"`([\w/]+\.py)::([\w.]+)`")
 
 
@@ -76,6 +79,15 @@ def test_a_rooms_docstring_names_its_modules_and_no_others(room: str) -> None:
     assert there - set(re.findall(r"`(\w+)", text)) == set(), "not named"
     listed = [line.partition(":")[0] for line in text.splitlines() if line.startswith("- ")]
     assert set(re.findall(r"`(\w+)`", " ".join(listed))) - there == set(), "not there"
+
+
+def test_a_newcomer_finds_the_place_by_its_name() -> None:
+    page = text_of(Path("docs/newcomer.md")) or ""
+    rows = re.findall(r"^\| [^|]+ \| `([\w/.]+)` \| `([\w/.]+)` \|", page, re.MULTILINE)
+    assert len(rows) == 24
+    there = {file.as_posix() for file in project_files()}
+    assert [right for _, right in rows if right not in there] == []
+    assert sum(guess == right for guess, right in rows) >= NEWCOMER_FINDS
 
 
 def _map() -> str:
