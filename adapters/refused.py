@@ -34,7 +34,7 @@ TEXT_CHARACTERS_MAX: Final = 200
 
 
 class Refused(Generic[_ReasonT]):
-    """Of one adapter."""
+    """Counts and logs what the listeners of one adapter refuse."""
 
     def __init__(
         self,

@@ -235,7 +235,7 @@ class Inbox:
 
     @property
     def backlog_bytes(self) -> int:
-        """Of messages that wait."""
+        """Bytes of the messages that wait."""
         return self._backlog_bytes
 
     def drain(self) -> None:

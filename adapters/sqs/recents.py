@@ -27,7 +27,7 @@ class Recents(Generic[KeyT]):
         return len(self._noted)
 
     def note(self, key: KeyT, now_ms: int) -> None:
-        """It happened now."""
+        """Remember that it has happened now."""
         noted = self._noted
         noted.pop(key, None)
         if len(noted) >= self._keys_max:
@@ -35,7 +35,7 @@ class Recents(Generic[KeyT]):
         noted[key] = now_ms
 
     def forget(self, key: KeyT) -> None:
-        """It no longer counts."""
+        """Remember it no longer."""
         self._noted.pop(key, None)
 
     def time_of(self, key: KeyT) -> int | None:

@@ -146,7 +146,7 @@ class _Gateway:
 
 
 class Gateways:
-    """See the module's head."""
+    """The table of gateways, kept by the leader of group 0."""
 
     def __init__(self, traffic_max: int, hot_messages: int) -> None:
         """`traffic_max`: bytes a second, in and out, above which clients move; `hot_messages`:
@@ -283,7 +283,7 @@ class Gateways:
             raise KernelError(Code.NOT_ALLOWED, message)
 
     def status(self, drained: Collection[str], now_ms: int) -> list[GatewayStatus]:
-        """Every gateway, by name."""
+        """What is shown of every gateway, by name."""
         self._forget(now_ms)
         return [
             GatewayStatus(

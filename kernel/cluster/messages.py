@@ -63,7 +63,7 @@ class Towards(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Progress(msgspec.Struct, frozen=True, array_like=True):
-    """How far it is."""
+    """How far a membership step is."""
 
     done: bool
     what: Text

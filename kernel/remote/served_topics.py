@@ -59,7 +59,7 @@ class Consumed(NamedTuple):
 
 
 class Tasks(Hears):
-    """See the module's head."""
+    """Counts what the clients of this gateway produce to and consume from."""
 
     def __init__(self, parts: Callable[[], Iterable[Part]], count: dict[int, int]) -> None:
         """`parts()`: the push streams that are there now; `count`: messages by queue, which whoever

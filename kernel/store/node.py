@@ -423,7 +423,7 @@ class Store:
         return self.consensus.seal(group, snapshot)
 
     def unseal(self, group: RaftGroup) -> None:
-        """Go on."""
+        """Let a sealed group go on."""
         self.consensus.unseal(group)
 
     def takes(self, body_bytes: Sequence[int]) -> bool:

@@ -14,7 +14,7 @@ from .half_messages import HalfCommands
 
 
 class LostEntries:
-    """Applies GIVE_UP."""
+    """Applies GIVE_UP: the messages of a log entry are lost."""
 
     def __init__(
         self, state: GroupState, retention: Retention, observer: Observer, halves: HalfCommands

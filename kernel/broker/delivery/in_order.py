@@ -38,7 +38,7 @@ Fresh = Callable[[int, bool], "tuple[Run, Sequence[int]] | None"]
 
 
 class InOrder:
-    """Of one dispatcher."""
+    """Takes the messages of one dispatcher by ordering key."""
 
     __slots__ = ("_fresh", "_keys", "_queue", "_ready", "_soon", "_time")
 

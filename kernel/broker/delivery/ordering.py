@@ -70,7 +70,7 @@ class Waiting:
         return back[0] if self._at >= len(ahead) else min(back[0], ahead[self._at])
 
     def add(self, offset: int) -> None:
-        """It waits."""
+        """A message of the key waits."""
         ahead = self._ahead
         if self._at >= len(ahead) or offset > ahead[-1]:
             ahead.append(offset)

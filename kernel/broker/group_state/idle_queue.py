@@ -26,7 +26,7 @@ PLAIN_GROUPS_MAX = 8
 
 
 def is_plain(queue: QueueState) -> bool:
-    """See the module's head."""
+    """Whether a queue is plain, so that a record can say all of it."""
     return (
         is_short(queue)
         and queue.pending_acks is None

@@ -90,12 +90,12 @@ class TopicState:
 
     @property
     def id(self) -> TopicId:
-        """Its id."""
+        """The id of the topic."""
         return self.definition.id
 
     @property
     def tenant(self) -> str:
-        """Whose it is."""
+        """The tenant that the topic belongs to."""
         return self.definition.tenant
 
     @property
@@ -110,7 +110,7 @@ class TopicState:
 
     @property
     def options(self) -> TopicOptions:
-        """Its settings."""
+        """The settings of the topic."""
         return self.definition.options
 
     @property
@@ -120,7 +120,7 @@ class TopicState:
 
     @property
     def groups(self) -> dict[str, GroupOptions]:
-        """Its groups by name."""
+        """The consumer groups of the topic, by name."""
         return self.definition.groups
 
     @property

@@ -147,7 +147,7 @@ def _single(topic: TopicInfo) -> QueueId:
 
 
 class RemoteConsumers:
-    """See the module's head."""
+    """The consumers of this gateway of topics that live in others."""
 
     def __init__(self) -> None:
         self._last = 0

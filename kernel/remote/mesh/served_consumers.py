@@ -136,7 +136,7 @@ class _Answer:
 
 
 class ServedConsumers:
-    """See the module's head."""
+    """The consumers of other gateways of topics that live here."""
 
     methods = frozenset((wire.ATTACH, wire.PULL, wire.STEER, wire.SETTLE))
 
@@ -149,7 +149,7 @@ class ServedConsumers:
 
     @property
     def count(self) -> int:
-        """Consumers elsewhere."""
+        """How many consumers of other gateways are served here."""
         return sum(map(len, self._served.values()))
 
     def closed(self, channel: Channel) -> None:

@@ -31,7 +31,7 @@ class _Outgoing:
 
 
 class StreamBatches:
-    """See the module's head."""
+    """Gathers what is to be sent to each store until the turn of the loop is over."""
 
     def __init__(
         self,

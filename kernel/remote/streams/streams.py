@@ -70,7 +70,7 @@ class Streams:
         return len(self._parts)
 
     def parts(self) -> Iterable[Part]:
-        """Those."""
+        """Every stream, as the part of a consumer that it serves."""
         return self._parts.values()
 
     def stop(self) -> None:
@@ -337,11 +337,11 @@ class Streams:
     # --- What stores say --------------------------------------------------------------------
 
     def called(self, channel: Channel, method: int, payload: bytes, reply: Reply) -> None:
-        """A store asks nothing."""
+        """Never: a store asks nothing in this section."""
         raise RpcError(f"method {method} is not asked of gateways")
 
     def told(self, channel: Channel, method: int, payload: bytes) -> None:
-        """A store says something."""
+        """A store has sent a message."""
         try:
             self._told(channel, method, payload)
         except WireError as error:
@@ -485,7 +485,7 @@ class Streams:
             part.sink.consumer_ended(part, error)
 
     def _took(self, channel: Channel, head: stream_wire.Took) -> None:
-        """A pull is over."""
+        """A pull has been answered."""
         part = self._parts.get(head.stream)
         if part is None or part.channel is not channel:
             return

@@ -113,7 +113,7 @@ class StreamBatch(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Claimed(msgspec.Struct, frozen=True, array_like=True):
-    """A CLAIMED."""
+    """The answer CLAIMED to what a gateway claims."""
 
     group: U16
     term: U64
@@ -150,7 +150,7 @@ class Ended(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def error(self) -> KernelError:
-        """Why."""
+        """The error that ended the stream."""
         return error_named(self.code, self.message)
 
 
@@ -174,7 +174,7 @@ class Took(msgspec.Struct, frozen=True, array_like=True):
 
 
 def encode(head: object) -> list[bytes]:
-    """A message without bodies."""
+    """Encode a message without bodies."""
     return message_of(head)
 
 
@@ -202,7 +202,7 @@ def decode(decoder: msgspec.msgpack.Decoder[_T], payload: bytes) -> _T:
 
 
 def decode_stream_batch(payload: bytes) -> StreamBatch:
-    """A TURN. Raises WireError."""
+    """Decode a STREAM_BATCH. Raises WireError."""
     turn = decode(turns, payload)
     for block in turn.blocks:
         if any(each.how is Settlement.SKIP for each in block.settles):

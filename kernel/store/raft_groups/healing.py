@@ -182,7 +182,7 @@ class Healing:
             self.members_changed()
 
     def members_changed(self) -> None:
-        """A voter again?"""
+        """Healed are the groups in which this node is a voter again."""
         for group in list(self.patients):
             members = self._groups.members[group].core.tracker.members
             if group not in self.silent and self._node in members.voters:

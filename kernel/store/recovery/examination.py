@@ -51,7 +51,7 @@ class Examination:
     """Segments in which records are lost that no snapshot has applied."""
 
     def note(self, where: str, what: str, lost: str, *, repairable: bool) -> None:
-        """One more."""
+        """Keep one finding."""
         self.findings.append(Finding(where, what, lost, repairable))
 
 

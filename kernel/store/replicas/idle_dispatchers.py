@@ -49,7 +49,7 @@ class IdleDispatchers:
             self._queues[dispatcher] = self._looks + QUEUE_LOOKS
 
     def remove(self, dispatcher: Dispatcher) -> None:
-        """It is gone. Idempotent."""
+        """A dispatcher is gone. Idempotent."""
         self._lists.pop(dispatcher, None)
         self._queues.pop(dispatcher, None)
 

@@ -78,7 +78,7 @@ class DiskWatch:
             self._runner.submit(self._measure, self._measured_once)
 
     def _measure(self) -> None:
-        """Thread."""
+        """Ask the file system for free space, in a thread."""
         self._seen = self._measured()
         self._look_too()
 
