@@ -1,4 +1,4 @@
-"""What every adapter is to the gateway, and what the gateway gives every adapter.
+"""The contract of adapters: what each of them is to the gateway, and what the gateway gives it.
 
 An adapter is made with a kernel client, a `SignIn`, listener addresses and its settings; then
 

@@ -1,4 +1,4 @@
-"""What clients can make a gateway hold in memory: one budget for input, one for output.
+"""Memory budgets of a gateway: what its clients make it hold, one budget for input, one for output.
 
 Two things grow by what somebody else does, or leaves undone:
 

@@ -1,4 +1,4 @@
-"""What one client is sent of live and retained messages, and what waits until it takes more.
+"""The inbox of one client: live and retained messages, and what waits until it takes more.
 
 Live messages wait in a bounded backlog while the client's window is used up or its socket is full;
 beyond the bound the newest are dropped and counted, because nobody stores them. Retained messages

@@ -1,4 +1,5 @@
-"""What a session keeps in its subscriber's notes: exchanges under way, and some subscriptions.
+"""The notes of a session, kept in its subscriber's record: exchanges under way, and some
+subscriptions.
 
     key                     value
     "i" packet id:u16       sequence:u64                       a QoS 2 PUBLISH that we receive

@@ -1,4 +1,4 @@
-"""What a client publishes, on its way into the kernel.
+"""The publisher of a connection: what its client publishes, on its way into the kernel.
 
 The messages of one chunk are one batch; each goes to the destinations of its name. They are
 answered when the batch is on disk: PUBACK, or PUBREC of a session that ends with its connection.

@@ -1,4 +1,4 @@
-"""What happened a moment ago: bounded memories of this process. Time is a parameter.
+"""Bounded memories of what happened a moment ago, in this process. Time is a parameter.
 
 They decide nothing that must hold after a restart or on another gateway: a second purge, a name
 used again too soon, a repeated deletion, a figure that is called approximate by SQS itself.

@@ -1,4 +1,4 @@
-"""What becomes of messages whose log entry does not read any more: they are given up.
+"""Lost entries: messages whose log entry does not read any more are given up.
 
 The command names the entry and the queues that have messages in it, as the leader found them: the
 entry itself cannot say. Every group is done with these messages, and whatever else refers to the

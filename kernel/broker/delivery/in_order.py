@@ -1,4 +1,4 @@
-"""How a dispatcher of an ordered group takes messages: by the rule of `ordering`.
+"""Taking messages for a dispatcher of an ordered group: by the rule of `ordering`.
 
 Who holds messages for a session gets them in the order of their coming. A pull with a time gets as
 many as it may of one key first, then of the next: so it blocks no more keys than it must. For that

@@ -1,4 +1,4 @@
-"""How an idle queue lies in memory (`packed`).
+"""The record of an idle queue, as it lies in memory (`packed`).
 
     u8 1 if its topic was counted, else 0 | msgpack [tail, groups, trimmed, young runs, counts]
 

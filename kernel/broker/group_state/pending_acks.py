@@ -1,4 +1,4 @@
-"""How many groups have not acked each message of a queue: for queues that very many groups read.
+"""Pending acks: how many groups have not acked each message, for queues that very many groups read.
 
 An ordinary queue has one group or a few, and asks each of them. The reference list of a tree
 pattern may have ten thousand: there each message carries the number of groups that have

@@ -1,4 +1,4 @@
-"""What of a data directory is damaged, found without changing any of it: `weir doctor`.
+"""Examination of a data directory for damage, without changing any of it: `weir doctor`.
 
 Looks at everything that a start looks at, and besides reads every entry that messages stand in.
 """

@@ -1,4 +1,5 @@
-"""What this store has given up: files in `lost/`, for whoever operates it to see, keep and remove.
+"""Losses: what this store has given up. Files in `lost/`, for whoever operates it to see, keep and
+remove.
 
     lost/GGGG-INDEX.entry   the bytes of the record, as they stood in its segment
     lost/GGGG-INDEX.json    what stood in it, as far as that is known: `Loss`

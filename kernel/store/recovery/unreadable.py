@@ -1,4 +1,4 @@
-"""What a store does about log entries that do not read any more.
+"""Log entries that do not read while the store runs: read again, healed by others, or given up.
 
 Others have the group: it is healed from them (`healing`), beginning with the next start of this
 process; a checkpoint names the group damaged before it ends.

@@ -1,4 +1,4 @@
-"""What a group asks of the store it lives in."""
+"""The port of a group to the store it lives in."""
 
 from __future__ import annotations
 

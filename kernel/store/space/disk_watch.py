@@ -1,4 +1,4 @@
-"""How much room the volume has: measured in a thread, judged in the loop.
+"""Free space of the volume: measured in a thread, judged in the loop.
 
     free bytes    >= 2 * mark   ok
                   >= mark       low: an alarm, nothing is refused yet
