@@ -150,6 +150,7 @@ class RequestPipeline:
 
     def _again(self, group: RaftGroup, lane: _GroupRequests) -> None:
         """Everything is waiting again, but what is too late."""
+        # What was sent goes in front: the order of one connection's messages stays as it was.
         lane.waiting = {**lane.sent, **lane.waiting}
         lane.sent = {}
         lane.window = max(1, lane.window // 4)

@@ -382,6 +382,7 @@ class Dispatcher:
         if not eligible:
             return False
         if self._order is not None or any(each.spec.filter is not None for each in eligible):
+            # What comes next depends on who asks: one consumer at a time, each in its turn.
             eligible = eligible[self._round_robin % len(eligible) :][:1]
         count = sum(each.credit for each in eligible)
         timed = all(each.spec.lease_ms is not None for each in eligible)
@@ -400,6 +401,8 @@ class Dispatcher:
             return True
         entry = self._port.entry(run.index)
         if entry is None:
+            # It is on disk only. Later messages in memory must not overtake it, so nothing is
+            # handed out until it is here (`fetched`).
             if isinstance(self._order, Fairness):
                 self._order.put_back()
             self._back(offsets)
@@ -477,6 +480,7 @@ class Dispatcher:
             self._give(eligible[0], offsets, slots, attempts)
             return
         for at, offset in enumerate(offsets):
+            # Ends: `_pump_once` took no more messages than all of them have credit for.
             while True:
                 self._round_robin += 1
                 eligible_one = eligible[self._round_robin % len(eligible)]
