@@ -175,7 +175,7 @@ class Gateways:
                 raise KernelError(Code.LIMIT_EXCEEDED, message)
             known = self._known[told.name] = _Gateway(told, now_ms, since_ms=now_ms)
         elif known.told.process != told.process and now_ms - known.heard_ms < SILENT_MS // 2:
-            message = f"another gateway of the name {told.name!r} attends too"
+            message = f"another gateway of the name {told.name!r} reports too"
             raise KernelError(Code.ALREADY_EXISTS, message)
         else:
             known.take_rates(told, max(now_ms - known.heard_ms, 100) / 1_000)

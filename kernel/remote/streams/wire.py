@@ -2,8 +2,8 @@
 
     gateway -> store, all in the control lane, and so in order:
     ATTACH    streams, with what the gateway holds of them already
-    TURN      what a turn of the gateway's loop brought: credit, acks, settlements, cancellations,
-              pulls
+    STREAM_BATCH  what a turn of the gateway's loop brought: credit, acks, settlements,
+              cancellations, pulls
     CLAIMED   every stream of a Raft group has been attached: nothing more is claimed
     LEFT      the gateway ends: it claims nothing any more
 
@@ -99,7 +99,7 @@ class Block(msgspec.Struct, frozen=True, array_like=True):
 
 
 class StreamBatch(msgspec.Struct, frozen=True, array_like=True):
-    """A TURN; carried out in this order."""
+    """A STREAM_BATCH; carried out in this order."""
 
     credits: list[tuple[U64, I32]]
     """More credit of pools, or less."""
