@@ -105,7 +105,7 @@ class _Address:
 
 
 class Pool:
-    """One budget. See the module's head."""
+    """One budget: shares by address, and which of them goes when it is used up."""
 
     def __init__(self, clock: Clock, bytes_max: int) -> None:
         self._clock = clock

@@ -108,7 +108,7 @@ class HeartbeatReporter:
             await asyncio.sleep(REPORT_SECONDS)
 
     async def send_report(self) -> None:
-        """Once."""
+        """Send one report, and do what its answer says."""
         try:
             orders = await self._cluster_admin.send_report(self.report())
         except KernelError as error:

@@ -153,7 +153,7 @@ class ClusterService:
         reply(messages.pack(self.steps.hand_over(self._led(asked.group), asked.to)))
 
     def now_ms(self) -> int:
-        """The clock."""
+        """Milliseconds of the monotonic clock."""
         return self._clock.monotonic_ms()
 
     def _keep(self, payload: bytes, reply: Reply) -> None:
